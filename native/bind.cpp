@@ -1,0 +1,353 @@
+// The binding checks papers and lets goods pass: shapes, lifetimes, the GIL, and nothing else.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
+#include "order.h"
+#include "pool.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace penstock {
+namespace {
+
+template <typename Value>
+using Column = nb::ndarray<const Value, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1>>;
+using Table = nb::ndarray<const float, nb::shape<3, 256>, nb::c_contig, nb::device::cpu>;
+using HalfTable = nb::ndarray<const uint16_t, nb::shape<3, 256>, nb::c_contig, nb::device::cpu>;
+using Pictures = nb::ndarray<const uint8_t, nb::shape<-1, -1, -1, 3>, nb::c_contig, nb::device::cpu>;
+using Picture = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
+using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+
+Filter filter_named(const std::string& name) {
+    constexpr const char* names[] = {"nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"};
+    for (int i = 0; i < 6; ++i)
+        if (name == names[i]) return static_cast<Filter>(i);
+    throw nb::value_error(("unknown interpolation " + name).c_str());
+}
+
+const Kernels* chosen_kernels(const std::optional<std::string>& simd) {
+    const Kernels* kernels = simd ? kernels_named(simd->c_str()) : &best_kernels();
+    if (!kernels) throw nb::value_error(("this machine doesn't run " + *simd).c_str());
+    return kernels;
+}
+
+std::vector<std::string> simd_paths() {
+    std::vector<std::string> names;
+    for (const char* name : {"scalar", "avx2", "avx512", "neon"})
+        if (kernels_named(name)) names.emplace_back(name);
+    return names;
+}
+
+SlotState state_named(const std::string& name) {
+    constexpr const char* names[] = {"absent", "free", "filling", "ready", "lent", "spare"};
+    for (int i = 0; i < 6; ++i)
+        if (name == names[i]) return static_cast<SlotState>(i);
+    throw nb::value_error(("unknown slot state " + name).c_str());
+}
+
+const char* kind_name(Outcome::Kind kind) {
+    switch (kind) {
+        case Outcome::Kind::read_error: return "read";
+        case Outcome::Kind::cancelled: return "cancelled";
+        case Outcome::Kind::ok:
+        case Outcome::Kind::foreign:
+        case Outcome::Kind::decode_error: break;
+    }
+    return "decode";
+}
+
+// A slot's bytes as an array whose owner keeps the arena mapped.
+Bytes slot_view(const SlotRing& ring, int slot) {
+    auto* owner = new std::shared_ptr<Arena>(ring.arena());
+    nb::capsule capsule(owner, [](void* p) noexcept { delete static_cast<std::shared_ptr<Arena>*>(p); });
+    return Bytes(ring.arena()->slot(static_cast<size_t>(slot)), {ring.arena()->slot_bytes()}, capsule);
+}
+
+// Likewise, but the slot goes back to the ring when the last view of the array is gone.
+Bytes slot_lease(std::shared_ptr<SlotRing> ring, int slot) {
+    struct Lease {
+        std::shared_ptr<SlotRing> ring;
+        int slot;
+    };
+    ring->mark_lent(slot);
+    const auto arena = ring->arena();
+    auto* lease = new Lease{std::move(ring), slot};
+    nb::capsule capsule(lease, [](void* p) noexcept {
+        auto* ended = static_cast<Lease*>(p);
+        ended->ring->release(ended->slot);
+        delete ended;
+    });
+    return Bytes(arena->slot(static_cast<size_t>(slot)), {arena->slot_bytes()}, capsule);
+}
+
+void check_rows(size_t have, int rows, const char* what) {
+    if (have != static_cast<size_t>(rows)) throw nb::value_error(what);
+}
+
+// Attaches a job's inputs; the arrays stay alive with the Python object that this makes.
+struct SubmittedJob {
+    std::shared_ptr<Job> job;
+    std::vector<nb::object> arrays;
+};
+
+void check_records(Column<int64_t> rows, size_t records) {
+    for (size_t i = 0; i < rows.shape(0); ++i)
+        if (rows.data()[i] < 0 || static_cast<size_t>(rows.data()[i]) >= records)
+            throw nb::value_error("a row number lies outside its array");
+}
+
+void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset, Column<int64_t> length) {
+    check_rows(ends.shape(0), s.job->rows, "files: one path per row");
+    check_rows(offset.shape(0), s.job->rows, "files: one offset per row");
+    check_rows(length.shape(0), s.job->rows, "files: one length per row");
+    int64_t before = 0;
+    for (size_t i = 0; i < ends.shape(0); before = ends.data()[i++])
+        if (ends.data()[i] < before || ends.data()[i] > static_cast<int64_t>(blob.shape(0)))
+            throw nb::value_error("files: ends must rise and stay inside blob");
+    s.job->files = {blob.data(), ends.data(), offset.data(), length.data()};
+    for (nb::object array : {nb::cast(blob), nb::cast(ends), nb::cast(offset), nb::cast(length)}) s.arrays.push_back(array);
+}
+
+void attach_pixels(SubmittedJob& s, Pictures pictures, Column<int64_t> rows) {
+    check_rows(rows.shape(0), s.job->rows, "pixels: one record per row");
+    check_records(rows, pictures.shape(0));
+    s.job->pixels = {pictures.data(), rows.data(), {static_cast<int>(pictures.shape(1)), static_cast<int>(pictures.shape(2))}};
+    s.arrays.push_back(nb::cast(pictures));
+    s.arrays.push_back(nb::cast(rows));
+}
+
+void attach_copy(SubmittedJob& s, AnyRows array, Column<int64_t> rows, size_t slot_offset, size_t row_bytes, uint8_t* slot) {
+    check_rows(rows.shape(0), s.job->rows, "copy: one record per row");
+    if (array.ndim() < 1 || array.nbytes() != array.shape(0) * row_bytes) throw nb::value_error("copy: rows have another size");
+    check_records(rows, array.shape(0));
+    if (slot_offset + row_bytes * rows.shape(0) > s.job->arena->slot_bytes()) throw nb::value_error("copy: rows don't fit the slot");
+    s.job->copies.push_back({static_cast<const uint8_t*>(array.data()), rows.data(), row_bytes, slot + slot_offset});
+    s.arrays.push_back(nb::cast(array));
+    s.arrays.push_back(nb::cast(rows));
+}
+
+nb::list failures_of(Job& job) {
+    std::scoped_lock lock(job.mutex);
+    nb::list out;
+    for (const Failure& f : job.failures)
+        out.append(nb::make_tuple(f.row, kind_name(f.outcome.kind),
+                                  nb::steal(PyUnicode_DecodeUTF8(f.outcome.text.data(), static_cast<Py_ssize_t>(f.outcome.text.size()), "replace"))));
+    return out;
+}
+
+// Keeps the pool that lent the row's buffer.
+struct PendingRow {
+    std::shared_ptr<Pool> pool;
+    ForeignRow row;
+};
+
+}  // namespace
+}  // namespace penstock
+
+NB_MODULE(_native, m) {
+    using namespace penstock;
+    // Objects that native threads own too are made by make_shared and derive from enable_shared_from_this: what
+    // those threads hold is then no Python reference, and dropping it needs no GIL.
+    using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+
+    m.def("simd_paths", &simd_paths, "Instruction sets this machine runs, narrowest first.");
+    m.def("jpeg_library_version", &jpeg_library_version, "Version of the libjpeg-turbo in use.");
+    m.def(
+        "shuffled_indices",
+        [](uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start, uint64_t stop) {
+            if (n > (uint64_t{1} << 62)) throw nb::value_error("n must be at most 2**62");
+            if (start > stop || stop > n) throw nb::value_error("positions must lie in [0, n)");
+            auto* out = new int64_t[stop - start];
+            nb::capsule owner(out, [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
+            {
+                nb::gil_scoped_release unlocked;
+                shuffled_indices(seed, epoch, n, start, {out, stop - start});
+            }
+            return nb::ndarray<nb::numpy, int64_t, nb::shape<-1>>(out, {stop - start}, owner);
+        },
+        "seed"_a, "epoch"_a, "n"_a, "start"_a, "stop"_a, "Records at positions [start, stop) of an epoch's shuffled order.");
+
+    nb::class_<Stage>(m, "Stage", "Adjacent geometric transforms that one pass does.")
+        .def(nb::init<>())
+        .def(
+            "crop",
+            [](Stage& s, uint32_t op, std::tuple<double, double> scale, std::tuple<double, double> ratio) {
+                s.has_crop = true;
+                s.crop = {op, std::get<0>(scale), std::get<1>(scale), std::get<0>(ratio), std::get<1>(ratio)};
+            },
+            "op"_a, "scale"_a, "ratio"_a)
+        .def(
+            "resize",
+            [](Stage& s, int height, int width, const std::string& filter) {
+                s.resize = Stage::Resize::exact;
+                s.target = {height, width};
+                s.filter = filter_named(filter);
+            },
+            "height"_a, "width"_a, "filter"_a)
+        .def(
+            "resize_shorter",
+            [](Stage& s, int size, int max_size, const std::string& filter) {
+                s.resize = Stage::Resize::shorter_side;
+                s.target = {size, size};
+                s.max_size = max_size;
+                s.filter = filter_named(filter);
+            },
+            "size"_a, "max_size"_a, "filter"_a)
+        .def(
+            "window",
+            [](Stage& s, int height, int width) {
+                s.has_window = true;
+                s.window = {height, width};
+            },
+            "height"_a, "width"_a)
+        .def("mirror", [](Stage& s, uint32_t op, double p) { s.mirrors.push_back({op, p}); }, "op"_a, "p"_a);
+
+    nb::class_<RowFormat>(m, "RowFormat", "Size, element type and layout of a slot's image rows.")
+        .def_static(
+            "uint8", [](int height, int width, bool planar) { return RowFormat{height, width, ElementType::u8, planar, {}, {}}; },
+            "height"_a, "width"_a, "planar"_a)
+        .def_static(
+            "float32",
+            [](int height, int width, bool planar, Table table) {
+                RowFormat format{height, width, ElementType::f32, planar, {}, {}};
+                std::copy_n(table.data(), 768, format.f32.begin());
+                return format;
+            },
+            "height"_a, "width"_a, "planar"_a, "table"_a)
+        .def_static(
+            "float16",
+            [](int height, int width, bool planar, HalfTable table) {
+                RowFormat format{height, width, ElementType::f16, planar, {}, {}};
+                std::copy_n(table.data(), 768, format.f16.begin());
+                return format;
+            },
+            "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: float16 bit patterns.");
+
+    nb::class_<Program>(m, "Program", "A fused kernel for image rows.")
+        .def(
+            nb::new_([](std::vector<Stage> stages, RowFormat format, bool fast, uint64_t max_pixels, int max_scans,
+               std::optional<std::string> simd) {
+                if (stages.empty()) throw nb::value_error("a program needs a stage");
+                auto program = std::make_shared<Program>();
+                program->stages = std::move(stages);
+                program->format = format;
+                program->fast = fast;
+                program->limits = {max_pixels, max_scans};
+                program->kernels = chosen_kernels(simd);
+                return program;
+            }),
+            "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "simd"_a.none() = nb::none())
+        .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
+
+    nb::class_<Bell>(m, "Bell", "Wakes whoever watches slots and jobs.")
+        .def(nb::new_([] { return std::make_shared<Bell>(); }))
+        .def("ring", &Bell::ring, Unlocked())
+        .def("wait", &Bell::wait, Unlocked(), "seen"_a, "Wait for a ring after the call that returned ``seen``.");
+
+    nb::class_<SlotRing>(m, "SlotRing", "Equal slots in one sparse memfd arena, and who owns each.")
+        .def(
+            nb::new_([](size_t slot_bytes, size_t base, size_t most, std::shared_ptr<Bell> bell) {
+                if (slot_bytes == 0 || base == 0 || most < base) throw nb::value_error("a ring needs slots");
+                return std::make_shared<SlotRing>(std::make_shared<Arena>(slot_bytes, most), base, std::move(bell));
+            }),
+            "slot_bytes"_a, "base"_a, "most"_a, "bell"_a)
+        .def("take", &SlotRing::take, Unlocked(), "grow"_a, "A slot to fill, or -1.")
+        .def("mark_ready", &SlotRing::mark_ready, Unlocked(), "slot"_a)
+        .def("release", &SlotRing::release, Unlocked(), "slot"_a)
+        .def("trim", &SlotRing::trim, Unlocked(), "Give back the memory of slots beyond the base.")
+        .def("view", &slot_view, "slot"_a, "The slot's bytes, to fill.")
+        .def("lend", &slot_lease, "slot"_a, "The slot's bytes; dropping the last view gives the slot back.")
+        .def("count", [](const SlotRing& r, const std::string& state) { return r.count(state_named(state)); }, "state"_a);
+
+    nb::class_<PoolStats>(m, "PoolStats")
+        .def_ro("rows", &PoolStats::rows)
+        .def_ro("bytes", &PoolStats::bytes)
+        .def_ro("decode_s", &PoolStats::decode_s)
+        .def_ro("read_s", &PoolStats::read_s)
+        .def_ro("wait_s", &PoolStats::wait_s)
+        .def_ro("side_peak_bytes", &PoolStats::side_peak_bytes)
+        .def_ro("reading_ahead", &PoolStats::reading_ahead);
+
+    nb::class_<SubmittedJob>(m, "Job", "The rows of one slot.")
+        .def(
+            "__init__",
+            [](SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t> positions, std::shared_ptr<Program> program,
+               size_t image_offset, uint64_t seed, uint64_t epoch) {
+                auto job = std::make_shared<Job>();
+                job->program = std::move(program);
+                job->rows = static_cast<int>(positions.shape(0));
+                job->positions.assign(positions.data(), positions.data() + positions.shape(0));
+                job->arena = ring.arena();
+                job->epoch_key = epoch_key(seed, epoch);
+                job->out = job->arena->slot(static_cast<size_t>(slot)) + image_offset;
+                if (job->rows < 1) throw nb::value_error("a job needs rows");
+                if (job->program && image_offset + static_cast<size_t>(job->rows) * job->program->format.row_bytes() > job->arena->slot_bytes())
+                    throw nb::value_error("the image rows don't fit the slot");
+                new (self) SubmittedJob{std::move(job), {}};
+            },
+            "ring"_a, "slot"_a, "positions"_a, "program"_a.none(), "image_offset"_a, "seed"_a, "epoch"_a)
+        .def("files", &attach_files, "blob"_a, "ends"_a, "offset"_a, "length"_a)
+        .def("pixels", &attach_pixels, "pictures"_a, "rows"_a)
+        .def(
+            "copy",
+            [](SubmittedJob& s, const SlotRing& ring, int slot, AnyRows array, Column<int64_t> rows, size_t slot_offset, size_t row_bytes) {
+                attach_copy(s, array, rows, slot_offset, row_bytes, ring.arena()->slot(static_cast<size_t>(slot)));
+            },
+            "ring"_a, "slot"_a, "array"_a, "rows"_a, "slot_offset"_a, "row_bytes"_a)
+        .def_prop_ro("done", [](const SubmittedJob& s) { return s.job->remaining == 0; })
+        .def_prop_ro("damaged", [](const SubmittedJob& s) { return s.job->damaged.load(); })
+        .def("failures", [](SubmittedJob& s) { return failures_of(*s.job); }, "(row, kind, text) of rows that failed.");
+
+    nb::class_<PendingRow>(m, "ForeignRow", "A row whose bytes are no JPEG.")
+        .def_prop_ro("data",
+                     [](PendingRow& r) { return nb::bytes(r.row.bytes.data(), r.row.size); })
+        .def_prop_ro("max_pixels", [](const PendingRow& r) { return r.row.job->program->limits.max_pixels; })
+        .def(
+            "reserve",
+            [](PendingRow& r, uint64_t bytes) {
+                nb::gil_scoped_release unlocked;
+                return r.pool->reserve_for(r.row, bytes);
+            },
+            "bytes"_a, "Wait for this much of the side arena; an error text when it can't be had.")
+        .def(
+            "finish",
+            [](PendingRow& r, Picture rgb) {
+                const Size size{static_cast<int>(rgb.shape(0)), static_cast<int>(rgb.shape(1))};
+                nb::gil_scoped_release unlocked;
+                r.pool->finish_foreign(r.row, rgb.data(), size);
+            },
+            "rgb"_a)
+        .def("fail", [](PendingRow& r, std::string text) { r.pool->fail_foreign(r.row, std::move(text)); }, "text"_a);
+
+    nb::class_<Pool>(m, "Pool", "The native threads of a loader.")
+        .def(
+            nb::new_([](int workers, int io_threads, size_t read_ahead_bytes, uint64_t side_bytes, std::shared_ptr<Bell> bell) {
+                if (workers < 1 || io_threads < 1) throw nb::value_error("a pool needs threads");
+                return std::make_shared<Pool>(PoolOptions{workers, io_threads, read_ahead_bytes, side_bytes}, std::move(bell));
+            }),
+            "workers"_a, "io_threads"_a, "read_ahead_bytes"_a, "side_bytes"_a, "bell"_a)
+        .def("submit", [](Pool& p, const SubmittedJob& s) { p.submit(s.job); }, "job"_a)
+        .def("cancel", [](Pool& p, const SubmittedJob& s) { p.cancel(s.job); }, "job"_a)
+        .def(
+            "take_foreign",
+            [](std::shared_ptr<Pool> p) -> std::optional<PendingRow> {
+                PendingRow pending{p, {}};
+                nb::gil_scoped_release unlocked;
+                if (!p->take_foreign(pending.row)) return std::nullopt;
+                return pending;
+            },
+            "Wait for a row that is no JPEG; None when the pool is closed.")
+        .def_prop_ro("foreign_waiting", &Pool::foreign_waiting)
+        .def("close", [](Pool& p, int patience_ms) { return p.close(std::chrono::milliseconds(patience_ms)); }, Unlocked(),
+             "patience_ms"_a, "End the threads; False when some are still inside a system call.")
+        .def("stats", &Pool::stats);
+}

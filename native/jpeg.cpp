@@ -1,0 +1,326 @@
+#include "jpeg.h"
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+extern "C" {
+#include <jerror.h>
+#include <jpeglib.h>
+}
+
+namespace penstock {
+namespace {
+
+constexpr int kRowsAtOnce = 4;
+
+struct Errors {
+    jpeg_error_mgr base;
+    std::jmp_buf jump;
+    const char* own_text;  // set when the error is ours, not libjpeg's
+};
+
+Errors* errors_of(j_common_ptr jpeg) { return reinterpret_cast<Errors*>(jpeg->err); }
+
+[[noreturn]] void fail(j_common_ptr jpeg) { std::longjmp(errors_of(jpeg)->jump, 1); }
+
+void count_warning(j_common_ptr jpeg, int level) {
+    if (level < 0) ++jpeg->err->num_warnings;
+}
+
+// A source of bytes in memory. At their end it either suspends, so that truncation shows itself, or hands out an
+// end-of-image marker, so that a decoder that doesn't expect suspension stops.
+struct Source {
+    jpeg_source_mgr base;
+    bool suspends;
+    bool ran_out;
+};
+
+Source* source_of(j_decompress_ptr jpeg) { return reinterpret_cast<Source*>(jpeg->src); }
+
+void nothing(j_decompress_ptr) {}
+
+boolean fill(j_decompress_ptr jpeg) {
+    static const JOCTET end_of_image[2] = {0xff, JPEG_EOI};
+    Source* source = source_of(jpeg);
+    source->ran_out = true;
+    if (source->suspends) return FALSE;
+    source->base.next_input_byte = end_of_image;
+    source->base.bytes_in_buffer = sizeof end_of_image;
+    return TRUE;
+}
+
+void skip(j_decompress_ptr jpeg, long count) {
+    Source* source = source_of(jpeg);
+    if (count <= 0) return;
+    const auto wanted = static_cast<size_t>(count);
+    if (wanted > source->base.bytes_in_buffer) {
+        source->ran_out = true;
+        source->base.next_input_byte += source->base.bytes_in_buffer;
+        source->base.bytes_in_buffer = 0;
+        return;
+    }
+    source->base.next_input_byte += wanted;
+    source->base.bytes_in_buffer -= wanted;
+}
+
+bool ends_with_marker(std::span<const uint8_t> bytes) noexcept {
+    size_t end = bytes.size();
+    while (end > 0 && bytes[end - 1] == 0) --end;
+    return end >= 2 && bytes[end - 2] == 0xff && bytes[end - 1] == JPEG_EOI;
+}
+
+// Pillow's CMYK to RGB, after the inversion that it assumes of every JPEG with four components.
+void cmyk_to_rgb(const uint8_t* cmyk, int width, uint8_t* rgb) noexcept {
+    for (int x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
+        const int not_black = cmyk[3];
+        for (int c = 0; c < 3; ++c) {
+            const int product = (255 - cmyk[c]) * not_black + 128;
+            rgb[c] = static_cast<uint8_t>(std::max(not_black - (((product >> 8) + product) >> 8), 0));
+        }
+    }
+}
+
+// libjpeg's texts for what it knows and can't do, as opposed to what is damaged.
+bool is_unsupported(int code) noexcept {
+    return code == JERR_SOF_UNSUPPORTED || code == JERR_ARITH_NOTIMPL || code == JERR_BAD_PRECISION ||
+           code == JERR_NOT_COMPILED || code == JERR_CONVERSION_NOTIMPL || code == JERR_CCIR601_NOTIMPL ||
+           code == JERR_FRACT_SAMPLE_NOTIMPL || code == JERR_COMPONENT_COUNT || code == JERR_BAD_J_COLORSPACE;
+}
+
+}  // namespace
+
+struct JpegImage::State {
+    jpeg_decompress_struct jpeg;
+    Errors errors;
+    Source source;
+    jpeg_progress_mgr progress;
+    int max_scans = 0;
+    std::span<const uint8_t> bytes;
+    bool created = false, damaged = false;
+    JDIMENSION crop_x = 0;  // first column of decoded rows: crops start at whole blocks
+    std::vector<uint8_t> rows, converted;
+
+    void restart() noexcept;
+    void rewind(bool suspends) noexcept;
+    void choose_output(int denominator) noexcept;
+    std::string what() const;
+    std::string truncated(const char* inside) const;
+
+    // Each calls into libjpeg behind a setjmp, and so holds nothing that has a destructor.
+    bool try_header() noexcept;
+    bool try_check() noexcept;
+    bool try_start(int denominator) noexcept;
+    bool try_crop(JDIMENSION x, JDIMENSION width, JDIMENSION skip_rows) noexcept;
+    int try_read(JSAMPARRAY rows, int count) noexcept;
+};
+
+// A fresh libjpeg object: tables of an earlier image must not serve this one.
+void JpegImage::State::restart() noexcept {
+    if (created) jpeg_destroy_decompress(&jpeg);
+    std::memset(&jpeg, 0, sizeof jpeg);
+    jpeg.err = jpeg_std_error(&errors.base);
+    errors.base.error_exit = fail;
+    errors.base.emit_message = count_warning;
+    errors.own_text = nullptr;
+    jpeg_create_decompress(&jpeg);
+    created = true;
+    jpeg.client_data = this;
+    progress.progress_monitor = [](j_common_ptr common) {
+        auto* decompress = reinterpret_cast<j_decompress_ptr>(common);
+        if (decompress->input_scan_number <= static_cast<State*>(common->client_data)->max_scans) return;
+        errors_of(common)->own_text = "more scans than max_scans";
+        fail(common);
+    };
+    jpeg.progress = &progress;
+    source.base = {bytes.data(), bytes.size(), nothing, fill, skip, jpeg_resync_to_restart, nothing};
+    source.ran_out = false;
+    jpeg.src = &source.base;
+}
+
+void JpegImage::State::rewind(bool suspends) noexcept {
+    source.suspends = suspends;
+    restart();
+}
+
+void JpegImage::State::choose_output(int denominator) noexcept {
+    jpeg.scale_num = 1;
+    jpeg.scale_denom = static_cast<unsigned>(denominator);
+    jpeg.out_color_space = jpeg.num_components == 4 ? JCS_CMYK : JCS_RGB;
+}
+
+std::string JpegImage::State::what() const {
+    if (errors.own_text)
+        return std::string("unsupported JPEG: ") + errors.own_text + "=" + std::to_string(max_scans);
+    char text[JMSG_LENGTH_MAX];
+    errors.base.format_message(reinterpret_cast<j_common_ptr>(const_cast<jpeg_decompress_struct*>(&jpeg)), text);
+    return std::string(is_unsupported(errors.base.msg_code) ? "unsupported JPEG: " : "damaged JPEG: ") + text;
+}
+
+std::string JpegImage::State::truncated(const char* inside) const {
+    return "truncated: JPEG ends after " + std::to_string(bytes.size()) + " bytes, " + inside;
+}
+
+bool JpegImage::State::try_header() noexcept {
+    if (setjmp(errors.jump)) return false;
+    jpeg_read_header(&jpeg, TRUE);
+    return true;
+}
+
+// False on an error or at a suspension; rows decoded so far are in jpeg.output_scanline.
+bool JpegImage::State::try_check() noexcept {
+    if (setjmp(errors.jump)) return false;
+    if (jpeg_read_header(&jpeg, TRUE) != JPEG_HEADER_OK) return false;
+    choose_output(1);
+    if (!jpeg_start_decompress(&jpeg)) return false;
+    JSAMPROW row = rows.data();
+    while (jpeg.output_scanline < jpeg.output_height)
+        if (jpeg_read_scanlines(&jpeg, &row, 1) != 1) return false;
+    return true;
+}
+
+bool JpegImage::State::try_start(int denominator) noexcept {
+    if (setjmp(errors.jump)) return false;
+    choose_output(denominator);
+    return jpeg_start_decompress(&jpeg);
+}
+
+bool JpegImage::State::try_crop(JDIMENSION x, JDIMENSION width, JDIMENSION skip_rows) noexcept {
+    if (setjmp(errors.jump)) return false;
+    if (x != 0 || width != jpeg.output_width) jpeg_crop_scanline(&jpeg, &x, &width);
+    crop_x = x;
+    if (skip_rows > 0) jpeg_skip_scanlines(&jpeg, skip_rows);
+    return true;
+}
+
+int JpegImage::State::try_read(JSAMPARRAY pointers, int count) noexcept {
+    if (setjmp(errors.jump)) return -1;
+    return static_cast<int>(jpeg_read_scanlines(&jpeg, pointers, static_cast<JDIMENSION>(count)));
+}
+
+JpegImage::JpegImage() : state_(std::make_unique<State>()) {}
+
+JpegImage::~JpegImage() { close(); }
+
+void JpegImage::close() noexcept {
+    if (state_->created) jpeg_destroy_decompress(&state_->jpeg);
+    state_->created = false;
+}
+
+bool JpegImage::recognises(std::span<const uint8_t> bytes) noexcept {
+    return bytes.size() >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff;
+}
+
+std::string JpegImage::open(std::span<const uint8_t> bytes, const DecodeLimits& limits) {
+    State& s = *state_;
+    s.bytes = bytes;
+    s.max_scans = limits.max_scans;
+    s.damaged = false;
+    s.rewind(false);
+    const bool parsed = s.try_header();
+    if (s.source.ran_out) return s.truncated("in the header");
+    if (!parsed) return s.what();
+    const auto& jpeg = s.jpeg;
+    const uint64_t pixels = uint64_t{jpeg.image_width} * jpeg.image_height;
+    if (pixels > limits.max_pixels)
+        return "too large: " + std::to_string(jpeg.image_width) + " × " + std::to_string(jpeg.image_height) +
+               " pixels are above max_pixels=" + std::to_string(limits.max_pixels);
+    if (jpeg.data_precision != 8) return "unsupported JPEG: " + std::to_string(jpeg.data_precision) + " bits per sample";
+    if (jpeg.arith_code) return "unsupported JPEG: arithmetic coding";
+    if (jpeg.num_components != 1 && jpeg.num_components != 3 && jpeg.num_components != 4)
+        return "unsupported JPEG: " + std::to_string(jpeg.num_components) + " components";
+    return {};
+}
+
+Size JpegImage::size() const noexcept {
+    return {static_cast<int>(state_->jpeg.image_height), static_cast<int>(state_->jpeg.image_width)};
+}
+
+uint64_t JpegImage::frame_bytes() const noexcept {
+    auto& jpeg = state_->jpeg;
+    if (!jpeg_has_multiple_scans(&jpeg)) return 0;
+    uint64_t blocks = 0;
+    const auto across = [](uint64_t samples, int factor, int most) {
+        const auto mcu = static_cast<uint64_t>(8 * most);
+        return (samples + mcu - 1) / mcu * static_cast<uint64_t>(factor);
+    };
+    for (int c = 0; c < jpeg.num_components; ++c) {
+        const jpeg_component_info& component = jpeg.comp_info[c];
+        blocks += across(jpeg.image_width, component.h_samp_factor, jpeg.max_h_samp_factor) *
+                  across(jpeg.image_height, component.v_samp_factor, jpeg.max_v_samp_factor);
+    }
+    return blocks * sizeof(JBLOCK);
+}
+
+bool JpegImage::needs_check() const noexcept { return !ends_with_marker(state_->bytes); }
+
+std::string JpegImage::check_whole() {
+    State& s = *state_;
+    s.rows.resize(static_cast<size_t>(s.jpeg.image_width) * 4 + kSlack);
+    s.rewind(true);
+    const bool whole = s.try_check();
+    const auto row = s.jpeg.output_scanline, height = s.jpeg.image_height;
+    std::string text;
+    if (!whole) {
+        char inside[64];
+        std::snprintf(inside, sizeof inside, "in row %u of %u", row, height);
+        text = s.source.ran_out ? s.truncated(inside) : s.what();
+    }
+    s.rewind(false);
+    if (!s.try_header() && text.empty()) text = s.what();
+    return text;
+}
+
+Size JpegImage::scaled(int denominator) const noexcept {
+    const Size full = size();
+    return {(full.height + denominator - 1) / denominator, (full.width + denominator - 1) / denominator};
+}
+
+std::string JpegImage::decode(const Region& region, int denominator, PixelSink& sink) {
+    State& s = *state_;
+    if (!s.try_start(denominator)) return s.source.ran_out ? s.truncated("before its last scan") : s.what();
+    auto& jpeg = s.jpeg;
+    const auto width = static_cast<int>(jpeg.output_width);
+
+    // Fancy upsampling blends each chroma sample with its neighbours, and at the edge of what is decoded there
+    // are none: two more pixels on either side make libjpeg decode the block that holds them.
+    constexpr int margin = 2;
+    const int x0 = std::max(region.x0 - margin, 0), x1 = std::min(region.x1 + margin, width);
+    if (!s.try_crop(static_cast<JDIMENSION>(x0), static_cast<JDIMENSION>(x1 - x0), static_cast<JDIMENSION>(region.y0)))
+        return s.what();
+
+    const size_t channels = jpeg.num_components == 4 ? 4 : 3;
+    const size_t stride = jpeg.output_width * channels + kSlack;
+    s.rows.resize(stride * kRowsAtOnce);
+    if (channels == 4) s.converted.resize(size_t{jpeg.output_width} * 3 + kSlack);
+    JSAMPROW pointers[kRowsAtOnce];
+    for (size_t i = 0; i < kRowsAtOnce; ++i) pointers[i] = s.rows.data() + stride * i;
+    const size_t left = static_cast<size_t>(region.x0 - static_cast<int>(s.crop_x)) * 3;
+
+    for (int y = region.y0; y < region.y1;) {
+        const int got = s.try_read(pointers, std::min(kRowsAtOnce, region.y1 - y));
+        if (got < 0) return s.what();
+        if (got == 0) return s.truncated("inside its pixels");
+        for (int i = 0; i < got; ++i, ++y) {
+            const uint8_t* row = pointers[i];
+            if (channels == 4) {
+                cmyk_to_rgb(row, static_cast<int>(jpeg.output_width), s.converted.data());
+                row = s.converted.data();
+            }
+            sink.pixels(row + left);
+        }
+    }
+    s.damaged = jpeg.err->num_warnings > 0;
+    if (s.source.ran_out) return s.truncated("inside its pixels");
+    return {};
+}
+
+bool JpegImage::damaged() const noexcept { return state_->damaged; }
+
+#define PENSTOCK_TEXT_(x) #x
+#define PENSTOCK_TEXT(x) PENSTOCK_TEXT_(x)
+const char* jpeg_library_version() noexcept { return PENSTOCK_TEXT(LIBJPEG_TURBO_VERSION); }
+
+}  // namespace penstock

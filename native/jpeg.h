@@ -1,0 +1,69 @@
+// Decoding JPEG row by row, and only the part of the picture that is wanted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "geometry.h"
+
+namespace penstock {
+
+struct DecodeLimits {
+    uint64_t max_pixels = 178'956'970;
+    int max_scans = 100;
+};
+
+// Takes rows of decoded RGB pixels, in order.
+class PixelSink {
+  public:
+    virtual ~PixelSink() = default;
+    virtual void pixels(const uint8_t* rgb) noexcept = 0;
+};
+
+// One JPEG, from header to pixels. Methods return an empty string, or what is wrong with the file.
+class JpegImage {
+  public:
+    JpegImage();
+    ~JpegImage();
+    JpegImage(const JpegImage&) = delete;
+    JpegImage& operator=(const JpegImage&) = delete;
+
+    static bool recognises(std::span<const uint8_t> bytes) noexcept;
+
+    // Parses the header; allocates nothing that grows with the image. `bytes` must outlive the object.
+    std::string open(std::span<const uint8_t> bytes, const DecodeLimits& limits);
+
+    Size size() const noexcept;
+
+    // Memory beyond a few rows that decoding will take: the coefficients of images with several scans.
+    uint64_t frame_bytes() const noexcept;
+
+    // True when the file doesn't end as a JPEG should, and must pass check_whole() before it may be trusted.
+    bool needs_check() const noexcept;
+
+    // Decodes to the end and throws the pixels away.
+    std::string check_whole();
+
+    // What size() becomes at 1/denominator.
+    Size scaled(int denominator) const noexcept;
+
+    // Decodes `region` of the image at 1/denominator into `sink`, exactly as a full decode would give it.
+    std::string decode(const Region& region, int denominator, PixelSink& sink);
+
+    // Gives back what decoding allocated.
+    void close() noexcept;
+
+    // Damage inside the scan that was decoded over, as Pillow does too.
+    bool damaged() const noexcept;
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+// The version of libjpeg-turbo this was compiled with, such as "2.1.5".
+const char* jpeg_library_version() noexcept;
+
+}  // namespace penstock

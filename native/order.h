@@ -1,0 +1,14 @@
+// Which record comes when: a keyed bijection of an epoch's positions, in O(1) memory and O(1) per position.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace penstock {
+
+// out[i] = the record at position start + i of the epoch's shuffled order, a bijection of [0, n). Any split
+// of a range gives the same records. n <= 2^62; start + out.size() <= n.
+void shuffled_indices(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start,
+                      std::span<int64_t> out) noexcept;
+
+}  // namespace penstock

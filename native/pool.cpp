@@ -1,0 +1,312 @@
+#include "pool.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <thread>
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Reads that take this long on average are worth the hop through a reading thread (about 20 µs); the page cache
+// answers in 20 to 60 µs.
+constexpr double kSlowRead_s = 200e-6, kFastRead_s = 100e-6;
+constexpr double kReadWeight = 1.0 / 16;  // of the newest read in the running mean
+constexpr int kCalmReads = 512;           // fast reads in a row before reading ahead ends
+
+struct ReadyRow {
+    std::shared_ptr<Job> job;
+    int row = 0;
+    ReadResult read;
+};
+
+}  // namespace
+
+struct Pool::State : std::enable_shared_from_this<Pool::State> {
+    State(const PoolOptions& given, std::shared_ptr<Bell> b)
+        : options(given), bell(std::move(b)), side(given.side_bytes), buffers(given.read_ahead_bytes) {}
+
+    const PoolOptions options;
+    const std::shared_ptr<Bell> bell;
+    SideArena side;
+    BufferPool buffers;
+
+    mutable std::mutex mutex;
+    std::condition_variable decoders, readers, foreigners, ended;
+    std::deque<std::shared_ptr<Job>> unread;  // jobs with rows that nobody has begun; the first one's next row:
+    int next_row = 0;
+    std::deque<ReadyRow> ready;
+    std::deque<ForeignRow> foreign;
+    bool closed = false, ahead = false, readers_started = false;
+    int alive = 0;
+    double mean_read_s = 0;
+    int calm_reads = 0;
+    PoolStats stats;
+
+    bool take_unread(ReadyRow& out);
+    void note_read(double seconds, size_t bytes);
+    ReadResult read(const ReadyRow& row);
+    void decode_loop();
+    void read_loop();
+    void run_row(RowMaker& maker, ReadyRow& row);
+    void finish(Job& job, int row, Outcome outcome);
+    SampleKey key_of(const Job& job, int row) const {
+        return {job.epoch_key, job.positions[static_cast<size_t>(row)], 0};
+    }
+    uint64_t max_encoded() const { return std::max<uint64_t>(options.side_bytes, options.read_ahead_bytes); }
+
+    void start_readers();
+
+    // Threads own the state with the pool, so that one stuck in a system call can outlive it. The lock is held.
+    void start(void (State::*loop)()) {
+        ++alive;
+        std::thread([state = shared_from_this(), loop] {
+            ((*state).*loop)();
+            std::scoped_lock lock(state->mutex);
+            --state->alive;
+            state->ended.notify_all();
+        }).detach();
+    }
+};
+
+// The next row in order that nobody has begun; the lock is held.
+bool Pool::State::take_unread(ReadyRow& out) {
+    if (unread.empty()) return false;
+    out.job = unread.front();
+    out.row = next_row++;
+    if (next_row == out.job->rows) {
+        unread.pop_front();
+        next_row = 0;
+    }
+    return true;
+}
+
+ReadResult Pool::State::read(const ReadyRow& row) {
+    const FileInput& files = row.job->files;
+    const int64_t begin = row.row == 0 ? 0 : files.ends[row.row - 1], end = files.ends[row.row];
+    const std::string path(reinterpret_cast<const char*>(files.blob) + begin, static_cast<size_t>(end - begin));
+    return read_sample(path, files.offset[row.row], files.length[row.row], max_encoded(), buffers);
+}
+
+// Decides whether reading ahead pays; the lock is held.
+void Pool::State::note_read(double seconds, size_t bytes) {
+    stats.read_s += seconds;
+    stats.bytes += bytes;
+    mean_read_s += (seconds - mean_read_s) * kReadWeight;
+    calm_reads = seconds < kFastRead_s ? calm_reads + 1 : 0;
+    if (!ahead && mean_read_s > kSlowRead_s) {
+        ahead = true;
+        calm_reads = 0;
+        if (!readers_started) start_readers();
+        readers.notify_all();
+    } else if (ahead && mean_read_s < kFastRead_s && calm_reads > kCalmReads) {
+        ahead = false;
+        decoders.notify_all();
+    }
+}
+
+void Pool::State::finish(Job& job, int row, Outcome outcome) {
+    if (outcome.damaged) ++job.damaged;
+    if (outcome.kind != Outcome::Kind::ok) {
+        std::scoped_lock lock(job.mutex);
+        job.failures.push_back({row, std::move(outcome)});
+    }
+    if (--job.remaining == 0) bell->ring();
+}
+
+void Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
+    Job& job = *row.job;
+    for (const CopyInput& copy : job.copies)
+        std::memcpy(copy.out + static_cast<size_t>(row.row) * copy.row_bytes,
+                    copy.base + static_cast<size_t>(copy.rows[row.row]) * copy.row_bytes, copy.row_bytes);
+    if (!job.program) return finish(job, row.row, {});
+    const SampleKey key = key_of(job, row.row);
+    uint8_t* out = job.out + static_cast<size_t>(row.row) * job.program->format.row_bytes();
+    if (!job.reads_files()) {
+        const Size size = job.pixels.size;
+        const size_t record_bytes = size_t{3} * static_cast<size_t>(size.height) * static_cast<size_t>(size.width);
+        const uint8_t* rgb = job.pixels.base + static_cast<size_t>(job.pixels.rows[row.row]) * record_bytes;
+        return finish(job, row.row, maker.from_pixels(*job.program, rgb, size, key, out));
+    }
+    if (row.read.cancelled) return finish(job, row.row, {Outcome::Kind::cancelled, false, {}});
+    if (!row.read.error.empty()) return finish(job, row.row, {Outcome::Kind::read_error, false, std::move(row.read.error)});
+    Outcome outcome = maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out);
+    if (outcome.kind != Outcome::Kind::foreign) return finish(job, row.row, std::move(outcome));
+    std::scoped_lock lock(mutex);
+    if (closed) return finish(job, row.row, {Outcome::Kind::cancelled, false, {}});
+    foreign.push_back({row.job, row.row, std::move(row.read.buffer), row.read.size});
+    foreigners.notify_one();
+}
+
+// Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself: warm
+// in the page cache that is quicker than handing it over.
+void Pool::State::decode_loop() {
+    RowMaker maker(side);
+    std::unique_lock lock(mutex);
+    const auto has_work = [this] {
+        return closed || !ready.empty() || (!unread.empty() && !(ahead && unread.front()->reads_files()));
+    };
+    for (;;) {
+        if (!has_work()) {
+            const auto start = Clock::now();
+            decoders.wait(lock, has_work);
+            stats.wait_s += seconds_since(start);
+        }
+        ReadyRow row;
+        bool was_read = false;
+        if (!ready.empty()) {
+            row = std::move(ready.front());
+            ready.pop_front();
+            was_read = true;
+        } else if (closed || !take_unread(row)) {
+            return;
+        }
+        lock.unlock();
+        double read_s = 0, decode_s = 0;
+        size_t bytes = 0;
+        if (row.job->cancelled) {
+            finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
+        } else {
+            auto start = Clock::now();
+            if (!was_read && row.job->reads_files()) {
+                row.read = read(row);
+                read_s = seconds_since(start);
+                bytes = row.read.size;
+                start = Clock::now();
+            }
+            run_row(maker, row);
+            decode_s = seconds_since(start);
+        }
+        row = {};
+        lock.lock();
+        if (read_s > 0) note_read(read_s, bytes);
+        stats.decode_s += decode_s;
+        ++stats.rows;
+    }
+}
+
+void Pool::State::read_loop() {
+    std::unique_lock lock(mutex);
+    const auto has_work = [this] {
+        return closed || (ahead && !unread.empty() && unread.front()->reads_files());
+    };
+    for (;;) {
+        readers.wait(lock, has_work);
+        ReadyRow row;
+        if (closed || !take_unread(row)) return;
+        // Rows in memory may follow now, and those need a decoding thread.
+        if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
+        lock.unlock();
+        const auto start = Clock::now();
+        if (!row.job->cancelled) row.read = read(row);
+        const double read_s = seconds_since(start);
+        lock.lock();
+        note_read(read_s, row.read.size);
+        ready.push_back(std::move(row));
+        decoders.notify_one();
+    }
+}
+
+// The lock is held.
+void Pool::State::start_readers() {
+    readers_started = true;
+    for (int i = 0; i < options.io_threads; ++i) start(&State::read_loop);
+}
+
+Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
+    : state_(std::make_shared<State>(options, std::move(bell))) {
+    std::scoped_lock lock(state_->mutex);
+    for (int i = 0; i < options.workers; ++i) state_->start(&State::decode_loop);
+}
+
+Pool::~Pool() { close(std::chrono::milliseconds(0)); }
+
+void Pool::submit(std::shared_ptr<Job> job) {
+    job->remaining = job->rows;
+    std::scoped_lock lock(state_->mutex);
+    state_->unread.push_back(std::move(job));
+    state_->decoders.notify_all();
+    state_->readers.notify_all();
+}
+
+void Pool::cancel(const std::shared_ptr<Job>& job) {
+    job->cancelled = true;
+    std::scoped_lock lock(state_->mutex);
+    state_->decoders.notify_all();
+}
+
+bool Pool::take_foreign(ForeignRow& out) {
+    std::unique_lock lock(state_->mutex);
+    state_->foreigners.wait(lock, [this] { return state_->closed || !state_->foreign.empty(); });
+    if (state_->closed) return false;
+    out = std::move(state_->foreign.front());
+    state_->foreign.pop_front();
+    return true;
+}
+
+int Pool::foreign_waiting() const {
+    std::scoped_lock lock(state_->mutex);
+    return static_cast<int>(state_->foreign.size());
+}
+
+std::string Pool::reserve_for(ForeignRow& row, uint64_t bytes) {
+    SideArena& side = state_->side;
+    if (bytes > side.cap())
+        return "too large: needs " + std::to_string(bytes) + " bytes at once, more than side_memory=" + std::to_string(side.cap());
+    if (!side.acquire(bytes)) return "the loader was closed";
+    row.reserved = bytes;
+    return {};
+}
+
+void Pool::finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size) {
+    Job& job = *row.job;
+    row.bytes.reset();
+    // An arena of its own: waiting for the shared one while holding a part of it could wait for ever.
+    SideArena own(state_->side.cap());
+    RowMaker maker(own);
+    uint8_t* out = job.out + static_cast<size_t>(row.row) * job.program->format.row_bytes();
+    end_foreign(row, maker.from_pixels(*job.program, rgb, size, state_->key_of(job, row.row), out));
+}
+
+void Pool::fail_foreign(ForeignRow& row, std::string text) {
+    row.bytes.reset();
+    end_foreign(row, Outcome::decode_error(std::move(text)));
+}
+
+void Pool::end_foreign(ForeignRow& row, Outcome outcome) {
+    if (row.reserved) state_->side.release(row.reserved);
+    row.reserved = 0;
+    state_->finish(*row.job, row.row, std::move(outcome));
+}
+
+bool Pool::close(std::chrono::milliseconds patience) {
+    State& s = *state_;
+    std::unique_lock lock(s.mutex);
+    s.closed = true;
+    // Rows in flight finish; what nobody has begun is dropped with its buffers.
+    s.unread.clear();
+    s.ready.clear();
+    s.foreign.clear();
+    s.decoders.notify_all();
+    s.readers.notify_all();
+    s.foreigners.notify_all();
+    lock.unlock();
+    s.side.close();
+    s.buffers.close();
+    lock.lock();
+    return s.ended.wait_for(lock, patience, [&] { return s.alive == 0; });
+}
+
+PoolStats Pool::stats() const {
+    std::scoped_lock lock(state_->mutex);
+    PoolStats stats = state_->stats;
+    stats.side_peak_bytes = state_->side.peak();
+    stats.reading_ahead = state_->ahead;
+    return stats;
+}
+
+}  // namespace penstock

@@ -1,0 +1,120 @@
+// The threads of a loader: some decode, some read ahead of them.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "reader.h"
+#include "rows.h"
+#include "slots.h"
+
+namespace penstock {
+
+// Where a job's rows come from. Arrays are borrowed: whoever submits the job keeps them alive until it is done.
+struct FileInput {
+    const uint8_t* blob = nullptr;   // paths, one after another
+    const int64_t* ends = nullptr;   // (rows,) where each path ends
+    const int64_t* offset = nullptr; // (rows,) first byte
+    const int64_t* length = nullptr; // (rows,) bytes, -1: to the end
+};
+
+struct PixelInput {
+    const uint8_t* base = nullptr;  // (records, height, width, 3)
+    const int64_t* rows = nullptr;  // (rows,) record of each row
+    Size size;
+};
+
+// A field that is copied as it is: row i of `out` becomes record rows[i] of `base`.
+struct CopyInput {
+    const uint8_t* base = nullptr;
+    const int64_t* rows = nullptr;
+    size_t row_bytes = 0;
+    uint8_t* out = nullptr;
+};
+
+struct Failure {
+    int row;
+    Outcome outcome;
+};
+
+// The rows of one slot.
+struct Job {
+    std::shared_ptr<const Program> program;  // null: nothing but copies
+    FileInput files;
+    PixelInput pixels;
+    std::vector<CopyInput> copies;
+    int rows = 0;
+    uint64_t epoch_key = 0;
+    std::vector<uint64_t> positions;  // of the rows in the epoch's global order
+    uint8_t* out = nullptr;
+    std::shared_ptr<Arena> arena;  // holds `out`
+
+    bool reads_files() const noexcept { return program && files.blob; }
+
+    std::atomic<int> remaining{0};
+    std::atomic<int> damaged{0};
+    std::atomic<bool> cancelled{false};
+    std::mutex mutex;
+    std::vector<Failure> failures;
+};
+
+// A row whose bytes are no JPEG: Python decodes it.
+struct ForeignRow {
+    std::shared_ptr<Job> job;
+    int row = 0;
+    Buffer bytes;
+    size_t size = 0;
+    uint64_t reserved = 0;  // bytes of the side arena
+};
+
+struct PoolOptions {
+    int workers = 1;
+    int io_threads = 16;
+    size_t read_ahead_bytes = 16 << 20;
+    uint64_t side_bytes = 64 << 20;
+};
+
+struct PoolStats {
+    uint64_t rows = 0, bytes = 0, damaged = 0;
+    double decode_s = 0, read_s = 0, wait_s = 0;  // summed over decoding threads (read_s over all)
+    uint64_t side_peak_bytes = 0;
+    bool reading_ahead = false;
+};
+
+class Pool : public std::enable_shared_from_this<Pool> {
+  public:
+    Pool(const PoolOptions& options, std::shared_ptr<Bell> bell);
+    ~Pool();
+
+    void submit(std::shared_ptr<Job> job);
+    // Rows not begun yet are given up; the job still finishes.
+    void cancel(const std::shared_ptr<Job>& job);
+
+    // Waits for a row that is no JPEG. False when the pool is closed.
+    bool take_foreign(ForeignRow& out);
+    int foreign_waiting() const;
+    // Waits for bytes of the side arena for the decoded frame; given back when the row ends. The text of an
+    // error when they can't be had.
+    std::string reserve_for(ForeignRow& row, uint64_t bytes);
+    void finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size);
+    void fail_foreign(ForeignRow& row, std::string text);
+
+    // Ends all threads; false when some were still inside a system call after `patience`: these end by
+    // themselves, and memory that they may still write stays alive until then.
+    bool close(std::chrono::milliseconds patience);
+
+    PoolStats stats() const;
+
+  private:
+    struct State;
+    void end_foreign(ForeignRow& row, Outcome outcome);
+
+    std::shared_ptr<State> state_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,156 @@
+#include "reader.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace penstock {
+namespace {
+
+constexpr size_t kGrain = 64 << 10;  // capacities are multiples of this, so that buffers fit one another's samples
+
+size_t rounded_up(size_t bytes) noexcept { return (bytes + kGrain - 1) / kGrain * kGrain; }
+
+class Descriptor {
+  public:
+    explicit Descriptor(int fd) : fd_(fd) {}
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    ~Descriptor() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    int get() const noexcept { return fd_; }
+
+  private:
+    int fd_;
+};
+
+ReadResult failed(std::string what) {
+    ReadResult result;
+    result.error = std::move(what);
+    return result;
+}
+
+std::string system_text(const char* what) {
+    const int code = errno;
+    char text[128];
+    return std::string(what) + ": " + strerror_r(code, text, sizeof text);
+}
+
+}  // namespace
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+    if (this == &other) return *this;
+    reset();
+    pool_ = std::exchange(other.pool_, nullptr);
+    data_ = std::exchange(other.data_, nullptr);
+    capacity_ = std::exchange(other.capacity_, 0);
+    return *this;
+}
+
+void Buffer::reset() noexcept {
+    if (pool_) pool_->take_back({data_, capacity_});
+    pool_ = nullptr;
+    data_ = nullptr;
+    capacity_ = 0;
+}
+
+BufferPool::~BufferPool() {
+    for (const Piece& piece : kept_) munmap(piece.data, piece.capacity);
+}
+
+// Unmaps kept pieces until `bytes` more fit the budget; the lock is held.
+bool BufferPool::make_room(size_t bytes) noexcept {
+    while (total_ + bytes > budget_ && !kept_.empty()) {
+        munmap(kept_.front().data, kept_.front().capacity);
+        total_ -= kept_.front().capacity;
+        kept_.erase(kept_.begin());
+    }
+    return total_ + bytes <= budget_ || in_use_ == 0;
+}
+
+Buffer BufferPool::lend(size_t bytes) {
+    const size_t capacity = rounded_up(bytes);
+    std::unique_lock lock(mutex_);
+    Buffer buffer;
+    for (;;) {
+        if (closed_) return buffer;
+        const auto fit = std::find_if(kept_.rbegin(), kept_.rend(), [&](const Piece& p) { return p.capacity >= capacity; });
+        if (fit != kept_.rend()) {
+            buffer.data_ = fit->data;
+            buffer.capacity_ = fit->capacity;
+            kept_.erase(std::next(fit).base());
+            break;
+        }
+        if (make_room(capacity)) {
+            void* fresh = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (fresh == MAP_FAILED) return buffer;
+            buffer.data_ = static_cast<uint8_t*>(fresh);
+            buffer.capacity_ = capacity;
+            total_ += capacity;
+            break;
+        }
+        changed_.wait(lock);
+    }
+    buffer.pool_ = this;
+    in_use_ += buffer.capacity_;
+    return buffer;
+}
+
+void BufferPool::take_back(Piece piece) noexcept {
+    std::scoped_lock lock(mutex_);
+    in_use_ -= piece.capacity;
+    if (total_ > budget_ || closed_) {
+        munmap(piece.data, piece.capacity);
+        total_ -= piece.capacity;
+    } else {
+        kept_.push_back(piece);
+    }
+    changed_.notify_all();
+}
+
+void BufferPool::close() {
+    std::scoped_lock lock(mutex_);
+    closed_ = true;
+    changed_.notify_all();
+}
+
+ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, uint64_t max_bytes, BufferPool& pool) {
+    // Non-blocking, so that opening a FIFO can't wait for a writer; it means nothing for regular files.
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (file.get() < 0) return failed(system_text("can't be opened"));
+    struct stat info;
+    if (fstat(file.get(), &info) != 0) return failed(system_text("can't be examined"));
+    if (!S_ISREG(info.st_mode)) return failed(S_ISDIR(info.st_mode) ? "is a directory" : "is not a regular file");
+    const int64_t rest = std::max<int64_t>(info.st_size - offset, 0);
+    if (length > rest)
+        return failed("truncated: file ends after " + std::to_string(rest) + " of " + std::to_string(length) + " bytes");
+    const auto wanted = static_cast<size_t>(length < 0 ? rest : length);
+    if (wanted > max_bytes)
+        return failed("too large: " + std::to_string(wanted) + " encoded bytes are more than side_memory=" + std::to_string(max_bytes));
+
+    ReadResult result;
+    result.buffer = pool.lend(std::max<size_t>(wanted, 1));
+    if (!result.buffer.data()) {
+        result.cancelled = true;
+        return result;
+    }
+    while (result.size < wanted) {
+        const ssize_t got = pread(file.get(), result.buffer.data() + result.size, wanted - result.size,
+                                  offset + static_cast<int64_t>(result.size));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return failed(system_text("can't be read"));
+        if (got == 0)
+            return failed("truncated: file ends after " + std::to_string(result.size) + " of " + std::to_string(wanted) + " bytes");
+        result.size += static_cast<size_t>(got);
+    }
+    return result;
+}
+
+}  // namespace penstock

@@ -1,0 +1,75 @@
+// Reading encoded samples into buffers that are reused, within a byte budget.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+class BufferPool;
+
+// A piece of memory lent by a BufferPool; goes back when it is destroyed.
+class Buffer {
+  public:
+    Buffer() = default;
+    Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+    Buffer& operator=(Buffer&& other) noexcept;
+    ~Buffer() { reset(); }
+
+    uint8_t* data() const noexcept { return data_; }
+    size_t capacity() const noexcept { return capacity_; }
+    void reset() noexcept;
+
+  private:
+    friend class BufferPool;
+    BufferPool* pool_ = nullptr;
+    uint8_t* data_ = nullptr;
+    size_t capacity_ = 0;
+};
+
+// Lends buffers of which at most `budget` bytes exist at once, in use or kept for reuse. A single buffer above
+// the budget is lent when no other is in use.
+class BufferPool {
+  public:
+    explicit BufferPool(size_t budget) : budget_(budget) {}
+    ~BufferPool();
+    BufferPool(const BufferPool&) = delete;
+    BufferPool& operator=(const BufferPool&) = delete;
+
+    // Waits until it fits. An empty buffer when the pool was closed meanwhile or the machine has no memory.
+    Buffer lend(size_t bytes);
+    void close();
+
+  private:
+    friend class Buffer;
+    struct Piece {
+        uint8_t* data;
+        size_t capacity;
+    };
+    void take_back(Piece piece) noexcept;
+    bool make_room(size_t bytes) noexcept;
+
+    const size_t budget_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<Piece> kept_;  // free, most recently used last
+    size_t total_ = 0, in_use_ = 0;
+    bool closed_ = false;
+};
+
+struct ReadResult {
+    Buffer buffer;
+    size_t size = 0;
+    std::string error;       // empty: `size` bytes were read
+    bool cancelled = false;  // the pool was closed
+};
+
+// Reads [offset, offset + length) of a regular file, or to its end for length < 0. `max_bytes`: cap on the
+// encoded sample.
+ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, uint64_t max_bytes, BufferPool& pool);
+
+}  // namespace penstock

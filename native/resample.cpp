@@ -1,0 +1,103 @@
+#include "resample.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace penstock {
+namespace {
+
+void mirror_pixels(const uint8_t* rgb, int width, uint8_t* out) noexcept {
+    for (int x = 0; x < width; ++x) std::memcpy(out + 3 * x, rgb + 3 * (width - 1 - x), 3);
+}
+
+// An axis that isn't resized: the window's own pixels.
+void identity(const AxisResize& axis, AxisWeights& out) {
+    out.taps = 1;
+    out.start.resize(static_cast<size_t>(axis.count));
+    for (int i = 0; i < axis.count; ++i)
+        out.start[static_cast<size_t>(i)] = static_cast<int>(axis.low) + axis.first + i;
+    out.length.assign(static_cast<size_t>(axis.count), 1);
+    out.weight.assign(static_cast<size_t>(axis.count), 1 << kWeightBits);
+}
+
+}  // namespace
+
+size_t Resampler::scratch_bytes(const Geometry& g) noexcept {
+    const size_t in = 3 * static_cast<size_t>(g.x.clip_high - g.x.clip_low) + kSlack;
+    const size_t out = 3 * static_cast<size_t>(g.x.count) + kSlack;
+    const size_t rows = g.resize_y ? static_cast<size_t>(max_taps(g.filter, g.y)) : 0;
+    const size_t taps = g.resize_x ? static_cast<size_t>(max_taps(g.filter, g.x)) : 1;
+    return rows * (g.vertical_first ? in : out) + in + out + static_cast<size_t>(g.x.count) * taps * 40 +
+           static_cast<size_t>(g.y.count) * rows * sizeof(int32_t);
+}
+
+void Resampler::begin(const Kernels& kernels, const Geometry& geometry, RowSink& sink) {
+    kernels_ = &kernels;
+    geometry_ = geometry;
+    sink_ = &sink;
+    if (geometry.resize_x) compute_weights(geometry.filter, geometry.x, x_weights_);
+    else identity(geometry.x, x_weights_);
+    if (geometry.resize_y) compute_weights(geometry.filter, geometry.y, y_weights_);
+    else identity(geometry.y, y_weights_);
+    region_ = {x_weights_.begin(), y_weights_.begin(), x_weights_.end(), y_weights_.end()};
+    if (geometry.resize_x) plan_.prepare(x_weights_, region_.x0, region_.width(), geometry.mirror, kernels_->splits);
+
+    const size_t in_bytes = 3 * static_cast<size_t>(region_.width());
+    const size_t out_bytes = 3 * static_cast<size_t>(geometry.x.count);
+    row_bytes_ = geometry.vertical_first ? in_bytes : out_bytes;
+    ring_stride_ = row_bytes_ + kSlack;
+    ring_rows_ = geometry.resize_y ? std::max(y_weights_.taps, 1) : 1;
+    ring_.resize(ring_stride_ * static_cast<size_t>(ring_rows_));
+    window_.resize(static_cast<size_t>(ring_rows_));
+    line_.resize(std::max(in_bytes, out_bytes) + kSlack);
+    across_.resize(out_bytes + kSlack);
+    next_in_ = region_.y0;
+    next_out_ = 0;
+}
+
+// The horizontal pass, or what stands for it: nothing, or a mirror.
+const uint8_t* Resampler::across(const uint8_t* rgb, uint8_t* out) noexcept {
+    if (geometry_.resize_x) kernels_->horizontal(rgb, plan_, out);
+    else if (geometry_.mirror) mirror_pixels(rgb, geometry_.x.count, out);
+    else return rgb;
+    return out;
+}
+
+void Resampler::push(const uint8_t* rgb) noexcept {
+    const int y = next_in_++;
+    if (!geometry_.resize_y) return emit(across(rgb, across_.data()));
+    uint8_t* kept = ring_row(y);
+    const uint8_t* row = geometry_.vertical_first ? rgb : across(rgb, kept);
+    if (row != kept) std::memcpy(kept, row, row_bytes_);
+    finish_rows();
+}
+
+// Every output whose last source row is in the ring.
+void Resampler::finish_rows() noexcept {
+    for (; next_out_ < geometry_.y.count; ) {
+        const auto i = static_cast<size_t>(next_out_);
+        const int start = y_weights_.start[i], length = y_weights_.length[i];
+        if (start + length > next_in_) return;
+        const uint8_t* row = ring_row(start);
+        const int32_t* weight = &y_weights_.weight[i * static_cast<size_t>(y_weights_.taps)];
+        if (length != 1 || weight[0] != 1 << kWeightBits) {
+            for (int t = 0; t < length; ++t) window_[static_cast<size_t>(t)] = ring_row(start + t);
+            kernels_->vertical(window_.data(), weight, length, row_bytes_, line_.data());
+            row = line_.data();
+        }
+        emit(geometry_.vertical_first ? across(row, across_.data()) : row);
+    }
+}
+
+void Resampler::emit(const uint8_t* rgb) noexcept { sink_->row(next_out_++, rgb); }
+
+void Resampler::shrink(size_t keep_bytes) {
+    for (auto* buffer : {&ring_, &line_, &across_})
+        if (buffer->capacity() > keep_bytes) std::vector<uint8_t>().swap(*buffer);
+    if (plan_.split.capacity() * sizeof(int16_t) > keep_bytes) std::vector<int16_t>().swap(plan_.split);
+    if (plan_.weight.capacity() * sizeof(int32_t) > keep_bytes) std::vector<int32_t>().swap(plan_.weight);
+    if (x_weights_.weight.capacity() * sizeof(int32_t) > keep_bytes) std::vector<int32_t>().swap(x_weights_.weight);
+    if (y_weights_.weight.capacity() * sizeof(int32_t) > keep_bytes) std::vector<int32_t>().swap(y_weights_.weight);
+}
+
+}  // namespace penstock

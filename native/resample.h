@@ -1,0 +1,71 @@
+// An antialiased, separable resize that takes its rows one by one and keeps only the filter's window of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "filters.h"
+#include "simd.h"
+
+namespace penstock {
+
+// A rectangle of source pixels: [x0, x1) × [y0, y1).
+struct Region {
+    int x0 = 0, y0 = 0, x1 = 0, y1 = 0;
+
+    int width() const noexcept { return x1 - x0; }
+    int height() const noexcept { return y1 - y0; }
+    bool empty() const noexcept { return x1 <= x0 || y1 <= y0; }
+};
+
+// What one image goes through: a box of the source, resized, of which a window is wanted.
+struct Geometry {
+    Filter filter = Filter::bilinear;
+    bool mirror = false;
+    AxisResize x, y;
+    bool resize_x = false, resize_y = false;  // false: outputs are the source's own pixels
+    bool vertical_first = false;
+};
+
+// Where finished rows go: `row` is called for output rows 0, 1, … with geometry.x.count RGB pixels each.
+class RowSink {
+  public:
+    virtual ~RowSink() = default;
+    virtual void row(int y, const uint8_t* rgb) noexcept = 0;
+};
+
+class Resampler {
+  public:
+    // Bytes of row buffers that this geometry needs beside its weights.
+    static size_t scratch_bytes(const Geometry& geometry) noexcept;
+
+    void begin(const Kernels& kernels, const Geometry& geometry, RowSink& sink);
+
+    // The source pixels that are needed; rows are pushed for y in [y0, y1), in order.
+    Region region() const noexcept { return region_; }
+
+    // `rgb` points at column region().x0; kSlack bytes behind the row may be read.
+    void push(const uint8_t* rgb) noexcept;
+
+    // Gives back what an unusually large image made it allocate.
+    void shrink(size_t keep_bytes);
+
+  private:
+    void finish_rows() noexcept;
+    void emit(const uint8_t* rgb) noexcept;
+    const uint8_t* across(const uint8_t* rgb, uint8_t* out) noexcept;
+    uint8_t* ring_row(int y) noexcept { return ring_.data() + static_cast<size_t>(y % ring_rows_) * ring_stride_; }
+
+    const Kernels* kernels_ = nullptr;
+    Geometry geometry_;
+    RowSink* sink_ = nullptr;
+    Region region_;
+    AxisWeights x_weights_, y_weights_;
+    HorizontalPlan plan_;
+    std::vector<uint8_t> ring_, line_, across_;
+    std::vector<const uint8_t*> window_;
+    size_t ring_stride_ = 0, row_bytes_ = 0;
+    int ring_rows_ = 0, next_in_ = 0, next_out_ = 0;
+};
+
+}  // namespace penstock

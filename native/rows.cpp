@@ -1,0 +1,306 @@
+#include "rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace penstock {
+namespace {
+
+// Scratch up to this size stays with its thread and is part of the forecast per worker; what needs more waits
+// for the side arena and gives it back.
+constexpr uint64_t kKeptScratch = 1 << 20;
+
+std::string over_side_cap(uint64_t needed, uint64_t cap) {
+    return "too large: needs " + std::to_string(needed) + " bytes at once, more than side_memory=" + std::to_string(cap);
+}
+
+uint64_t picture_bytes(Size size) noexcept {
+    return uint64_t{3} * static_cast<uint64_t>(size.height) * static_cast<uint64_t>(size.width) + kSlack;
+}
+
+// Puts an inner picture's rows into a larger one whose border is zero.
+class Frame : public RowSink {
+  public:
+    void row(int y, const uint8_t* rgb) noexcept final {
+        if (padded_) {
+            std::memcpy(line_.data() + 3 * static_cast<size_t>(left_), rgb, 3 * static_cast<size_t>(inner_width_));
+            rgb = line_.data();
+        }
+        write(top_ + y, rgb);
+    }
+
+  protected:
+    void frame(const StageGeometry& geometry) {
+        const AxisResize &x = geometry.resample.x, &y = geometry.resample.y;
+        top_ = geometry.pad_top;
+        left_ = geometry.pad_left;
+        inner_width_ = x.count;
+        padded_ = x.count != geometry.out.width;
+        const bool rows_missing = y.count != geometry.out.height;
+        if (padded_ || rows_missing) line_.assign(3 * static_cast<size_t>(geometry.out.width) + kSlack, 0);
+        if (!rows_missing) return;
+        for (int i = 0; i < geometry.out.height; ++i)
+            if (i < top_ || i >= top_ + y.count) write(i, line_.data());
+    }
+
+    virtual void write(int y, const uint8_t* rgb) noexcept = 0;
+
+  private:
+    bool padded_ = false;
+    int top_ = 0, left_ = 0, inner_width_ = 0;
+    std::vector<uint8_t> line_;
+};
+
+// A picture between two stages.
+class Picture final : public Frame {
+  public:
+    void begin(const StageGeometry& geometry) {
+        size = geometry.out;
+        stride_ = 3 * static_cast<size_t>(size.width);
+        pixels.resize(picture_bytes(size));
+        frame(geometry);
+    }
+
+    Size size;
+    std::vector<uint8_t> pixels;
+
+  private:
+    void write(int y, const uint8_t* rgb) noexcept override {
+        std::memcpy(pixels.data() + static_cast<size_t>(y) * stride_, rgb, stride_);
+    }
+
+    size_t stride_ = 0;
+};
+
+// The slot's own layout and element type.
+class SlotRow final : public Frame {
+  public:
+    void begin(const Kernels& kernels, const RowFormat& format, const StageGeometry& geometry, uint8_t* out) {
+        kernels_ = &kernels;
+        format_ = &format;
+        out_ = out;
+        frame(geometry);
+    }
+
+  private:
+    void write(int y, const uint8_t* rgb) noexcept override {
+        const RowFormat& f = *format_;
+        const auto width = static_cast<size_t>(f.width), line = static_cast<size_t>(y) * width;
+        const size_t plane = static_cast<size_t>(f.height) * width;
+        switch (f.type) {
+            case ElementType::u8:
+                if (!f.planar) std::memcpy(out_ + 3 * line, rgb, 3 * width);
+                else kernels_->planes_u8(rgb, f.width, planes<uint8_t>(line, plane).data());
+                return;
+            case ElementType::f16:
+                if (!f.planar) interleaved(rgb, 3 * width, f.f16.data(), reinterpret_cast<uint16_t*>(out_) + 3 * line);
+                else kernels_->planes_f16(rgb, f.width, f.f16.data(), planes<uint16_t>(line, plane).data());
+                return;
+            case ElementType::f32:
+                if (!f.planar) interleaved(rgb, 3 * width, f.f32.data(), reinterpret_cast<float*>(out_) + 3 * line);
+                else kernels_->planes_f32(rgb, f.width, f.f32.data(), planes<float>(line, plane).data());
+                return;
+        }
+    }
+
+    template <typename Value>
+    std::array<Value*, 3> planes(size_t line, size_t plane) const noexcept {
+        auto* first = reinterpret_cast<Value*>(out_) + line;
+        return {first, first + plane, first + 2 * plane};
+    }
+
+    template <typename Table, typename Value>
+    static void interleaved(const uint8_t* rgb, size_t bytes, const Table* table, Value* out) noexcept {
+        for (size_t i = 0; i < bytes; i += 3)
+            for (size_t c = 0; c < 3; ++c) out[i + c] = static_cast<Value>(table[c * 256 + rgb[i + c]]);
+    }
+
+    const Kernels* kernels_ = nullptr;
+    const RowFormat* format_ = nullptr;
+    uint8_t* out_ = nullptr;
+};
+
+class IntoResampler final : public PixelSink {
+  public:
+    explicit IntoResampler(Resampler& resampler) : resampler_(resampler) {}
+    void pixels(const uint8_t* rgb) noexcept override { resampler_.push(rgb); }
+
+  private:
+    Resampler& resampler_;
+};
+
+// Rows that were streamed past the caches are visible to other threads only after this.
+void publish_streamed_stores() noexcept {
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+}
+
+}  // namespace
+
+// Bytes of the side arena, held for one row.
+class RowMaker::Held {
+  public:
+    explicit Held(SideArena& side) : side_(side) {}
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+    ~Held() {
+        if (bytes_) side_.release(bytes_);
+    }
+
+    bool fits(uint64_t bytes) const noexcept { return bytes <= side_.cap(); }
+    bool acquire(uint64_t bytes) {
+        const bool got = side_.acquire(bytes);
+        bytes_ = got ? bytes : 0;
+        return got;
+    }
+
+  private:
+    SideArena& side_;
+    uint64_t bytes_ = 0;
+};
+
+struct RowMaker::Scratch {
+    JpegImage jpeg;
+    std::vector<Resampler> resamplers;
+    std::vector<StageGeometry> geometries;
+    std::vector<Picture> pictures;  // the result of each stage but the last
+    SlotRow slot_row;
+    std::vector<uint8_t> line;
+    int denominator = 1;
+
+    void fit(const Program& program) {
+        if (resamplers.size() == program.stages.size()) return;
+        resamplers.resize(program.stages.size());
+        geometries.resize(program.stages.size());
+        pictures.resize(program.stages.size());
+    }
+
+    void shrink() {
+        jpeg.close();
+        for (Resampler& resampler : resamplers) resampler.shrink(kKeptScratch);
+        for (Picture& picture : pictures)
+            if (picture.pixels.capacity() > kKeptScratch) std::vector<uint8_t>().swap(picture.pixels);
+    }
+};
+
+RowMaker::RowMaker(SideArena& side) : side_(side), scratch_(std::make_unique<Scratch>()) {}
+RowMaker::~RowMaker() = default;
+
+namespace {
+
+// A resize to more than this along one side is refused: positions would leave Pillow's single-precision boxes.
+constexpr int kMaxSide = 1 << 24;
+
+// Memory of one stage beyond what a thread keeps: long filters, and its result where that isn't the slot.
+uint64_t stage_bytes(const StageGeometry& geometry, bool last) noexcept {
+    const uint64_t rows = Resampler::scratch_bytes(geometry.resample), picture = last ? 0 : picture_bytes(geometry.out);
+    return (rows > kKeptScratch ? rows : 0) + (picture > kKeptScratch ? picture : 0);
+}
+
+}  // namespace
+
+// Draws and sizes every stage for an image of `source`, and takes the memory that they need beyond the thread's
+// own: `frame_bytes`, long filters, large pictures between stages.
+Outcome RowMaker::prepare(const Program& program, Size source, uint64_t frame_bytes, const SampleKey& key, Held& held) {
+    scratch_->fit(program);
+    uint64_t extra = frame_bytes;
+    Size from = source;
+    for (size_t i = 0; i < program.stages.size(); ++i) {
+        const Stage& stage = program.stages[i];
+        const Box box = stage.has_crop ? draw_crop(stage.crop, from, key) : Box{0, 0, from.width, from.height};
+        const Size whole = resized(stage, {box.height, box.width});
+        if (whole.height > kMaxSide || whole.width > kMaxSide)
+            return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) + " × " +
+                                         std::to_string(whole.height) + " pixels");
+        const int denominator = i == 0 && program.fast ? scale_denominator(stage, box) : 1;
+        if (i == 0) scratch_->denominator = denominator;
+        const Size decoded{(from.height + denominator - 1) / denominator, (from.width + denominator - 1) / denominator};
+        StageGeometry& geometry = scratch_->geometries[i];
+        geometry = stage_geometry(stage, box, draw_mirror(stage.mirrors, key), denominator, decoded);
+        extra += stage_bytes(geometry, i + 1 == program.stages.size());
+        from = geometry.out;
+    }
+    if (extra == 0) return {};
+    if (!held.fits(extra)) return Outcome::decode_error(over_side_cap(extra, side_.cap()));
+    if (!held.acquire(extra)) return {Outcome::Kind::cancelled, false, {}};
+    return {};
+}
+
+Resampler& RowMaker::begin(const Program& program, size_t stage, uint8_t* out) {
+    const StageGeometry& geometry = scratch_->geometries[stage];
+    RowSink* sink = &scratch_->slot_row;
+    if (stage + 1 < program.stages.size()) {
+        scratch_->pictures[stage].begin(geometry);
+        sink = &scratch_->pictures[stage];
+    } else {
+        scratch_->slot_row.begin(*program.kernels, program.format, geometry, out);
+    }
+    scratch_->resamplers[stage].begin(*program.kernels, geometry.resample, *sink);
+    return scratch_->resamplers[stage];
+}
+
+// Stages after the first, each from the picture that the one before it left.
+void RowMaker::later_stages(const Program& program, uint8_t* out) {
+    for (size_t i = 1; i < program.stages.size(); ++i) {
+        const Picture& from = scratch_->pictures[i - 1];
+        push_pixels(from.pixels.data(), from.size, begin(program, i, out));
+    }
+}
+
+// Rows are copied first: kernels may read a little past a row's end, and the array may end there.
+void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) {
+    const Region region = resampler.region();
+    const size_t bytes = 3 * static_cast<size_t>(region.width()), stride = 3 * static_cast<size_t>(size.width);
+    scratch_->line.resize(bytes + kSlack);
+    for (int y = region.y0; y < region.y1; ++y) {
+        std::memcpy(scratch_->line.data(), rgb + static_cast<size_t>(y) * stride + 3 * static_cast<size_t>(region.x0), bytes);
+        resampler.push(scratch_->line.data());
+    }
+}
+
+Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint8_t* out) {
+    JpegImage& jpeg = scratch_->jpeg;
+    Held held(side_);
+    if (Outcome outcome = prepare(program, jpeg.size(), jpeg.frame_bytes(), key, held); outcome.kind != Outcome::Kind::ok)
+        return outcome;
+    std::string text = jpeg.needs_check() ? jpeg.check_whole() : std::string();
+    if (!text.empty()) return Outcome::decode_error(std::move(text));
+
+    Resampler& resampler = begin(program, 0, out);
+    IntoResampler sink(resampler);
+    text = jpeg.decode(resampler.region(), scratch_->denominator, sink);
+    if (!text.empty()) return Outcome::decode_error(std::move(text));
+    later_stages(program, out);
+    return {Outcome::Kind::ok, jpeg.damaged(), {}};
+}
+
+Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
+                               uint8_t* out) {
+    if (bytes.empty()) return Outcome::decode_error("empty file");
+    if (!JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
+    std::string text = scratch_->jpeg.open(bytes, program.limits);
+    Outcome outcome = text.empty() ? decode(program, key, out) : Outcome::decode_error(std::move(text));
+    publish_streamed_stores();
+    scratch_->shrink();
+    return outcome;
+}
+
+Outcome RowMaker::from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
+                              uint8_t* out) {
+    Held held(side_);
+    Outcome outcome = prepare(program, size, 0, key, held);
+    if (outcome.kind != Outcome::Kind::ok) return outcome;
+    scratch_->denominator = 1;
+    push_pixels(rgb, size, begin(program, 0, out));
+    later_stages(program, out);
+    publish_streamed_stores();
+    scratch_->shrink();
+    return outcome;
+}
+
+}  // namespace penstock

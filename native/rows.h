@@ -1,0 +1,81 @@
+// One row of a batch: from encoded bytes or pixels to its place in the slot.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "geometry.h"
+#include "jpeg.h"
+#include "side_arena.h"
+
+namespace penstock {
+
+enum class ElementType : uint8_t { u8, f16, f32 };
+
+// What a row of the slot looks like: `height` × `width` × 3 elements, planes first or pixels first.
+struct RowFormat {
+    int height = 0, width = 0;
+    ElementType type = ElementType::u8;
+    bool planar = false;
+    // What each channel's byte becomes: f32 values, or f16 bit patterns in the low half. Unused for u8.
+    std::array<float, 768> f32{};
+    std::array<uint32_t, 768> f16{};
+
+    size_t element_bytes() const noexcept {
+        return type == ElementType::u8 ? 1 : type == ElementType::f16 ? 2 : 4;
+    }
+    size_t row_bytes() const noexcept {
+        return size_t{3} * static_cast<size_t>(height) * static_cast<size_t>(width) * element_bytes();
+    }
+};
+
+// The fused form of a pipeline's image transforms.
+struct Program : std::enable_shared_from_this<Program> {
+    std::vector<Stage> stages;
+    RowFormat format;
+    bool fast = false;  // decode at 1/2, 1/4 or 1/8 where the first stage allows it
+    DecodeLimits limits;
+    const Kernels* kernels = &best_kernels();
+};
+
+struct Outcome {
+    enum class Kind : uint8_t { ok, read_error, decode_error, foreign, cancelled };
+
+    Kind kind = Kind::ok;
+    bool damaged = false;  // decoded over damage, as Pillow does too
+    std::string text;
+
+    static Outcome decode_error(std::string text) { return {Kind::decode_error, false, std::move(text)}; }
+};
+
+// Makes rows, one at a time; every thread has its own, whose scratch memory is reused from row to row.
+class RowMaker {
+  public:
+    explicit RowMaker(SideArena& side);
+    ~RowMaker();
+
+    // `out`: the row's first byte in the slot. Bytes that are no JPEG give Kind::foreign and leave `out` alone.
+    Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key, uint8_t* out);
+
+    // `rgb`: (height, width, 3) bytes, rows packed.
+    Outcome from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key, uint8_t* out);
+
+  private:
+    struct Scratch;
+    class Held;
+
+    Outcome prepare(const Program& program, Size source, uint64_t frame_bytes, const SampleKey& key, Held& held);
+    Outcome decode(const Program& program, const SampleKey& key, uint8_t* out);
+    Resampler& begin(const Program& program, size_t stage, uint8_t* out);
+    void later_stages(const Program& program, uint8_t* out);
+    void push_pixels(const uint8_t* rgb, Size size, Resampler& resampler);
+
+    SideArena& side_;
+    std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,68 @@
+// The inner loops, once per instruction set. Every path gives the same bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "filters.h"
+
+namespace penstock {
+
+// Buffers that kernels read may be read up to this many bytes past their end, and those that they write may be
+// written so.
+inline constexpr size_t kSlack = 64;
+
+// A horizontal pass over rows of RGB bytes, its weights laid out for the vector units.
+//
+// 16-bit multipliers can't hold a 22-bit weight, so each is split into w = hi * 4096 + lo; two taps are
+// multiplied and added by one instruction for hi and one for lo. `split` holds, for each group of four outputs
+// and each pair of taps, four 8-lane vectors of hi and then four of lo, a vector being (w0 w1) four times:
+// once for each of R, G, B, and one lane unused.
+struct HorizontalPlan {
+    int width = 0;
+    int taps = 0;
+    std::vector<int32_t> start;   // byte offset of an output's first tap; padded to whole groups of four
+    std::vector<int32_t> weight;  // (width, taps)
+    std::vector<int16_t> split;
+
+    int pairs() const noexcept { return (taps + 1) / 2; }
+    int groups() const noexcept { return (width + 3) / 4; }
+
+    // `origin` and `columns`: the source column at which rows given to the pass begin, and how many they have.
+    // `mirror`: outputs from right to left.
+    void prepare(const AxisWeights& axis, int origin, int columns, bool mirror, bool with_split);
+};
+
+inline constexpr int kSplitBits = 12;
+inline constexpr int32_t kSplitMask = (1 << kSplitBits) - 1;
+
+struct Kernels {
+    const char* name;
+    bool splits;  // whether `horizontal` reads HorizontalPlan::split
+
+    // One row of RGB bytes to plan.width pixels.
+    void (*horizontal)(const uint8_t* row, const HorizontalPlan& plan, uint8_t* out) noexcept;
+    // out[i] = round(sum over t of rows[t][i] * weight[t]) for i < bytes.
+    void (*vertical)(const uint8_t* const* rows, const int32_t* weight, int taps, size_t bytes,
+                     uint8_t* out) noexcept;
+    // RGB bytes to three planes through a table of 256 values per channel.
+    void (*planes_f32)(const uint8_t* rgb, int width, const float* table, float* const* planes) noexcept;
+    void (*planes_f16)(const uint8_t* rgb, int width, const uint32_t* table, uint16_t* const* planes) noexcept;
+    void (*planes_u8)(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept;
+};
+
+extern const Kernels kScalarKernels;
+
+// Null where this build or this processor doesn't have the instruction set: "scalar", "avx2", "avx512", "neon".
+const Kernels* kernels_named(const char* name) noexcept;
+
+// The widest this processor runs.
+const Kernels& best_kernels() noexcept;
+
+inline uint8_t clip_to_byte(int32_t sum) noexcept {
+    const int32_t value = sum >> kWeightBits;
+    return static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
+}
+
+}  // namespace penstock

@@ -1,0 +1,154 @@
+#include <immintrin.h>
+
+#include "simd.h"
+
+namespace penstock {
+namespace {
+
+inline const __m128i* at128(const uint8_t* p) { return reinterpret_cast<const __m128i*>(p); }
+inline __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+
+// 16 bytes hold five RGB pixels. Taps 0 and 1 as 16-bit lanes R0 R1 G0 G1 B0 B1 0 0; likewise taps 2 and 3.
+inline __m256i taps01() {
+    return _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
+}
+inline __m256i taps23() {
+    return _mm256_broadcastsi128_si256(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
+}
+
+inline __m256i two_pixels(const uint8_t* row, const int32_t* start) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(at128(row + start[0]))),
+                                   _mm_loadu_si128(at128(row + start[1])), 1);
+}
+
+inline __m256i rounded(__m256i hi, __m256i lo) {
+    const __m256i round = _mm256_set1_epi32(1 << (kWeightBits - 1));
+    return _mm256_srai_epi32(_mm256_add_epi32(_mm256_slli_epi32(hi, kSplitBits), _mm256_add_epi32(lo, round)), kWeightBits);
+}
+
+struct Sums {
+    __m256i hi = _mm256_setzero_si256(), lo = _mm256_setzero_si256();
+
+    void add(__m256i pixels, const int16_t* weights) {
+        hi = _mm256_add_epi32(hi, _mm256_madd_epi16(pixels, load(weights)));
+        lo = _mm256_add_epi32(lo, _mm256_madd_epi16(pixels, load(weights + 32)));
+    }
+};
+
+// A plan's group of four outputs is two halves of two. Pairs is the number of tap pairs where it is small, else
+// 0: read it from the plan.
+template <int Pairs>
+void horizontal_pass(const uint8_t* row, const HorizontalPlan& plan, uint8_t* out) {
+    const int pairs = Pairs ? Pairs : plan.pairs();
+    const __m256i first = taps01(), second = taps23();
+    const __m256i pack = _mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,  //
+                                          0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    const int16_t* w = plan.split.data();
+    const int32_t* start = plan.start.data();
+    for (int g = 0, groups = plan.groups(); g < groups; ++g, start += 4, out += 12) {
+        Sums left, right;
+        const uint8_t* from = row;
+        int p = 0;
+        for (; p + 2 <= pairs; p += 2, w += 128, from += 12) {
+            const __m256i x = two_pixels(from, start), y = two_pixels(from, start + 2);
+            left.add(_mm256_shuffle_epi8(x, first), w);
+            right.add(_mm256_shuffle_epi8(y, first), w + 16);
+            left.add(_mm256_shuffle_epi8(x, second), w + 64);
+            right.add(_mm256_shuffle_epi8(y, second), w + 80);
+        }
+        if (p < pairs) {
+            left.add(_mm256_shuffle_epi8(two_pixels(from, start), first), w);
+            right.add(_mm256_shuffle_epi8(two_pixels(from, start + 2), first), w + 16);
+            w += 64;
+        }
+        // Lanes hold pixels 0 2 | 1 3 after the pack, so the dwords are put in order before bytes are.
+        const __m256i words = _mm256_packs_epi32(rounded(left.hi, left.lo), rounded(right.hi, right.lo));
+        const __m256i bytes = _mm256_packus_epi16(words, words);
+        const __m128i low = _mm256_castsi256_si128(bytes), high = _mm256_extracti128_si256(bytes, 1);
+        const __m128i ordered = _mm_unpacklo_epi32(low, high);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_shuffle_epi8(ordered, _mm256_castsi256_si128(pack)));
+    }
+}
+
+void horizontal(const uint8_t* row, const HorizontalPlan& plan, uint8_t* out) noexcept {
+    switch (plan.pairs()) {
+        case 1: return horizontal_pass<1>(row, plan, out);
+        case 2: return horizontal_pass<2>(row, plan, out);
+        case 3: return horizontal_pass<3>(row, plan, out);
+        default: return horizontal_pass<0>(row, plan, out);
+    }
+}
+
+inline __m256i pair_of(int32_t a, int32_t b) {
+    return _mm256_set1_epi32(static_cast<int32_t>((static_cast<uint32_t>(b) << 16) | (static_cast<uint32_t>(a) & 0xffff)));
+}
+
+// 32 bytes at a time; unpack and pack both work inside 128-bit lanes, so the order comes out as it went in.
+void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, size_t bytes, uint8_t* out) noexcept {
+    const __m256i zero = _mm256_setzero_si256();
+    for (size_t i = 0; i < bytes; i += 32) {
+        __m256i hi[4] = {zero, zero, zero, zero}, lo[4] = {zero, zero, zero, zero};
+        for (int t = 0; t < taps; t += 2) {
+            const bool both = t + 1 < taps;
+            const int32_t wa = weight[t], wb = both ? weight[t + 1] : 0;
+            const __m256i a = load(rows[t] + i), b = both ? load(rows[t + 1] + i) : zero;
+            const __m256i whi = pair_of(wa >> kSplitBits, wb >> kSplitBits);
+            const __m256i wlo = pair_of(wa & kSplitMask, wb & kSplitMask);
+            const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+            const __m256i part[4] = {_mm256_unpacklo_epi8(low, zero), _mm256_unpackhi_epi8(low, zero),
+                                     _mm256_unpacklo_epi8(high, zero), _mm256_unpackhi_epi8(high, zero)};
+            for (int k = 0; k < 4; ++k) {
+                hi[k] = _mm256_add_epi32(hi[k], _mm256_madd_epi16(part[k], whi));
+                lo[k] = _mm256_add_epi32(lo[k], _mm256_madd_epi16(part[k], wlo));
+            }
+        }
+        const __m256i words01 = _mm256_packs_epi32(rounded(hi[0], lo[0]), rounded(hi[1], lo[1]));
+        const __m256i words23 = _mm256_packs_epi32(rounded(hi[2], lo[2]), rounded(hi[3], lo[3]));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm256_packus_epi16(words01, words23));
+    }
+}
+
+// The bytes of one channel of 8 RGB pixels, as 32-bit table indices.
+inline __m256i channel_of(const uint8_t* rgb, int c) {
+    const __m128i a = _mm_loadu_si128(at128(rgb)), b = _mm_loadl_epi64(at128(rgb + 16));
+    const __m128i from_a = _mm_add_epi8(_mm_setr_epi8(0, 3, 6, 9, 12, 15, 18, 21, -128, -128, -128, -128, -128, -128, -128, -128),
+                                        _mm_set1_epi8(static_cast<char>(c)));
+    // Indices of 16 and above belong to the second load; a set high bit makes pshufb write zero.
+    const __m128i in_a = _mm_or_si128(from_a, _mm_cmpgt_epi8(from_a, _mm_set1_epi8(15)));
+    const __m128i in_b = _mm_sub_epi8(from_a, _mm_set1_epi8(16));
+    return _mm256_cvtepu8_epi32(_mm_or_si128(_mm_shuffle_epi8(a, in_a), _mm_shuffle_epi8(b, in_b)));
+}
+
+void planes_f32(const uint8_t* rgb, int width, const float* table, float* const* planes) noexcept {
+    const auto aligned = [](const void* p) { return (reinterpret_cast<uintptr_t>(p) & 31) == 0; };
+    // Slots are far larger than the caches and not read again here: whole lines go straight to memory.
+    const bool stream = aligned(planes[0]) && aligned(planes[1]) && aligned(planes[2]);
+    int x = 0;
+    for (; x + 8 <= width; x += 8, rgb += 24)
+        for (int c = 0; c < 3; ++c) {
+            const __m256 value = _mm256_i32gather_ps(table + c * 256, channel_of(rgb, c), 4);
+            if (stream) _mm256_stream_ps(planes[c] + x, value);
+            else _mm256_storeu_ps(planes[c] + x, value);
+        }
+    for (; x < width; ++x, rgb += 3)
+        for (int c = 0; c < 3; ++c) planes[c][x] = table[c * 256 + rgb[c]];
+}
+
+void planes_f16(const uint8_t* rgb, int width, const uint32_t* table, uint16_t* const* planes) noexcept {
+    int x = 0;
+    for (; x + 8 <= width; x += 8, rgb += 24)
+        for (int c = 0; c < 3; ++c) {
+            const __m256i value = _mm256_i32gather_epi32(reinterpret_cast<const int*>(table) + c * 256, channel_of(rgb, c), 4);
+            const __m128i half = _mm_packus_epi32(_mm256_castsi256_si128(value), _mm256_extracti128_si256(value, 1));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(planes[c] + x), half);
+        }
+    for (; x < width; ++x, rgb += 3)
+        for (int c = 0; c < 3; ++c) planes[c][x] = static_cast<uint16_t>(table[c * 256 + rgb[c]]);
+}
+
+}  // namespace
+
+extern const Kernels kAvx2Kernels;
+const Kernels kAvx2Kernels{"avx2", true, horizontal, vertical, planes_f32, planes_f16, kScalarKernels.planes_u8};
+
+}  // namespace penstock

@@ -1,0 +1,85 @@
+// Fixed memory for batches: one anonymous arena of equal slots, and the ring that says who owns each.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace penstock {
+
+// Wakes whoever watches a loader's slots and jobs. A sequence number, so that no ring between two looks is lost.
+class Bell : public std::enable_shared_from_this<Bell> {
+  public:
+    void ring() {
+        std::scoped_lock lock(mutex_);
+        ++sequence_;
+        changed_.notify_all();
+    }
+
+    // Waits until the bell has been rung since the call that returned `seen`; returns the new number.
+    uint64_t wait(uint64_t seen) {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return sequence_ != seen; });
+        return sequence_;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    uint64_t sequence_ = 0;
+};
+
+// Anonymous shared memory (a memfd), mapped once and sparse: a slot takes memory from its first use on.
+class Arena {
+  public:
+    // Throws std::system_error when the system refuses.
+    Arena(size_t slot_bytes, size_t slots);
+    ~Arena();
+    Arena(const Arena&) = delete;
+    Arena& operator=(const Arena&) = delete;
+
+    uint8_t* slot(size_t i) const noexcept { return base_ + i * stride_; }
+    size_t slots() const noexcept { return slots_; }
+    size_t slot_bytes() const noexcept { return slot_bytes_; }
+
+    // Gives a slot's memory back to the system; it reads as zeros until it is written again.
+    void punch(size_t i) noexcept;
+
+  private:
+    size_t slot_bytes_, stride_, slots_;
+    int fd_ = -1;
+    uint8_t* base_ = nullptr;
+};
+
+enum class SlotState : uint8_t { absent, free, filling, ready, lent, spare };
+
+// FREE → FILLING → READY → LENT → FREE, one owner at any time. `absent` slots take no memory; `spare` ones came
+// back while more than `base` were in use and wait to be punched.
+class SlotRing : public std::enable_shared_from_this<SlotRing> {
+  public:
+    SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell);
+
+    // A slot to fill, or -1. Up to `base` slots exist at first; with `grow` one more may come into being.
+    int take(bool grow);
+    void mark_ready(int slot);
+    void mark_lent(int slot);
+    // From any state: the owner is done with it. Rings the bell.
+    void release(int slot);
+    // Punches spare slots.
+    void trim();
+
+    size_t count(SlotState state) const;
+    const std::shared_ptr<Arena>& arena() const noexcept { return arena_; }
+
+  private:
+    const std::shared_ptr<Arena> arena_;
+    const size_t base_;
+    const std::shared_ptr<Bell> bell_;
+    mutable std::mutex mutex_;
+    std::vector<SlotState> states_;
+    size_t live_ = 0;
+};
+
+}  // namespace penstock

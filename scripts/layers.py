@@ -1,0 +1,101 @@
+"""Check who imports whom in src/penstock: data flows one way, and a place never imports another place.
+
+A module may import its own package and everything in the rows of ``LAYERS`` above its own; modules of one row
+never import one another. The native core is for those in ``NATIVE``. Those in ``OUTSIDE`` stand where a user
+stands: they see the names in ``penstock.__all__`` and their own package, nothing else.
+
+Prints one line per breach and exits with 1 if there is any.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PLACES = ("source", "order", "read", "transform", "batch", "device")
+LAYERS = (
+    ("errors",),
+    ("spec",),
+    ("contracts",),
+    (*PLACES, "cache"),
+    ("pipeline",),
+    ("plan",),
+    ("engine",),
+    ("loader",),
+)
+OUTSIDE = ("torch", "jax", "ray", "cli", "observe")
+NATIVE = (*PLACES, "engine")
+
+RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
+WHOLE = "the public list"  # what ``import penstock`` takes
+
+
+def breaches(package: Path) -> Iterator[str]:
+    """Yield one line per import in ``package`` (the folder src/penstock) that breaks the rule."""
+    public = public_names(package / "__init__.py")
+    for path in sorted(package.rglob("*.py")):
+        owner = path.relative_to(package).parts[0].removesuffix(".py")
+        owner = "cli" if owner == "__main__" else owner
+        for line, target in taken(path, package):
+            if reason := objection(owner, target, public):
+                yield f"{path.relative_to(package.parent)}:{line}: {reason}"
+
+
+def objection(owner: str, target: str, public: frozenset[str]) -> str | None:
+    """Say why ``owner`` must not take ``target``; None if it may. Both are named relative to penstock."""
+    if target == owner:
+        return None
+    if owner == "__init__":
+        return f"the public list must not need {target}" if target in OUTSIDE else None
+    if owner in OUTSIDE:
+        seen = target == WHOLE or target in public or target.startswith("__")
+        return None if seen else f"{owner} sees public names only, not penstock.{target}"
+    if owner not in RANK:
+        return f"{owner} has no row in scripts/layers.py"
+    if target == "_native":
+        return None if owner in NATIVE else f"{owner} must not import the native core"
+    if owner in PLACES and target in PLACES:
+        return f"a place never imports another place: {owner} imports {target}"
+    if RANK.get(target, RANK[owner]) < RANK[owner]:
+        return None
+    return f"{owner} must not import {target}, which is not below it"
+
+
+def taken(path: Path, package: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line, what) for all a file takes from penstock: a first-level module, a name, or the whole."""
+    folders = path.relative_to(package).parts[:-1]
+    aliases: set[str] = set()
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                root, *rest = name.name.split(".")
+                if root == "penstock":
+                    aliases.add(name.asname or root)
+                    yield node.lineno, rest[0] if rest else WHOLE
+        elif isinstance(node, ast.ImportFrom):
+            above = ["penstock", *folders[: len(folders) + 1 - node.level]] if node.level else []
+            root, *rest = above + (node.module.split(".") if node.module else [])
+            if root == "penstock":
+                yield from ((node.lineno, what) for what in rest[:1] or [name.name for name in node.names])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
+            yield node.lineno, node.attr
+
+
+def public_names(init: Path) -> frozenset[str]:
+    """Read ``__all__``."""
+    for node in ast.parse(init.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(name, ast.Name) and name.id == "__all__" for name in targets):
+                return frozenset(ast.literal_eval(node.value))
+    return frozenset()
+
+
+if __name__ == "__main__":
+    found = list(breaches(Path(__file__).parent.parent / "src" / "penstock"))
+    print(*found, sep="\n", end="\n" if found else "")
+    sys.exit(bool(found))

@@ -1,0 +1,78 @@
+"""penstock feeds training batches to accelerators.
+
+::
+
+    import penstock as ps
+
+    train = (
+        ps.Pipeline(ps.ImageFolder("photos"))
+        .shuffle(seed=7)
+        .map(ps.RandomResizedCrop(224), ps.RandomHorizontalFlip(), ps.Normalize())
+        .batch(256)
+    )
+    with train.loader(memory="2GiB") as loader:
+        for batch in loader:
+            step(batch["image"], batch["label"])
+"""
+
+from penstock.errors import (
+    BudgetError,
+    CacheError,
+    DecodeError,
+    PenstockError,
+    PlanError,
+    ReadError,
+    SampleError,
+    StalledError,
+    StateError,
+    TransformError,
+    WorkerDied,
+)
+from penstock.loader import Loader
+from penstock.pipeline import Pipeline
+from penstock.plan import MemoryForecast, Plan
+from penstock.source import Arrays, FileList, ImageFolder
+from penstock.spec import DecodeLimits, DecodeMode, Interpolation, Layout, Spec, Tail
+from penstock.transform import (
+    CenterCrop,
+    Normalize,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+    ToDtype,
+    ToLayout,
+)
+
+__all__ = [
+    "Arrays",
+    "BudgetError",
+    "CacheError",
+    "CenterCrop",
+    "DecodeError",
+    "DecodeLimits",
+    "DecodeMode",
+    "FileList",
+    "ImageFolder",
+    "Interpolation",
+    "Layout",
+    "Loader",
+    "MemoryForecast",
+    "Normalize",
+    "PenstockError",
+    "Pipeline",
+    "Plan",
+    "PlanError",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "ReadError",
+    "Resize",
+    "SampleError",
+    "Spec",
+    "StalledError",
+    "StateError",
+    "Tail",
+    "ToDtype",
+    "ToLayout",
+    "TransformError",
+    "WorkerDied",
+]

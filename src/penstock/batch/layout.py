@@ -1,0 +1,51 @@
+"""How the fields of a batch share one slot."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.spec import AnyArray, Spec, UInt8Array
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLayout:
+    """Fields one after another, each starting on a cache line; the largest first, so on a page.
+
+    fields   shape and dtype of one row, by name
+    rows     rows of a batch
+    offsets  where each field begins, bytes from the slot's start
+    """
+
+    fields: Mapping[str, Spec]
+    rows: int
+    offsets: Mapping[str, int] = field(init=False)
+    slot_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        offsets, end = {}, 0
+        for name in sorted(self.fields, key=lambda name: -self.fields[name].row_bytes):
+            offsets[name] = end
+            end += -(-self.rows * self.fields[name].row_bytes // ALIGNMENT) * ALIGNMENT
+        object.__setattr__(self, "offsets", offsets)
+        object.__setattr__(self, "slot_bytes", max(end, ALIGNMENT))
+
+    @property
+    def stride_bytes(self) -> int:
+        """Memory of one slot: whole pages."""
+        return -(-self.slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+    def views(self, slot: UInt8Array, rows: int) -> dict[str, AnyArray]:
+        """The fields of a slot's first ``rows`` rows, as arrays over it.
+
+        slot  (slot_bytes,) uint8
+        """
+        batch: dict[str, AnyArray] = {}
+        for name, spec in self.fields.items():
+            begin = self.offsets[name]
+            raw = slot[begin : begin + rows * spec.row_bytes]
+            batch[name] = raw.view(spec.dtype).reshape(rows, *spec.shape)
+        return batch

@@ -1,0 +1,157 @@
+"""``penstock show``: a contact sheet of augmented samples, so that a person sees what the model will see."""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError, PlanError
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageDraw, ImageFont
+
+    from penstock.cli.terminal import Subparsers
+    from penstock.spec import UInt8Array
+
+    Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+MARGIN_PX = 16
+GAP_PX = 6
+CAPTION_PX = 15
+LEAST_WIDTH_PX = 240  # so that captions under one small image can still be read
+PAPER, INK, FAINT = (255, 255, 255), (24, 24, 27), (113, 113, 122)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """One record on the sheet.
+
+    draws  (draws, H, W, 3) uint8 RGB: the record as several epochs draw it
+    label  its class, printed in black; may be empty
+    name   its file, printed in grey, shortened in the middle when it doesn't fit
+    """
+
+    draws: UInt8Array
+    label: str
+    name: str
+
+
+def contact_sheet(rows: list[ShownRow]) -> Image.Image:
+    """Lay rows out under each other, each with its caption below, on one RGB image.
+
+    Raises ``PlanError`` when there is no row, or one that isn't (draws, H, W, 3) uint8.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    _check(rows)
+    font = ImageFont.load_default(CAPTION_PX)
+    line_px = round(CAPTION_PX * 1.4)
+    most_draws = max(len(row.draws) for row in rows)
+    cell_px = max(row.draws.shape[2] for row in rows) + GAP_PX
+    text_px = max(LEAST_WIDTH_PX, most_draws * cell_px - GAP_PX)
+    height = sum(row.draws.shape[1] + line_px + MARGIN_PX + GAP_PX for row in rows) + line_px + 2 * MARGIN_PX
+    sheet = Image.new("RGB", (text_px + 2 * MARGIN_PX, height), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    y = MARGIN_PX
+    for draw in range(most_draws):
+        title = _first_that_fits((f"epoch {draw}", str(draw)), font, cell_px - GAP_PX)
+        pen.text((MARGIN_PX + draw * cell_px, y), title, FAINT, font)
+    y += line_px + GAP_PX
+    for row in rows:
+        for draw, pixels in enumerate(row.draws):
+            sheet.paste(Image.fromarray(pixels), (MARGIN_PX + draw * cell_px, y))
+        y += row.draws.shape[1] + GAP_PX
+        _caption(pen, font, y, row, text_px)
+        y += line_px + MARGIN_PX
+    return sheet
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's arguments."""
+    parser = subparsers.add_parser(
+        "show",
+        help="draw augmented samples on a contact sheet",
+        description="Draw the first images of a folder as a training run would see them: one row per image, "
+        "one column per epoch, each a RandomResizedCrop and a flip.",
+    )
+    parser.add_argument("path", metavar="PATH", help="a folder of class folders of images")
+    parser.add_argument("--out", required=True, metavar="SHEET", help="the image to write, e.g. sheet.png")
+    parser.add_argument("--images", type=int, default=8, metavar="N", help="rows (default: 8)")
+    parser.add_argument("--draws", type=int, default=6, metavar="N", help="draws of each image (default: 6)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="other seeds, other draws (default: 0)"
+    )
+    parser.add_argument("--size", type=int, default=224, metavar="PX", help="edge of a crop (default: 224)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from penstock.cli.terminal import printable, say, verbatim
+
+    for name in ("images", "draws", "size"):
+        if getattr(args, name) < 1:
+            raise PlanError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    _check_suffix(Path(args.out))
+    sheet = contact_sheet(_drawn(args))
+    try:
+        sheet.save(args.out)
+    except OSError as error:
+        raise PenstockError(f"can't write {args.out}: {error.strerror or error}") from error
+    say(f"[bold]{verbatim(printable(args.out))}[/bold]: {sheet.width} × {sheet.height}")
+    return 0
+
+
+def _drawn(args: argparse.Namespace) -> list[ShownRow]:
+    """The first ``args.images`` records in ``args.draws`` epochs each."""
+    raise PenstockError("penstock show has no loader to draw with yet")
+
+
+def _check(rows: list[ShownRow]) -> None:
+    if not rows:
+        raise PlanError("a contact sheet needs at least one row")
+    for row in rows:
+        shape, dtype = row.draws.shape, row.draws.dtype
+        if len(shape) != 4 or shape[3] != 3 or 0 in shape or dtype != "uint8":
+            raise PlanError(f"a row's draws must be (draws, H, W, 3) uint8, not {shape} {dtype}: {row.name}")
+
+
+def _check_suffix(out: Path) -> None:
+    """Refuse a file type that Pillow can't write, before any work is done."""
+    from PIL import Image
+
+    kind = Image.registered_extensions().get(out.suffix.lower())
+    if kind not in Image.SAVE:
+        raise PlanError(f"can't tell what kind of image {out.name!r} should be; end it in .png or .jpg")
+
+
+def _caption(pen: ImageDraw.ImageDraw, font: Font, y: int, row: ShownRow, text_px: int) -> None:
+    """The label in black, then the name in grey in what room is left, which is at least half."""
+    from penstock.cli.terminal import printable
+
+    label = _shorten(printable(row.label), font, text_px / 2)
+    pen.text((MARGIN_PX, y), label, INK, font)
+    used_px = font.getlength(label) + 2 * GAP_PX if label else 0
+    pen.text((MARGIN_PX + used_px, y), _shorten(printable(row.name), font, text_px - used_px), FAINT, font)
+
+
+def _shorten(text: str, font: Font, room_px: float) -> str:
+    """``text``, or its beginning and its end around an ellipsis: a file name's end says most."""
+
+    def keeping(letters: int) -> str:
+        head = letters // 3
+        return f"{text[:head]}…{text[len(text) - (letters - head) :]}"
+
+    if font.getlength(text) <= room_px:
+        return text
+    fitting = bisect.bisect(
+        range(1, len(text)), room_px, key=lambda letters: font.getlength(keeping(letters))
+    )
+    return keeping(max(1, fitting))
+
+
+def _first_that_fits(texts: tuple[str, ...], font: Font, room_px: float) -> str:
+    return next((text for text in texts if font.getlength(text) <= room_px), "")

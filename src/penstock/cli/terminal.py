@@ -1,0 +1,114 @@
+"""What the commands print: markup for people at a terminal, plain text elsewhere, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+Advance: TypeAlias = Callable[[int], None]
+
+LINE_EVERY_S = 5.0
+TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[\]]*\])")
+
+
+def say(markup: str) -> None:
+    """Print to stdout: with rich's markup at a terminal, without the tags anywhere else.
+
+    Text that comes from outside, such as a path, goes through ``verbatim`` first.
+    """
+    console = _console(stderr=False)
+    if console is None:
+        print(_without_tags(markup))
+    else:
+        console.print(markup)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on one line of stdout, in ASCII, so that any name survives any terminal."""
+    print(json.dumps(value))
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Advance]:
+    """Show how far a long task is, on stderr, so that stdout holds results only.
+
+    Yields a function to be called with the number of things done so far. At a terminal with rich it moves a
+    bar, elsewhere it prints a line every 5 seconds.
+    """
+    console = _console(stderr=True)
+    if console is None:
+        yield _lines(title, total)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def verbatim(text: str) -> str:
+    """``text`` for use inside markup: nothing in it is taken for a tag."""
+    return TAG.sub(lambda found: f"{found[1] * 2}\\{found[2]}", text)
+
+
+def printable(name: str | bytes) -> str:
+    r"""A file name on one line, whatever its bytes are: what isn't UTF-8 as ``\xff``, a newline as ``\n``."""
+    try:
+        text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # half of a surrogate pair, which no file system gave us
+        text = str(name)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _without_tags(markup: str) -> str:
+    """What rich would print, plain: an odd number of backslashes before a tag makes it text."""
+
+    def plain(found: re.Match[str]) -> str:
+        slashes, tag = found.groups()
+        return "\\" * (len(slashes) // 2) + (tag if len(slashes) % 2 else "")
+
+    return TAG.sub(plain, markup)
+
+
+def _lines(title: str, total: int) -> Advance:
+    """Plain progress. Short tasks print nothing."""
+    next_at = time.monotonic() + LINE_EVERY_S
+
+    def advance(done: int) -> None:
+        nonlocal next_at
+        now = time.monotonic()
+        if now >= next_at:
+            next_at = now + LINE_EVERY_S
+            print(f"{title}: {done} of {total}", file=sys.stderr, flush=True)
+
+    return advance
+
+
+def _console(*, stderr: bool) -> Console | None:
+    """Rich's console for a stream that is a terminal; None where plain text is right or rich is missing."""
+    stream = sys.stderr if stderr else sys.stdout
+    return _rich_console(stderr) if stream.isatty() else None
+
+
+@cache
+def _rich_console(stderr: bool) -> Console | None:
+    try:
+        from rich.console import Console  # 0.1 s, so only when something is printed to a terminal
+    except ImportError:
+        return None
+    return Console(stderr=stderr, highlight=False, emoji=False, soft_wrap=True)

@@ -1,0 +1,203 @@
+"""The architecture on one page: what each of the six places promises to the others.
+
+::
+
+    source  →  order  →  read  →  transform  →  batch  →  device
+
+A place never imports another place; it is given the facts it needs, in the types below. Everything here is
+about many rows at once: nothing in these contracts is called once per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from penstock.spec import AnyArray, Int64Array, Spec, UInt8Array
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """n file paths in two arrays, so that a million of them are no Python objects.
+
+    blob  (total_bytes,) uint8: the paths' bytes one after another, as the file system has them
+    ends  (n,) int64: path i is ``blob[ends[i - 1]:ends[i]]`` (from 0 for i = 0)
+    """
+
+    blob: UInt8Array
+    ends: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, row: int) -> bytes:
+        start = 0 if row == 0 else int(self.ends[row - 1])
+        return self.blob[start : int(self.ends[row])].tobytes()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both arrays."""
+        return self.blob.nbytes + self.ends.nbytes
+
+    def take(self, rows: Int64Array) -> Paths:
+        """The paths of ``rows`` (n,) int64, in that order, as arrays of their own."""
+        stops = self.ends[rows]
+        starts = np.where(rows > 0, self.ends[rows - 1], 0)
+        lengths = stops - starts
+        ends = np.cumsum(lengths)
+        bytes_from = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+        return Paths(self.blob[bytes_from], ends)
+
+    @classmethod
+    def pack(cls, paths: list[bytes]) -> Paths:
+        """Pack a list of byte strings."""
+        ends = np.cumsum([len(path) for path in paths], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(paths), np.uint8), ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A byte field: where the encoded bytes of n records are.
+
+    paths   n paths, absolute or relative to the process's working directory
+    offset  (n,) int64: first byte inside the file
+    length  (n,) int64: number of bytes; -1: to the end of the file
+    """
+
+    paths: Paths
+    offset: Int64Array
+    length: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A field that lies in memory: rows of one array, to be copied or transformed by the engine.
+
+    array  (records, …), any numeric dtype, C order
+    rows   (n,) int64: which rows of ``array`` the n records are
+    """
+
+    array: AnyArray
+    rows: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """n records in columns. A record may have several fields of each kind.
+
+    index  (n,) int64: the records' numbers in their source
+    files  byte fields by name, read by the read place
+    rows   fields in memory by name
+    plain  small values by name, (n, …) each, already gathered (label, id, …)
+    """
+
+    index: Int64Array
+    files: Mapping[str, Files] = field(default_factory=dict)
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    plain: Mapping[str, AnyArray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What a byte field is before it is decoded. Its shape is known only when its header is read.
+
+    kind  ``"image"``
+    """
+
+    kind: str = "image"
+
+    def __str__(self) -> str:
+        return f"encoded {self.kind}"
+
+
+class OpenSource(Protocol):
+    """A source whose metadata has been read: what exists. No sample bytes are read through it."""
+
+    @property
+    def num_records(self) -> int:
+        """How many records there are."""
+
+    @property
+    def fields(self) -> Mapping[str, Spec | Encoded]:
+        """Every field a record has, by name. ``index`` is added by the batch place and is none of them."""
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names by label, or None when labels are plain numbers or absent."""
+
+    @property
+    def digest(self) -> str:
+        """Hex digest of the manifest: equal exactly when records, their order and labels are the same."""
+
+    @property
+    def index_bytes(self) -> int:
+        """Memory the index takes in this process."""
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Say where the records ``indices`` (n,) int64 are. Thread-safe; indices may repeat."""
+
+    def name(self, index: int) -> str | None:
+        """A printable name of one record for messages (its path), or None."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A description of where records come from. Constructing it touches nothing."""
+
+    def open(self) -> OpenSource:
+        """Read the metadata, once: list a folder, open an index, read an array's header.
+
+        Raises ``PlanError`` when there is nothing to read, with what to do about it.
+        """
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+
+
+@runtime_checkable
+class Order(Protocol):
+    """Which record comes when: a pure function of (epoch, position)."""
+
+    @property
+    def num_positions(self) -> int:
+        """Positions in one epoch's global order."""
+
+    def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
+        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64. O(stop − start)."""
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+
+
+@runtime_checkable
+class Transform(Protocol):
+    """A description of what happens to a sample. It names the fields it reads and writes."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the fields it reads."""
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Names of the fields it writes."""
+
+    def describe(self) -> str:
+        """One line for ``explain()`` and the recipe's digest: the class and every parameter."""
+
+
+class Kernel(Protocol):
+    """Adjacent transforms made one: encoded bytes or (H, W, 3) uint8 rows in, rows of the slot out."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the fields it reads from the records."""
+
+    @property
+    def outputs(self) -> Mapping[str, Spec]:
+        """The fields of the slot it fills, with what one row of each looks like."""
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""

@@ -1,0 +1,5 @@
+"""The engine: the only code that knows two places at once, and that starts threads."""
+
+from penstock.engine.run import Run
+
+__all__ = ["Run"]

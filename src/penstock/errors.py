@@ -1,0 +1,104 @@
+"""Every error that penstock raises, in one tree.
+
+::
+
+    PenstockError
+    ├── PlanError          the description can't work
+    ├── SampleError        one sample can't be delivered
+    │   ├── ReadError
+    │   ├── DecodeError
+    │   └── TransformError
+    ├── BudgetError        the memory budget doesn't allow it
+    ├── StateError         a saved state belongs to another recipe
+    ├── WorkerDied
+    ├── StalledError
+    └── CacheError
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """The root of all errors that penstock raises on purpose."""
+
+
+class PlanError(PenstockError, ValueError):
+    """The description can't work: the message says which field, what it got, and what would fit."""
+
+
+class SampleError(PenstockError):
+    """One sample can't be delivered.
+
+    place   the place that found it: ``"source"``, ``"read"``, ``"transform"`` or ``"batch"``
+    index   the record's number in its source
+    path    the record's file as a printable string, or None for records that have none
+    offset  byte offset of the record inside ``path``; 0 for whole files
+    reason  what is wrong, without the facts above
+    """
+
+    def __init__(
+        self, reason: str, *, place: str, index: int, path: str | None = None, offset: int = 0
+    ) -> None:
+        self.reason = reason
+        self.place = place
+        self.index = index
+        self.path = path
+        self.offset = offset
+        where = f"{place}, record {index}"
+        if path is not None:
+            where += f", {path}" if offset == 0 else f", {path} at byte {offset}"
+        super().__init__(f"{reason} ({where})")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.reason, self.place, self.index, self.path, self.offset))
+
+
+class ReadError(SampleError):
+    """The bytes of a sample could not be read: missing file, permission, I/O error."""
+
+
+class DecodeError(SampleError):
+    """The bytes were read and are not the image they should be: empty, truncated, foreign, unsupported."""
+
+
+class TransformError(SampleError):
+    """A transform failed on this sample."""
+
+
+class BudgetError(PenstockError):
+    """The memory budget doesn't allow it.
+
+    asked_bytes     what was asked for
+    budget_bytes    what there is
+    smallest_bytes  the smallest budget that would work, when one is known
+    """
+
+    def __init__(
+        self, message: str, *, asked_bytes: int, budget_bytes: int, smallest_bytes: int | None = None
+    ) -> None:
+        self.asked_bytes = asked_bytes
+        self.budget_bytes = budget_bytes
+        self.smallest_bytes = smallest_bytes
+        super().__init__(message)
+
+
+class StateError(PenstockError, ValueError):
+    """A saved state is damaged or doesn't belong to this recipe; the message says what differs."""
+
+
+class WorkerDied(PenstockError):
+    """A worker ended before its work was done: which one, how, and which sample it held."""
+
+
+class StalledError(PenstockError):
+    """A wait outlived its deadline: what was waited for, how long, and on which sample."""
+
+
+class CacheError(PenstockError):
+    """A cache can't be used as asked."""
+
+
+def _rebuild(
+    kind: type[SampleError], reason: str, place: str, index: int, path: str | None, offset: int
+) -> SampleError:
+    return kind(reason, place=place, index=index, path=path, offset=offset)

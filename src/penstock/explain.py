@@ -1,0 +1,77 @@
+"""The text of ``Plan.explain()``."""
+
+from __future__ import annotations
+
+from penstock.contracts import Encoded
+from penstock.plan import Plan, environment, show_bytes
+
+
+def explain(plan: Plan) -> str:
+    """Every place of the plan and every byte of its forecast, for a person at 80 columns or more."""
+    lines = [f"penstock plan, rank {plan.steps.rank} of {plan.steps.world} data ranks"]
+    for name, texts in (
+        ("source", _source(plan)),
+        ("order", [plan.order.describe(), plan.steps.describe()]),
+        ("read", _read(plan)),
+        ("transform", _transform(plan)),
+        ("batch", _batch(plan)),
+        ("device", ["host memory: NumPy arrays over the slot, no copy"]),
+        ("memory", _memory(plan)),
+        ("recipe", [f"digest {plan.digest}, {environment()}"]),
+    ):
+        lines += [f"  {name if i == 0 else '':<10s}{text}" for i, text in enumerate(texts)]
+    return "\n".join(lines)
+
+
+def _source(plan: Plan) -> list[str]:
+    source = plan.source
+    classes = f", {len(source.classes):,} classes" if source.classes is not None else ""
+    fields = ", ".join(f"{name}: {spec}" for name, spec in source.fields.items())
+    return [plan.pipeline.source.describe(), f"{source.num_records:,} records{classes}; {fields}"]
+
+
+def _read(plan: Plan) -> list[str]:
+    if not any(isinstance(spec, Encoded) for spec in plan.source.fields.values()):
+        return ["rows in memory"]
+    ahead = show_bytes(plan.forecast.read_ahead)
+    return [f"warm files by the decoding threads, slow ones by reading threads, at most {ahead} ahead"]
+
+
+def _transform(plan: Plan) -> list[str]:
+    if plan.kernel is None:
+        return ["none: rows are copied into the slot"]
+    kernels = "one kernel" if len(plan.kernel.stages) == 1 else f"one kernel of {len(plan.kernel.stages)} passes"
+    limits = plan.pipeline.limits
+    return [
+        f"{kernels}: {plan.kernel.describe()}",
+        *(f"  {transform.describe()}" for transform in plan.pipeline.transforms),
+        f"decode {plan.pipeline.decode_mode.value}, max_pixels={limits.max_pixels:,}, max_scans={limits.max_scans}",
+    ]
+
+
+def _batch(plan: Plan) -> list[str]:
+    rows = plan.steps.batch
+    workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
+    return [
+        *(f"{name}: ({', '.join(map(str, (rows, *spec.shape)))}) {spec.dtype}" for name, spec in plan.fields.items()),
+        f"{plan.depth} slots of {show_bytes(plan.layout.stride_bytes)}, up to {plan.most_slots} "
+        f"when batches are held; {workers}",
+    ]
+
+
+def _memory(plan: Plan) -> list[str]:
+    forecast = plan.forecast
+    owners = [
+        ("process so far", forecast.process, f"of which index {show_bytes(forecast.index)}"),
+        ("slots", forecast.slots, ""),
+        ("workers", forecast.workers, ""),
+        ("read-ahead", forecast.read_ahead, ""),
+        ("engine", forecast.engine, ""),
+    ]
+    lines = [f"{name:<16s}{show_bytes(size):>11s}  {note}".rstrip() for name, size, note in owners]
+    lines.append(f"{'forecast':<16s}{show_bytes(forecast.expected):>11s}")
+    lines.append(
+        f"{'side arena':<16s}{show_bytes(forecast.side):>11s}  at most, for progressive JPEGs and other formats"
+    )
+    lines.append(f"{'ceiling':<16s}{show_bytes(plan.memory_bytes):>11s}  memory=, of what penstock allocates")
+    return lines

@@ -1,0 +1,161 @@
+"""A loader: an iterable of batches that knows where it stands."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from penstock import _native
+from penstock.engine import Run
+from penstock.errors import PenstockError, StateError
+from penstock.order import Cursor
+from penstock.plan import Plan
+from penstock.spec import AnyArray
+
+STATE_VERSION = 1
+
+
+class Loader:
+    """Batches of a plan: each ``iter()`` is the next epoch.
+
+    A batch is a dict of arrays, one per field of ``plan.fields`` with the rows in front: ``image``, ``label``,
+    ``index`` (the records' numbers) and, with padding, ``valid``. It belongs to whoever holds it, as long as
+    any view of it is held.
+
+    Threads start at the first ``iter()``. ``close()``, the end of a ``with`` block, dropping the loader, or the
+    end of the interpreter ends them. A loop that is left by ``break`` or an exception leaves its epoch: the
+    next ``iter()`` is the next epoch. ``state_dict()`` says where to go on in another process.
+
+    plan   what is run
+    epoch  the epoch of the next batch
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._cursor = Cursor()
+        self._entered = False  # whether the epoch at the cursor was iterated already
+        self._run: Run | None = None
+        self._closed = False
+        self._iterator: weakref.ref[_Epoch] | None = None
+        self._finalizer: weakref.finalize[..., Loader] | None = None
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, the same on every rank."""
+        return self.plan.steps.per_epoch
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, from 0."""
+        return self._cursor.epoch
+
+    def __iter__(self) -> Iterator[dict[str, AnyArray]]:
+        """The next epoch; after ``load_state_dict`` the rest of the saved one."""
+        if self._closed:
+            raise PenstockError("the loader is closed")
+        if self._entered and self._cursor.consumed > 0:
+            self._cursor = Cursor(self._cursor.epoch + 1)
+        self._entered = True
+        self._seek()
+        iterator = _Epoch(self, self._cursor.epoch)
+        self._iterator = weakref.ref(iterator)
+        return iterator
+
+    def state_dict(self) -> dict[str, object]:
+        """Where the loader stands, as plain data: batches delivered so far, none that are only prefetched."""
+        return {
+            "version": STATE_VERSION,
+            "digest": self.plan.digest,
+            "recipe": dict(self.plan.recipe),
+            "epoch": self._cursor.epoch,
+            "consumed": self._cursor.consumed,
+            "decoder": _native.jpeg_library_version(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Go on where ``state`` was saved, with any workers, ranks or batch size.
+
+        Raises ``StateError`` when it is damaged or was saved by another recipe; the message says what differs.
+        """
+        self._cursor = self.plan.steps.settled(_checked(state, self.plan))
+        self._entered = False
+        self._iterator = None
+
+    def stats(self) -> _native.PoolStats | None:
+        """Counters of the native threads; None before they started."""
+        return self._run.stats() if self._run is not None else None
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that the consumer has waited for batches."""
+        return self._run.wait_s if self._run is not None else 0.0
+
+    def close(self) -> None:
+        """End all threads. Batches that were delivered stay valid."""
+        self._closed = True
+        if self._finalizer is not None:
+            self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _seek(self) -> None:
+        if self._run is None:
+            self._run = Run(self.plan)
+            # Not through the loader: a reference to it would keep it alive.
+            self._finalizer = weakref.finalize(self, self._run.close)
+            self._run.start(self._cursor)
+        else:
+            self._run.seek(self._cursor)
+
+    def _deliver(self, iterator: _Epoch) -> dict[str, AnyArray]:
+        if self._closed or self._run is None:
+            raise PenstockError("the loader is closed")
+        if self._iterator is None or self._iterator() is not iterator:
+            raise PenstockError("another iter() of this loader took over; a loader has one epoch at a time")
+        if self._cursor.epoch != iterator.epoch:
+            raise StopIteration
+        delivered = self._run.take()
+        self._cursor = delivered.after
+        return delivered.batch
+
+
+class _Epoch:
+    """One epoch, or what a saved state left of it."""
+
+    __slots__ = ("__weakref__", "_loader", "epoch")
+
+    def __init__(self, loader: Loader, epoch: int) -> None:
+        self._loader = loader
+        self.epoch = epoch
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> dict[str, AnyArray]:
+        return self._loader._deliver(self)
+
+
+def _checked(state: Mapping[str, object], plan: Plan) -> Cursor:
+    version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
+    if version != STATE_VERSION:
+        raise StateError(f"the state has version {version!r}, this penstock reads version {STATE_VERSION}")
+    whole = all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in (epoch, consumed))
+    if not whole or not isinstance(recipe, Mapping):
+        raise StateError(f"the state is damaged: epoch {epoch!r}, consumed {consumed!r}, recipe {recipe!r}")
+    assert isinstance(epoch, int)
+    assert isinstance(consumed, int)
+    differences = [
+        f"{key} was {recipe.get(key)!r} and is {plan.recipe.get(key)!r}"
+        for key in sorted({*recipe, *plan.recipe})
+        if recipe.get(key) != plan.recipe.get(key)
+    ]
+    if differences:
+        raise StateError("the state belongs to another recipe: " + "; ".join(differences))
+    return Cursor(epoch, consumed)

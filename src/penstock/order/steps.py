@@ -1,0 +1,186 @@
+"""Which positions of the global order a rank takes at which step: arithmetic, no state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.contracts import Order
+from penstock.errors import PlanError, StateError
+from penstock.order._arguments import MAX_POSITIONS, whole_number
+from penstock.spec import Int64Array, Tail
+
+MAX_ROWS = (1 << 31) - 1  # of a batch, and of ranks: their product stays far from 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a run stands. It says nothing of batch, rank or world, so a run can resume with others.
+
+    epoch     counts from 0
+    consumed  positions of the epoch's global order that all ranks together are past
+    """
+
+    epoch: int = 0
+    consumed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rank's rows of one global step.
+
+    start          position of the first row; past the epoch's end when every row is padding
+    rows           how many rows
+    num_positions  positions in the epoch
+
+    A row at p ≥ num_positions is padding: it repeats position p mod num_positions and isn't valid.
+    """
+
+    start: int
+    rows: int
+    num_positions: int
+
+    @property
+    def num_valid(self) -> int:
+        """Rows that are no padding. They come first."""
+        return min(max(self.num_positions - self.start, 0), self.rows)
+
+    def valid(self) -> NDArray[np.bool_]:
+        """Which rows are no padding, (rows,) bool."""
+        return np.arange(self.rows) < self.num_valid
+
+    def positions(self) -> Int64Array:
+        """The rows' positions in the epoch, (rows,) int64. Random draws are keyed by them."""
+        return (self.start + np.arange(self.rows, dtype=np.int64)) % self.num_positions
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield the rows' positions as ranges [start, stop): one, or more where padding wraps around."""
+        left = self.rows
+        first = self.start % self.num_positions
+        while left > 0:
+            stop = min(first + left, self.num_positions)
+            yield first, stop
+            left -= stop - first
+            first = 0
+
+    def indices(self, order: Order, epoch: int) -> Int64Array:
+        """The rows' record numbers, (rows,) int64."""
+        return np.concatenate([order.indices(epoch, start, stop) for start, stop in self.ranges()])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """How an epoch is cut into steps of ``batch × world`` positions, and each step among the ranks.
+
+    num_positions  positions in the epoch's global order
+    batch          rows per rank and step
+    rank, world    this data rank, and how many there are
+    tail           what happens to the positions that fill no whole step. DROP leaves them out, PAD repeats
+                   the epoch's first rows as rows that aren't valid, SHORT makes the last step shorter
+
+    From a cursor on, step k covers positions [consumed + k·G, consumed + (k + 1)·G) with G = batch × world.
+    Rank r takes rows [r·batch, (r + 1)·batch) of it. The number of steps never depends on the rank.
+    """
+
+    num_positions: int
+    batch: int
+    rank: int = 0
+    world: int = 1
+    tail: Tail = Tail.DROP
+
+    def __post_init__(self) -> None:
+        limits = {
+            "num_positions": (1, MAX_POSITIONS),
+            "batch": (1, MAX_ROWS),
+            "world": (1, MAX_ROWS),
+            "rank": (0, MAX_ROWS),
+        }
+        for field, (low, high) in limits.items():
+            number = whole_number(field, getattr(self, field), low=low, high=high)
+            object.__setattr__(self, field, number)
+        if self.rank >= self.world:
+            raise PlanError(f"rank is {self.rank} with world={self.world}; ranks count from 0 to world − 1")
+        if self.tail is Tail.SHORT and self.world > 1:
+            raise PlanError(
+                f'tail="short" with world={self.world} would give ranks different batches; '
+                'use tail="drop" or tail="pad"'
+            )
+        if self.per_epoch == 0:
+            smaller = self.num_positions // self.world
+            remedy = f'a batch of at most {smaller} or tail="pad"' if smaller else 'tail="pad"'
+            raise PlanError(
+                f"{self.num_positions} rows fill no step of {self._across_ranks}, "
+                f'so tail="drop" would leave no rows; use {remedy}'
+            )
+
+    @property
+    def global_batch(self) -> int:
+        """Positions of one step, over all ranks."""
+        return self.batch * self.world
+
+    @property
+    def per_epoch(self) -> int:
+        """Steps of a whole epoch."""
+        return self.count()
+
+    @property
+    def dropped_per_epoch(self) -> int:
+        """Positions of a whole epoch that no rank gets."""
+        return self.num_positions % self.global_batch if self.tail is Tail.DROP else 0
+
+    def count(self, consumed: int = 0) -> int:
+        """Steps from a cursor to the epoch's end. Raises ``StateError`` if no epoch has such a cursor."""
+        if not 0 <= consumed <= self.num_positions:
+            raise StateError(
+                f"the state has consumed {consumed} positions of an epoch that has {self.num_positions}"
+            )
+        left = self.num_positions - consumed
+        match self.tail:
+            case Tail.DROP:
+                return left // self.global_batch
+            case Tail.PAD | Tail.SHORT:
+                return -(-left // self.global_batch)
+            case unknown:
+                assert_never(unknown)
+
+    def step(self, k: int, consumed: int = 0) -> Step:
+        """Return this rank's rows of the ``k``-th step from a cursor."""
+        if not 0 <= k < self.count(consumed):
+            raise IndexError(f"step {k} of {self.count(consumed)} from position {consumed}")
+        start = consumed + k * self.global_batch + self.rank * self.batch
+        rows = self.batch
+        if self.tail is Tail.SHORT:
+            rows = min(rows, self.num_positions - start)
+        return Step(start, rows, self.num_positions)
+
+    def settled(self, cursor: Cursor) -> Cursor:
+        """Return where the next step starts: the next epoch when this one has no step left."""
+        return cursor if self.count(cursor.consumed) > 0 else Cursor(cursor.epoch + 1)
+
+    def after(self, cursor: Cursor) -> Cursor:
+        """Return the cursor once the step that starts at ``cursor`` is delivered on every rank."""
+        start = self.settled(cursor)
+        return self.settled(Cursor(start.epoch, min(start.consumed + self.global_batch, self.num_positions)))
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        padded = self.per_epoch * self.global_batch - self.num_positions
+        match self.tail:
+            case Tail.DROP:
+                tail = f"{self.dropped_per_epoch:,} rows dropped per epoch"
+            case Tail.PAD:
+                tail = f"{padded:,} rows of the last one are padding"
+            case Tail.SHORT:
+                tail = f"{self.batch - padded:,} rows in the last one"
+            case unknown:
+                assert_never(unknown)
+        return f"{self.per_epoch:,} steps per epoch of {self._across_ranks}, {tail}"
+
+    @property
+    def _across_ranks(self) -> str:
+        ranks = f" × {self.world:,} ranks" if self.world > 1 else ""
+        return f"{self.batch:,} rows{ranks}"

@@ -1,0 +1,294 @@
+"""From a description to everything a run needs: sizes, workers, and a forecast of memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from penstock import _native, machine
+from penstock.batch import SlotLayout
+from penstock.contracts import Encoded, OpenSource, Order
+from penstock.errors import BudgetError, PlanError
+from penstock.order import Sequential, Shuffled, Steps
+from penstock.pipeline import Pipeline
+from penstock.spec import Spec, Tail
+from penstock.transform import ImageKernel, fuse
+
+MIB = 1 << 20
+PIXEL_CONTRACT = 1  # version of "these pixels from these bytes"; enters the recipe's digest
+
+WORKER_BYTES = 2 * MIB  # a decoding thread's stack, libjpeg's row buffers and kept scratch, measured at 500 × 375
+ENGINE_BYTES = 6 * MIB  # Python threads, batch arrays and the allocator's slack of a running loader, measured
+READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
+SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
+ROWS_IN_HAND = 4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryForecast:
+    """Bytes by owner.
+
+    process     the process when the plan was made, with what it had loaded and the index
+    index       of these, what the source's index takes
+    slots       depth × slot
+    workers     stacks and scratch of the decoding threads
+    read_ahead  encoded samples, read and waiting to be decoded
+    engine      the rest of a running loader
+    side        the side arena: used only for progressive JPEGs, formats other than JPEG, very long filters
+    """
+
+    process: int
+    index: int
+    slots: int
+    workers: int
+    read_ahead: int
+    engine: int
+    side: int
+
+    @property
+    def expected(self) -> int:
+        """The process's memory while the loader runs, on data that leave the side arena unused."""
+        return self.process + self.allocated
+
+    @property
+    def allocated(self) -> int:
+        """Of these, what the run allocates beyond what is there now."""
+        return self.slots + self.workers + self.read_ahead + self.engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything a run needs, checked and sized. ``explain()`` prints it.
+
+    simd  an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
+          the same bytes
+    """
+
+    pipeline: Pipeline
+    source: OpenSource
+    order: Order
+    steps: Steps
+    kernel: ImageKernel | None
+    layout: SlotLayout
+    workers: int
+    depth: int
+    most_slots: int
+    memory_bytes: int
+    forecast: MemoryForecast
+    lend_wait_s: float
+    simd: str | None = None
+    recipe: Mapping[str, str | int] = field(default_factory=dict)
+
+    @property
+    def seed(self) -> int:
+        """What random draws are keyed by, beside epoch and position; 0 when the order isn't shuffled."""
+        return self.pipeline.shuffle_seed or 0
+
+    @property
+    def digest(self) -> str:
+        """Hex digest of the recipe: equal where equal states give equal batches."""
+        return hashlib.blake2b(json.dumps(self.recipe, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names by label, or None."""
+        return self.source.classes
+
+    @property
+    def fields(self) -> Mapping[str, Spec]:
+        """The fields of a batch, with shape and dtype of one row."""
+        return self.layout.fields
+
+    def explain(self) -> str:
+        """What will happen, for a person: every place, every byte of the forecast."""
+        from penstock.explain import explain  # prints plans: its module imports this one
+
+        return explain(self)
+
+
+def make_plan(
+    pipeline: Pipeline,
+    *,
+    memory: int | str | None = None,
+    workers: int | Literal["auto"] = "auto",
+    depth: int | None = None,
+    side_memory: int | str | None = None,
+    lend_wait_s: float = 0.0,
+) -> Plan:
+    """``Pipeline.plan`` says what the arguments mean."""
+    if pipeline.rows is None:
+        raise PlanError("the pipeline has no batch size: add .batch(rows)")
+    source = pipeline.source.open()
+    order: Order = (
+        Sequential(source.num_records)
+        if pipeline.shuffle_seed is None
+        else Shuffled(source.num_records, pipeline.shuffle_seed)
+    )
+    tail = pipeline.tail or (Tail.PAD if pipeline.shuffle_seed is None else Tail.DROP)
+    steps = Steps(
+        num_positions=order.num_positions, batch=pipeline.rows, rank=pipeline.rank, world=pipeline.world, tail=tail
+    )
+    kernel = _kernel(pipeline, source)
+    layout = _layout(source, kernel, steps)
+    budget = parse_bytes("memory", memory) if memory is not None else machine.free_memory_bytes() // 2
+    sizes = _fit(layout, steps.batch, budget, workers, depth, side_memory)
+    process = machine.process_memory_bytes()
+    return Plan(
+        pipeline=pipeline,
+        source=source,
+        order=order,
+        steps=steps,
+        kernel=kernel,
+        layout=layout,
+        workers=sizes.workers,
+        depth=sizes.depth,
+        most_slots=sizes.most_slots,
+        memory_bytes=budget,
+        forecast=MemoryForecast(
+            process=process,
+            index=source.index_bytes,
+            slots=sizes.depth * layout.stride_bytes,
+            workers=sizes.workers * WORKER_BYTES,
+            read_ahead=sizes.read_ahead,
+            engine=ENGINE_BYTES,
+            side=sizes.side,
+        ),
+        lend_wait_s=lend_wait_s,
+        recipe=_recipe(pipeline, source, order),
+    )
+
+
+def parse_bytes(name: str, value: int | str) -> int:
+    """Bytes from a number or from text such as ``"2GiB"``, ``"500 MB"``. Raises ``PlanError``."""
+    units = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
+    unit = units.get(match[2].lower()) if match else None
+    if match is None or unit is None or float(match[1]) == 0:
+        raise PlanError(f"{name}={value!r}: a number of bytes, or text such as '2GiB' or '500MB'")
+    return int(float(match[1]) * unit)
+
+
+def _kernel(pipeline: Pipeline, source: OpenSource) -> ImageKernel | None:
+    """The fused image kernel, or None when the pipeline has no transform and its fields are only copied."""
+    image = source.fields.get("image")
+    if isinstance(image, Encoded):
+        return fuse(pipeline.transforms, None)
+    if not pipeline.transforms:
+        return None
+    if image is None:
+        raise PlanError(
+            f"{pipeline.transforms[0].describe()} reads the field 'image'; the source has {', '.join(source.fields)}"
+        )
+    if len(image.shape) != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+        raise PlanError(f"the field 'image' is {image}; image transforms take (H, W, 3) uint8")
+    return fuse(pipeline.transforms, (image.shape[0], image.shape[1]))
+
+
+def _layout(source: OpenSource, kernel: ImageKernel | None, steps: Steps) -> SlotLayout:
+    fields: dict[str, Spec] = dict(kernel.outputs) if kernel is not None else {}
+    for name, spec in source.fields.items():
+        if name in fields:
+            continue
+        if isinstance(spec, Encoded):
+            raise PlanError(f"the field {name!r} is an {spec} that nothing decodes")
+        fields[name] = spec
+    fields["index"] = Spec((), np.dtype(np.int64))
+    if steps.tail is Tail.PAD:
+        fields["valid"] = Spec((), np.dtype(np.bool_))
+    return SlotLayout(fields, steps.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    workers: int
+    depth: int
+    most_slots: int
+    read_ahead: int
+    side: int
+
+
+def _fit(
+    layout: SlotLayout,
+    rows: int,
+    budget: int,
+    workers: int | Literal["auto"],
+    depth: int | None,
+    side_memory: int | str | None,
+) -> _Sizes:
+    """Choose workers, slots and buffers within the budget; what the caller fixed stays."""
+    if workers != "auto" and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+        raise PlanError(f"workers={workers!r}: 'auto' or a number of threads, at least 1")
+    if depth is not None and depth < 2:
+        raise PlanError(f"depth={depth!r}: at least 2 slots, one lent and one filling")
+    slot = layout.stride_bytes
+    least_side = SIDE_BYTES[0] if side_memory is None else parse_bytes("side_memory", side_memory)
+
+    def depth_for(threads: int) -> int:
+        return depth if depth is not None else 1 + max(1, -(-ROWS_IN_HAND * threads // rows))
+
+    def needed(threads: int, slots: int) -> int:
+        return slots * slot + threads * WORKER_BYTES + READ_AHEAD_BYTES[0] + least_side + ENGINE_BYTES
+
+    threads = machine.cpu_count() if workers == "auto" else workers
+    if workers == "auto":
+        while threads > 1 and needed(threads, depth_for(threads)) > budget:
+            threads -= 1
+    slots = depth_for(threads)
+    if depth is None:
+        while slots > 2 and needed(threads, slots) > budget:
+            slots -= 1
+    smallest = needed(threads, slots)
+    if smallest > budget:
+        raise BudgetError(
+            f"{slots} slots of {show_bytes(slot)} and {threads} workers need memory={show_bytes(smallest, up=True)!r}, "
+            f"the budget is {show_bytes(budget)}; raise it, or use a smaller batch or uint8",
+            asked_bytes=smallest,
+            budget_bytes=budget,
+            smallest_bytes=smallest,
+        )
+    spare = budget - smallest
+    read_ahead = min(READ_AHEAD_BYTES[1], READ_AHEAD_BYTES[0] + spare // 4)
+    spare -= read_ahead - READ_AHEAD_BYTES[0]
+    side = least_side if side_memory is not None else min(SIDE_BYTES[1], least_side + spare // 2)
+    spare -= side - least_side
+    return _Sizes(threads, slots, slots + spare // slot, read_ahead, side)
+
+
+def show_bytes(number: int, *, up: bool = False) -> str:
+    """A number of bytes for people, such as ``"294.0MiB"``; ``up`` rounds up, so that it suffices."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", MIB), ("KiB", 1 << 10)):
+        if number >= size:
+            tenths = -(-number * 10 // size) if up else number * 10 // size
+            return f"{tenths // 10}.{tenths % 10}{unit}"
+    return f"{number}B"
+
+
+def _recipe(pipeline: Pipeline, source: OpenSource, order: Order) -> dict[str, str | int]:
+    """What decides the content of a stream of samples. Not how many come at once, on which rank, or how fast."""
+    return {
+        "source": source.digest,
+        "rows": source.num_records,
+        "order": type(order).__name__.lower(),
+        "seed": pipeline.shuffle_seed or 0,
+        "transforms": "; ".join(transform.describe() for transform in pipeline.transforms),
+        "decode": pipeline.decode_mode.value,
+        "limits": repr(pipeline.limits),
+        "pixel_contract": PIXEL_CONTRACT,
+    }
+
+
+def environment() -> str:
+    """Versions that a person wants to see beside a figure."""
+    return (
+        f"Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"libjpeg-turbo {_native.jpeg_library_version()}, {_native.simd_paths()[-1]}"
+    )

@@ -1,0 +1,26 @@
+"""How far reading may run ahead of decoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+THREADS_PER_WORKER = 16  # hides opens of 15 ms behind decoding of 1 ms
+THREADS = (16, 128)  # least and most
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """Bounds of the reading threads, which start when reads turn out slow.
+
+    limit_bytes  encoded bytes in memory at once: being read, waiting, and being decoded
+    threads      reads in flight at once
+    """
+
+    limit_bytes: int
+    threads: int
+
+    @classmethod
+    def for_workers(cls, workers: int, limit_bytes: int) -> ReadAhead:
+        """Enough reads in flight to keep ``workers`` decoding threads busy on slow storage."""
+        low, high = THREADS
+        return cls(limit_bytes, min(max(workers * THREADS_PER_WORKER, low), high))

@@ -1,0 +1,236 @@
+"""NumPy arrays in memory or in .npy files, one row per record."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from penstock.contracts import Encoded, OpenSource, Records, Rows
+from penstock.errors import PlanError
+from penstock.source._paths import AnyPath, absolute, open_regular, reading, shown
+from penstock.spec import AnyArray, Int64Array, Spec
+
+HASHED_BYTES = 256 << 20
+HASHED_AT_ONCE = 1 << 20
+NUMBER_KINDS = "biufc"
+LONG_DOUBLES = "gG"  # their size depends on the platform
+HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+RESERVED = "index"  # the batch place adds it to every batch
+
+
+class Arrays:
+    """Arrays with one row per record, from memory or ``.npy`` files.
+
+    fields  by name: a NumPy array, (records, …), or the path of a ``.npy`` file with one. Names that are no
+            keywords go into a mapping instead: ``Arrays({"image/left": array})``
+
+    All fields have the same number of rows, at least one. Values are bool, integers, floats up to 64 bit, or
+    complex numbers. A field ``image`` of (records, H, W, 3) uint8 is what image transforms take.
+
+    - Files are mapped, not read: their pages are the system's page cache, and are evicted under pressure. A
+      file must not be shortened while it is in use, as the system then ends the process. Nothing is
+      unpickled.
+    - Fields with one number per record may have any strides and byte order. Others must lie in C order and
+      in the machine's byte order, so that rows are used where they are: they are never copied as a whole,
+      as that would double their memory unseen. The error says how to convert.
+    - The digest covers names, shapes and dtypes. For an array in memory it covers the content: all of it up
+      to 256 MiB, 256 blocks spread evenly over it above. For a file it covers size and modification time,
+      not the path.
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(
+        self, mapping: Mapping[str, AnyArray | AnyPath] | None = None, /, **fields: AnyArray | AnyPath
+    ) -> None:
+        self._fields = {**(mapping or {}), **fields}
+
+    def open(self) -> OpenSource:
+        """Read the files' headers, check shapes and dtypes, and hash what is in memory.
+
+        Raises ``PlanError`` that names the field: when there is none, when one is no array or ``.npy`` file
+        of numbers, has no rows, isn't in C order, or has other rows than another.
+        """
+        if not self._fields:
+            raise PlanError("Arrays has no fields; give it arrays by name, as Arrays(image=…, label=…)")
+        opened = {name: _open_field(name, value) for name, value in sorted(self._fields.items())}
+        (first_name, (first, _)), *others = ((name, opened[name]) for name in self._fields)
+        for name, (array, _) in others:
+            if len(array) != len(first):
+                raise PlanError(
+                    f"Arrays: {first_name!r} has {len(first)} rows and {name!r} has {len(array)}; "
+                    "all fields need the same number"
+                )
+        digest = blake2b(f"arrays 1, {len(opened)} fields".encode(), digest_size=16)
+        for name, (array, content) in opened.items():
+            digest.update(f"{name!r} {array.dtype.str} {array.shape} {content};".encode())
+        return OpenArrays({name: opened[name][0] for name in self._fields}, digest.hexdigest())
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        return f"Arrays({', '.join(f'{name}={_described(value)}' for name, value in self._fields.items())})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenArrays:
+    """Checked arrays: an ``OpenSource``. ``arrays`` by name, (records, …) each, not writeable."""
+
+    arrays: Mapping[str, AnyArray]
+    digest: str
+
+    @property
+    def num_records(self) -> int:
+        """Rows of each array."""
+        return len(next(iter(self.arrays.values())))
+
+    @property
+    def fields(self) -> Mapping[str, Spec | Encoded]:
+        """What one row of each array looks like, in the machine's byte order."""
+        return {
+            name: Spec(array.shape[1:], array.dtype.newbyteorder("=")) for name, array in self.arrays.items()
+        }
+
+    @property
+    def classes(self) -> None:
+        """None: labels are plain numbers."""
+        return None
+
+    @property
+    def index_bytes(self) -> int:
+        """0: the arrays are the caller's own."""
+        return 0
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Gather fields of one number per record into ``plain``; the others are ``rows`` of their arrays."""
+        rows = {name: Rows(array, indices) for name, array in self.arrays.items() if array.ndim > 1}
+        plain = {
+            name: array[indices].astype(array.dtype.newbyteorder("="), copy=False)
+            for name, array in self.arrays.items()
+            if array.ndim == 1
+        }
+        return Records(indices, rows=rows, plain=plain)
+
+    def name(self, index: int) -> None:
+        """None: a row of an array has no name but its number."""
+        return
+
+
+def _described(value: object) -> str:
+    match value:
+        case np.ndarray():
+            return f"{value.dtype}{list(value.shape)}"
+        case str() | bytes() | os.PathLike():
+            return f"'{shown(value)}'"
+        case _:
+            return type(value).__name__
+
+
+def _open_field(name: str, value: AnyArray | AnyPath) -> tuple[AnyArray, str]:
+    """The checked array, and what stands for its content in the digest."""
+    if not isinstance(name, str) or name in ("", RESERVED):
+        raise PlanError(f"Arrays: {name!r} can't be a field's name; take another one")
+    match value:
+        case np.ma.MaskedArray():
+            raise PlanError(f"Arrays: {name!r} is a masked array; fill it, as array.filled(0)")
+        case np.ndarray():
+            array = np.asarray(value).view()
+            _check(f"Arrays: {name!r}", array)
+            array.flags.writeable = False
+            return array, _content_hash(array)
+        case str() | bytes() | os.PathLike():
+            path = absolute(value)
+            with open_regular(path) as file, reading(path):
+                array = _map(name, path, file)
+                status = os.fstat(file.fileno())
+            return array, f"{status.st_size} bytes, {status.st_mtime_ns} ns"
+        case _:
+            raise PlanError(
+                f"Arrays: {name!r} is a {type(value).__name__}; give a NumPy array, as np.asarray "
+                "makes it, or the path of a .npy file"
+            )
+
+
+def _map(name: str, path: bytes, file: BinaryIO) -> AnyArray:
+    """Map a ``.npy`` file. Everything its header says is checked before it is used."""
+    where = f"Arrays: {name!r}, {shown(path)},"
+    try:
+        shape, is_fortran, dtype = HEADER_READERS[npy.read_magic(file)](file)
+    except OSError:
+        raise
+    except Exception as error:  # the header is a Python literal: parsing it fails in many ways
+        raise PlanError(
+            f"{where} is no .npy file of one array; make it with np.save, one array per file"
+        ) from error
+    _check_dtype(where, dtype)
+    offset = file.tell()
+    expected_bytes = offset + math.prod(shape) * dtype.itemsize
+    actual_bytes = os.fstat(file.fileno()).st_size
+    if any(size < 0 for size in shape) or expected_bytes > actual_bytes:
+        raise PlanError(
+            f"{where} is cut: its header says {shape} {dtype}, {expected_bytes} bytes, "
+            f"and it has {actual_bytes}"
+        )
+    if is_fortran and len(shape) > 1:
+        raise PlanError(
+            f"{where} is in Fortran order, so a row is scattered over the file; save it again with "
+            "np.save(path, np.ascontiguousarray(array))"
+        )
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    array = np.frombuffer(mapped, dtype, math.prod(shape), offset).reshape(shape)
+    _check(where, array)
+    return array
+
+
+def _check(where: str, array: AnyArray) -> None:
+    """Refuse what can't be rows of numbers."""
+    _check_dtype(where, array.dtype)
+    if array.ndim == 0:
+        raise PlanError(f"{where} is a single value; it needs one row per record")
+    if array.size == 0:
+        raise PlanError(f"{where} has shape {array.shape}: no rows, or rows of nothing")
+    if array.ndim == 1:
+        return
+    if not array.flags.c_contiguous or not array.flags.aligned:
+        raise PlanError(f"{where} isn't in C order, or not aligned; give array.copy()")
+    if not array.dtype.isnative:
+        raise PlanError(f"{where} has the other byte order; give array.astype(array.dtype.newbyteorder('='))")
+
+
+def _check_dtype(where: str, dtype: np.dtype[np.generic]) -> None:
+    if dtype.kind in NUMBER_KINDS and dtype.char not in LONG_DOUBLES:
+        return
+    match dtype.kind:
+        case "O":
+            advice = "Python objects are never loaded; convert them to numbers"
+        case "V":
+            advice = "give each of its fields as an array of its own, or view it as numbers"
+        case "M" | "m":
+            advice = "convert it with array.astype(np.int64)"
+        case "S" | "U" | "T":
+            advice = "convert text to numbers, as np.unique(array, return_inverse=True) does"
+        case _:
+            advice = "convert it with array.astype(np.float64)"
+    raise PlanError(f"{where} has dtype {dtype}; {advice}")
+
+
+def _content_hash(array: AnyArray) -> str:
+    """Hash all values up to 256 MiB, above that 256 blocks of 1 MiB from the first to the last."""
+    values = array.reshape(-1)
+    at_once = HASHED_AT_ONCE // array.itemsize
+    if array.nbytes <= HASHED_BYTES:
+        starts: Sequence[int] = range(0, len(values), at_once)
+    else:
+        num_blocks = HASHED_BYTES // HASHED_AT_ONCE
+        starts = [block * (len(values) - at_once) // (num_blocks - 1) for block in range(num_blocks)]
+    digest = blake2b(digest_size=16)
+    for start in starts:
+        digest.update(np.ascontiguousarray(values[start : start + at_once]).view(np.uint8).data)
+    return digest.hexdigest()

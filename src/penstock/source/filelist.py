@@ -1,0 +1,89 @@
+"""A text file that lists images, one per line, with or without labels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from penstock.contracts import OpenSource
+from penstock.errors import PlanError
+from penstock.source._lines import LONGEST_LINE_BYTES, Lines
+from penstock.source._listing import Listing, listing_digest
+from penstock.source._paths import AnyPath, absolute, open_regular, reading, shown
+
+BYTES_AT_ONCE = 1 << 20
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class FileList:
+    """Images listed in a text file: one ``path`` or ``path label`` per line, in the list's order.
+
+    path    the list
+    root    folder that relative paths start from; default: the list's own folder
+    labels  False: every line is a path and nothing else, its spaces and tabs included
+
+    Fields: ``image``, an encoded image, and, if the list has labels, ``label``, () int64.
+
+    - Paths are bytes, in whatever encoding the file system has; a UTF-8 byte order mark before the first
+      line is no part of it. Lines end with LF or CR LF. Lines of nothing but spaces and tabs are skipped.
+      There are no comments and no quotes, since a path may start with ``#`` or ``"``.
+    - With a tab in the line, the label is what follows the last tab, and the path is all before it,
+      exactly. Otherwise the label is what follows the last space, and neither path nor label ends with a
+      space. Spaces before a path are its own. So a path with spaces needs a tab before its label, or
+      ``labels=False``.
+    - A list has a label in every line or in none. Without any, there is no field ``label``.
+    - Labels are numbers if all are integers (digits, perhaps after a ``-``), from -2^63 to 2^63 - 1. If
+      none is an integer they are class names: ``classes`` has them sorted by their bytes, and ``label`` is
+      a name's place there. A mixture is an error, and so is a name with an image's suffix: it is half a
+      path.
+    - Files may be listed more than once, and whether they exist shows when they are read.
+    """
+
+    path: AnyPath
+    root: AnyPath | None = None
+    labels: bool = True
+
+    def open(self) -> OpenSource:
+        """Read the list.
+
+        Raises ``PlanError`` when it is missing, not readable or empty, and with file and line for the first
+        line that holds a NUL byte or no path, is longer than 65,535 bytes, or whose label doesn't fit.
+        """
+        path = absolute(self.path)
+        base = os.path.dirname(path) if self.root is None else absolute(self.root)  # noqa: PTH120
+        lines = Lines(name=shown(self.path), labels=self.labels)
+        with open_regular(path) as file, reading(path):
+            for chunk in _whole_lines(file):
+                lines.add(chunk)
+        paths, labels, classes = lines.finish()
+        if len(paths) == 0:
+            raise PlanError(f"{shown(self.path)} lists no file; give it one path per line")
+        base = os.path.join(base, b"")  # noqa: PTH118 (pathlib has no bytes)
+        return Listing(base, paths, labels, classes, listing_digest(paths, labels, classes))
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        root = "" if self.root is None else f", root='{shown(self.root)}'"
+        labels = "" if self.labels else ", labels=False"
+        return f"FileList('{shown(self.path)}'{root}{labels})"
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the file without its byte order mark in chunks of whole lines, the last one ended as the others.
+
+    A chunk ends early inside a line that is too long, so that a file without lines isn't read as a whole.
+    """
+    rest = file.read(len(BOM)).removeprefix(BOM)
+    while data := file.read(BYTES_AT_ONCE):
+        rest += data
+        cut = rest.rfind(b"\n") + 1
+        if cut:
+            yield rest[:cut]
+            rest = rest[cut:]
+        if len(rest) > LONGEST_LINE_BYTES:
+            break
+    if rest:
+        yield rest + b"\n"

@@ -1,0 +1,81 @@
+"""What a field of a batch looks like, and the few closed sets that several places share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+UInt8Array = NDArray[np.uint8]
+Int64Array = NDArray[np.int64]
+UInt64Array = NDArray[np.uint64]
+AnyArray = NDArray[np.generic]
+
+
+class Layout(Enum):
+    """The order of an image's axes. A batch adds its rows in front."""
+
+    NCHW = "NCHW"
+    NHWC = "NHWC"
+
+
+class Interpolation(Enum):
+    """Resampling filters, antialiased as Pillow's of the same name."""
+
+    NEAREST = "nearest"
+    BILINEAR = "bilinear"
+    BICUBIC = "bicubic"
+    BOX = "box"
+    HAMMING = "hamming"
+    LANCZOS = "lanczos"
+
+
+class Tail(Enum):
+    """What happens to the rows of an epoch that fill no whole global batch."""
+
+    DROP = "drop"
+    PAD = "pad"
+    SHORT = "short"
+
+
+class DecodeMode(Enum):
+    """EXACT gives Pillow's pixels. FAST decodes large JPEGs at 1/2, 1/4 or 1/8 scale where the crop allows."""
+
+    EXACT = "exact"
+    FAST = "fast"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Shape and dtype of one sample's value of a field.
+
+    shape  without the batch axis; () for a scalar such as a label
+    dtype  a NumPy dtype
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.shape))}) {self.dtype.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """Caps that are checked from a file's header, before anything is allocated.
+
+    max_pixels  width × height of the encoded image; the default is twice Pillow's warning level,
+                where Pillow refuses too
+    max_scans   scans of a progressive JPEG
+    """
+
+    max_pixels: int = 178_956_970
+    max_scans: int = 100

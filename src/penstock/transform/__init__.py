@@ -1,0 +1,17 @@
+"""The transform place: what happens to a sample, and how adjacent transforms become one native kernel."""
+
+from penstock.transform.element import Normalize, ToDtype, ToLayout
+from penstock.transform.fuse import ImageKernel, fuse
+from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
+
+__all__ = [
+    "CenterCrop",
+    "ImageKernel",
+    "Normalize",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "Resize",
+    "ToDtype",
+    "ToLayout",
+    "fuse",
+]

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import main
+from penstock.cli.terminal import print_json, printable, progress, say, verbatim
+
+
+def run(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, env=environment, text=True, timeout=60, check=False
+    )
+
+
+def test_help_names_every_command() -> None:
+    done = run("-m", "penstock", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for command in ("synth", "bench", "show", "explain"):
+        assert f"    {command} " in done.stdout
+
+
+def test_version() -> None:
+    done = run("-m", "penstock", "--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("penstock ")
+
+
+def test_an_error_is_one_line_and_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run("-m", "penstock", "synth", str(tmp_path / "file"), "--images", "1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"penstock: {tmp_path / 'file'} is a file; name a new folder\n"
+
+
+def test_an_error_of_the_system_names_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["synth", "/proc/penstock", "--images", "1"]) == 1
+    message = capsys.readouterr().err
+    assert "/proc/penstock" in message
+    assert "Traceback" not in message
+
+
+def test_a_typo_suggests_the_nearest_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sytnh", "out"]) == 2
+    message = capsys.readouterr().err
+    assert "usage: penstock" in message
+    assert "no command 'sytnh'; did you mean 'synth'?" in message
+    assert main(["xyzzy"]) == 2
+    assert "there are synth, bench, show, explain" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["synth"], ["synth", "out", "--images", "many"], ["synth", "out", "--imagse", "3"]]
+)
+def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert "usage: penstock" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_130_without_a_traceback() -> None:
+    script = (
+        "import signal, sys\n"
+        "from penstock.cli import main, synth\n"
+        "synth.synthesize = lambda *_: signal.raise_signal(signal.SIGINT)\n"
+        "sys.exit(main(['synth', 'nowhere', '--images', '1']))\n"
+    )
+    done = run("-c", script)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "\npenstock: interrupted\n"
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = run("-m", "penstock", "--version", stdout=writer)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("penstock.cli.synth.synthesize", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["synth", "nowhere", "--images", "1"])
+
+
+def test_the_command_line_imports_nothing_slow_by_itself() -> None:
+    # measured against what importing the package costs anyway
+    script = (
+        "import sys, penstock\n"
+        "before = set(sys.modules)\n"
+        "from penstock.cli import main\n"
+        "main(['--help'])\n"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "sys.exit(f'imported {new}' if new & {'numpy', 'PIL', 'rich', 'torch'} else 0)\n"
+    )
+    done = run("-c", script)
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+def test_say_is_plain_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
+    say("[bold]7[/bold] of [8, 9] in [red]" + verbatim("a [dim] [/folder] \\[bold]") + "[/red]")
+    assert capsys.readouterr().out == "7 of [8, 9] in a [dim] [/folder] \\[bold]\n"
+
+
+def test_rich_shows_what_verbatim_protects() -> None:
+    rich_text = pytest.importorskip("rich.text")
+    for text in ("a [dim] b", "[/x]", "\\[bold]", "\\\\[red]", "[1]", "plain"):
+        assert rich_text.Text.from_markup(verbatim(text), emoji=False).plain == text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"a\xff.jpg", "a\\xff.jpg"),
+        (os.fsdecode(b"a\xff.jpg"), "a\\xff.jpg"),
+        ("a\nb", "a\\nb"),
+        ("猫", "猫"),
+    ],
+)
+def test_printable(name: str | bytes, shown: str) -> None:
+    assert printable(name) == shown
+
+
+def test_json_is_one_line_of_ascii(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"path": "caf\udce9/猫"})
+    line = capsys.readouterr().out
+    assert line.isascii()
+    assert line.count("\n") == 1
+    assert json.loads(line) == {"path": "caf\udce9/猫"}
+
+
+def test_short_tasks_show_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("counting", 3) as advance:
+        for done in range(1, 4):
+            advance(done)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_long_tasks_tell_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = iter([0.0, 1.0, 5.0, 6.0, 20.0])
+    monkeypatch.setattr("penstock.cli.terminal.time.monotonic", lambda: next(now_s))
+    with progress("counting", 4) as advance:
+        for done in range(1, 5):
+            advance(done)
+    assert capsys.readouterr().err == "counting: 2 of 4\ncounting: 4 of 4\n"

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from penstock.cli import main
+from penstock.cli.show import ShownRow, contact_sheet
+from penstock.errors import PlanError
+
+
+def row(
+    draws: int = 6, size: int = 48, label: str = "class-3", name: str = "class-3/00000013.jpg"
+) -> ShownRow:
+    steps = np.arange(1, draws + 1, dtype=np.uint8) * 20
+    pixels = np.broadcast_to(steps[:, None, None, None], (draws, size, size, 3)).copy()
+    pixels[..., 0] = 255  # no grey of a caption has this red
+    return ShownRow(pixels, label, name)
+
+
+def columns_and_rows(sheet: np.ndarray, tone: int) -> tuple[int, int, int]:
+    """First column, first row and number of pixels of a draw."""
+    found = np.argwhere((sheet == (255, tone, tone)).all(axis=2))
+    return int(found[:, 1].min()), int(found[:, 0].min()), len(found)
+
+
+def test_draws_stand_side_by_side_and_records_below_each_other() -> None:
+    sheet = np.asarray(contact_sheet([row(), row()]))
+    places = [columns_and_rows(sheet, 20 * draw) for draw in range(1, 7)]
+    assert [pixels for *_, pixels in places] == [2 * 48 * 48] * 6
+    assert [x for x, _, _ in places] == sorted({x for x, _, _ in places})
+    assert len({y for _, y, _ in places}) == 1
+    one = np.asarray(contact_sheet([row()]))
+    assert one.shape[1] == sheet.shape[1]
+    assert one.shape[0] < sheet.shape[0] < 2 * one.shape[0]
+
+
+def test_pixels_are_shown_as_they_are() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (2, 40, 30, 3), np.uint8)
+    sheet = np.asarray(contact_sheet([ShownRow(noise, "a", "b.jpg")]))
+    for draw in noise:
+        corners = np.argwhere((sheet == draw[0, 0]).all(axis=2))
+        assert any(np.array_equal(sheet[y : y + 40, x : x + 30], draw) for y, x in corners)
+
+
+def test_captions_stay_inside_and_long_names_use_the_room_there_is() -> None:
+    names = ["x.jpg", "deep/" * 60 + "end.jpg", "W" * 5000]
+    sheets = [np.asarray(contact_sheet([row(name=name)])) for name in names]
+    assert len({sheet.shape for sheet in sheets}) == 1
+    height, width, _ = sheets[0].shape
+    ends = [np.argwhere((sheet[height - 40 :] < 200).all(axis=2))[:, 1].max() / width for sheet in sheets]
+    assert ends[0] < 0.6
+    assert all(0.85 < end < 0.97 for end in ends[1:])
+
+
+def test_the_end_of_a_long_name_is_kept() -> None:
+    sheets = [np.asarray(contact_sheet([row(name="deep/" * 60 + end)])) for end in ("one.jpg", "two.jpg")]
+    assert not np.array_equal(*sheets)
+
+
+@pytest.mark.parametrize("name", [os.fsdecode(b"caf\xe9.jpg"), "line\nbreak.jpg", "猫.jpg", "", "\ud800.jpg"])
+def test_any_name_can_be_printed(name: str) -> None:
+    plain = contact_sheet([row(name="x")]).size
+    assert contact_sheet([row(name=name, label=name)]).size == plain
+
+
+@pytest.mark.parametrize(("draws", "size"), [(1, 1), (1, 224), (12, 16)])
+def test_small_sheets_keep_room_for_text(draws: int, size: int) -> None:
+    sheet = contact_sheet([row(draws, size)])
+    assert sheet.width >= 240
+
+
+def test_rows_of_different_shapes() -> None:
+    sheet = np.asarray(contact_sheet([row(2, 20), row(5, 64)]))
+    assert columns_and_rows(sheet, 20)[2] == 20 * 20 + 64 * 64
+
+
+@pytest.mark.parametrize(
+    "draws",
+    [np.zeros((2, 8, 8), np.uint8), np.zeros((2, 8, 8, 3), np.float32), np.zeros((0, 8, 8, 3), np.uint8)],
+)
+def test_refuses_what_is_no_row(draws: np.ndarray) -> None:
+    with pytest.raises(PlanError, match=r"must be \(draws, H, W, 3\) uint8"):
+        contact_sheet([ShownRow(draws, "a", "b")])
+
+
+def test_refuses_an_empty_sheet() -> None:
+    with pytest.raises(PlanError, match="at least one row"):
+        contact_sheet([])
+
+
+def test_refuses_wrong_arguments_before_any_work(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "nowhere", "--out", "sheet.txt"]) == 1
+    assert "sheet.txt" in capsys.readouterr().err
+    assert main(["show", "nowhere", "--out", "sheet.png", "--draws", "0"]) == 1
+    assert "--draws must be at least 1, not 0" in capsys.readouterr().err

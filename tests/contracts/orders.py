@@ -1,0 +1,55 @@
+"""What every order must do."""
+
+import numpy as np
+
+from penstock.contracts import Order
+
+FULL = 100_000  # positions: above it a contract is checked on windows
+
+
+def check_order(order: Order) -> None:
+    """In range, every record once, the same numbers for any split, the same when asked again."""
+    n = order.num_positions
+    assert n >= 1
+    for epoch in (0, 1, 2**64 - 1):
+        for start, stop in windows(n):
+            check_window(order, epoch, start, stop)
+    check_edges(order)
+    text = order.describe()
+    assert text == text.strip()
+    assert text.isprintable(), "describe() is one line"
+
+
+def check_window(order: Order, epoch: int, start: int, stop: int) -> None:
+    n = order.num_positions
+    records = order.indices(epoch, start, stop)
+    assert records.dtype == np.int64
+    assert records.shape == (stop - start,)
+    assert records.min() >= 0
+    assert records.max() < n
+    assert len(np.unique(records)) == stop - start, "a record comes twice"
+    assert np.array_equal(records, order.indices(epoch, start, stop)), "asked again it answers otherwise"
+    for split in {start, start + 1, (start + stop) // 2, stop}:
+        parts = (order.indices(epoch, start, split), order.indices(epoch, split, stop))
+        assert np.array_equal(records, np.concatenate(parts)), f"a split at {split} gives other records"
+    for at in {start, (start + stop) // 2, stop - 1}:
+        assert order.indices(epoch, at, at + 1).tolist() == [records[at - start]]
+
+
+def check_edges(order: Order) -> None:
+    n = order.num_positions
+    assert order.indices(0, 0, 0).shape == (0,)
+    assert order.indices(0, n, n).shape == (0,)
+    for start, stop, epoch in ((-1, 1, 0), (0, n + 1, 0), (1, 0, 0), (0, 1, -1), (0, 1, 2**64)):
+        try:
+            order.indices(epoch, start, stop)
+        except IndexError:
+            continue
+        raise AssertionError(f"positions [{start}, {stop}) of epoch {epoch} don't exist, and were given")
+
+
+def windows(n: int) -> list[tuple[int, int]]:
+    """The whole epoch, or its beginning, middle and end."""
+    if n <= FULL:
+        return [(0, n)]
+    return [(start, start + 1000) for start in (0, n // 2, n - 1000)]

@@ -1,0 +1,92 @@
+"""What every source promises, checked on one that has some records."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from penstock.contracts import Encoded, OpenSource, Records, Source
+
+
+def check_source(source: Source) -> None:
+    """Open the source twice and check what the contract says. It must have at least one record."""
+    assert isinstance(source, Source)
+    assert source.describe() == source.describe()
+    assert "\n" not in source.describe()
+    assert source.describe().isprintable()
+
+    opened = source.open()
+    _check_facts(opened)
+    every = np.arange(opened.num_records)
+    _check_columns(opened, opened.locate(every))
+    _check_any_rows(opened)
+
+    again = source.open()
+    assert again.digest == opened.digest
+    assert _as_rows(again.locate(every)) == _as_rows(opened.locate(every))
+
+
+def _check_facts(opened: OpenSource) -> None:
+    assert opened.num_records > 0
+    assert opened.index_bytes >= 0
+    assert re.fullmatch(r"[0-9a-f]{32,}", opened.digest)
+    assert "index" not in opened.fields
+    for index in (0, opened.num_records - 1):
+        name = opened.name(index)
+        assert name is None or name.isprintable()
+    if opened.classes is not None:
+        assert all(name.isprintable() for name in opened.classes)
+        labels = opened.locate(np.arange(opened.num_records)).plain["label"]
+        assert labels.min() >= 0
+        assert labels.max() < len(opened.classes)
+
+
+def _check_columns(opened: OpenSource, records: Records) -> None:
+    """Every field is in exactly one kind of column, with the dtype and shape that ``fields`` says."""
+    count = len(records.index)
+    assert records.index.dtype == np.int64
+    assert sorted([*records.files, *records.rows, *records.plain]) == sorted(opened.fields)
+    for name, files in records.files.items():
+        assert isinstance(opened.fields[name], Encoded)
+        assert len(files.paths) == len(files.offset) == len(files.length) == count
+        assert files.offset.dtype == files.length.dtype == np.int64
+        assert all(
+            Path(files.paths[row].decode("utf-8", "surrogateescape")).is_absolute() for row in range(count)
+        )
+    for name, rows in records.rows.items():
+        spec = opened.fields[name]
+        assert (rows.array.shape[1:], rows.array.dtype) == (spec.shape, spec.dtype)
+        assert rows.array.flags.c_contiguous
+        assert rows.array.dtype.isnative
+        assert len(rows.rows) == count
+    for name, values in records.plain.items():
+        spec = opened.fields[name]
+        assert (values.shape, values.dtype) == ((count, *spec.shape), spec.dtype)
+        assert values.dtype.isnative
+
+
+def _check_any_rows(opened: OpenSource) -> None:
+    """Rows are the same in any order, repeated, alone, and none at all."""
+    every = _as_rows(opened.locate(np.arange(opened.num_records)))
+    chosen = np.random.default_rng(0).integers(0, opened.num_records, 2 * opened.num_records)
+    asked = chosen.copy()
+    records = opened.locate(chosen)
+    assert _as_rows(records) == [every[index] for index in chosen]
+    assert np.array_equal(records.index, asked)
+    assert _as_rows(opened.locate(chosen[:1])) == [every[chosen[0]]]
+    none = opened.locate(chosen[:0])
+    _check_columns(opened, none)
+    assert _as_rows(none) == []
+
+
+def _as_rows(records: Records) -> list[tuple[object, ...]]:
+    """One comparable tuple per record."""
+    columns: list[list[object]] = [records.index.tolist()]
+    for files in records.files.values():
+        paths = [files.paths[row] for row in range(len(files.paths))]
+        columns.append(list(zip(paths, files.offset.tolist(), files.length.tolist(), strict=True)))
+    columns += [[rows.array[row].tobytes() for row in rows.rows] for rows in records.rows.values()]
+    columns += [[value.tobytes() for value in values] for values in records.plain.values()]
+    return list(zip(*columns, strict=True))

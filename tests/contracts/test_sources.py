@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sources import check_source
+
+from penstock.contracts import Source
+from penstock.source import Arrays, FileList, ImageFolder
+
+
+def folder(tmp_path: Path) -> Source:
+    for name in ("cat/2.jpg", "cat/more/1.png", "cat/1.jpg", "dog/1.JPEG", "d\nog/1.webp"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    return ImageFolder(tmp_path)
+
+
+def numbered_list(tmp_path: Path) -> Source:
+    (tmp_path / "list.txt").write_bytes(b"b.jpg 3\n/abs/a.jpg -1\n\xff .jpg\t70000\n")
+    return FileList(tmp_path / "list.txt")
+
+
+def named_list(tmp_path: Path) -> Source:
+    (tmp_path / "list.txt").write_text("b.jpg\tgolden retriever\na.jpg\tcat\nb.jpg\tcat\n")
+    return FileList(tmp_path / "list.txt", root="/images")
+
+
+def bare_list(tmp_path: Path) -> Source:
+    (tmp_path / "list.txt").write_text("b c.jpg\n/a.jpg\n")
+    return FileList(tmp_path / "list.txt", labels=False)
+
+
+def arrays_in_memory(tmp_path: Path) -> Source:
+    image = np.arange(5 * 4 * 4 * 3, dtype=np.uint8).reshape(5, 4, 4, 3)
+    return Arrays(image=image, label=np.arange(10)[::2], weight=np.arange(5, dtype=">f4"))
+
+
+def arrays_in_files(tmp_path: Path) -> Source:
+    np.save(tmp_path / "image.npy", np.arange(30, dtype=np.float16).reshape(5, 2, 3))
+    np.save(tmp_path / "label.npy", np.arange(5, dtype=np.int16))
+    return Arrays({"image": tmp_path / "image.npy", "label": tmp_path / "label.npy"})
+
+
+@pytest.mark.parametrize(
+    "make", [folder, numbered_list, named_list, bare_list, arrays_in_memory, arrays_in_files]
+)
+def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Path) -> None:
+    check_source(make(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [ImageFolder("/nowhere"), FileList("/nowhere"), Arrays(image="/nowhere.npy", label=np.empty(0, object))],
+    ids=lambda source: type(source).__name__,
+)
+def test_constructing_and_describing_touch_nothing(source: Source) -> None:
+    assert "nowhere" in source.describe()
