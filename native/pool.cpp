@@ -12,11 +12,11 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Reads that take this long on average are worth the hop through a reading thread (about 20 µs); the page cache
-// answers in 20 to 60 µs.
-constexpr double kSlowRead_s = 200e-6, kFastRead_s = 100e-6;
+// Waits for storage of this mean length are worth the hop through a reading thread (about 20 µs).
+// One wait proves nothing: on a busy machine any lock can cost milliseconds.
+constexpr double kSlowRead_s = 100e-6, kFastRead_s = 20e-6, kOftenBlocked = 0.5;
 constexpr double kReadWeight = 1.0 / 16;  // of the newest read in the running mean
-constexpr int kCalmReads = 512;           // fast reads in a row before reading ahead ends
+constexpr int kCalmReads = 512;           // reads without a wait in a row before reading ahead ends
 
 struct ReadyRow {
     std::shared_ptr<Job> job;
@@ -43,12 +43,12 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     std::deque<ForeignRow> foreign;
     bool closed = false, ahead = false, readers_started = false;
     int alive = 0;
-    double mean_read_s = 0;
+    double mean_blocked_s = 0, blocked_share = 0;  // of recent reads
     int calm_reads = 0;
     PoolStats stats;
 
     bool take_unread(ReadyRow& out);
-    void note_read(double seconds, size_t bytes);
+    void note_read(double seconds, const ReadResult& read);
     ReadResult read(const ReadyRow& row);
     void decode_loop();
     void read_loop();
@@ -93,17 +93,18 @@ ReadResult Pool::State::read(const ReadyRow& row) {
 }
 
 // Decides whether reading ahead pays; the lock is held.
-void Pool::State::note_read(double seconds, size_t bytes) {
+void Pool::State::note_read(double seconds, const ReadResult& read) {
     stats.read_s += seconds;
-    stats.bytes += bytes;
-    mean_read_s += (seconds - mean_read_s) * kReadWeight;
-    calm_reads = seconds < kFastRead_s ? calm_reads + 1 : 0;
-    if (!ahead && mean_read_s > kSlowRead_s) {
+    stats.bytes += read.size;
+    mean_blocked_s += (read.blocked_s - mean_blocked_s) * kReadWeight;
+    blocked_share += ((read.blocked_s > 0 ? 1.0 : 0.0) - blocked_share) * kReadWeight;
+    calm_reads = read.blocked_s == 0 ? calm_reads + 1 : 0;
+    if (!ahead && mean_blocked_s > kSlowRead_s && blocked_share > kOftenBlocked) {
         ahead = true;
         calm_reads = 0;
         if (!readers_started) start_readers();
         readers.notify_all();
-    } else if (ahead && mean_read_s < kFastRead_s && calm_reads > kCalmReads) {
+    } else if (ahead && mean_blocked_s < kFastRead_s && calm_reads > kCalmReads) {
         ahead = false;
         decoders.notify_all();
     }
@@ -166,24 +167,24 @@ void Pool::State::decode_loop() {
             return;
         }
         lock.unlock();
-        double read_s = 0, decode_s = 0;
-        size_t bytes = 0;
         if (row.job->cancelled) {
             finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
-        } else {
-            auto start = Clock::now();
-            if (!was_read && row.job->reads_files()) {
-                row.read = read(row);
-                read_s = seconds_since(start);
-                bytes = row.read.size;
-                start = Clock::now();
-            }
-            run_row(maker, row);
-            decode_s = seconds_since(start);
+            lock.lock();
+            continue;
         }
+        auto start = Clock::now();
+        if (!was_read && row.job->reads_files()) {
+            row.read = read(row);
+            const double read_s = seconds_since(start);
+            lock.lock();
+            note_read(read_s, row.read);
+            lock.unlock();
+            start = Clock::now();
+        }
+        run_row(maker, row);
+        const double decode_s = seconds_since(start);
         row = {};
         lock.lock();
-        if (read_s > 0) note_read(read_s, bytes);
         stats.decode_s += decode_s;
         ++stats.rows;
     }
@@ -205,7 +206,7 @@ void Pool::State::read_loop() {
         if (!row.job->cancelled) row.read = read(row);
         const double read_s = seconds_since(start);
         lock.lock();
-        note_read(read_s, row.read.size);
+        note_read(read_s, row.read);
         ready.push_back(std::move(row));
         decoders.notify_one();
     }

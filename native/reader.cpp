@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -29,6 +31,30 @@ class Descriptor {
 
   private:
     int fd_;
+};
+
+// Tells waiting for storage from being preempted: a thread that blocks gives up its core by itself.
+class StorageClock {
+  public:
+    void start() noexcept {
+        switches_ = voluntary_switches();
+        begin_ = std::chrono::steady_clock::now();
+    }
+    void stop() noexcept {
+        if (voluntary_switches() != switches_)
+            blocked_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    }
+    double blocked_s() const noexcept { return blocked_s_; }
+
+  private:
+    static long voluntary_switches() noexcept {
+        struct rusage usage;
+        return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : 0;
+    }
+
+    long switches_ = 0;
+    std::chrono::steady_clock::time_point begin_;
+    double blocked_s_ = 0;
 };
 
 ReadResult failed(std::string what) {
@@ -121,19 +147,44 @@ void BufferPool::close() {
     changed_.notify_all();
 }
 
+namespace {
+
+std::string check_extent(const struct stat& info, int64_t offset, int64_t length, uint64_t max_bytes, size_t& wanted) {
+    if (!S_ISREG(info.st_mode)) return S_ISDIR(info.st_mode) ? "is a directory" : "is not a regular file";
+    const int64_t rest = std::max<int64_t>(info.st_size - offset, 0);
+    if (length > rest)
+        return "truncated: file ends after " + std::to_string(rest) + " of " + std::to_string(length) + " bytes";
+    wanted = static_cast<size_t>(length < 0 ? rest : length);
+    if (wanted > max_bytes)
+        return "too large: " + std::to_string(wanted) + " encoded bytes are more than side_memory=" + std::to_string(max_bytes);
+    return {};
+}
+
+std::string read_fully(int file, int64_t offset, std::span<uint8_t> out) {
+    for (size_t done = 0; done < out.size();) {
+        const ssize_t got = pread(file, out.data() + done, out.size() - done, offset + static_cast<int64_t>(done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return system_text("can't be read");
+        if (got == 0)
+            return "truncated: file ends after " + std::to_string(done) + " of " + std::to_string(out.size()) + " bytes";
+        done += static_cast<size_t>(got);
+    }
+    return {};
+}
+
+}  // namespace
+
 ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, uint64_t max_bytes, BufferPool& pool) {
+    StorageClock clock;
+    clock.start();
     // Non-blocking, so that opening a FIFO can't wait for a writer; it means nothing for regular files.
     const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (file.get() < 0) return failed(system_text("can't be opened"));
     struct stat info;
     if (fstat(file.get(), &info) != 0) return failed(system_text("can't be examined"));
-    if (!S_ISREG(info.st_mode)) return failed(S_ISDIR(info.st_mode) ? "is a directory" : "is not a regular file");
-    const int64_t rest = std::max<int64_t>(info.st_size - offset, 0);
-    if (length > rest)
-        return failed("truncated: file ends after " + std::to_string(rest) + " of " + std::to_string(length) + " bytes");
-    const auto wanted = static_cast<size_t>(length < 0 ? rest : length);
-    if (wanted > max_bytes)
-        return failed("too large: " + std::to_string(wanted) + " encoded bytes are more than side_memory=" + std::to_string(max_bytes));
+    clock.stop();
+    size_t wanted = 0;
+    if (std::string text = check_extent(info, offset, length, max_bytes, wanted); !text.empty()) return failed(std::move(text));
 
     ReadResult result;
     result.buffer = pool.lend(std::max<size_t>(wanted, 1));
@@ -141,15 +192,11 @@ ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, 
         result.cancelled = true;
         return result;
     }
-    while (result.size < wanted) {
-        const ssize_t got = pread(file.get(), result.buffer.data() + result.size, wanted - result.size,
-                                  offset + static_cast<int64_t>(result.size));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return failed(system_text("can't be read"));
-        if (got == 0)
-            return failed("truncated: file ends after " + std::to_string(result.size) + " of " + std::to_string(wanted) + " bytes");
-        result.size += static_cast<size_t>(got);
-    }
+    clock.start();
+    result.error = read_fully(file.get(), offset, {result.buffer.data(), wanted});
+    clock.stop();
+    result.size = result.error.empty() ? wanted : 0;
+    result.blocked_s = clock.blocked_s();
     return result;
 }
 

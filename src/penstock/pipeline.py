@@ -29,12 +29,14 @@ class Pipeline:
     """What a loader shall deliver: source → order → transform → batch. Every method returns a new value.
 
     source  where records come from: ``ImageFolder``, ``FileList``, ``Arrays``
+    seed    what random draws are keyed by, beside epoch and position, where ``shuffle`` gives no other
 
     Nothing is touched or started before ``plan()`` or ``loader()``.
     """
 
     source: Source
-    shuffle_seed: int | None = field(default=None, kw_only=True)
+    seed: int = field(default=0, kw_only=True)
+    shuffled: bool = field(default=False, kw_only=True)
     transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
     rows: int | None = field(default=None, kw_only=True)
     tail: Tail | None = field(default=None, kw_only=True)
@@ -45,7 +47,7 @@ class Pipeline:
 
     def shuffle(self, *, seed: int) -> Pipeline:
         """Deliver the records of each epoch in a new random order over the whole source, fixed by ``seed``."""
-        return replace(self, shuffle_seed=seed)
+        return replace(self, shuffled=True, seed=seed)
 
     def map(self, *transforms: Transform) -> Pipeline:
         """Append transforms, which are applied in the order of writing. Adjacent native ones become one."""

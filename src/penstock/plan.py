@@ -7,7 +7,7 @@ import json
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -87,11 +87,6 @@ class Plan:
     recipe: Mapping[str, str | int] = field(default_factory=dict)
 
     @property
-    def seed(self) -> int:
-        """What random draws are keyed by, beside epoch and position; 0 when the order isn't shuffled."""
-        return self.pipeline.shuffle_seed or 0
-
-    @property
     def digest(self) -> str:
         """Hex digest of the recipe: equal where equal states give equal batches."""
         return hashlib.blake2b(json.dumps(self.recipe, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -112,6 +107,31 @@ class Plan:
 
         return explain(self)
 
+    def facts(self) -> dict[str, object]:
+        """What ``explain()`` says, as plain values for programs. Sizes in bytes."""
+        return {
+            "source": self.pipeline.source.describe(),
+            "records": self.source.num_records,
+            "classes": None if self.source.classes is None else len(self.source.classes),
+            "order": self.order.describe(),
+            "rank": self.steps.rank,
+            "world": self.steps.world,
+            "steps_per_epoch": self.steps.per_epoch,
+            "dropped_per_epoch": self.steps.dropped_per_epoch,
+            "kernel": None if self.kernel is None else self.kernel.describe(),
+            "fields": {
+                name: {"shape": [self.steps.batch, *spec.shape], "dtype": spec.dtype.name}
+                for name, spec in self.fields.items()
+            },
+            "workers": self.workers,
+            "slots": self.depth,
+            "most_slots": self.most_slots,
+            "forecast": {**asdict(self.forecast), "expected": self.forecast.expected},
+            "memory": self.memory_bytes,
+            "digest": self.digest,
+            "recipe": dict(self.recipe),
+        }
+
 
 def make_plan(
     pipeline: Pipeline,
@@ -126,12 +146,10 @@ def make_plan(
     if pipeline.rows is None:
         raise PlanError("the pipeline has no batch size: add .batch(rows)")
     source = pipeline.source.open()
-    order: Order = (
-        Sequential(source.num_records)
-        if pipeline.shuffle_seed is None
-        else Shuffled(source.num_records, pipeline.shuffle_seed)
-    )
-    tail = pipeline.tail or (Tail.PAD if pipeline.shuffle_seed is None else Tail.DROP)
+    # Checks the seed too, which keys draws in either order.
+    shuffled = Shuffled(source.num_records, pipeline.seed)
+    order: Order = shuffled if pipeline.shuffled else Sequential(source.num_records)
+    tail = pipeline.tail or (Tail.DROP if pipeline.shuffled else Tail.PAD)
     steps = Steps(
         num_positions=order.num_positions, batch=pipeline.rows, rank=pipeline.rank, world=pipeline.world, tail=tail
     )
@@ -278,7 +296,7 @@ def _recipe(pipeline: Pipeline, source: OpenSource, order: Order) -> dict[str, s
         "source": source.digest,
         "rows": source.num_records,
         "order": type(order).__name__.lower(),
-        "seed": pipeline.shuffle_seed or 0,
+        "seed": pipeline.seed,
         "transforms": "; ".join(transform.describe() for transform in pipeline.transforms),
         "decode": pipeline.decode_mode.value,
         "limits": repr(pipeline.limits),

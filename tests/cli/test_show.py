@@ -5,9 +5,9 @@ import os
 import numpy as np
 import pytest
 
+from penstock import PlanError
 from penstock.cli import main
 from penstock.cli.show import ShownRow, contact_sheet
-from penstock.errors import PlanError
 
 
 def row(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from penstock import PenstockError, PlanError
 from penstock.cli import main
 from penstock.cli.synth import encoding, jpeg, photo, synthesize
-from penstock.errors import PenstockError, PlanError
 
 NUM_IMAGES = 40
 
@@ -65,7 +65,7 @@ def test_bytes_per_pixel_are_like_imagenets(folder: Path) -> None:
 
 
 def test_sizes_and_settings_are_like_imagenets() -> None:
-    all_of_them = [encoding(0, i) for i in range(1500)]
+    all_of_them = [encoding(0, i) for i in range(1000)]
     pixels = np.array([how.height * how.width for how in all_of_them])
     assert 170_000 < np.mean(pixels) < 225_000
     assert 0.15 < np.mean([(how.width, how.height) == (500, 375) for how in all_of_them]) < 0.25
@@ -88,18 +88,18 @@ def test_an_image_depends_on_its_seed_and_index_alone(folder: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 300), (7, 3), (64, 48), (1100, 40)])
 def test_photos_of_any_size(height: int, width: int) -> None:
-    for index in range(12):
+    for index in range(10):
         pixels = photo(1, index, height, width)
         assert pixels.shape == (height, width, 3)
         assert pixels.dtype == np.uint8
-    assert np.array_equal(pixels, photo(1, 11, height, width))
+    assert np.array_equal(pixels, photo(1, 9, height, width))
 
 
 def test_photos_have_the_spectrum_of_photos() -> None:
     y = np.hypot(*np.meshgrid(np.fft.fftfreq(256), np.fft.fftfreq(256)))
     rings = [(y > low) & (y <= 2 * low) for low in (1 / 128, 1 / 64, 1 / 32, 1 / 16, 1 / 8)]
     amplitude = np.zeros((256, 256))
-    for index in range(20):
+    for index in range(10):
         amplitude += np.abs(np.fft.fft2(photo(0, index, 256, 256).mean(axis=2)))
     octaves = np.log2([amplitude[ring].mean() for ring in rings])
     slope = -np.polyfit(np.arange(len(rings)), octaves, 1)[0]

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    from penstock.errors import PenstockError
+    from penstock import PenstockError
 
     parser, commands = _parser()
     named = next((argument for argument in argv if not argument.startswith("-")), None)

@@ -1,22 +1,190 @@
-"""``penstock bench``."""
+"""``penstock bench``: how fast the standard task runs on somebody's own images, and what limits it."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import penstock as ps
+from penstock.cli.task import add_task_arguments, standard_task
 
 if TYPE_CHECKING:
     from penstock.cli.terminal import Subparsers
 
+MIB = 1 << 20
+SAMPLE_EVERY_S = 0.25
+WARM_UP_BATCHES = 3
+
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command's arguments."""
-    parser = subparsers.add_parser("bench", help="not there yet")
+    parser = subparsers.add_parser(
+        "bench",
+        help="measure a standard task on your images",
+        description="Deliver batches of a standard task for some seconds and say how fast that went, in which "
+        "memory, and what limits it. Loops over the data as often as the time asks.",
+    )
+    add_task_arguments(parser)
+    parser.add_argument("--seconds", type=float, default=8.0, metavar="S", help="how long to measure (default: 8)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from penstock.errors import PenstockError
+    from penstock.cli.terminal import print_json, say
 
-    raise PenstockError("penstock bench is not there yet")
+    if not 0 < args.seconds < 1e6:
+        raise ps.PlanError(f"--seconds {args.seconds:g}: a time above 0")
+    result = measure(args)
+    if args.json:
+        print_json(result.as_json())
+    else:
+        say(result.as_text())
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one run measured. Times in seconds, memory in MiB.
+
+    wait_share  share of the time in which the consumer waited for a batch
+    read_share  share of the decoding threads' time that they waited for bytes
+    """
+
+    plan: ps.Plan
+    task: str
+    output: str
+    images_per_s: float
+    cpu_s_per_1000: float
+    peak_pss_mib: float
+    first_batch_s: float
+    wait_share: float
+    limit: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under the names that programs read."""
+        forecast = self.plan.forecast
+        return {
+            "images_per_s": round(self.images_per_s, 1),
+            "cpu_s_per_1000": round(self.cpu_s_per_1000, 4),
+            "peak_pss_mib": round(self.peak_pss_mib, 1),
+            "forecast_mib": round(forecast.expected / MIB, 1),
+            "forecast_most_mib": round((forecast.expected + forecast.side) / MIB, 1),
+            "first_batch_s": round(self.first_batch_s, 3),
+            "wait_share": round(self.wait_share, 3),
+            "limit": self.limit,
+            "workers": self.plan.workers,
+            "batch": self.plan.steps.batch,
+            "output": self.output,
+            "task": self.task,
+        }
+
+    def as_text(self) -> str:
+        """For a person, within 80 columns."""
+        forecast_mib = self.plan.forecast.expected / MIB
+        workers = f"{self.plan.workers} worker{'s' if self.plan.workers > 1 else ''}"
+        return (
+            f"[bold]{self.task}[/bold], {self.output}, batch {self.plan.steps.batch}, {workers}, "
+            f"{self.plan.source.num_records:,} images\n"
+            f"  rate          [bold]{self.images_per_s:,.0f}[/bold] images/s\n"
+            f"  CPU           {self.cpu_s_per_1000:.2f} s per 1000 images\n"
+            f"  first batch   {self.first_batch_s:.2f} s after the process started\n"
+            f"  memory        {self.peak_pss_mib:,.0f} MiB at its peak, forecast {forecast_mib:,.0f} MiB\n"
+            f"  consumer      waited {self.wait_share:.0%} of the time\n"
+            f"  limit         {self.limit}"
+        )
+
+
+def measure(args: argparse.Namespace) -> Result:
+    """Run the task that ``args`` describe and measure it."""
+    plan = standard_task(args).plan(memory=args.memory, workers=args.workers)
+    memory = PeakMemory()
+    with ps.Loader(plan) as loader:
+        batches = _endless(loader)
+        next(batches)
+        first_batch_s = seconds_since_process_start()
+        for _ in range(WARM_UP_BATCHES):
+            next(batches)
+        before, waited = loader.stats(), loader.wait_s
+        cpu, begin, images = time.process_time(), time.perf_counter(), 0
+        while (elapsed := time.perf_counter() - begin) < args.seconds:
+            images += len(next(batches)["index"])
+        cpu = time.process_time() - cpu
+        after, waited = loader.stats(), loader.wait_s - waited
+        assert before is not None
+        assert after is not None
+        return Result(
+            plan=plan,
+            task=args.task,
+            output=args.output,
+            images_per_s=images / elapsed,
+            cpu_s_per_1000=1000 * cpu / images,
+            peak_pss_mib=memory.stop() / MIB,
+            first_batch_s=first_batch_s,
+            wait_share=waited / elapsed,
+            limit=_limit(waited / elapsed, (after.wait_s - before.wait_s) / (elapsed * plan.workers)),
+        )
+
+
+def _limit(waited: float, idle: float) -> str:
+    """What to change for more. ``idle``: share of the decoding threads' time without work."""
+    if waited < 0.1:
+        return "the consumer: batches were ready before it asked"
+    if idle > 0.3:
+        return "storage: decoding threads waited for bytes"
+    return "decoding: every worker was busy; more CPUs or --output uint8 would help"
+
+
+def _endless(loader: ps.Loader) -> Iterator[dict[str, Any]]:
+    while True:
+        yield from loader
+
+
+def seconds_since_process_start() -> float:
+    """Seconds since the kernel started this process, on the clock that it counts in (10 ms steps)."""
+    # The command's name may hold anything, also parentheses and spaces; what follows it is numbers.
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+
+
+class PeakMemory:
+    """Watches the proportional set size of this process and its children in a thread."""
+
+    def __init__(self) -> None:
+        self._peak_bytes = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        """The peak in bytes."""
+        self._done.set()
+        self._thread.join()
+        return max(self._peak_bytes, tree_memory_bytes())
+
+    def _watch(self) -> None:
+        while not self._done.wait(SAMPLE_EVERY_S):
+            self._peak_bytes = max(self._peak_bytes, tree_memory_bytes())
+
+
+def tree_memory_bytes() -> int:
+    """Proportional set size of this process and all below it."""
+    total, waiting = 0, [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        try:
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            for children in Path(f"/proc/{pid}/task").glob("*/children"):
+                waiting += map(int, children.read_text().split())
+        except OSError:
+            continue  # it ended meanwhile
+        total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
+    return total

@@ -57,9 +57,6 @@ def _hill_line(rng: Rng, w: int) -> Floats:
     return line
 
 
-# --- colours -----------------------------------------------------------------------------------------------
-
-
 def _colour(rng: Rng, hue: float | None = None, saturation: float = 0.4, value: float = 0.5) -> Colour:
     """A colour near the given one; any hue if None. All in [0, 1]."""
     hue = rng.random() if hue is None else float(hue) + rng.normal(0, 0.03)
@@ -75,9 +72,6 @@ def _between(start: Colour, stop: Colour, weight: Floats) -> Floats:
     """Colours from ``start`` (weight 0) to ``stop`` (1), (3, h, w) for a weight of (h, w)."""
     span = _planes(stop) - _planes(start)
     return np.asarray(_planes(start) + span * weight, np.float32)
-
-
-# --- settings ----------------------------------------------------------------------------------------------
 
 
 def _setting(rng: Rng, h: int, w: int) -> Floats:
@@ -232,9 +226,6 @@ SETTINGS: tuple[Callable[[Rng, int, int], Floats], ...] = (
 SETTING_SHARES = (0.3, 0.2, 0.1, 0.14, 0.14, 0.12)
 
 
-# --- things ------------------------------------------------------------------------------------------------
-
-
 def _scatter(rng: Rng, image: Floats, count: int, top: float) -> None:
     """Draw ``count`` things of all sizes below ``top``, a share of the height; nearer ones are larger."""
     for y in np.sort(rng.uniform(top, 1.05, count)):
@@ -344,9 +335,6 @@ def _draw_shadow(image: Floats, part: Part) -> None:
     if reach is not None:
         rows, columns, along, aside = reach
         image[:, rows, columns] *= 1 - 0.5 * np.clip(1 - along * along - aside * aside, 0, 1)
-
-
-# --- light, lens, sensor -----------------------------------------------------------------------------------
 
 
 def _light(rng: Rng, image: Floats) -> None:

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError, PlanError
+import numpy as np
+
+import penstock as ps
+from penstock import PenstockError, PlanError
+from penstock.cli.task import source_at
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from PIL import Image, ImageDraw, ImageFont
 
     from penstock.cli.terminal import Subparsers
-    from penstock.spec import UInt8Array
 
     Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
@@ -34,7 +38,7 @@ class ShownRow:
     name   its file, printed in grey, shortened in the middle when it doesn't fit
     """
 
-    draws: UInt8Array
+    draws: NDArray[np.uint8]
     label: str
     name: str
 
@@ -106,8 +110,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _drawn(args: argparse.Namespace) -> list[ShownRow]:
-    """The first ``args.images`` records in ``args.draws`` epochs each."""
-    raise PenstockError("penstock show has no loader to draw with yet")
+    """The first ``args.images`` records in ``args.draws`` epochs each: epoch e is draw e."""
+    augmented = (ps.RandomResizedCrop(args.size), ps.RandomHorizontalFlip())
+    pipeline = ps.Pipeline(source_at(args.path), seed=args.seed).map(*augmented)
+    images = min(args.images, pipeline.batch(1).plan().source.num_records)
+    with pipeline.batch(images).loader() as loader:
+        batches = [next(iter(loader)) for _ in range(args.draws)]
+        source, classes = loader.plan.source, loader.plan.classes
+        labels = batches[0].get("label", [""] * images)
+        return [
+            ShownRow(
+                draws=np.stack([batch["image"][row] for batch in batches]),
+                label=classes[labels[row]] if classes is not None else str(labels[row]),
+                name=source.name(int(batches[0]["index"][row])) or "",
+            )
+            for row in range(images)
+        ]
 
 
 def _check(rows: list[ShownRow]) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError, PlanError
+from penstock import PenstockError, PlanError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -273,7 +273,7 @@ class Run:
             positions=step.positions(),
             program=self._program,
             image_offset=layout.offsets["image"] if self._program is not None else 0,
-            seed=plan.seed,
+            seed=plan.pipeline.seed,
             epoch=at.epoch,
         )
         views = layout.views(self._ring.view(slot), step.rows)

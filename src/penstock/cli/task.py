@@ -1,0 +1,60 @@
+"""The standard tasks that ``bench``, ``explain`` and ``show`` run on somebody's images."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Literal
+
+import penstock as ps
+
+TASKS = ("train", "eval")
+OUTPUTS = ("float32", "uint8", "float16")
+
+
+def add_task_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say what to deliver, and with what means."""
+    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument(
+        "--task",
+        choices=TASKS,
+        default="train",
+        help="train: random crop of 224 and flip; eval: resize to 256, centre crop of 224 (default: train)",
+    )
+    parser.add_argument("--batch", type=int, default=256, metavar="N", help="rows of a batch (default: 256)")
+    parser.add_argument(
+        "--workers", type=_workers, default="auto", metavar="N", help="decoding threads (default: one per CPU)"
+    )
+    parser.add_argument(
+        "--memory", default=None, metavar="SIZE", help="budget, such as 2GiB (default: half of what is free)"
+    )
+    parser.add_argument("--output", choices=OUTPUTS, default="float32", help="element type (default: float32)")
+    parser.add_argument(
+        "--decode", choices=("exact", "fast"), default="exact", help="exact: Pillow's pixels (default)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of order and draws (default: 0)")
+
+
+def standard_task(args: argparse.Namespace) -> ps.Pipeline:
+    """The pipeline that the arguments of ``add_task_arguments`` describe.
+
+    Floats are normalised with ImageNet's figures and NCHW, uint8 is as decoded and NHWC.
+    """
+    pipeline = ps.Pipeline(source_at(args.path), seed=args.seed)
+    if args.task == "train":
+        pipeline = pipeline.shuffle(seed=args.seed).map(ps.RandomResizedCrop(224), ps.RandomHorizontalFlip())
+    else:
+        pipeline = pipeline.map(ps.Resize(256), ps.CenterCrop(224))
+    if args.output != "uint8":
+        pipeline = pipeline.map(ps.Normalize(), ps.ToDtype(args.output))
+    # Padding, so that a folder smaller than one batch can be measured too.
+    return pipeline.decode(args.decode).batch(args.batch, tail="pad")
+
+
+def source_at(path: str) -> ps.ImageFolder | ps.FileList:
+    """A folder is an ``ImageFolder``; anything else is a ``FileList`` and says so when it can't be read."""
+    return ps.ImageFolder(path) if Path(path).is_dir() or not Path(path).exists() else ps.FileList(path)
+
+
+def _workers(text: str) -> int | Literal["auto"]:
+    return "auto" if text == "auto" else int(text)
