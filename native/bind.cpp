@@ -21,8 +21,8 @@ namespace {
 template <typename Value>
 using Column = nb::ndarray<const Value, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1>>;
-using Table = nb::ndarray<const float, nb::shape<3, 256>, nb::c_contig, nb::device::cpu>;
-using HalfTable = nb::ndarray<const uint16_t, nb::shape<3, 256>, nb::c_contig, nb::device::cpu>;
+template <typename Value>
+using Table = nb::ndarray<const Value, nb::shape<3, 256>, nb::c_contig, nb::device::cpu>;
 using Pictures = nb::ndarray<const uint8_t, nb::shape<-1, -1, -1, 3>, nb::c_contig, nb::device::cpu>;
 using Picture = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
 using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
@@ -217,17 +217,17 @@ NB_MODULE(_native, m) {
             "height"_a, "width"_a, "planar"_a)
         .def_static(
             "float32",
-            [](int height, int width, bool planar, Table table) {
+            [](int height, int width, bool planar, Table<float> table) {
                 RowFormat format{height, width, ElementType::f32, planar, {}, {}};
-                std::copy_n(table.data(), 768, format.f32.begin());
+                std::copy_n(table.data(), 768, format.f32[0].data());
                 return format;
             },
             "height"_a, "width"_a, "planar"_a, "table"_a)
         .def_static(
             "float16",
-            [](int height, int width, bool planar, HalfTable table) {
+            [](int height, int width, bool planar, Table<uint16_t> table) {
                 RowFormat format{height, width, ElementType::f16, planar, {}, {}};
-                std::copy_n(table.data(), 768, format.f16.begin());
+                std::copy_n(table.data(), 768, format.f16[0].data());
                 return format;
             },
             "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: float16 bit patterns.");

@@ -23,8 +23,8 @@ void identity(const AxisResize& axis, AxisWeights& out) {
 }  // namespace
 
 size_t Resampler::scratch_bytes(const Geometry& g) noexcept {
-    const size_t in = 3 * static_cast<size_t>(g.x.clip_high - g.x.clip_low) + kSlack;
-    const size_t out = 3 * static_cast<size_t>(g.x.count) + kSlack;
+    const size_t in = whole_lines(3 * static_cast<size_t>(g.x.clip_high - g.x.clip_low)) + kSlack;
+    const size_t out = whole_lines(3 * static_cast<size_t>(g.x.count)) + kSlack;
     const size_t rows = g.resize_y ? static_cast<size_t>(max_taps(g.filter, g.y)) : 0;
     const size_t taps = g.resize_x ? static_cast<size_t>(max_taps(g.filter, g.x)) : 1;
     return rows * (g.vertical_first ? in : out) + in + out + static_cast<size_t>(g.x.count) * taps * 40 +
@@ -45,7 +45,7 @@ void Resampler::begin(const Kernels& kernels, const Geometry& geometry, RowSink&
     const size_t in_bytes = 3 * static_cast<size_t>(region_.width());
     const size_t out_bytes = 3 * static_cast<size_t>(geometry.x.count);
     row_bytes_ = geometry.vertical_first ? in_bytes : out_bytes;
-    ring_stride_ = row_bytes_ + kSlack;
+    ring_stride_ = whole_lines(row_bytes_) + kSlack;
     ring_rows_ = geometry.resize_y ? std::max(y_weights_.taps, 1) : 1;
     ring_.resize(ring_stride_ * static_cast<size_t>(ring_rows_));
     window_.resize(static_cast<size_t>(ring_rows_));
@@ -93,8 +93,8 @@ void Resampler::emit(const uint8_t* rgb) noexcept { sink_->row(next_out_++, rgb)
 
 void Resampler::shrink(size_t keep_bytes) {
     for (auto* buffer : {&ring_, &line_, &across_})
-        if (buffer->capacity() > keep_bytes) std::vector<uint8_t>().swap(*buffer);
-    if (plan_.split.capacity() * sizeof(int16_t) > keep_bytes) std::vector<int16_t>().swap(plan_.split);
+        if (buffer->capacity() > keep_bytes) AlignedVector<uint8_t>().swap(*buffer);
+    if (plan_.split.capacity() * sizeof(int16_t) > keep_bytes) AlignedVector<int16_t>().swap(plan_.split);
     if (plan_.weight.capacity() * sizeof(int32_t) > keep_bytes) std::vector<int32_t>().swap(plan_.weight);
     if (x_weights_.weight.capacity() * sizeof(int32_t) > keep_bytes) std::vector<int32_t>().swap(x_weights_.weight);
     if (y_weights_.weight.capacity() * sizeof(int32_t) > keep_bytes) std::vector<int32_t>().swap(y_weights_.weight);

@@ -62,7 +62,7 @@ class Resampler {
     Region region_;
     AxisWeights x_weights_, y_weights_;
     HorizontalPlan plan_;
-    std::vector<uint8_t> ring_, line_, across_;
+    AlignedVector<uint8_t> ring_, line_, across_;
     std::vector<const uint8_t*> window_;
     size_t ring_stride_ = 0, row_bytes_ = 0;
     int ring_rows_ = 0, next_in_ = 0, next_out_ = 0;

@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace penstock {
 namespace {
 
@@ -83,6 +79,8 @@ class SlotRow final : public Frame {
         kernels_ = &kernels;
         format_ = &format;
         out_ = out;
+        plane_stride_ = whole_lines(static_cast<size_t>(format.width)) + kSlack;
+        if (format.planar) planes_.resize(3 * plane_stride_);
         frame(geometry);
     }
 
@@ -90,35 +88,34 @@ class SlotRow final : public Frame {
     void write(int y, const uint8_t* rgb) noexcept override {
         const RowFormat& f = *format_;
         const auto width = static_cast<size_t>(f.width), line = static_cast<size_t>(y) * width;
+        if (!f.planar) return write_interleaved(rgb, 3 * width, out_ + 3 * line * f.element_bytes());
         const size_t plane = static_cast<size_t>(f.height) * width;
-        switch (f.type) {
-            case ElementType::u8:
-                if (!f.planar) std::memcpy(out_ + 3 * line, rgb, 3 * width);
-                else kernels_->planes_u8(rgb, f.width, planes<uint8_t>(line, plane).data());
-                return;
-            case ElementType::f16:
-                if (!f.planar) interleaved(rgb, 3 * width, f.f16.data(), reinterpret_cast<uint16_t*>(out_) + 3 * line);
-                else kernels_->planes_f16(rgb, f.width, f.f16.data(), planes<uint16_t>(line, plane).data());
-                return;
-            case ElementType::f32:
-                if (!f.planar) interleaved(rgb, 3 * width, f.f32.data(), reinterpret_cast<float*>(out_) + 3 * line);
-                else kernels_->planes_f32(rgb, f.width, f.f32.data(), planes<float>(line, plane).data());
-                return;
+        uint8_t* const planes[3] = {planes_.data(), planes_.data() + plane_stride_, planes_.data() + 2 * plane_stride_};
+        kernels_->separate(rgb, f.width, planes);
+        for (size_t c = 0; c < 3; ++c) {
+            uint8_t* out = out_ + (line + c * plane) * f.element_bytes();
+            switch (f.type) {
+                case ElementType::u8: std::memcpy(out, planes[c], width); break;
+                case ElementType::f16: kernels_->look_up_f16(planes[c], f.width, f.f16[c].data(), reinterpret_cast<uint16_t*>(out)); break;
+                case ElementType::f32: kernels_->look_up_f32(planes[c], f.width, f.f32[c].data(), reinterpret_cast<float*>(out)); break;
+            }
         }
     }
 
-    template <typename Value>
-    std::array<Value*, 3> planes(size_t line, size_t plane) const noexcept {
-        auto* first = reinterpret_cast<Value*>(out_) + line;
-        return {first, first + plane, first + 2 * plane};
+    void write_interleaved(const uint8_t* rgb, size_t bytes, uint8_t* out) const noexcept {
+        const auto each = [&](const auto& tables, auto* to) {
+            for (size_t i = 0; i < bytes; i += 3)
+                for (size_t c = 0; c < 3; ++c) to[i + c] = tables[c][rgb[i + c]];
+        };
+        switch (format_->type) {
+            case ElementType::u8: std::memcpy(out, rgb, bytes); return;
+            case ElementType::f16: return each(format_->f16, reinterpret_cast<uint16_t*>(out));
+            case ElementType::f32: return each(format_->f32, reinterpret_cast<float*>(out));
+        }
     }
 
-    template <typename Table, typename Value>
-    static void interleaved(const uint8_t* rgb, size_t bytes, const Table* table, Value* out) noexcept {
-        for (size_t i = 0; i < bytes; i += 3)
-            for (size_t c = 0; c < 3; ++c) out[i + c] = static_cast<Value>(table[c * 256 + rgb[i + c]]);
-    }
-
+    AlignedVector<uint8_t> planes_;
+    size_t plane_stride_ = 0;
     const Kernels* kernels_ = nullptr;
     const RowFormat* format_ = nullptr;
     uint8_t* out_ = nullptr;
@@ -132,13 +129,6 @@ class IntoResampler final : public PixelSink {
   private:
     Resampler& resampler_;
 };
-
-// Rows that were streamed past the caches are visible to other threads only after this.
-void publish_streamed_stores() noexcept {
-#if defined(__x86_64__)
-    _mm_sfence();
-#endif
-}
 
 }  // namespace
 
@@ -285,7 +275,6 @@ Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> 
     if (!JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
     std::string text = scratch_->jpeg.open(bytes, program.limits);
     Outcome outcome = text.empty() ? decode(program, key, out) : Outcome::decode_error(std::move(text));
-    publish_streamed_stores();
     scratch_->shrink();
     return outcome;
 }
@@ -298,7 +287,6 @@ Outcome RowMaker::from_pixels(const Program& program, const uint8_t* rgb, Size s
     scratch_->denominator = 1;
     push_pixels(rgb, size, begin(program, 0, out));
     later_stages(program, out);
-    publish_streamed_stores();
     scratch_->shrink();
     return outcome;
 }

@@ -21,9 +21,9 @@ struct RowFormat {
     int height = 0, width = 0;
     ElementType type = ElementType::u8;
     bool planar = false;
-    // What each channel's byte becomes: f32 values, or f16 bit patterns in the low half. Unused for u8.
-    std::array<float, 768> f32{};
-    std::array<uint32_t, 768> f16{};
+    // What each channel's byte becomes, by element type; the other table is unused, and both are for u8.
+    std::array<std::array<float, 256>, 3> f32{};
+    std::array<std::array<uint16_t, 256>, 3> f16{};
 
     size_t element_bytes() const noexcept {
         return type == ElementType::u8 ? 1 : type == ElementType::f16 ? 2 : 4;

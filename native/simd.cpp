@@ -62,7 +62,12 @@ const Kernels* kernels_named(const char* name) noexcept {
 }
 
 const Kernels& best_kernels() noexcept {
-    for (const char* name : {"avx512", "avx2", "neon"})
+#if defined(__x86_64__)
+    const bool wide_is_quick = __builtin_cpu_supports("avx512vbmi");
+#else
+    const bool wide_is_quick = false;
+#endif
+    for (const char* name : {wide_is_quick ? "avx512" : "avx2", "avx2", "neon"})
         if (const Kernels* kernels = kernels_named(name)) return *kernels;
     return kScalarKernels;
 }

@@ -1,5 +1,8 @@
 #include <immintrin.h>
 
+#include <bit>
+#include <cstring>
+
 #include "simd.h"
 
 namespace penstock {
@@ -108,47 +111,44 @@ void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, size_
     }
 }
 
-// The bytes of one channel of 8 RGB pixels, as 32-bit table indices.
-inline __m256i channel_of(const uint8_t* rgb, int c) {
-    const __m128i a = _mm_loadu_si128(at128(rgb)), b = _mm_loadl_epi64(at128(rgb + 16));
+// The bytes of one channel of 8 RGB pixels.
+inline __m128i channel_of(__m128i a, __m128i b, int c) {
     const __m128i from_a = _mm_add_epi8(_mm_setr_epi8(0, 3, 6, 9, 12, 15, 18, 21, -128, -128, -128, -128, -128, -128, -128, -128),
                                         _mm_set1_epi8(static_cast<char>(c)));
     // Indices of 16 and above belong to the second load; a set high bit makes pshufb write zero.
     const __m128i in_a = _mm_or_si128(from_a, _mm_cmpgt_epi8(from_a, _mm_set1_epi8(15)));
     const __m128i in_b = _mm_sub_epi8(from_a, _mm_set1_epi8(16));
-    return _mm256_cvtepu8_epi32(_mm_or_si128(_mm_shuffle_epi8(a, in_a), _mm_shuffle_epi8(b, in_b)));
+    return _mm_or_si128(_mm_shuffle_epi8(a, in_a), _mm_shuffle_epi8(b, in_b));
 }
 
-void planes_f32(const uint8_t* rgb, int width, const float* table, float* const* planes) noexcept {
-    const auto aligned = [](const void* p) { return (reinterpret_cast<uintptr_t>(p) & 31) == 0; };
-    // Slots are far larger than the caches and not read again here: whole lines go straight to memory.
-    const bool stream = aligned(planes[0]) && aligned(planes[1]) && aligned(planes[2]);
-    int x = 0;
-    for (; x + 8 <= width; x += 8, rgb += 24)
-        for (int c = 0; c < 3; ++c) {
-            const __m256 value = _mm256_i32gather_ps(table + c * 256, channel_of(rgb, c), 4);
-            if (stream) _mm256_stream_ps(planes[c] + x, value);
-            else _mm256_storeu_ps(planes[c] + x, value);
-        }
-    for (; x < width; ++x, rgb += 3)
-        for (int c = 0; c < 3; ++c) planes[c][x] = table[c * 256 + rgb[c]];
+void separate(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept {
+    for (int x = 0; x < width; x += 8, rgb += 24) {
+        const __m128i a = _mm_loadu_si128(at128(rgb)), b = _mm_loadl_epi64(at128(rgb + 16));
+        for (int c = 0; c < 3; ++c) _mm_storel_epi64(reinterpret_cast<__m128i*>(planes[c] + x), channel_of(a, b, c));
+    }
 }
 
-void planes_f16(const uint8_t* rgb, int width, const uint32_t* table, uint16_t* const* planes) noexcept {
+// Eight indices per load, four values per store.
+void look_up_f32(const uint8_t* bytes, int width, const float* table, float* out) noexcept {
+    const auto value = [table](uint64_t index) { return std::bit_cast<int>(table[index & 255]); };
     int x = 0;
-    for (; x + 8 <= width; x += 8, rgb += 24)
-        for (int c = 0; c < 3; ++c) {
-            const __m256i value = _mm256_i32gather_epi32(reinterpret_cast<const int*>(table) + c * 256, channel_of(rgb, c), 4);
-            const __m128i half = _mm_packus_epi32(_mm256_castsi256_si128(value), _mm256_extracti128_si256(value, 1));
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(planes[c] + x), half);
+    for (; x + 8 <= width; x += 8) {
+        uint64_t indices;
+        std::memcpy(&indices, bytes + x, 8);
+        for (int half = 0; half < 8; half += 4, indices >>= 32) {
+            __m128i four = _mm_cvtsi32_si128(value(indices));
+            four = _mm_insert_epi32(four, value(indices >> 8), 1);
+            four = _mm_insert_epi32(four, value(indices >> 16), 2);
+            four = _mm_insert_epi32(four, value(indices >> 24), 3);
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(out + x + half), four);
         }
-    for (; x < width; ++x, rgb += 3)
-        for (int c = 0; c < 3; ++c) planes[c][x] = static_cast<uint16_t>(table[c * 256 + rgb[c]]);
+    }
+    kScalarKernels.look_up_f32(bytes + x, width - x, table, out + x);
 }
 
 }  // namespace
 
 extern const Kernels kAvx2Kernels;
-const Kernels kAvx2Kernels{"avx2", true, horizontal, vertical, planes_f32, planes_f16, kScalarKernels.planes_u8};
+const Kernels kAvx2Kernels{"avx2", true, horizontal, vertical, separate, look_up_f32, kScalarKernels.look_up_f16};
 
 }  // namespace penstock

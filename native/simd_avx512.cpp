@@ -42,15 +42,15 @@ void horizontal_pass(const uint8_t* row, const HorizontalPlan& plan, uint8_t* ou
         for (; p + 2 <= pairs; p += 2, w += 128, from += 12) {
             const __m512i x = four_pixels(from, start);
             const __m512i a = _mm512_shuffle_epi8(x, first), b = _mm512_shuffle_epi8(x, second);
-            hi = _mm512_add_epi32(hi, _mm512_madd_epi16(a, _mm512_loadu_si512(w)));
-            lo = _mm512_add_epi32(lo, _mm512_madd_epi16(a, _mm512_loadu_si512(w + 32)));
-            hi = _mm512_add_epi32(hi, _mm512_madd_epi16(b, _mm512_loadu_si512(w + 64)));
-            lo = _mm512_add_epi32(lo, _mm512_madd_epi16(b, _mm512_loadu_si512(w + 96)));
+            hi = _mm512_add_epi32(hi, _mm512_madd_epi16(a, _mm512_load_si512(w)));
+            lo = _mm512_add_epi32(lo, _mm512_madd_epi16(a, _mm512_load_si512(w + 32)));
+            hi = _mm512_add_epi32(hi, _mm512_madd_epi16(b, _mm512_load_si512(w + 64)));
+            lo = _mm512_add_epi32(lo, _mm512_madd_epi16(b, _mm512_load_si512(w + 96)));
         }
         if (p < pairs) {
             const __m512i a = _mm512_shuffle_epi8(four_pixels(from, start), first);
-            hi = _mm512_add_epi32(hi, _mm512_madd_epi16(a, _mm512_loadu_si512(w)));
-            lo = _mm512_add_epi32(lo, _mm512_madd_epi16(a, _mm512_loadu_si512(w + 32)));
+            hi = _mm512_add_epi32(hi, _mm512_madd_epi16(a, _mm512_load_si512(w)));
+            lo = _mm512_add_epi32(lo, _mm512_madd_epi16(a, _mm512_load_si512(w + 32)));
             w += 64;
         }
         const __m512i sum = _mm512_max_epi32(rounded(hi, lo), _mm512_setzero_si512());
@@ -117,46 +117,17 @@ inline Planes deinterleave(const uint8_t* rgb) {
                     _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15))}};
 }
 
-inline bool aligned64(const void* p) { return (reinterpret_cast<uintptr_t>(p) & 63) == 0; }
-
-void planes_f32(const uint8_t* rgb, int width, const float* table, float* const* planes) noexcept {
-    // Slots are far larger than the caches and not read again here: whole lines go straight to memory.
-    const bool stream = aligned64(planes[0]) && aligned64(planes[1]) && aligned64(planes[2]);
+void separate(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept {
     for (int x = 0; x < width; x += 16, rgb += 48) {
         const Planes pixels = deinterleave(rgb);
-        const int rest = width - x;
-        for (int c = 0; c < 3; ++c) {
-            const __m512 value = _mm512_i32gather_ps(_mm512_cvtepu8_epi32(pixels.channel[c]), table + c * 256, 4);
-            float* out = planes[c] + x;
-            if (rest < 16) _mm512_mask_storeu_ps(out, static_cast<__mmask16>((1u << rest) - 1), value);
-            else if (stream) _mm512_stream_ps(out, value);
-            else _mm512_storeu_ps(out, value);
-        }
-    }
-}
-
-void planes_f16(const uint8_t* rgb, int width, const uint32_t* table, uint16_t* const* planes) noexcept {
-    for (int x = 0; x < width; x += 16, rgb += 48) {
-        const Planes pixels = deinterleave(rgb);
-        const auto mask = static_cast<__mmask16>(width - x < 16 ? (1u << (width - x)) - 1 : 0xffff);
-        for (int c = 0; c < 3; ++c) {
-            const __m512i value = _mm512_i32gather_epi32(_mm512_cvtepu8_epi32(pixels.channel[c]), table + c * 256, 4);
-            _mm512_mask_cvtepi32_storeu_epi16(planes[c] + x, mask, value);
-        }
-    }
-}
-
-void planes_u8(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept {
-    for (int x = 0; x < width; x += 16, rgb += 48) {
-        const Planes pixels = deinterleave(rgb);
-        const auto mask = static_cast<__mmask16>(width - x < 16 ? (1u << (width - x)) - 1 : 0xffff);
-        for (int c = 0; c < 3; ++c) _mm_mask_storeu_epi8(planes[c] + x, mask, pixels.channel[c]);
+        for (int c = 0; c < 3; ++c) _mm_storeu_si128(reinterpret_cast<__m128i*>(planes[c] + x), pixels.channel[c]);
     }
 }
 
 }  // namespace
 
-extern const Kernels kAvx512Kernels;
-constinit const Kernels kAvx512Kernels{"avx512", true, horizontal, vertical, planes_f32, planes_f16, planes_u8};
+extern const Kernels kAvx2Kernels, kAvx512Kernels;
+const Kernels kAvx512Kernels{"avx512", true, horizontal, vertical, separate,
+                              kAvx2Kernels.look_up_f32, kScalarKernels.look_up_f16};
 
 }  // namespace penstock

@@ -29,20 +29,18 @@ void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, size_
     }
 }
 
-template <typename Table, typename Value>
-void planes(const uint8_t* rgb, int width, const Table* table, Value* const* out) noexcept {
+void separate(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept {
     for (int x = 0; x < width; ++x, rgb += 3)
-        for (int c = 0; c < 3; ++c) out[c][x] = static_cast<Value>(table[c * 256 + rgb[c]]);
+        for (int c = 0; c < 3; ++c) planes[c][x] = rgb[c];
 }
 
-void planes_u8(const uint8_t* rgb, int width, uint8_t* const* out) noexcept {
-    for (int x = 0; x < width; ++x, rgb += 3)
-        for (int c = 0; c < 3; ++c) out[c][x] = rgb[c];
+template <typename Value>
+void look_up(const uint8_t* bytes, int width, const Value* table, Value* out) noexcept {
+    for (int x = 0; x < width; ++x) out[x] = table[bytes[x]];
 }
 
 }  // namespace
 
-constinit const Kernels kScalarKernels{"scalar",       false, horizontal, vertical, planes<float, float>,
-                                       planes<uint32_t, uint16_t>, planes_u8};
+constinit const Kernels kScalarKernels{"scalar", false, horizontal, vertical, separate, look_up<float>, look_up<uint16_t>};
 
 }  // namespace penstock

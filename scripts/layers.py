@@ -2,7 +2,8 @@
 
 A module may import its own package and everything in the rows of ``LAYERS`` above its own; modules of one row
 never import one another. The native core is for those in ``NATIVE``. Those in ``OUTSIDE`` stand where a user
-stands: they see the names in ``penstock.__all__`` and their own package, nothing else.
+stands: they see the names in ``penstock.__all__`` and their own package, nothing else. A method that leads to
+the next step, as ``Pipeline.plan`` does, needs what comes after it: pairs in ``LATE``, imported when called.
 
 Prints one line per breach and exits with 1 if there is any.
 """
@@ -20,13 +21,15 @@ LAYERS = (
     ("spec",),
     ("contracts",),
     (*PLACES, "cache"),
-    ("pipeline",),
+    ("pipeline", "machine"),
     ("plan",),
+    ("explain",),
     ("engine",),
     ("loader",),
 )
 OUTSIDE = ("torch", "jax", "ray", "cli", "observe")
 NATIVE = (*PLACES, "engine")
+LATE = {("pipeline", "plan"), ("pipeline", "loader"), ("plan", "explain")}
 
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 WHOLE = "the public list"  # what ``import penstock`` takes
@@ -38,8 +41,9 @@ def breaches(package: Path) -> Iterator[str]:
     for path in sorted(package.rglob("*.py")):
         owner = path.relative_to(package).parts[0].removesuffix(".py")
         owner = "cli" if owner == "__main__" else owner
-        for line, target in taken(path, package):
-            if reason := objection(owner, target, public):
+        for line, target, late in taken(path, package):
+            allowed = late and (owner, target) in LATE
+            if not allowed and (reason := objection(owner, target, public)):
                 yield f"{path.relative_to(package.parent)}:{line}: {reason}"
 
 
@@ -63,26 +67,40 @@ def objection(owner: str, target: str, public: frozenset[str]) -> str | None:
     return f"{owner} must not import {target}, which is not below it"
 
 
-def taken(path: Path, package: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line, what) for all a file takes from penstock: a first-level module, a name, or the whole."""
+def taken(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
+    """Yield all that a file takes from penstock.
+
+    line    where it does
+    target  a module of the first level, a name, or ``WHOLE``
+    late    whether only inside a function or for the type checker
+    """
     folders = path.relative_to(package).parts[:-1]
-    aliases: set[str] = set()
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    late = {inner for outer in ast.walk(tree) if runs_late(outer) for inner in ast.walk(outer)}
+    aliases: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
                 root, *rest = name.name.split(".")
                 if root == "penstock":
                     aliases.add(name.asname or root)
-                    yield node.lineno, rest[0] if rest else WHOLE
+                    yield node.lineno, rest[0] if rest else WHOLE, node in late
         elif isinstance(node, ast.ImportFrom):
             above = ["penstock", *folders[: len(folders) + 1 - node.level]] if node.level else []
             root, *rest = above + (node.module.split(".") if node.module else [])
             if root == "penstock":
-                yield from ((node.lineno, what) for what in rest[:1] or [name.name for name in node.names])
+                for target in rest[:1] or [name.name for name in node.names]:
+                    yield node.lineno, target, node in late
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
-            yield node.lineno, node.attr
+            yield node.lineno, node.attr, node in late
+
+
+def runs_late(node: ast.AST) -> bool:
+    """Say whether importing the module doesn't run what is inside ``node``."""
+    if isinstance(node, ast.If):
+        return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def public_names(init: Path) -> frozenset[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 UInt8Array = NDArray[np.uint8]
+Float32Array = NDArray[np.float32]
 Int64Array = NDArray[np.int64]
 UInt64Array = NDArray[np.uint64]
 AnyArray = NDArray[np.generic]

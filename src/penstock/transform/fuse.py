@@ -11,7 +11,7 @@ import numpy as np
 from penstock import _native
 from penstock.contracts import Transform
 from penstock.errors import PlanError
-from penstock.spec import AnyArray, DecodeLimits, DecodeMode, Layout, Spec
+from penstock.spec import DecodeLimits, DecodeMode, Float32Array, Layout, Spec
 from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 
@@ -117,7 +117,7 @@ class ImageKernel:
         planar = self.layout is Layout.NCHW
         if self.output.dtype == np.uint8:
             return _native.RowFormat.uint8(height, width, planar)
-        table = value_table(self.normalize)
+        table = value_table(self.normalize or Normalize(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)))
         if self.output.dtype == np.float16:
             return _native.RowFormat.float16(height, width, planar, table.astype(np.float16).view(np.uint16))
         return _native.RowFormat.float32(height, width, planar, table)
@@ -133,14 +133,12 @@ class ImageKernel:
         return f"{' + '.join(steps)} + write {self.layout.value} {self.output.dtype.name}"
 
 
-def value_table(normalize: Normalize | None) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+def value_table(normalize: Normalize) -> Float32Array:
     """(3, 256) float32: what each channel's byte becomes. Every operation rounds to float32, in this order."""
     values = np.arange(256, dtype=np.float32) / np.float32(255)
-    if normalize is None:
-        return np.ascontiguousarray(np.broadcast_to(values, (3, 256)))
     mean = np.asarray(normalize.mean, np.float32)[:, None]
     std = np.asarray(normalize.std, np.float32)[:, None]
-    return np.ascontiguousarray((values - mean) / std)
+    return (values - mean) / std
 
 
 def fuse(transforms: Sequence[Transform], source_px: tuple[int, int] | None) -> ImageKernel:
@@ -241,9 +239,3 @@ def _with_output(
 def _names(element: Mapping[type, object]) -> str:
     return " and ".join(kind.__name__ for kind in element)
 
-
-def image_rows_px(array: AnyArray) -> tuple[int, int] | None:
-    """(height, width) of an array of images, (n, H, W, 3) uint8; None when it is none."""
-    if array.ndim != 4 or array.shape[3] != 3 or array.dtype != np.uint8:
-        return None
-    return int(array.shape[1]), int(array.shape[2])
