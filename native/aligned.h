@@ -19,7 +19,9 @@ struct LineAllocator {
     template <typename U>
     LineAllocator(const LineAllocator<U>&) noexcept {}
 
-    T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{kLine})); }
+    T* allocate(std::size_t n) {
+        return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{kLine}));
+    }
     void deallocate(T* p, std::size_t) noexcept { ::operator delete(p, std::align_val_t{kLine}); }
 
     bool operator==(const LineAllocator&) const noexcept { return true; }

@@ -105,7 +105,8 @@ void check_records(Column<int64_t> rows, size_t records) {
             throw nb::value_error("a row number lies outside its array");
 }
 
-void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset, Column<int64_t> length) {
+void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset,
+                  Column<int64_t> length) {
     check_rows(ends.shape(0), s.job->rows, "files: one path per row");
     check_rows(offset.shape(0), s.job->rows, "files: one offset per row");
     check_rows(length.shape(0), s.job->rows, "files: one length per row");
@@ -114,23 +115,30 @@ void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, C
         if (ends.data()[i] < before || ends.data()[i] > static_cast<int64_t>(blob.shape(0)))
             throw nb::value_error("files: ends must rise and stay inside blob");
     s.job->files = {blob.data(), ends.data(), offset.data(), length.data()};
-    for (nb::object array : {nb::cast(blob), nb::cast(ends), nb::cast(offset), nb::cast(length)}) s.arrays.push_back(array);
+    for (nb::object array : {nb::cast(blob), nb::cast(ends), nb::cast(offset), nb::cast(length)})
+        s.arrays.push_back(array);
 }
 
 void attach_pixels(SubmittedJob& s, Pictures pictures, Column<int64_t> rows) {
     check_rows(rows.shape(0), s.job->rows, "pixels: one record per row");
     check_records(rows, pictures.shape(0));
-    s.job->pixels = {pictures.data(), rows.data(), {static_cast<int>(pictures.shape(1)), static_cast<int>(pictures.shape(2))}};
+    s.job->pixels = {pictures.data(),
+                     rows.data(),
+                     {static_cast<int>(pictures.shape(1)), static_cast<int>(pictures.shape(2))}};
     s.arrays.push_back(nb::cast(pictures));
     s.arrays.push_back(nb::cast(rows));
 }
 
-void attach_copy(SubmittedJob& s, AnyRows array, Column<int64_t> rows, size_t slot_offset, size_t row_bytes, uint8_t* slot) {
+void attach_copy(SubmittedJob& s, AnyRows array, Column<int64_t> rows, size_t slot_offset, size_t row_bytes,
+                 uint8_t* slot) {
     check_rows(rows.shape(0), s.job->rows, "copy: one record per row");
-    if (array.ndim() < 1 || array.nbytes() != array.shape(0) * row_bytes) throw nb::value_error("copy: rows have another size");
+    if (array.ndim() < 1 || array.nbytes() != array.shape(0) * row_bytes)
+        throw nb::value_error("copy: rows have another size");
     check_records(rows, array.shape(0));
-    if (slot_offset + row_bytes * rows.shape(0) > s.job->arena->slot_bytes()) throw nb::value_error("copy: rows don't fit the slot");
-    s.job->copies.push_back({static_cast<const uint8_t*>(array.data()), rows.data(), row_bytes, slot + slot_offset});
+    if (slot_offset + row_bytes * rows.shape(0) > s.job->arena->slot_bytes())
+        throw nb::value_error("copy: rows don't fit the slot");
+    s.job->copies.push_back(
+        {static_cast<const uint8_t*>(array.data()), rows.data(), row_bytes, slot + slot_offset});
     s.arrays.push_back(nb::cast(array));
     s.arrays.push_back(nb::cast(rows));
 }
@@ -139,8 +147,10 @@ nb::list failures_of(Job& job) {
     std::scoped_lock lock(job.mutex);
     nb::list out;
     for (const Failure& f : job.failures)
-        out.append(nb::make_tuple(f.row, kind_name(f.outcome.kind),
-                                  nb::steal(PyUnicode_DecodeUTF8(f.outcome.text.data(), static_cast<Py_ssize_t>(f.outcome.text.size()), "replace"))));
+        out.append(nb::make_tuple(
+            f.row, kind_name(f.outcome.kind),
+            nb::steal(PyUnicode_DecodeUTF8(f.outcome.text.data(),
+                                           static_cast<Py_ssize_t>(f.outcome.text.size()), "replace"))));
     return out;
 }
 
@@ -155,8 +165,8 @@ struct PendingRow {
 
 NB_MODULE(_native, m) {
     using namespace penstock;
-    // Objects that native threads own too are made by make_shared and derive from enable_shared_from_this: what
-    // those threads hold is then no Python reference, and dropping it needs no GIL.
+    // Objects that native threads own too are made by make_shared and derive from enable_shared_from_this:
+    // what those threads hold is then no Python reference, and dropping it needs no GIL.
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;
 
     m.def("simd_paths", &simd_paths, "Instruction sets this machine runs, narrowest first.");
@@ -174,7 +184,8 @@ NB_MODULE(_native, m) {
             }
             return nb::ndarray<nb::numpy, int64_t, nb::shape<-1>>(out, {stop - start}, owner);
         },
-        "seed"_a, "epoch"_a, "n"_a, "start"_a, "stop"_a, "Records at positions [start, stop) of an epoch's shuffled order.");
+        "seed"_a, "epoch"_a, "n"_a, "start"_a, "stop"_a,
+        "Records at positions [start, stop) of an epoch's shuffled order.");
 
     nb::class_<Stage>(m, "Stage", "Adjacent geometric transforms that one pass does.")
         .def(nb::init<>())
@@ -213,7 +224,10 @@ NB_MODULE(_native, m) {
 
     nb::class_<RowFormat>(m, "RowFormat", "Size, element type and layout of a slot's image rows.")
         .def_static(
-            "uint8", [](int height, int width, bool planar) { return RowFormat{height, width, ElementType::u8, planar, {}, {}}; },
+            "uint8",
+            [](int height, int width, bool planar) {
+                return RowFormat{height, width, ElementType::u8, planar, {}, {}};
+            },
             "height"_a, "width"_a, "planar"_a)
         .def_static(
             "float32",
@@ -233,40 +247,42 @@ NB_MODULE(_native, m) {
             "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: float16 bit patterns.");
 
     nb::class_<Program>(m, "Program", "A fused kernel for image rows.")
-        .def(
-            nb::new_([](std::vector<Stage> stages, RowFormat format, bool fast, uint64_t max_pixels, int max_scans,
-               std::optional<std::string> simd) {
-                if (stages.empty()) throw nb::value_error("a program needs a stage");
-                auto program = std::make_shared<Program>();
-                program->stages = std::move(stages);
-                program->format = format;
-                program->fast = fast;
-                program->limits = {max_pixels, max_scans};
-                program->kernels = chosen_kernels(simd);
-                return program;
-            }),
-            "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "simd"_a.none() = nb::none())
+        .def(nb::new_([](std::vector<Stage> stages, RowFormat format, bool fast, uint64_t max_pixels,
+                         int max_scans, std::optional<std::string> simd) {
+                 if (stages.empty()) throw nb::value_error("a program needs a stage");
+                 auto program = std::make_shared<Program>();
+                 program->stages = std::move(stages);
+                 program->format = format;
+                 program->fast = fast;
+                 program->limits = {max_pixels, max_scans};
+                 program->kernels = chosen_kernels(simd);
+                 return program;
+             }),
+             "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "simd"_a.none() = nb::none())
         .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
 
     nb::class_<Bell>(m, "Bell", "Wakes whoever watches slots and jobs.")
         .def(nb::new_([] { return std::make_shared<Bell>(); }))
         .def("ring", &Bell::ring, Unlocked())
-        .def("wait", &Bell::wait, Unlocked(), "seen"_a, "Wait for a ring after the call that returned ``seen``.");
+        .def("wait", &Bell::wait, Unlocked(), "seen"_a,
+             "Wait for a ring after the call that returned ``seen``.");
 
     nb::class_<SlotRing>(m, "SlotRing", "Equal slots in one sparse memfd arena, and who owns each.")
-        .def(
-            nb::new_([](size_t slot_bytes, size_t base, size_t most, std::shared_ptr<Bell> bell) {
-                if (slot_bytes == 0 || base == 0 || most < base) throw nb::value_error("a ring needs slots");
-                return std::make_shared<SlotRing>(std::make_shared<Arena>(slot_bytes, most), base, std::move(bell));
-            }),
-            "slot_bytes"_a, "base"_a, "most"_a, "bell"_a)
+        .def(nb::new_([](size_t slot_bytes, size_t base, size_t most, std::shared_ptr<Bell> bell) {
+                 if (slot_bytes == 0 || base == 0 || most < base) throw nb::value_error("a ring needs slots");
+                 return std::make_shared<SlotRing>(std::make_shared<Arena>(slot_bytes, most), base,
+                                                   std::move(bell));
+             }),
+             "slot_bytes"_a, "base"_a, "most"_a, "bell"_a)
         .def("take", &SlotRing::take, Unlocked(), "grow"_a, "A slot to fill, or -1.")
         .def("mark_ready", &SlotRing::mark_ready, Unlocked(), "slot"_a)
         .def("release", &SlotRing::release, Unlocked(), "slot"_a)
         .def("trim", &SlotRing::trim, Unlocked(), "Give back the memory of slots beyond the base.")
         .def("view", &slot_view, "slot"_a, "The slot's bytes, to fill.")
         .def("lend", &slot_lease, "slot"_a, "The slot's bytes; dropping the last view gives the slot back.")
-        .def("count", [](const SlotRing& r, const std::string& state) { return r.count(state_named(state)); }, "state"_a);
+        .def(
+            "count", [](const SlotRing& r, const std::string& state) { return r.count(state_named(state)); },
+            "state"_a);
 
     nb::class_<PoolStats>(m, "PoolStats")
         .def_ro("rows", &PoolStats::rows)
@@ -280,8 +296,8 @@ NB_MODULE(_native, m) {
     nb::class_<SubmittedJob>(m, "Job", "The rows of one slot.")
         .def(
             "__init__",
-            [](SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t> positions, std::shared_ptr<Program> program,
-               size_t image_offset, uint64_t seed, uint64_t epoch) {
+            [](SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t> positions,
+               std::shared_ptr<Program> program, size_t image_offset, uint64_t seed, uint64_t epoch) {
                 auto job = std::make_shared<Job>();
                 job->program = std::move(program);
                 job->rows = static_cast<int>(positions.shape(0));
@@ -290,7 +306,9 @@ NB_MODULE(_native, m) {
                 job->epoch_key = epoch_key(seed, epoch);
                 job->out = job->arena->slot(static_cast<size_t>(slot)) + image_offset;
                 if (job->rows < 1) throw nb::value_error("a job needs rows");
-                if (job->program && image_offset + static_cast<size_t>(job->rows) * job->program->format.row_bytes() > job->arena->slot_bytes())
+                if (job->program &&
+                    image_offset + static_cast<size_t>(job->rows) * job->program->format.row_bytes() >
+                        job->arena->slot_bytes())
                     throw nb::value_error("the image rows don't fit the slot");
                 new (self) SubmittedJob{std::move(job), {}};
             },
@@ -299,17 +317,21 @@ NB_MODULE(_native, m) {
         .def("pixels", &attach_pixels, "pictures"_a, "rows"_a)
         .def(
             "copy",
-            [](SubmittedJob& s, const SlotRing& ring, int slot, AnyRows array, Column<int64_t> rows, size_t slot_offset, size_t row_bytes) {
-                attach_copy(s, array, rows, slot_offset, row_bytes, ring.arena()->slot(static_cast<size_t>(slot)));
+            [](SubmittedJob& s, const SlotRing& ring, int slot, AnyRows array, Column<int64_t> rows,
+               size_t slot_offset, size_t row_bytes) {
+                attach_copy(s, array, rows, slot_offset, row_bytes,
+                            ring.arena()->slot(static_cast<size_t>(slot)));
             },
             "ring"_a, "slot"_a, "array"_a, "rows"_a, "slot_offset"_a, "row_bytes"_a)
         .def_prop_ro("done", [](const SubmittedJob& s) { return s.job->remaining == 0; })
         .def_prop_ro("damaged", [](const SubmittedJob& s) { return s.job->damaged.load(); })
-        .def("failures", [](SubmittedJob& s) { return failures_of(*s.job); }, "(row, kind, text) of rows that failed.");
+        .def(
+            "failures", [](SubmittedJob& s) { return failures_of(*s.job); },
+            nb::sig("def failures(self) -> list[tuple[int, str, str]]"),
+            "(row, kind, text) of rows that failed.");
 
     nb::class_<PendingRow>(m, "ForeignRow", "A row whose bytes are no JPEG.")
-        .def_prop_ro("data",
-                     [](PendingRow& r) { return nb::bytes(r.row.bytes.data(), r.row.size); })
+        .def_prop_ro("data", [](PendingRow& r) { return nb::bytes(r.row.bytes.data(), r.row.size); })
         .def_prop_ro("max_pixels", [](const PendingRow& r) { return r.row.job->program->limits.max_pixels; })
         .def(
             "reserve",
@@ -326,17 +348,22 @@ NB_MODULE(_native, m) {
                 r.pool->finish_foreign(r.row, rgb.data(), size);
             },
             "rgb"_a)
-        .def("fail", [](PendingRow& r, std::string text) { r.pool->fail_foreign(r.row, std::move(text)); }, "text"_a);
+        .def(
+            "fail", [](PendingRow& r, std::string text) { r.pool->fail_foreign(r.row, std::move(text)); },
+            "text"_a);
 
     nb::class_<Pool>(m, "Pool", "The native threads of a loader.")
+        .def(nb::new_([](int workers, int io_threads, size_t read_ahead_bytes, uint64_t side_bytes,
+                         std::shared_ptr<Bell> bell) {
+                 if (workers < 1 || io_threads < 1) throw nb::value_error("a pool needs threads");
+                 return std::make_shared<Pool>(PoolOptions{workers, io_threads, read_ahead_bytes, side_bytes},
+                                               std::move(bell));
+             }),
+             "workers"_a, "io_threads"_a, "read_ahead_bytes"_a, "side_bytes"_a, "bell"_a)
         .def(
-            nb::new_([](int workers, int io_threads, size_t read_ahead_bytes, uint64_t side_bytes, std::shared_ptr<Bell> bell) {
-                if (workers < 1 || io_threads < 1) throw nb::value_error("a pool needs threads");
-                return std::make_shared<Pool>(PoolOptions{workers, io_threads, read_ahead_bytes, side_bytes}, std::move(bell));
-            }),
-            "workers"_a, "io_threads"_a, "read_ahead_bytes"_a, "side_bytes"_a, "bell"_a)
-        .def("submit", [](Pool& p, const SubmittedJob& s) { p.submit(s.job); }, "job"_a)
-        .def("cancel", [](Pool& p, const SubmittedJob& s) { p.cancel(s.job); }, "job"_a)
+            "submit", [](Pool& p, const SubmittedJob& s) { p.submit(s.job); }, "job"_a)
+        .def(
+            "cancel", [](Pool& p, const SubmittedJob& s) { p.cancel(s.job); }, "job"_a)
         .def(
             "take_foreign",
             [](std::shared_ptr<Pool> p) -> std::optional<PendingRow> {
@@ -347,7 +374,8 @@ NB_MODULE(_native, m) {
             },
             "Wait for a row that is no JPEG; None when the pool is closed.")
         .def_prop_ro("foreign_waiting", &Pool::foreign_waiting)
-        .def("close", [](Pool& p, int patience_ms) { return p.close(std::chrono::milliseconds(patience_ms)); }, Unlocked(),
-             "patience_ms"_a, "End the threads; False when some are still inside a system call.")
+        .def(
+            "close", [](Pool& p, int patience_ms) { return p.close(std::chrono::milliseconds(patience_ms)); },
+            Unlocked(), "patience_ms"_a, "End the threads; False when some are still inside a system call.")
         .def("stats", &Pool::stats);
 }

@@ -84,7 +84,8 @@ void antialiased(double support, const AxisResize& axis, AxisWeights& out) {
         }
         int32_t* weight = &out.weight[static_cast<size_t>(i) * taps];
         for (int t = 0; t < length; ++t)
-            weight[t] = to_fixed(sum != 0.0 ? raw[static_cast<size_t>(t)] / sum : raw[static_cast<size_t>(t)]);
+            weight[t] =
+                to_fixed(sum != 0.0 ? raw[static_cast<size_t>(t)] / sum : raw[static_cast<size_t>(t)]);
         std::fill(weight + length, weight + taps, 0);
         out.start[static_cast<size_t>(i)] = axis.clip_low + low;
         out.length[static_cast<size_t>(i)] = length;
@@ -92,13 +93,14 @@ void antialiased(double support, const AxisResize& axis, AxisWeights& out) {
     }
     if (longest == out.taps) return;
     for (int i = 1; i < axis.count; ++i)
-        std::copy_n(&out.weight[static_cast<size_t>(i) * taps], longest, &out.weight[static_cast<size_t>(i) * static_cast<size_t>(longest)]);
+        std::copy_n(&out.weight[static_cast<size_t>(i) * taps], longest,
+                    &out.weight[static_cast<size_t>(i) * static_cast<size_t>(longest)]);
     out.taps = longest;
     out.weight.resize(static_cast<size_t>(axis.count) * static_cast<size_t>(longest));
 }
 
-// The source pixel under each output's centre. The centre is advanced by repeated addition, as Pillow does, so
-// that rounding agrees with it on every size.
+// The source pixel under each output's centre. The centre is advanced by repeated addition, as Pillow does,
+// so that rounding agrees with it on every size.
 void nearest(const AxisResize& axis, AxisWeights& out) {
     const double scale = (axis.high - axis.low) / axis.virtual_size;
     out.taps = 1;

@@ -12,13 +12,14 @@ enum class Filter : uint8_t { nearest, bilinear, bicubic, box, hamming, lanczos 
 // Part of the pixel contract: what Pillow 13's 8-bit resize does.
 inline constexpr int kWeightBits = 22;
 
-// One axis of a resize of [low, high) of a source to `virtual_size` outputs, of which only `count` from `first`
-// on are wanted. The source ends at `clip_low` and `clip_high`: taps beyond are dropped, not mirrored.
+// One axis of a resize of [low, high) of a source to `virtual_size` outputs, of which only `count` from
+// `first` on are wanted. The source ends at `clip_low` and `clip_high`: taps beyond are dropped, not
+// mirrored.
 struct AxisResize {
-    double low = 0, high = 0;           // box, pixels of the source
-    int clip_low = 0, clip_high = 0;    // where source pixels end
-    int virtual_size = 0;               // outputs of the whole resize
-    int first = 0, count = 0;           // the window of outputs that is computed
+    double low = 0, high = 0;         // box, pixels of the source
+    int clip_low = 0, clip_high = 0;  // where source pixels end
+    int virtual_size = 0;             // outputs of the whole resize
+    int first = 0, count = 0;         // the window of outputs that is computed
 };
 
 // Output i is the sum over t < length[i] of source[start[i] + t] * weight[i * taps + t].

@@ -50,8 +50,8 @@ struct Span {
     int first, count, pad;  // of the resized image; zeros in front of it
 };
 
-// A centred window, placed as torchvision's center_crop: pads where the image is smaller, and rounds half an odd
-// surplus to the even side.
+// A centred window, placed as torchvision's center_crop: pads where the image is smaller, and rounds half an
+// odd surplus to the even side.
 Span centred(int size, int wanted) noexcept {
     if (wanted > size) return {0, size, (wanted - size) / 2};
     return {round_half_even((size - wanted) / 2.0), wanted, 0};
@@ -59,7 +59,8 @@ Span centred(int size, int wanted) noexcept {
 
 }  // namespace
 
-// Ten tries, then the largest centred box inside the ratio range: torchvision's RandomResizedCrop.make_params.
+// Ten tries, then the largest centred box inside the ratio range: torchvision's
+// RandomResizedCrop.make_params.
 Box draw_crop(const RandomCrop& crop, Size source, const SampleKey& key) noexcept {
     Draws draws(key.op(crop.op));
     const double area = static_cast<double>(source.height) * source.width;
@@ -67,7 +68,8 @@ Box draw_crop(const RandomCrop& crop, Size source, const SampleKey& key) noexcep
     for (int attempt = 0; attempt < 10; ++attempt) {
         const double target = area * draws.uniform(crop.scale_low, crop.scale_high);
         const double ratio = portable_exp(draws.uniform(log_low, log_high));
-        const double w = std::nearbyint(std::sqrt(target * ratio)), h = std::nearbyint(std::sqrt(target / ratio));
+        const double w = std::nearbyint(std::sqrt(target * ratio)),
+                     h = std::nearbyint(std::sqrt(target / ratio));
         if (w > 0 && w <= source.width && h > 0 && h <= source.height) {
             const int width = static_cast<int>(w), height = static_cast<int>(h);
             const auto y = static_cast<int>(draws.below(static_cast<uint64_t>(source.height - height) + 1));
@@ -77,8 +79,10 @@ Box draw_crop(const RandomCrop& crop, Size source, const SampleKey& key) noexcep
     }
     const double ratio = static_cast<double>(source.width) / source.height;
     int width = source.width, height = source.height;
-    if (ratio < crop.ratio_low) height = std::clamp(round_half_even(width / crop.ratio_low), 1, source.height);
-    else if (ratio > crop.ratio_high) width = std::clamp(round_half_even(height * crop.ratio_high), 1, source.width);
+    if (ratio < crop.ratio_low)
+        height = std::clamp(round_half_even(width / crop.ratio_low), 1, source.height);
+    else if (ratio > crop.ratio_high)
+        width = std::clamp(round_half_even(height * crop.ratio_high), 1, source.width);
     return {(source.width - width) / 2, (source.height - height) / 2, width, height};
 }
 
@@ -93,11 +97,14 @@ Size resized(const Stage& stage, Size source) noexcept {
     if (stage.resize == Stage::Resize::none) return source;
     if (stage.resize == Stage::Resize::exact) return stage.target;
     const bool portrait = source.width <= source.height;
-    const int64_t shorter = portrait ? source.width : source.height, longer = portrait ? source.height : source.width;
+    const int64_t shorter = portrait ? source.width : source.height,
+                  longer = portrait ? source.height : source.width;
     int64_t new_short = stage.target.height;
-    auto new_long = static_cast<int64_t>(static_cast<double>(new_short * longer) / static_cast<double>(shorter));
+    auto new_long =
+        static_cast<int64_t>(static_cast<double>(new_short * longer) / static_cast<double>(shorter));
     if (stage.max_size > 0 && new_long > stage.max_size) {
-        new_short = static_cast<int64_t>(static_cast<double>(stage.max_size * new_short) / static_cast<double>(new_long));
+        new_short = static_cast<int64_t>(static_cast<double>(stage.max_size * new_short) /
+                                         static_cast<double>(new_long));
         new_long = stage.max_size;
     }
     new_short = std::max<int64_t>(new_short, 1);
@@ -105,7 +112,8 @@ Size resized(const Stage& stage, Size source) noexcept {
     return portrait ? Size{b, a} : Size{a, b};
 }
 
-StageGeometry stage_geometry(const Stage& stage, Box box, bool mirror, int denominator, Size decoded) noexcept {
+StageGeometry stage_geometry(const Stage& stage, Box box, bool mirror, int denominator,
+                             Size decoded) noexcept {
     const Size whole = resized(stage, {box.height, box.width});
     const Span y = stage.has_window ? centred(whole.height, stage.window.height) : Span{0, whole.height, 0};
     const Span x = stage.has_window ? centred(whole.width, stage.window.width) : Span{0, whole.width, 0};

@@ -43,7 +43,7 @@ struct Stage {
 
 // One stage of one sample: the resampling, and where its result lies in the output with its padding.
 struct StageGeometry {
-    Size out;            // with padding
+    Size out;  // with padding
     int pad_top = 0, pad_left = 0;
     Geometry resample;
 };
@@ -57,7 +57,8 @@ Size resized(const Stage& stage, Size source) noexcept;
 
 // `box` in pixels of the full-size image; `denominator` 1, 2, 4 or 8: the image was decoded at 1/denominator,
 // which makes it `decoded`.
-StageGeometry stage_geometry(const Stage& stage, Box box, bool mirror, int denominator, Size decoded) noexcept;
+StageGeometry stage_geometry(const Stage& stage, Box box, bool mirror, int denominator,
+                             Size decoded) noexcept;
 
 bool draw_mirror(const std::vector<Mirror>& mirrors, const SampleKey& key) noexcept;
 

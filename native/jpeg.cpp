@@ -30,8 +30,8 @@ void count_warning(j_common_ptr jpeg, int level) {
     if (level < 0) ++jpeg->err->num_warnings;
 }
 
-// A source of bytes in memory. At their end it either suspends, so that truncation shows itself, or hands out an
-// end-of-image marker, so that a decoder that doesn't expect suspension stops.
+// A source of bytes in memory. At their end it either suspends, so that truncation shows itself, or hands out
+// an end-of-image marker, so that a decoder that doesn't expect suspension stops.
 struct Source {
     jpeg_source_mgr base;
     bool suspends;
@@ -155,7 +155,8 @@ std::string JpegImage::State::what() const {
     if (errors.own_text)
         return std::string("unsupported JPEG: ") + errors.own_text + "=" + std::to_string(max_scans);
     char text[JMSG_LENGTH_MAX];
-    errors.base.format_message(reinterpret_cast<j_common_ptr>(const_cast<jpeg_decompress_struct*>(&jpeg)), text);
+    errors.base.format_message(reinterpret_cast<j_common_ptr>(const_cast<jpeg_decompress_struct*>(&jpeg)),
+                               text);
     return std::string(is_unsupported(errors.base.msg_code) ? "unsupported JPEG: " : "damaged JPEG: ") + text;
 }
 
@@ -227,7 +228,8 @@ std::string JpegImage::open(std::span<const uint8_t> bytes, const DecodeLimits& 
     if (pixels > limits.max_pixels)
         return "too large: " + std::to_string(jpeg.image_width) + " × " + std::to_string(jpeg.image_height) +
                " pixels are above max_pixels=" + std::to_string(limits.max_pixels);
-    if (jpeg.data_precision != 8) return "unsupported JPEG: " + std::to_string(jpeg.data_precision) + " bits per sample";
+    if (jpeg.data_precision != 8)
+        return "unsupported JPEG: " + std::to_string(jpeg.data_precision) + " bits per sample";
     if (jpeg.arith_code) return "unsupported JPEG: arithmetic coding";
     if (jpeg.num_components != 1 && jpeg.num_components != 3 && jpeg.num_components != 4)
         return "unsupported JPEG: " + std::to_string(jpeg.num_components) + " components";
@@ -284,11 +286,12 @@ std::string JpegImage::decode(const Region& region, int denominator, PixelSink& 
     auto& jpeg = s.jpeg;
     const auto width = static_cast<int>(jpeg.output_width);
 
-    // Fancy upsampling blends each chroma sample with its neighbours, and at the edge of what is decoded there
-    // are none: two more pixels on either side make libjpeg decode the block that holds them.
+    // Fancy upsampling blends each chroma sample with its neighbours, and at the edge of what is decoded
+    // there are none: two more pixels on either side make libjpeg decode the block that holds them.
     constexpr int margin = 2;
     const int x0 = std::max(region.x0 - margin, 0), x1 = std::min(region.x1 + margin, width);
-    if (!s.try_crop(static_cast<JDIMENSION>(x0), static_cast<JDIMENSION>(x1 - x0), static_cast<JDIMENSION>(region.y0)))
+    if (!s.try_crop(static_cast<JDIMENSION>(x0), static_cast<JDIMENSION>(x1 - x0),
+                    static_cast<JDIMENSION>(region.y0)))
         return s.what();
 
     const size_t channels = jpeg.num_components == 4 ? 4 : 3;

@@ -20,8 +20,8 @@ constexpr uint64_t mix(uint64_t key, uint64_t word) noexcept {
     return scramble(scramble(key + kGolden) ^ (word * 0xd1342543de82ef95ull + 1));
 }
 
-// What every draw of a sample hangs on: seed and epoch are fixed for many rows, position is the row's place in
-// the epoch's global order, attempt counts replacements of a bad sample.
+// What every draw of a sample hangs on: seed and epoch are fixed for many rows, position is the row's place
+// in the epoch's global order, attempt counts replacements of a bad sample.
 struct SampleKey {
     uint64_t epoch_key;  // mix(mix(0, seed), epoch)
     uint64_t position;

@@ -120,10 +120,8 @@ void shuffle_by_grid(uint64_t key, uint64_t n, uint64_t start, std::span<int64_t
 void shuffled_indices(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start,
                       std::span<int64_t> out) noexcept {
     const uint64_t key = mix(epoch_key(seed, epoch), kOrderStream);
-    if (n <= kTablePositions)
-        shuffle_by_table(key, n, start, out);
-    else
-        shuffle_by_grid(key, n, start, out);
+    if (n <= kTablePositions) shuffle_by_table(key, n, start, out);
+    else shuffle_by_grid(key, n, start, out);
 }
 
 }  // namespace penstock

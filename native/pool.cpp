@@ -10,7 +10,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // Waits for storage of this mean length are worth the hop through a reading thread (about 20 µs).
 // One wait proves nothing: on a busy machine any lock can cost milliseconds.
@@ -18,9 +20,9 @@ constexpr double kSlowRead_s = 100e-6, kFastRead_s = 20e-6, kOftenBlocked = 0.5;
 constexpr double kReadWeight = 1.0 / 16;  // of the newest read in the running mean
 constexpr int kCalmReads = 512;           // reads without a wait in a row before reading ahead ends
 
-// libjpeg allocates and frees some hundred kB for every image. They come from the top of the thread's heap, which
-// the C library gives back to the system each time, only to fault it in again page by page (2% of a row's time).
-// A small block above a hole of that size keeps the top from moving.
+// libjpeg allocates and frees some hundred kB for every image. They come from the top of the thread's heap,
+// which the C library gives back to the system each time, only to fault it in again page by page (2% of a
+// row's time). A small block above a hole of that size keeps the top from moving.
 class HeapPin {
   public:
     HeapPin() {
@@ -52,7 +54,8 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
 
     mutable std::mutex mutex;
     std::condition_variable decoders, readers, foreigners, ended;
-    std::deque<std::shared_ptr<Job>> unread;  // jobs with rows that nobody has begun; the first one's next row:
+    std::deque<std::shared_ptr<Job>>
+        unread;  // jobs with rows that nobody has begun; the first one's next row:
     int next_row = 0;
     std::deque<ReadyRow> ready;
     std::deque<ForeignRow> foreign;
@@ -76,7 +79,8 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
 
     void start_readers();
 
-    // Threads own the state with the pool, so that one stuck in a system call can outlive it. The lock is held.
+    // Threads own the state with the pool, so that one stuck in a system call can outlive it. The lock is
+    // held.
     void start(void (State::*loop)()) {
         ++alive;
         std::thread([state = shared_from_this(), loop] {
@@ -103,7 +107,8 @@ bool Pool::State::take_unread(ReadyRow& out) {
 ReadResult Pool::State::read(const ReadyRow& row) {
     const FileInput& files = row.job->files;
     const int64_t begin = row.row == 0 ? 0 : files.ends[row.row - 1], end = files.ends[row.row];
-    const std::string path(reinterpret_cast<const char*>(files.blob) + begin, static_cast<size_t>(end - begin));
+    const std::string path(reinterpret_cast<const char*>(files.blob) + begin,
+                           static_cast<size_t>(end - begin));
     return read_sample(path, files.offset[row.row], files.length[row.row], max_encoded(), buffers);
 }
 
@@ -144,12 +149,14 @@ void Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
     uint8_t* out = job.out + static_cast<size_t>(row.row) * job.program->format.row_bytes();
     if (!job.reads_files()) {
         const Size size = job.pixels.size;
-        const size_t record_bytes = size_t{3} * static_cast<size_t>(size.height) * static_cast<size_t>(size.width);
+        const size_t record_bytes =
+            size_t{3} * static_cast<size_t>(size.height) * static_cast<size_t>(size.width);
         const uint8_t* rgb = job.pixels.base + static_cast<size_t>(job.pixels.rows[row.row]) * record_bytes;
         return finish(job, row.row, maker.from_pixels(*job.program, rgb, size, key, out));
     }
     if (row.read.cancelled) return finish(job, row.row, {Outcome::Kind::cancelled, false, {}});
-    if (!row.read.error.empty()) return finish(job, row.row, {Outcome::Kind::read_error, false, std::move(row.read.error)});
+    if (!row.read.error.empty())
+        return finish(job, row.row, {Outcome::Kind::read_error, false, std::move(row.read.error)});
     Outcome outcome = maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out);
     if (outcome.kind != Outcome::Kind::foreign) return finish(job, row.row, std::move(outcome));
     std::scoped_lock lock(mutex);
@@ -158,8 +165,8 @@ void Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
     foreigners.notify_one();
 }
 
-// Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself: warm
-// in the page cache that is quicker than handing it over.
+// Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself:
+// warm in the page cache that is quicker than handing it over.
 void Pool::State::decode_loop() {
     const HeapPin pin;
     RowMaker maker(side);
@@ -273,7 +280,8 @@ int Pool::foreign_waiting() const {
 std::string Pool::reserve_for(ForeignRow& row, uint64_t bytes) {
     SideArena& side = state_->side;
     if (bytes > side.cap())
-        return "too large: needs " + std::to_string(bytes) + " bytes at once, more than side_memory=" + std::to_string(side.cap());
+        return "too large: needs " + std::to_string(bytes) +
+               " bytes at once, more than side_memory=" + std::to_string(side.cap());
     if (!side.acquire(bytes)) return "the loader was closed";
     row.reserved = bytes;
     return {};

@@ -15,12 +15,13 @@
 
 namespace penstock {
 
-// Where a job's rows come from. Arrays are borrowed: whoever submits the job keeps them alive until it is done.
+// Where a job's rows come from. Arrays are borrowed: whoever submits the job keeps them alive until it is
+// done.
 struct FileInput {
-    const uint8_t* blob = nullptr;   // paths, one after another
-    const int64_t* ends = nullptr;   // (rows,) where each path ends
-    const int64_t* offset = nullptr; // (rows,) first byte
-    const int64_t* length = nullptr; // (rows,) bytes, -1: to the end
+    const uint8_t* blob = nullptr;    // paths, one after another
+    const int64_t* ends = nullptr;    // (rows,) where each path ends
+    const int64_t* offset = nullptr;  // (rows,) first byte
+    const int64_t* length = nullptr;  // (rows,) bytes, -1: to the end
 };
 
 struct PixelInput {

@@ -15,7 +15,8 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kGrain = 64 << 10;  // capacities are multiples of this, so that buffers fit one another's samples
+constexpr size_t kGrain =
+    64 << 10;  // capacities are multiples of this, so that buffers fit one another's samples
 
 size_t rounded_up(size_t bytes) noexcept { return (bytes + kGrain - 1) / kGrain * kGrain; }
 
@@ -107,7 +108,8 @@ Buffer BufferPool::lend(size_t bytes) {
     Buffer buffer;
     for (;;) {
         if (closed_) return buffer;
-        const auto fit = std::find_if(kept_.rbegin(), kept_.rend(), [&](const Piece& p) { return p.capacity >= capacity; });
+        const auto fit = std::find_if(kept_.rbegin(), kept_.rend(),
+                                      [&](const Piece& p) { return p.capacity >= capacity; });
         if (fit != kept_.rend()) {
             buffer.data_ = fit->data;
             buffer.capacity_ = fit->capacity;
@@ -149,24 +151,29 @@ void BufferPool::close() {
 
 namespace {
 
-std::string check_extent(const struct stat& info, int64_t offset, int64_t length, uint64_t max_bytes, size_t& wanted) {
+std::string check_extent(const struct stat& info, int64_t offset, int64_t length, uint64_t max_bytes,
+                         size_t& wanted) {
     if (!S_ISREG(info.st_mode)) return S_ISDIR(info.st_mode) ? "is a directory" : "is not a regular file";
     const int64_t rest = std::max<int64_t>(info.st_size - offset, 0);
     if (length > rest)
-        return "truncated: file ends after " + std::to_string(rest) + " of " + std::to_string(length) + " bytes";
+        return "truncated: file ends after " + std::to_string(rest) + " of " + std::to_string(length) +
+               " bytes";
     wanted = static_cast<size_t>(length < 0 ? rest : length);
     if (wanted > max_bytes)
-        return "too large: " + std::to_string(wanted) + " encoded bytes are more than side_memory=" + std::to_string(max_bytes);
+        return "too large: " + std::to_string(wanted) +
+               " encoded bytes are more than side_memory=" + std::to_string(max_bytes);
     return {};
 }
 
 std::string read_fully(int file, int64_t offset, std::span<uint8_t> out) {
     for (size_t done = 0; done < out.size();) {
-        const ssize_t got = pread(file, out.data() + done, out.size() - done, offset + static_cast<int64_t>(done));
+        const ssize_t got =
+            pread(file, out.data() + done, out.size() - done, offset + static_cast<int64_t>(done));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return system_text("can't be read");
         if (got == 0)
-            return "truncated: file ends after " + std::to_string(done) + " of " + std::to_string(out.size()) + " bytes";
+            return "truncated: file ends after " + std::to_string(done) + " of " +
+                   std::to_string(out.size()) + " bytes";
         done += static_cast<size_t>(got);
     }
     return {};
@@ -174,7 +181,8 @@ std::string read_fully(int file, int64_t offset, std::span<uint8_t> out) {
 
 }  // namespace
 
-ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, uint64_t max_bytes, BufferPool& pool) {
+ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, uint64_t max_bytes,
+                       BufferPool& pool) {
     StorageClock clock;
     clock.start();
     // Non-blocking, so that opening a FIFO can't wait for a writer; it means nothing for regular files.
@@ -184,7 +192,8 @@ ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, 
     if (fstat(file.get(), &info) != 0) return failed(system_text("can't be examined"));
     clock.stop();
     size_t wanted = 0;
-    if (std::string text = check_extent(info, offset, length, max_bytes, wanted); !text.empty()) return failed(std::move(text));
+    if (std::string text = check_extent(info, offset, length, max_bytes, wanted); !text.empty())
+        return failed(std::move(text));
 
     ReadResult result;
     result.buffer = pool.lend(std::max<size_t>(wanted, 1));

@@ -31,8 +31,8 @@ class Buffer {
     size_t capacity_ = 0;
 };
 
-// Lends buffers of which at most `budget` bytes exist at once, in use or kept for reuse. A single buffer above
-// the budget is lent when no other is in use.
+// Lends buffers of which at most `budget` bytes exist at once, in use or kept for reuse. A single buffer
+// above the budget is lent when no other is in use.
 class BufferPool {
   public:
     explicit BufferPool(size_t budget) : budget_(budget) {}
@@ -71,6 +71,7 @@ struct ReadResult {
 
 // Reads [offset, offset + length) of a regular file, or to its end for length < 0. `max_bytes`: cap on the
 // encoded sample.
-ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, uint64_t max_bytes, BufferPool& pool);
+ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, uint64_t max_bytes,
+                       BufferPool& pool);
 
 }  // namespace penstock

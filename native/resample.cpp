@@ -1,6 +1,7 @@
 #include "resample.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace penstock {
@@ -25,7 +26,7 @@ void identity(const AxisResize& axis, AxisWeights& out) {
 size_t Resampler::scratch_bytes(const Geometry& g) noexcept {
     const size_t in = whole_lines(3 * static_cast<size_t>(g.x.clip_high - g.x.clip_low)) + kSlack;
     const size_t out = whole_lines(3 * static_cast<size_t>(g.x.count)) + kSlack;
-    const size_t rows = g.resize_y ? static_cast<size_t>(max_taps(g.filter, g.y)) : 0;
+    const size_t rows = g.resize_y ? std::bit_ceil(static_cast<size_t>(max_taps(g.filter, g.y))) : 0;
     const size_t taps = g.resize_x ? static_cast<size_t>(max_taps(g.filter, g.x)) : 1;
     return rows * (g.vertical_first ? in : out) + in + out + static_cast<size_t>(g.x.count) * taps * 40 +
            static_cast<size_t>(g.y.count) * rows * sizeof(int32_t);
@@ -40,15 +41,19 @@ void Resampler::begin(const Kernels& kernels, const Geometry& geometry, RowSink&
     if (geometry.resize_y) compute_weights(geometry.filter, geometry.y, y_weights_);
     else identity(geometry.y, y_weights_);
     region_ = {x_weights_.begin(), y_weights_.begin(), x_weights_.end(), y_weights_.end()};
-    if (geometry.resize_x) plan_.prepare(x_weights_, region_.x0, region_.width(), geometry.mirror, kernels_->splits);
+    if (geometry.resize_x)
+        plan_.prepare(x_weights_, region_.x0, region_.width(), geometry.mirror, kernels_->order);
 
     const size_t in_bytes = 3 * static_cast<size_t>(region_.width());
     const size_t out_bytes = 3 * static_cast<size_t>(geometry.x.count);
     row_bytes_ = geometry.vertical_first ? in_bytes : out_bytes;
     ring_stride_ = whole_lines(row_bytes_) + kSlack;
-    ring_rows_ = geometry.resize_y ? std::max(y_weights_.taps, 1) : 1;
-    ring_.resize(ring_stride_ * static_cast<size_t>(ring_rows_));
-    window_.resize(static_cast<size_t>(ring_rows_));
+    // A power of two, so that a row's place in the ring is found without a division.
+    const auto ring_rows =
+        std::bit_ceil(static_cast<unsigned>(geometry.resize_y ? std::max(y_weights_.taps, 1) : 1));
+    ring_mask_ = static_cast<int>(ring_rows) - 1;
+    ring_.resize(ring_stride_ * ring_rows);
+    window_.resize(ring_rows);
     line_.resize(std::max(in_bytes, out_bytes) + kSlack);
     across_.resize(out_bytes + kSlack);
     next_in_ = region_.y0;
@@ -74,7 +79,7 @@ void Resampler::push(const uint8_t* rgb) noexcept {
 
 // Every output whose last source row is in the ring.
 void Resampler::finish_rows() noexcept {
-    for (; next_out_ < geometry_.y.count; ) {
+    for (; next_out_ < geometry_.y.count;) {
         const auto i = static_cast<size_t>(next_out_);
         const int start = y_weights_.start[i], length = y_weights_.length[i];
         if (start + length > next_in_) return;
@@ -96,8 +101,10 @@ void Resampler::shrink(size_t keep_bytes) {
         if (buffer->capacity() > keep_bytes) AlignedVector<uint8_t>().swap(*buffer);
     if (plan_.split.capacity() * sizeof(int16_t) > keep_bytes) AlignedVector<int16_t>().swap(plan_.split);
     if (plan_.weight.capacity() * sizeof(int32_t) > keep_bytes) std::vector<int32_t>().swap(plan_.weight);
-    if (x_weights_.weight.capacity() * sizeof(int32_t) > keep_bytes) std::vector<int32_t>().swap(x_weights_.weight);
-    if (y_weights_.weight.capacity() * sizeof(int32_t) > keep_bytes) std::vector<int32_t>().swap(y_weights_.weight);
+    if (x_weights_.weight.capacity() * sizeof(int32_t) > keep_bytes)
+        std::vector<int32_t>().swap(x_weights_.weight);
+    if (y_weights_.weight.capacity() * sizeof(int32_t) > keep_bytes)
+        std::vector<int32_t>().swap(y_weights_.weight);
 }
 
 }  // namespace penstock

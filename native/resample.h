@@ -54,7 +54,9 @@ class Resampler {
     void finish_rows() noexcept;
     void emit(const uint8_t* rgb) noexcept;
     const uint8_t* across(const uint8_t* rgb, uint8_t* out) noexcept;
-    uint8_t* ring_row(int y) noexcept { return ring_.data() + static_cast<size_t>(y % ring_rows_) * ring_stride_; }
+    uint8_t* ring_row(int y) noexcept {
+        return ring_.data() + static_cast<size_t>(y & ring_mask_) * ring_stride_;
+    }
 
     const Kernels* kernels_ = nullptr;
     Geometry geometry_;
@@ -65,7 +67,7 @@ class Resampler {
     AlignedVector<uint8_t> ring_, line_, across_;
     std::vector<const uint8_t*> window_;
     size_t ring_stride_ = 0, row_bytes_ = 0;
-    int ring_rows_ = 0, next_in_ = 0, next_out_ = 0;
+    int ring_mask_ = 0, next_in_ = 0, next_out_ = 0;
 };
 
 }  // namespace penstock

@@ -11,7 +11,8 @@ namespace {
 constexpr uint64_t kKeptScratch = 1 << 20;
 
 std::string over_side_cap(uint64_t needed, uint64_t cap) {
-    return "too large: needs " + std::to_string(needed) + " bytes at once, more than side_memory=" + std::to_string(cap);
+    return "too large: needs " + std::to_string(needed) +
+           " bytes at once, more than side_memory=" + std::to_string(cap);
 }
 
 uint64_t picture_bytes(Size size) noexcept {
@@ -23,7 +24,8 @@ class Frame : public RowSink {
   public:
     void row(int y, const uint8_t* rgb) noexcept final {
         if (padded_) {
-            std::memcpy(line_.data() + 3 * static_cast<size_t>(left_), rgb, 3 * static_cast<size_t>(inner_width_));
+            std::memcpy(line_.data() + 3 * static_cast<size_t>(left_), rgb,
+                        3 * static_cast<size_t>(inner_width_));
             rgb = line_.data();
         }
         write(top_ + y, rgb);
@@ -90,14 +92,20 @@ class SlotRow final : public Frame {
         const auto width = static_cast<size_t>(f.width), line = static_cast<size_t>(y) * width;
         if (!f.planar) return write_interleaved(rgb, 3 * width, out_ + 3 * line * f.element_bytes());
         const size_t plane = static_cast<size_t>(f.height) * width;
-        uint8_t* const planes[3] = {planes_.data(), planes_.data() + plane_stride_, planes_.data() + 2 * plane_stride_};
+        uint8_t* const planes[3] = {planes_.data(), planes_.data() + plane_stride_,
+                                    planes_.data() + 2 * plane_stride_};
         kernels_->separate(rgb, f.width, planes);
         for (size_t c = 0; c < 3; ++c) {
             uint8_t* out = out_ + (line + c * plane) * f.element_bytes();
             switch (f.type) {
                 case ElementType::u8: std::memcpy(out, planes[c], width); break;
-                case ElementType::f16: kernels_->look_up_f16(planes[c], f.width, f.f16[c].data(), reinterpret_cast<uint16_t*>(out)); break;
-                case ElementType::f32: kernels_->look_up_f32(planes[c], f.width, f.f32[c].data(), reinterpret_cast<float*>(out)); break;
+                case ElementType::f16:
+                    kernels_->look_up_f16(planes[c], f.width, f.f16[c].data(),
+                                          reinterpret_cast<uint16_t*>(out));
+                    break;
+                case ElementType::f32:
+                    kernels_->look_up_f32(planes[c], f.width, f.f32[c].data(), reinterpret_cast<float*>(out));
+                    break;
             }
         }
     }
@@ -183,33 +191,38 @@ RowMaker::~RowMaker() = default;
 
 namespace {
 
-// A resize to more than this along one side is refused: positions would leave Pillow's single-precision boxes.
+// A resize to more than this along one side is refused: positions would leave Pillow's single-precision
+// boxes.
 constexpr int kMaxSide = 1 << 24;
 
 // Memory of one stage beyond what a thread keeps: long filters, and its result where that isn't the slot.
 uint64_t stage_bytes(const StageGeometry& geometry, bool last) noexcept {
-    const uint64_t rows = Resampler::scratch_bytes(geometry.resample), picture = last ? 0 : picture_bytes(geometry.out);
+    const uint64_t rows = Resampler::scratch_bytes(geometry.resample),
+                   picture = last ? 0 : picture_bytes(geometry.out);
     return (rows > kKeptScratch ? rows : 0) + (picture > kKeptScratch ? picture : 0);
 }
 
 }  // namespace
 
-// Draws and sizes every stage for an image of `source`, and takes the memory that they need beyond the thread's
-// own: `frame_bytes`, long filters, large pictures between stages.
-Outcome RowMaker::prepare(const Program& program, Size source, uint64_t frame_bytes, const SampleKey& key, Held& held) {
+// Draws and sizes every stage for an image of `source`, and takes the memory that they need beyond the
+// thread's own: `frame_bytes`, long filters, large pictures between stages.
+Outcome RowMaker::prepare(const Program& program, Size source, uint64_t frame_bytes, const SampleKey& key,
+                          Held& held) {
     scratch_->fit(program);
     uint64_t extra = frame_bytes;
     Size from = source;
     for (size_t i = 0; i < program.stages.size(); ++i) {
         const Stage& stage = program.stages[i];
-        const Box box = stage.has_crop ? draw_crop(stage.crop, from, key) : Box{0, 0, from.width, from.height};
+        const Box box =
+            stage.has_crop ? draw_crop(stage.crop, from, key) : Box{0, 0, from.width, from.height};
         const Size whole = resized(stage, {box.height, box.width});
         if (whole.height > kMaxSide || whole.width > kMaxSide)
-            return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) + " × " +
-                                         std::to_string(whole.height) + " pixels");
+            return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) +
+                                         " × " + std::to_string(whole.height) + " pixels");
         const int denominator = i == 0 && program.fast ? scale_denominator(stage, box) : 1;
         if (i == 0) scratch_->denominator = denominator;
-        const Size decoded{(from.height + denominator - 1) / denominator, (from.width + denominator - 1) / denominator};
+        const Size decoded{(from.height + denominator - 1) / denominator,
+                           (from.width + denominator - 1) / denominator};
         StageGeometry& geometry = scratch_->geometries[i];
         geometry = stage_geometry(stage, box, draw_mirror(stage.mirrors, key), denominator, decoded);
         extra += stage_bytes(geometry, i + 1 == program.stages.size());
@@ -245,10 +258,12 @@ void RowMaker::later_stages(const Program& program, uint8_t* out) {
 // Rows are copied first: kernels may read a little past a row's end, and the array may end there.
 void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) {
     const Region region = resampler.region();
-    const size_t bytes = 3 * static_cast<size_t>(region.width()), stride = 3 * static_cast<size_t>(size.width);
+    const size_t bytes = 3 * static_cast<size_t>(region.width()),
+                 stride = 3 * static_cast<size_t>(size.width);
     scratch_->line.resize(bytes + kSlack);
     for (int y = region.y0; y < region.y1; ++y) {
-        std::memcpy(scratch_->line.data(), rgb + static_cast<size_t>(y) * stride + 3 * static_cast<size_t>(region.x0), bytes);
+        std::memcpy(scratch_->line.data(),
+                    rgb + static_cast<size_t>(y) * stride + 3 * static_cast<size_t>(region.x0), bytes);
         resampler.push(scratch_->line.data());
     }
 }
@@ -256,7 +271,8 @@ void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) 
 Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint8_t* out) {
     JpegImage& jpeg = scratch_->jpeg;
     Held held(side_);
-    if (Outcome outcome = prepare(program, jpeg.size(), jpeg.frame_bytes(), key, held); outcome.kind != Outcome::Kind::ok)
+    if (Outcome outcome = prepare(program, jpeg.size(), jpeg.frame_bytes(), key, held);
+        outcome.kind != Outcome::Kind::ok)
         return outcome;
     std::string text = jpeg.needs_check() ? jpeg.check_whole() : std::string();
     if (!text.empty()) return Outcome::decode_error(std::move(text));

@@ -58,17 +58,21 @@ class RowMaker {
     explicit RowMaker(SideArena& side);
     ~RowMaker();
 
-    // `out`: the row's first byte in the slot. Bytes that are no JPEG give Kind::foreign and leave `out` alone.
-    Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key, uint8_t* out);
+    // `out`: the row's first byte in the slot. Bytes that are no JPEG give Kind::foreign and leave `out`
+    // alone.
+    Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
+                         uint8_t* out);
 
     // `rgb`: (height, width, 3) bytes, rows packed.
-    Outcome from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key, uint8_t* out);
+    Outcome from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
+                        uint8_t* out);
 
   private:
     struct Scratch;
     class Held;
 
-    Outcome prepare(const Program& program, Size source, uint64_t frame_bytes, const SampleKey& key, Held& held);
+    Outcome prepare(const Program& program, Size source, uint64_t frame_bytes, const SampleKey& key,
+                    Held& held);
     Outcome decode(const Program& program, const SampleKey& key, uint8_t* out);
     Resampler& begin(const Program& program, size_t stage, uint8_t* out);
     void later_stages(const Program& program, uint8_t* out);

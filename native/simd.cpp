@@ -11,31 +11,41 @@ extern const Kernels kAvx2Kernels, kAvx512Kernels;
 extern const Kernels kNeonKernels;
 #endif
 
-void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, bool mirror, bool with_split) {
+void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, bool mirror,
+                             const int8_t* order) {
     width = static_cast<int>(axis.start.size());
     taps = axis.taps;
     const auto stride = static_cast<size_t>(taps);
-    start.assign(static_cast<size_t>(groups()) * 4, 0);
+    start.resize(static_cast<size_t>(width));
     weight.resize(static_cast<size_t>(width) * stride);
     for (int i = 0; i < width; ++i) {
         const auto from = static_cast<size_t>(mirror ? width - 1 - i : i);
-        // Outputs at the right edge have fewer taps: their padding goes in front, so that no tap lies outside.
+        // Outputs at the right edge have fewer taps: their padding goes in front, so that no tap lies
+        // outside.
         const int first = axis.start[from] - origin, outside = std::max(first + taps - columns, 0);
         start[static_cast<size_t>(i)] = (first - outside) * 3;
         int32_t* to = &weight[static_cast<size_t>(i) * stride];
         std::fill_n(to, outside, 0);
         std::copy_n(&axis.weight[from * stride], taps - outside, to + outside);
     }
-    if (!with_split) return;
+    if (order) split_weights(order);
+}
 
-    const auto pair_count = static_cast<size_t>(pairs());
-    split.assign(static_cast<size_t>(groups()) * pair_count * 64, 0);
-    for (int i = 0; i < width; ++i) {
-        const int32_t* w = &weight[static_cast<size_t>(i) * stride];
+void HorizontalPlan::split_weights(const int8_t* order) {
+    const auto pair_count = static_cast<size_t>(pairs()), stride = static_cast<size_t>(taps);
+    const auto padded = static_cast<size_t>(groups()) * kGroup;
+    constexpr size_t part = kGroup * 8;  // lanes of one group, pair and half of the weights
+    group_start.assign(padded, 0);
+    split.resize(padded / kGroup * pair_count * 2 * part);
+    for (size_t place = 0; place < padded; ++place) {
+        const size_t output = place / kGroup * kGroup + static_cast<size_t>(order[place % kGroup]);
+        const bool exists = output < static_cast<size_t>(width);
+        if (exists) group_start[place] = start[output];
+        const int32_t* w = exists ? &weight[output * stride] : nullptr;
         for (size_t p = 0; p < pair_count; ++p) {
-            const int32_t a = w[2 * p], b = 2 * p + 1 < stride ? w[2 * p + 1] : 0;
-            int16_t* hi = &split[((static_cast<size_t>(i) / 4) * pair_count + p) * 64 + (static_cast<size_t>(i) % 4) * 8];
-            int16_t* lo = hi + 32;
+            const int32_t a = w ? w[2 * p] : 0, b = w && 2 * p + 1 < stride ? w[2 * p + 1] : 0;
+            int16_t* hi = &split[(place / kGroup * pair_count + p) * 2 * part + place % kGroup * 8];
+            int16_t* lo = hi + part;
             for (int lane = 0; lane < 8; lane += 2) {
                 hi[lane] = static_cast<int16_t>(a >> kSplitBits);
                 hi[lane + 1] = static_cast<int16_t>(b >> kSplitBits);

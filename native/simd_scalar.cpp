@@ -21,7 +21,8 @@ void horizontal(const uint8_t* row, const HorizontalPlan& plan, uint8_t* out) no
     }
 }
 
-void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, size_t bytes, uint8_t* out) noexcept {
+void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, size_t bytes,
+              uint8_t* out) noexcept {
     for (size_t i = 0; i < bytes; ++i) {
         int32_t sum = kRound;
         for (int t = 0; t < taps; ++t) sum += rows[t][i] * weight[t];
@@ -41,6 +42,7 @@ void look_up(const uint8_t* bytes, int width, const Value* table, Value* out) no
 
 }  // namespace
 
-constinit const Kernels kScalarKernels{"scalar", false, horizontal, vertical, separate, look_up<float>, look_up<uint16_t>};
+constinit const Kernels kScalarKernels{"scalar", nullptr,        horizontal,       vertical,
+                                       separate, look_up<float>, look_up<uint16_t>};
 
 }  // namespace penstock

@@ -39,7 +39,10 @@ void Arena::punch(size_t i) noexcept {
 }
 
 SlotRing::SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell)
-    : arena_(std::move(arena)), base_(base), bell_(std::move(bell)), states_(arena_->slots(), SlotState::absent) {}
+    : arena_(std::move(arena)),
+      base_(base),
+      bell_(std::move(bell)),
+      states_(arena_->slots(), SlotState::absent) {}
 
 int SlotRing::take(bool grow) {
     std::scoped_lock lock(mutex_);

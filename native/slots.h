@@ -9,7 +9,8 @@
 
 namespace penstock {
 
-// Wakes whoever watches a loader's slots and jobs. A sequence number, so that no ring between two looks is lost.
+// Wakes whoever watches a loader's slots and jobs. A sequence number, so that no ring between two looks is
+// lost.
 class Bell : public std::enable_shared_from_this<Bell> {
   public:
     void ring() {
@@ -55,8 +56,8 @@ class Arena {
 
 enum class SlotState : uint8_t { absent, free, filling, ready, lent, spare };
 
-// FREE → FILLING → READY → LENT → FREE, one owner at any time. `absent` slots take no memory; `spare` ones came
-// back while more than `base` were in use and wait to be punched.
+// FREE → FILLING → READY → LENT → FREE, one owner at any time. `absent` slots take no memory; `spare` ones
+// came back while more than `base` were in use and wait to be punched.
 class SlotRing : public std::enable_shared_from_this<SlotRing> {
   public:
     SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell);

@@ -40,7 +40,9 @@ def _read(plan: Plan) -> list[str]:
 def _transform(plan: Plan) -> list[str]:
     if plan.kernel is None:
         return ["none: rows are copied into the slot"]
-    kernels = "one kernel" if len(plan.kernel.stages) == 1 else f"one kernel of {len(plan.kernel.stages)} passes"
+    kernels = (
+        "one kernel" if len(plan.kernel.stages) == 1 else f"one kernel of {len(plan.kernel.stages)} passes"
+    )
     limits = plan.pipeline.limits
     return [
         f"{kernels}: {plan.kernel.describe()}",
@@ -53,7 +55,10 @@ def _batch(plan: Plan) -> list[str]:
     rows = plan.steps.batch
     workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
     return [
-        *(f"{name}: ({', '.join(map(str, (rows, *spec.shape)))}) {spec.dtype}" for name, spec in plan.fields.items()),
+        *(
+            f"{name}: ({', '.join(map(str, (rows, *spec.shape)))}) {spec.dtype}"
+            for name, spec in plan.fields.items()
+        ),
         f"{plan.depth} slots of {show_bytes(plan.layout.stride_bytes)}, up to {plan.most_slots} "
         f"when batches are held; {workers}",
     ]

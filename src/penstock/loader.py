@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
-from penstock import _native
-from penstock.engine import Run
+from penstock.engine import Run, Stats
 from penstock.errors import PenstockError, StateError
 from penstock.order import Cursor
 from penstock.plan import Plan
 from penstock.spec import AnyArray
+from penstock.transform import decoder_version
 
 STATE_VERSION = 1
 
@@ -70,7 +70,7 @@ class Loader:
             "recipe": dict(self.plan.recipe),
             "epoch": self._cursor.epoch,
             "consumed": self._cursor.consumed,
-            "decoder": _native.jpeg_library_version(),
+            "decoder": decoder_version(),
         }
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
@@ -82,7 +82,7 @@ class Loader:
         self._entered = False
         self._iterator = None
 
-    def stats(self) -> _native.PoolStats | None:
+    def stats(self) -> Stats | None:
         """Counters of the native threads; None before they started."""
         return self._run.stats() if self._run is not None else None
 
@@ -146,7 +146,10 @@ def _checked(state: Mapping[str, object], plan: Plan) -> Cursor:
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
     if version != STATE_VERSION:
         raise StateError(f"the state has version {version!r}, this penstock reads version {STATE_VERSION}")
-    whole = all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in (epoch, consumed))
+    whole = all(
+        isinstance(number, int) and not isinstance(number, bool) and number >= 0
+        for number in (epoch, consumed)
+    )
     if not whole or not isinstance(recipe, Mapping):
         raise StateError(f"the state is damaged: epoch {epoch!r}, consumed {consumed!r}, recipe {recipe!r}")
     assert isinstance(epoch, int)

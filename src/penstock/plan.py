@@ -12,23 +12,27 @@ from typing import Literal
 
 import numpy as np
 
-from penstock import _native, machine
+from penstock import machine
 from penstock.batch import SlotLayout
 from penstock.contracts import Encoded, OpenSource, Order
 from penstock.errors import BudgetError, PlanError
 from penstock.order import Sequential, Shuffled, Steps
 from penstock.pipeline import Pipeline
 from penstock.spec import Spec, Tail
-from penstock.transform import ImageKernel, fuse
+from penstock.transform import ImageKernel, decoder_version, fuse, simd_paths
 
 MIB = 1 << 20
 PIXEL_CONTRACT = 1  # version of "these pixels from these bytes"; enters the recipe's digest
 
-WORKER_BYTES = 2 * MIB  # a decoding thread's stack, libjpeg's row buffers and kept scratch, measured at 500 × 375
+WORKER_BYTES = (
+    2 * MIB
+)  # a decoding thread's stack, libjpeg's row buffers and kept scratch, measured at 500 × 375
 ENGINE_BYTES = 6 * MIB  # Python threads, batch arrays and the allocator's slack of a running loader, measured
 READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
 SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
-ROWS_IN_HAND = 4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
+ROWS_IN_HAND = (
+    4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,11 @@ def make_plan(
     order: Order = shuffled if pipeline.shuffled else Sequential(source.num_records)
     tail = pipeline.tail or (Tail.DROP if pipeline.shuffled else Tail.PAD)
     steps = Steps(
-        num_positions=order.num_positions, batch=pipeline.rows, rank=pipeline.rank, world=pipeline.world, tail=tail
+        num_positions=order.num_positions,
+        batch=pipeline.rows,
+        rank=pipeline.rank,
+        world=pipeline.world,
+        tail=tail,
     )
     kernel = _kernel(pipeline, source)
     layout = _layout(source, kernel, steps)
@@ -185,7 +193,16 @@ def make_plan(
 
 def parse_bytes(name: str, value: int | str) -> int:
     """Bytes from a number or from text such as ``"2GiB"``, ``"500 MB"``. Raises ``PlanError``."""
-    units = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+    units = {
+        "": 1,
+        "b": 1,
+        "kb": 10**3,
+        "mb": 10**6,
+        "gb": 10**9,
+        "kib": 1 << 10,
+        "mib": 1 << 20,
+        "gib": 1 << 30,
+    }
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
@@ -308,5 +325,5 @@ def environment() -> str:
     """Versions that a person wants to see beside a figure."""
     return (
         f"Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"libjpeg-turbo {_native.jpeg_library_version()}, {_native.simd_paths()[-1]}"
+        f"libjpeg-turbo {decoder_version()}, SIMD {' '.join(simd_paths())}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import threading
 import time
@@ -31,7 +32,9 @@ def add_parser(subparsers: Subparsers) -> None:
         "memory, and what limits it. Loops over the data as often as the time asks.",
     )
     add_task_arguments(parser)
-    parser.add_argument("--seconds", type=float, default=8.0, metavar="S", help="how long to measure (default: 8)")
+    parser.add_argument(
+        "--seconds", type=float, default=8.0, metavar="S", help="how long to measure (default: 8)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -55,7 +58,7 @@ class Result:
     """What one run measured. Times in seconds, memory in MiB.
 
     wait_share  share of the time in which the consumer waited for a batch
-    read_share  share of the decoding threads' time that they waited for bytes
+    idle        share of the decoding threads' time in which they had nothing to do
     """
 
     plan: ps.Plan
@@ -66,6 +69,7 @@ class Result:
     peak_pss_mib: float
     first_batch_s: float
     wait_share: float
+    idle: float
     limit: str
 
     def as_json(self) -> dict[str, Any]:
@@ -79,6 +83,7 @@ class Result:
             "forecast_most_mib": round((forecast.expected + forecast.side) / MIB, 1),
             "first_batch_s": round(self.first_batch_s, 3),
             "wait_share": round(self.wait_share, 3),
+            "idle_share": round(self.idle, 4),
             "limit": self.limit,
             "workers": self.plan.workers,
             "batch": self.plan.steps.batch,
@@ -129,6 +134,7 @@ def measure(args: argparse.Namespace) -> Result:
             peak_pss_mib=memory.stop() / MIB,
             first_batch_s=first_batch_s,
             wait_share=waited / elapsed,
+            idle=(after.wait_s - before.wait_s) / (elapsed * plan.workers),
             limit=_limit(waited / elapsed, (after.wait_s - before.wait_s) / (elapsed * plan.workers)),
         )
 
@@ -156,10 +162,14 @@ def seconds_since_process_start() -> float:
 
 
 class PeakMemory:
-    """Watches the proportional set size of this process and its children in a thread."""
+    """Watches the proportional set size of this process and its children in a thread.
+
+    The kernel walks all pages to tell it, 10 ms for a slot or two, so it is asked only when the resident size,
+    which costs nothing, is higher than ever before.
+    """
 
     def __init__(self) -> None:
-        self._peak_bytes = 0
+        self._peak_bytes = self._peak_resident = 0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -168,23 +178,45 @@ class PeakMemory:
         """The peak in bytes."""
         self._done.set()
         self._thread.join()
-        return max(self._peak_bytes, tree_memory_bytes())
+        self._look()
+        return self._peak_bytes
 
     def _watch(self) -> None:
         while not self._done.wait(SAMPLE_EVERY_S):
-            self._peak_bytes = max(self._peak_bytes, tree_memory_bytes())
+            self._look()
+
+    def _look(self) -> None:
+        processes = process_tree()
+        resident = sum(map(resident_bytes, processes))
+        if resident > self._peak_resident:
+            self._peak_resident = resident
+            self._peak_bytes = max(self._peak_bytes, sum(map(proportional_bytes, processes)))
 
 
-def tree_memory_bytes() -> int:
-    """Proportional set size of this process and all below it."""
-    total, waiting = 0, [os.getpid()]
+def process_tree() -> list[int]:
+    """This process and all below it."""
+    found, waiting = [], [os.getpid()]
     while waiting:
         pid = waiting.pop()
-        try:
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        found.append(pid)
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # it ended meanwhile
                 waiting += map(int, children.read_text().split())
-        except OSError:
-            continue  # it ended meanwhile
-        total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
-    return total
+    return found
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident set size of a process; 0 when it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def proportional_bytes(pid: int) -> int:
+    """Proportional set size of a process; 0 when it has ended."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))

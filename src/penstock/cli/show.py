@@ -117,15 +117,22 @@ def _drawn(args: argparse.Namespace) -> list[ShownRow]:
     with pipeline.batch(images).loader() as loader:
         batches = [next(iter(loader)) for _ in range(args.draws)]
         source, classes = loader.plan.source, loader.plan.classes
-        labels = batches[0].get("label", [""] * images)
+        labels = batches[0].get("label")
         return [
             ShownRow(
                 draws=np.stack([batch["image"][row] for batch in batches]),
-                label=classes[labels[row]] if classes is not None else str(labels[row]),
+                label=_label(classes, None if labels is None else int(labels[row])),
                 name=source.name(int(batches[0]["index"][row])) or "",
             )
             for row in range(images)
         ]
+
+
+def _label(classes: tuple[str, ...] | None, label: int | None) -> str:
+    """The class of a record as text; empty when it has none."""
+    if label is None:
+        return ""
+    return str(label) if classes is None else classes[label]
 
 
 def _check(rows: list[ShownRow]) -> None:

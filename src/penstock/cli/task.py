@@ -23,12 +23,18 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=int, default=256, metavar="N", help="rows of a batch (default: 256)")
     parser.add_argument(
-        "--workers", type=_workers, default="auto", metavar="N", help="decoding threads (default: one per CPU)"
+        "--workers",
+        type=_workers,
+        default="auto",
+        metavar="N",
+        help="decoding threads (default: one per CPU)",
     )
     parser.add_argument(
         "--memory", default=None, metavar="SIZE", help="budget, such as 2GiB (default: half of what is free)"
     )
-    parser.add_argument("--output", choices=OUTPUTS, default="float32", help="element type (default: float32)")
+    parser.add_argument(
+        "--output", choices=OUTPUTS, default="float32", help="element type (default: float32)"
+    )
     parser.add_argument(
         "--decode", choices=("exact", "fast"), default="exact", help="exact: Pillow's pixels (default)"
     )

@@ -1,16 +1,15 @@
-"""Batches in host memory: NumPy arrays over the slot itself."""
+"""Batches in host memory: the slot itself, lent."""
 
 from __future__ import annotations
 
 from penstock import _native
-from penstock.batch import SlotLayout
-from penstock.spec import AnyArray
+from penstock.spec import UInt8Array
 
 
-def lend_to_host(ring: _native.SlotRing, slot: int, layout: SlotLayout, rows: int) -> dict[str, AnyArray]:
-    """Lend a ready slot as one array per field.
+def lend_to_host(ring: _native.SlotRing, slot: int) -> UInt8Array:
+    """Lend a ready slot, as (slot_bytes,) uint8.
 
-    All share one lease: the slot goes back to the ring when the last view of any of them is gone, whether it is
-    a slice, a torch tensor or a DLPack import.
+    The slot goes back to the ring when the last view of the array is gone, whether that is a slice, an array of
+    another dtype, a torch tensor or a DLPack import: the lease hangs on the array's memory owner.
     """
-    return layout.views(ring.lend(slot), rows)
+    return ring.lend(slot)

@@ -14,6 +14,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
+import numpy as np
+
 from penstock import _native
 from penstock.contracts import Records
 from penstock.device import lend_to_host
@@ -73,9 +75,12 @@ class Run:
         layout = plan.layout
         self._ring = _native.SlotRing(layout.slot_bytes, plan.depth, plan.most_slots, self._bell)
         limits = plan.pipeline.limits
-        self._program = plan.kernel and plan.kernel.compile(plan.pipeline.decode_mode, limits, plan.simd)
+        kernel, mode = plan.kernel, plan.pipeline.decode_mode
+        self._program = None if kernel is None else kernel.compile(mode, limits, plan.simd)
         ahead = ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead)
-        self._pool = _native.Pool(plan.workers, ahead.threads, ahead.limit_bytes, plan.forecast.side, self._bell)
+        self._pool = _native.Pool(
+            plan.workers, ahead.threads, ahead.limit_bytes, plan.forecast.side, self._bell
+        )
         self._changed = threading.Condition()
         self._ready: deque[_Ready | PenstockError | Exception] = deque()
         self._filling: deque[_Filling] = deque()
@@ -92,7 +97,12 @@ class Run:
         self._next = self._plan.steps.settled(at)
         for thread in self._threads:
             thread.start()
-        logger.info("rank %d of %d data ranks, %d workers", self._plan.steps.rank, self._plan.steps.world, self._plan.workers)
+        logger.info(
+            "rank %d of %d data ranks, %d workers",
+            self._plan.steps.rank,
+            self._plan.steps.world,
+            self._plan.workers,
+        )
 
     def seek(self, at: Cursor) -> None:
         """Continue from ``at``: what was filled ahead is dropped, unless it is what comes there."""
@@ -117,7 +127,7 @@ class Run:
         self.wait_s += time.perf_counter() - begin
         if isinstance(item, Exception):
             raise item
-        batch = lend_to_host(self._ring, item.slot, self._plan.layout, item.rows)
+        batch = self._plan.layout.views(lend_to_host(self._ring, item.slot), item.rows)
         return Delivered(batch, self._plan.steps.after(item.at))
 
     def stats(self) -> _native.PoolStats:
@@ -287,9 +297,16 @@ class Run:
                 job.files(files.paths.blob, files.paths.ends, files.offset, files.length)
         for name, rows in records.rows.items():
             if name == "image" and self._program is not None:
-                job.pixels(rows.array, rows.rows)
+                job.pixels(rows.array.view(np.uint8), rows.rows)
             else:
-                job.copy(self._ring, slot, rows.array, rows.rows, layout.offsets[name], layout.fields[name].row_bytes)
+                job.copy(
+                    self._ring,
+                    slot,
+                    rows.array,
+                    rows.rows,
+                    layout.offsets[name],
+                    layout.fields[name].row_bytes,
+                )
         return _Filling(job, slot, step, at, records)
 
     # Rows that are no JPEG.
@@ -302,7 +319,11 @@ class Run:
     def _decode_foreign(self) -> None:
         while (row := self._pool.take_foreign()) is not None:
             with self._changed:
-                more = self._pool.foreign_waiting > 0 and len(self._threads) <= self._plan.workers and not self._closed
+                more = (
+                    self._pool.foreign_waiting > 0
+                    and len(self._threads) <= self._plan.workers
+                    and not self._closed
+                )
                 if more:
                     self._add_foreign_thread()
                     self._threads[-1].start()
@@ -313,4 +334,3 @@ class Run:
             raise PenstockError(
                 "this loader was started in another process; threads don't survive a fork: make a loader here"
             )
-

@@ -3,6 +3,7 @@
 from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.fuse import ImageKernel, fuse
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
+from penstock.transform.native import decoder_version, simd_paths
 
 __all__ = [
     "CenterCrop",
@@ -13,5 +14,7 @@ __all__ = [
     "Resize",
     "ToDtype",
     "ToLayout",
+    "decoder_version",
     "fuse",
+    "simd_paths",
 ]

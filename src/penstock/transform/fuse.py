@@ -227,7 +227,9 @@ def _with_output(
     to_dtype = element.get(ToDtype)
     to_layout = element.get(ToLayout)
     assert normalize is None or isinstance(normalize, Normalize)
-    dtype = np.dtype(to_dtype.dtype if isinstance(to_dtype, ToDtype) else "uint8" if normalize is None else "float32")
+    dtype = np.dtype(
+        to_dtype.dtype if isinstance(to_dtype, ToDtype) else "uint8" if normalize is None else "float32"
+    )
     if normalize is not None and dtype == np.uint8:
         raise PlanError("Normalize gives floats: leave out ToDtype('uint8'), or leave out Normalize")
     default = Layout.NHWC if dtype == np.uint8 else Layout.NCHW
@@ -238,4 +240,3 @@ def _with_output(
 
 def _names(element: Mapping[type, object]) -> str:
     return " and ".join(kind.__name__ for kind in element)
-

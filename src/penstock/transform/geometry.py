@@ -82,7 +82,9 @@ class Resize(_OnImages):
         if not isinstance(self.size, int):
             _pair("Resize", "size", self.size)
             if self.max_size is not None:
-                raise PlanError(f"Resize(max_size={self.max_size!r}) goes with an int size, not with {self.size!r}")
+                raise PlanError(
+                    f"Resize(max_size={self.max_size!r}) goes with an int size, not with {self.size!r}"
+                )
             return
         _pair("Resize", "size", self.size)
         if self.max_size is not None and self.max_size <= self.size:

@@ -1,0 +1,193 @@
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+def simd_paths() -> list[str]:
+    """Instruction sets this machine runs, narrowest first."""
+
+def jpeg_library_version() -> str:
+    """Version of the libjpeg-turbo in use."""
+
+def shuffled_indices(
+    seed: int, epoch: int, n: int, start: int, stop: int
+) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
+    """Records at positions [start, stop) of an epoch's shuffled order."""
+
+class Stage:
+    """Adjacent geometric transforms that one pass does."""
+
+    def __init__(self) -> None: ...
+    def crop(self, op: int, scale: tuple[float, float], ratio: tuple[float, float]) -> None: ...
+    def resize(self, height: int, width: int, filter: str) -> None: ...
+    def resize_shorter(self, size: int, max_size: int, filter: str) -> None: ...
+    def window(self, height: int, width: int) -> None: ...
+    def mirror(self, op: int, p: float) -> None: ...
+
+class RowFormat:
+    """Size, element type and layout of a slot's image rows."""
+
+    @staticmethod
+    def uint8(height: int, width: int, planar: bool) -> RowFormat: ...
+    @staticmethod
+    def float32(
+        height: int,
+        width: int,
+        planar: bool,
+        table: Annotated[
+            NDArray[numpy.float32], dict(shape=(3, 256), order="C", device="cpu", writable=False)
+        ],
+    ) -> RowFormat: ...
+    @staticmethod
+    def float16(
+        height: int,
+        width: int,
+        planar: bool,
+        table: Annotated[
+            NDArray[numpy.uint16], dict(shape=(3, 256), order="C", device="cpu", writable=False)
+        ],
+    ) -> RowFormat:
+        """``table``: float16 bit patterns."""
+
+class Program:
+    """A fused kernel for image rows."""
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        format: RowFormat,
+        fast: bool,
+        max_pixels: int,
+        max_scans: int,
+        simd: str | None = None,
+    ) -> None: ...
+    @property
+    def simd(self) -> str: ...
+
+class Bell:
+    """Wakes whoever watches slots and jobs."""
+
+    def __init__(self) -> None: ...
+    def ring(self) -> None: ...
+    def wait(self, seen: int) -> int:
+        """Wait for a ring after the call that returned ``seen``."""
+
+class SlotRing:
+    """Equal slots in one sparse memfd arena, and who owns each."""
+
+    def __init__(self, slot_bytes: int, base: int, most: int, bell: Bell) -> None: ...
+    def take(self, grow: bool) -> int:
+        """A slot to fill, or -1."""
+
+    def mark_ready(self, slot: int) -> None: ...
+    def release(self, slot: int) -> None: ...
+    def trim(self) -> None:
+        """Give back the memory of slots beyond the base."""
+
+    def view(self, slot: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+        """The slot's bytes, to fill."""
+
+    def lend(self, slot: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+        """The slot's bytes; dropping the last view gives the slot back."""
+
+    def count(self, state: str) -> int: ...
+
+class PoolStats:
+    @property
+    def rows(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def decode_s(self) -> float: ...
+    @property
+    def read_s(self) -> float: ...
+    @property
+    def wait_s(self) -> float: ...
+    @property
+    def side_peak_bytes(self) -> int: ...
+    @property
+    def reading_ahead(self) -> bool: ...
+
+class Job:
+    """The rows of one slot."""
+
+    def __init__(
+        self,
+        ring: SlotRing,
+        slot: int,
+        positions: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        program: Program | None,
+        image_offset: int,
+        seed: int,
+        epoch: int,
+    ) -> None: ...
+    def files(
+        self,
+        blob: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        length: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ) -> None: ...
+    def pixels(
+        self,
+        pictures: Annotated[
+            NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order="C", device="cpu", writable=False)
+        ],
+        rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ) -> None: ...
+    def copy(
+        self,
+        ring: SlotRing,
+        slot: int,
+        array: Annotated[NDArray, dict(order="C", device="cpu", writable=False)],
+        rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        slot_offset: int,
+        row_bytes: int,
+    ) -> None: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def damaged(self) -> int: ...
+    def failures(self) -> list[tuple[int, str, str]]:
+        """(row, kind, text) of rows that failed."""
+
+class ForeignRow:
+    """A row whose bytes are no JPEG."""
+
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def max_pixels(self) -> int: ...
+    def reserve(self, bytes: int) -> str:
+        """
+        Wait for this much of the side arena; an error text when it can't be had.
+        """
+
+    def finish(
+        self,
+        rgb: Annotated[
+            NDArray[numpy.uint8], dict(shape=(None, None, 3), order="C", device="cpu", writable=False)
+        ],
+    ) -> None: ...
+    def fail(self, text: str) -> None: ...
+
+class Pool:
+    """The native threads of a loader."""
+
+    def __init__(
+        self, workers: int, io_threads: int, read_ahead_bytes: int, side_bytes: int, bell: Bell
+    ) -> None: ...
+    def submit(self, job: Job) -> None: ...
+    def cancel(self, job: Job) -> None: ...
+    def take_foreign(self) -> ForeignRow | None:
+        """Wait for a row that is no JPEG; None when the pool is closed."""
+
+    @property
+    def foreign_waiting(self) -> int: ...
+    def close(self, patience_ms: int) -> bool:
+        """End the threads; False when some are still inside a system call."""
+
+    def stats(self) -> PoolStats: ...
