@@ -26,6 +26,7 @@ struct AxisResize {
 struct AxisWeights {
     int taps = 0;  // most taps of any output; shorter ones are padded with zeros
     std::vector<int32_t> start, length, weight;
+    std::vector<double> scratch;  // of compute_weights
 
     int begin() const noexcept { return start.empty() ? 0 : start.front(); }
     int end() const noexcept { return start.empty() ? 0 : start.back() + length.back(); }

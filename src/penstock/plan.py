@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import platform
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
@@ -93,6 +91,9 @@ class Plan:
     @property
     def digest(self) -> str:
         """Hex digest of the recipe: equal where equal states give equal batches."""
+        import hashlib  # with json a tenth of what importing penstock costs, and no run needs it
+        import json
+
         return hashlib.blake2b(json.dumps(self.recipe, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     @property
@@ -324,6 +325,6 @@ def _recipe(pipeline: Pipeline, source: OpenSource, order: Order) -> dict[str, s
 def environment() -> str:
     """Versions that a person wants to see beside a figure."""
     return (
-        f"Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"Python {sys.version.split()[0]}, NumPy {np.__version__}, "
         f"libjpeg-turbo {decoder_version()}, SIMD {' '.join(simd_paths())}"
     )

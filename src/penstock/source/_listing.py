@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +88,8 @@ class Listing:
 
 def listing_digest(paths: Paths, labels: NDArray[np.integer] | None, classes: tuple[str, ...] | None) -> str:
     """Hash paths as listed, labels and class names. Not the folder they start from: a data set may move."""
+    from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
+
     digest = blake2b(digest_size=16)
     digest.update(f"listing 1, {len(paths)} records, labels {labels is not None}, {classes!r}".encode())
     for rows in row_blocks(len(paths)):

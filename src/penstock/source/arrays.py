@@ -7,7 +7,6 @@ import mmap
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import BinaryIO
 
 import numpy as np
@@ -69,6 +68,8 @@ class Arrays:
                     f"Arrays: {first_name!r} has {len(first)} rows and {name!r} has {len(array)}; "
                     "all fields need the same number"
                 )
+        from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
+
         digest = blake2b(f"arrays 1, {len(opened)} fields".encode(), digest_size=16)
         for name, (array, content) in opened.items():
             digest.update(f"{name!r} {array.dtype.str} {array.shape} {content};".encode())
@@ -230,6 +231,8 @@ def _content_hash(array: AnyArray) -> str:
     else:
         num_blocks = HASHED_BYTES // HASHED_AT_ONCE
         starts = [block * (len(values) - at_once) // (num_blocks - 1) for block in range(num_blocks)]
+    from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
+
     digest = blake2b(digest_size=16)
     for start in starts:
         digest.update(np.ascontiguousarray(values[start : start + at_once]).view(np.uint8).data)
