@@ -7,6 +7,7 @@ from typing import Literal
 
 from penstock.errors import PlanError
 from penstock.spec import Layout
+from penstock.transform.image import ImageTransform
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -15,28 +16,8 @@ DtypeName = Literal["uint8", "float16", "float32"]
 LayoutName = Literal["NCHW", "NHWC"]
 
 
-class _OfImages:
-    """What element-wise image transforms read and write."""
-
-    __slots__ = ()
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The image."""
-        return ("image",)
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The image."""
-        return ("image",)
-
-    def describe(self) -> str:
-        """The class and every parameter."""
-        return repr(self)
-
-
 @dataclass(frozen=True, slots=True)
-class Normalize(_OfImages):
+class Normalize(ImageTransform):
     """(value ÷ 255 − mean) ÷ std per channel, as float32 unless ``ToDtype`` says otherwise.
 
     mean, std  three numbers each, R, G, B, on the scale where 255 is 1; default: ImageNet's
@@ -57,7 +38,7 @@ class Normalize(_OfImages):
 
 
 @dataclass(frozen=True, slots=True)
-class ToDtype(_OfImages):
+class ToDtype(ImageTransform):
     """The element type of the slot: ``"uint8"``, ``"float16"`` or ``"float32"``.
 
     Without ``Normalize``, floats are value ÷ 255.
@@ -72,7 +53,7 @@ class ToDtype(_OfImages):
 
 
 @dataclass(frozen=True, slots=True)
-class ToLayout(_OfImages):
+class ToLayout(ImageTransform):
     """The order of axes in the slot: ``"NCHW"`` (default of floats) or ``"NHWC"`` (default of uint8)."""
 
     layout: LayoutName

@@ -16,7 +16,7 @@ from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 
 Geometric = RandomResizedCrop | Resize | CenterCrop | RandomHorizontalFlip
-ImageTransform = Geometric | Normalize | ToDtype | ToLayout
+Element = Normalize | ToDtype | ToLayout
 
 # What the random draws of a transform are keyed by, beside the sample: its kind here, and its place among those
 # of its kind. So a transform that draws nothing can come or go without changing another one's draws.
@@ -152,7 +152,7 @@ def fuse(transforms: Sequence[Transform], source_px: tuple[int, int] | None) -> 
     drawn = dict.fromkeys(_DRAWS, 0)
     fixed = source_px is not None
     size = source_px or (0, 0)
-    element: dict[type, ImageTransform] = {}
+    element: dict[type, Element] = {}
     for transform in transforms:
         match transform:
             case RandomResizedCrop() | Resize() | CenterCrop() | RandomHorizontalFlip():
@@ -221,7 +221,7 @@ def resized_px(resize: Resize, size: tuple[int, int]) -> tuple[int, int]:
 
 
 def _with_output(
-    stages: tuple[FusedStage, ...], size: tuple[int, int], element: Mapping[type, ImageTransform]
+    stages: tuple[FusedStage, ...], size: tuple[int, int], element: Mapping[type, Element]
 ) -> ImageKernel:
     normalize = element.get(Normalize)
     to_dtype = element.get(ToDtype)

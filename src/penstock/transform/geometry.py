@@ -7,32 +7,13 @@ from typing import Literal
 
 from penstock.errors import PlanError
 from penstock.spec import Interpolation
+from penstock.transform.image import ImageTransform
 
 InterpolationName = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
 
-class _OnImages:
-    """What image transforms read and write."""
-
-    __slots__ = ()
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The image."""
-        return ("image",)
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The image."""
-        return ("image",)
-
-    def describe(self) -> str:
-        """The class and every parameter."""
-        return repr(self)
-
-
 @dataclass(frozen=True, slots=True)
-class RandomResizedCrop(_OnImages):
+class RandomResizedCrop(ImageTransform):
     """A random box of the image, resized: torchvision.transforms.v2.RandomResizedCrop.
 
     size           output (height, width) in pixels; an int means a square
@@ -63,7 +44,7 @@ class RandomResizedCrop(_OnImages):
 
 
 @dataclass(frozen=True, slots=True)
-class Resize(_OnImages):
+class Resize(ImageTransform):
     """The image at another size: torchvision.transforms.v2.Resize.
 
     size           an int: length in pixels of the shorter side, the other follows, truncated to whole pixels;
@@ -99,7 +80,7 @@ class Resize(_OnImages):
 
 
 @dataclass(frozen=True, slots=True)
-class CenterCrop(_OnImages):
+class CenterCrop(ImageTransform):
     """The middle of the image: torchvision.transforms.v2.CenterCrop.
 
     size  (height, width) in pixels; an int means a square
@@ -120,7 +101,7 @@ class CenterCrop(_OnImages):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomHorizontalFlip(_OnImages):
+class RandomHorizontalFlip(ImageTransform):
     """Left and right exchanged with probability ``p``: torchvision.transforms.v2.RandomHorizontalFlip."""
 
     p: float = 0.5

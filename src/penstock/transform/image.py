@@ -1,0 +1,23 @@
+"""What all image transforms have in common."""
+
+from __future__ import annotations
+
+
+class ImageTransform:
+    """Reads the image and writes the image; described by its class and every parameter."""
+
+    __slots__ = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The image."""
+        return ("image",)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The image."""
+        return ("image",)
+
+    def describe(self) -> str:
+        """The class and every parameter."""
+        return repr(self)
