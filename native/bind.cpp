@@ -169,6 +169,9 @@ NB_MODULE(_native, m) {
     // what those threads hold is then no Python reference, and dropping it needs no GIL.
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;
 
+    // A program that ends by an exception keeps what its frames hold, a loader too, to the very end.
+    nb::set_leak_warnings(false);
+
     m.def("simd_paths", &simd_paths, "Instruction sets this machine runs, narrowest first.");
     m.def("jpeg_library_version", &jpeg_library_version, "Version of the libjpeg-turbo in use.");
     m.def(
@@ -277,7 +280,10 @@ NB_MODULE(_native, m) {
         .def("take", &SlotRing::take, Unlocked(), "grow"_a, "A slot to fill, or -1.")
         .def("mark_ready", &SlotRing::mark_ready, Unlocked(), "slot"_a)
         .def("release", &SlotRing::release, Unlocked(), "slot"_a)
+        .def("release_ready", &SlotRing::release_ready, Unlocked(), "Release every ready slot.")
         .def("trim", &SlotRing::trim, Unlocked(), "Give back the memory of slots beyond the base.")
+        .def("retire", &SlotRing::retire, Unlocked(),
+             "Give back the memory of all slots that aren't lent, and of these as they come back.")
         .def("view", &slot_view, "slot"_a, "The slot's bytes, to fill.")
         .def("lend", &slot_lease, "slot"_a, "The slot's bytes; dropping the last view gives the slot back.")
         .def(

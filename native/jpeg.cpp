@@ -106,6 +106,7 @@ struct JpegImage::State {
     void restart() noexcept;
     void rewind(bool suspends) noexcept;
     void choose_output(int denominator) noexcept;
+    bool crops_exactly() const noexcept;
     std::string what() const;
     std::string truncated(const char* inside) const;
 
@@ -149,6 +150,18 @@ void JpegImage::State::choose_output(int denominator) noexcept {
     jpeg.scale_num = 1;
     jpeg.scale_denom = static_cast<unsigned>(denominator);
     jpeg.out_color_space = jpeg.num_components == 4 ? JCS_CMYK : JCS_RGB;
+}
+
+// Whether columns and rows that aren't wanted may be left out without changing the others.
+bool JpegImage::State::crops_exactly() const noexcept {
+    // libjpeg-turbo before 3.0 leaves part of such cropped rows as they were in memory.
+    const bool miscounts = jpeg.scale_denom > 1 && jpeg.max_h_samp_factor * jpeg.max_v_samp_factor >= 8;
+    if (miscounts || !jpeg.progressive_mode || !jpeg.coef_bits) return !miscounts;
+    // Where scans are missing, blocks are smoothed by those around them, two in every direction.
+    for (int c = 0; c < jpeg.num_components; ++c)
+        for (int bits : std::span(jpeg.coef_bits[c], DCTSIZE2))
+            if (bits != 0) return false;
+    return true;
 }
 
 std::string JpegImage::State::what() const {
@@ -256,6 +269,21 @@ uint64_t JpegImage::frame_bytes() const noexcept {
     return blocks * sizeof(JBLOCK);
 }
 
+uint64_t JpegImage::row_bytes() const noexcept {
+    const auto& jpeg = state_->jpeg;
+    const uint64_t width = jpeg.image_width;
+    uint64_t bytes = width * (4 * kRowsAtOnce + 3);  // CMYK rows, and one as RGB
+    for (int c = 0; c < jpeg.num_components; ++c) {
+        // A row of blocks with a quarter more above and below, and its rows at full width.
+        const jpeg_component_info& component = jpeg.comp_info[c];
+        const auto factor = static_cast<uint64_t>(component.h_samp_factor),
+                   most = static_cast<uint64_t>(jpeg.max_h_samp_factor);
+        bytes += (width * factor / most + 16) * 10 * static_cast<uint64_t>(component.v_samp_factor);
+        bytes += width * static_cast<uint64_t>(jpeg.max_v_samp_factor);
+    }
+    return bytes;
+}
+
 bool JpegImage::needs_check() const noexcept { return !ends_with_marker(state_->bytes); }
 
 std::string JpegImage::check_whole() {
@@ -289,9 +317,11 @@ std::string JpegImage::decode(const Region& region, int denominator, PixelSink& 
     // Fancy upsampling blends each chroma sample with its neighbours, and at the edge of what is decoded
     // there are none: two more pixels on either side make libjpeg decode the block that holds them.
     constexpr int margin = 2;
-    const int x0 = std::max(region.x0 - margin, 0), x1 = std::min(region.x1 + margin, width);
+    const bool crop = s.crops_exactly();
+    const int x0 = crop ? std::max(region.x0 - margin, 0) : 0, y0 = crop ? region.y0 : 0,
+              x1 = crop ? std::min(region.x1 + margin, width) : width;
     if (!s.try_crop(static_cast<JDIMENSION>(x0), static_cast<JDIMENSION>(x1 - x0),
-                    static_cast<JDIMENSION>(region.y0)))
+                    static_cast<JDIMENSION>(y0)))
         return s.what();
 
     const size_t channels = jpeg.num_components == 4 ? 4 : 3;
@@ -302,11 +332,12 @@ std::string JpegImage::decode(const Region& region, int denominator, PixelSink& 
     for (size_t i = 0; i < kRowsAtOnce; ++i) pointers[i] = s.rows.data() + stride * i;
     const size_t left = static_cast<size_t>(region.x0 - static_cast<int>(s.crop_x)) * 3;
 
-    for (int y = region.y0; y < region.y1;) {
+    for (int y = y0; y < region.y1;) {
         const int got = s.try_read(pointers, std::min(kRowsAtOnce, region.y1 - y));
         if (got < 0) return s.what();
         if (got == 0) return s.truncated("inside its pixels");
         for (int i = 0; i < got; ++i, ++y) {
+            if (y < region.y0) continue;
             const uint8_t* row = pointers[i];
             if (channels == 4) {
                 cmyk_to_rgb(row, static_cast<int>(jpeg.output_width), s.converted.data());

@@ -37,8 +37,11 @@ class JpegImage {
 
     Size size() const noexcept;
 
-    // Memory beyond a few rows that decoding will take: the coefficients of images with several scans.
+    // Memory beyond row_bytes() that decoding will take: the coefficients of images with several scans.
     uint64_t frame_bytes() const noexcept;
+
+    // At most this for the rows that decoding holds at once: libjpeg's and its own.
+    uint64_t row_bytes() const noexcept;
 
     // True when the file doesn't end as a JPEG should, and must pass check_whole() before it may be trusted.
     bool needs_check() const noexcept;

@@ -1,8 +1,13 @@
 #include "pool.h"
 
+#include <pthread.h>
+
 #include <condition_variable>
+#include <csignal>
 #include <cstring>
 #include <deque>
+#include <new>
+#include <system_error>
 #include <thread>
 
 namespace penstock {
@@ -35,6 +40,24 @@ class HeapPin {
     std::unique_ptr<char[]> pin_;
 };
 
+// While it lives, threads that are started take no signals but those of their own faults: Ctrl-C shall wake
+// the main thread, which may be waiting for a batch.
+class SignalsBlocked {
+  public:
+    SignalsBlocked() {
+        sigset_t blocked;
+        sigfillset(&blocked);
+        for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) sigdelset(&blocked, own);
+        pthread_sigmask(SIG_SETMASK, &blocked, &before_);
+    }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  private:
+    sigset_t before_;
+};
+
 struct ReadyRow {
     std::shared_ptr<Job> job;
     int row = 0;
@@ -59,8 +82,9 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     int next_row = 0;
     std::deque<ReadyRow> ready;
     std::deque<ForeignRow> foreign;
-    bool closed = false, ahead = false, readers_started = false;
-    int alive = 0;
+    bool closed = false, ahead = false;
+    int alive = 0, num_readers = 0;
+    int reading = 0;                               // rows in the hands of reading threads
     double mean_blocked_s = 0, blocked_share = 0;  // of recent reads
     int calm_reads = 0;
     PoolStats stats;
@@ -70,6 +94,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     ReadResult read(const ReadyRow& row);
     void decode_loop();
     void read_loop();
+    Outcome make_row(RowMaker& maker, ReadyRow& row);
     void run_row(RowMaker& maker, ReadyRow& row);
     void finish(Job& job, int row, Outcome outcome);
     SampleKey key_of(const Job& job, int row) const {
@@ -80,15 +105,16 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     void start_readers();
 
     // Threads own the state with the pool, so that one stuck in a system call can outlive it. The lock is
-    // held.
+    // held. Throws std::system_error when the system allows no more threads.
     void start(void (State::*loop)()) {
-        ++alive;
+        const SignalsBlocked blocked;
         std::thread([state = shared_from_this(), loop] {
             ((*state).*loop)();
             std::scoped_lock lock(state->mutex);
             --state->alive;
             state->ended.notify_all();
         }).detach();
+        ++alive;
     }
 };
 
@@ -120,9 +146,9 @@ void Pool::State::note_read(double seconds, const ReadResult& read) {
     blocked_share += ((read.blocked_s > 0 ? 1.0 : 0.0) - blocked_share) * kReadWeight;
     calm_reads = read.blocked_s == 0 ? calm_reads + 1 : 0;
     if (!ahead && mean_blocked_s > kSlowRead_s && blocked_share > kOftenBlocked) {
-        ahead = true;
+        if (num_readers == 0) start_readers();
+        ahead = num_readers > 0;
         calm_reads = 0;
-        if (!readers_started) start_readers();
         readers.notify_all();
     } else if (ahead && mean_blocked_s < kFastRead_s && calm_reads > kCalmReads) {
         ahead = false;
@@ -139,12 +165,12 @@ void Pool::State::finish(Job& job, int row, Outcome outcome) {
     if (--job.remaining == 0) bell->ring();
 }
 
-void Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
+Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
     for (const CopyInput& copy : job.copies)
         std::memcpy(copy.out + static_cast<size_t>(row.row) * copy.row_bytes,
                     copy.base + static_cast<size_t>(copy.rows[row.row]) * copy.row_bytes, copy.row_bytes);
-    if (!job.program) return finish(job, row.row, {});
+    if (!job.program) return {};
     const SampleKey key = key_of(job, row.row);
     uint8_t* out = job.out + static_cast<size_t>(row.row) * job.program->format.row_bytes();
     if (!job.reads_files()) {
@@ -152,27 +178,36 @@ void Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
         const size_t record_bytes =
             size_t{3} * static_cast<size_t>(size.height) * static_cast<size_t>(size.width);
         const uint8_t* rgb = job.pixels.base + static_cast<size_t>(job.pixels.rows[row.row]) * record_bytes;
-        return finish(job, row.row, maker.from_pixels(*job.program, rgb, size, key, out));
+        return maker.from_pixels(*job.program, rgb, size, key, out);
     }
-    if (row.read.cancelled) return finish(job, row.row, {Outcome::Kind::cancelled, false, {}});
-    if (!row.read.error.empty())
-        return finish(job, row.row, {Outcome::Kind::read_error, false, std::move(row.read.error)});
-    Outcome outcome = maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out);
-    if (outcome.kind != Outcome::Kind::foreign) return finish(job, row.row, std::move(outcome));
+    if (!row.read.error.empty()) return {Outcome::Kind::read_error, false, std::move(row.read.error)};
+    return maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out);
+}
+
+void Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
+    Outcome outcome;
+    try {
+        outcome = make_row(maker, row);
+    } catch (const std::bad_alloc&) {
+        outcome = Outcome::decode_error("the machine has no memory left to decode it");
+    }
+    if (outcome.kind != Outcome::Kind::foreign) return finish(*row.job, row.row, std::move(outcome));
     std::scoped_lock lock(mutex);
-    if (closed) return finish(job, row.row, {Outcome::Kind::cancelled, false, {}});
+    if (closed) return finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
     foreign.push_back({row.job, row.row, std::move(row.read.buffer), row.read.size});
     foreigners.notify_one();
 }
 
 // Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself:
-// warm in the page cache that is quicker than handing it over.
+// warm in the page cache that is quicker than handing it over. Not before the reading threads are done with
+// theirs: with all decoding threads waiting for buffers, nobody would be left to empty those.
 void Pool::State::decode_loop() {
     const HeapPin pin;
     RowMaker maker(side);
     std::unique_lock lock(mutex);
     const auto has_work = [this] {
-        return closed || !ready.empty() || (!unread.empty() && !(ahead && unread.front()->reads_files()));
+        return closed || !ready.empty() ||
+               (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files()));
     };
     for (;;) {
         if (!has_work()) {
@@ -222,6 +257,7 @@ void Pool::State::read_loop() {
         readers.wait(lock, has_work);
         ReadyRow row;
         if (closed || !take_unread(row)) return;
+        ++reading;
         // Rows in memory may follow now, and those need a decoding thread.
         if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
         lock.unlock();
@@ -231,20 +267,30 @@ void Pool::State::read_loop() {
         lock.lock();
         note_read(read_s, row.read);
         ready.push_back(std::move(row));
-        decoders.notify_one();
+        if (--reading == 0 && !ahead) decoders.notify_all();
+        else decoders.notify_one();
     }
 }
 
 // The lock is held.
 void Pool::State::start_readers() {
-    readers_started = true;
-    for (int i = 0; i < options.io_threads; ++i) start(&State::read_loop);
+    try {
+        for (; num_readers < options.io_threads; ++num_readers) start(&State::read_loop);
+    } catch (const std::system_error&) {
+        // Fewer will do, and without any the decoding threads go on reading.
+    }
 }
 
 Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
     : state_(std::make_shared<State>(options, std::move(bell))) {
     std::scoped_lock lock(state_->mutex);
-    for (int i = 0; i < options.workers; ++i) state_->start(&State::decode_loop);
+    try {
+        for (int i = 0; i < options.workers; ++i) state_->start(&State::decode_loop);
+    } catch (...) {
+        state_->closed = true;
+        state_->decoders.notify_all();
+        throw;
+    }
 }
 
 Pool::~Pool() { close(std::chrono::milliseconds(0)); }
@@ -264,12 +310,19 @@ void Pool::cancel(const std::shared_ptr<Job>& job) {
 }
 
 bool Pool::take_foreign(ForeignRow& out) {
-    std::unique_lock lock(state_->mutex);
-    state_->foreigners.wait(lock, [this] { return state_->closed || !state_->foreign.empty(); });
-    if (state_->closed) return false;
-    out = std::move(state_->foreign.front());
-    state_->foreign.pop_front();
-    return true;
+    State& s = *state_;
+    std::unique_lock lock(s.mutex);
+    for (;;) {
+        s.foreigners.wait(lock, [&] { return s.closed || !s.foreign.empty(); });
+        if (s.closed) return false;
+        out = std::move(s.foreign.front());
+        s.foreign.pop_front();
+        if (!out.job->cancelled) return true;
+        lock.unlock();
+        out.bytes.reset();
+        end_foreign(out, {Outcome::Kind::cancelled, false, {}});
+        lock.lock();
+    }
 }
 
 int Pool::foreign_waiting() const {

@@ -197,10 +197,7 @@ ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, 
 
     ReadResult result;
     result.buffer = pool.lend(std::max<size_t>(wanted, 1));
-    if (!result.buffer.data()) {
-        result.cancelled = true;
-        return result;
-    }
+    if (!result.buffer.data()) return failed("no memory for its " + std::to_string(wanted) + " bytes");
     clock.start();
     result.error = read_fully(file.get(), offset, {result.buffer.data(), wanted});
     clock.stop();

@@ -64,9 +64,8 @@ class BufferPool {
 struct ReadResult {
     Buffer buffer;
     size_t size = 0;
-    std::string error;       // empty: `size` bytes were read
-    bool cancelled = false;  // the pool was closed
-    double blocked_s = 0;    // how long storage made the thread wait; 0 when it never gave up its core
+    std::string error;     // empty: `size` bytes were read
+    double blocked_s = 0;  // how long storage made the thread wait; 0 when it never gave up its core
 };
 
 // Reads [offset, offset + length) of a regular file, or to its end for length < 0. `max_bytes`: cap on the

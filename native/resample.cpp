@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 namespace penstock {
 namespace {
@@ -23,13 +24,29 @@ void identity(const AxisResize& axis, AxisWeights& out) {
 
 }  // namespace
 
+namespace {
+
+// Of compute_weights: start and length, and for each tap its weight and eight bytes of scratch (and two more
+// taps).
+size_t weight_bytes(const AxisResize& axis, size_t taps) noexcept {
+    return static_cast<size_t>(axis.count) * (8 + 4 * taps + 8 * (taps + 2));
+}
+
+// Start twice, the weights, and for each pair of taps both halves four times over; whole groups.
+size_t plan_bytes(size_t width, size_t taps) noexcept {
+    return (width + kGroup) * (8 + 4 * taps + 32 * ((taps + 1) / 2));
+}
+
+}  // namespace
+
 size_t Resampler::scratch_bytes(const Geometry& g) noexcept {
     const size_t in = whole_lines(3 * static_cast<size_t>(g.x.clip_high - g.x.clip_low)) + kSlack;
     const size_t out = whole_lines(3 * static_cast<size_t>(g.x.count)) + kSlack;
-    const size_t rows = g.resize_y ? std::bit_ceil(static_cast<size_t>(max_taps(g.filter, g.y))) : 0;
     const size_t taps = g.resize_x ? static_cast<size_t>(max_taps(g.filter, g.x)) : 1;
-    return rows * (g.vertical_first ? in : out) + in + out + static_cast<size_t>(g.x.count) * taps * 40 +
-           static_cast<size_t>(g.y.count) * rows * sizeof(int32_t);
+    const size_t window = g.resize_y ? static_cast<size_t>(max_taps(g.filter, g.y)) : 1;
+    const size_t ring = std::bit_ceil(window) * ((g.vertical_first ? in : out) + sizeof(uint8_t*));
+    return ring + in + 2 * out + weight_bytes(g.x, taps) + weight_bytes(g.y, window) +
+           plan_bytes(static_cast<size_t>(g.x.count), taps);
 }
 
 void Resampler::begin(const Kernels& kernels, const Geometry& geometry, RowSink& sink) {
@@ -97,14 +114,10 @@ void Resampler::finish_rows() noexcept {
 void Resampler::emit(const uint8_t* rgb) noexcept { sink_->row(next_out_++, rgb); }
 
 void Resampler::shrink(size_t keep_bytes) {
-    for (auto* buffer : {&ring_, &line_, &across_})
-        if (buffer->capacity() > keep_bytes) AlignedVector<uint8_t>().swap(*buffer);
-    if (plan_.split.capacity() * sizeof(int16_t) > keep_bytes) AlignedVector<int16_t>().swap(plan_.split);
-    if (plan_.weight.capacity() * sizeof(int32_t) > keep_bytes) std::vector<int32_t>().swap(plan_.weight);
-    if (x_weights_.weight.capacity() * sizeof(int32_t) > keep_bytes)
-        std::vector<int32_t>().swap(x_weights_.weight);
-    if (y_weights_.weight.capacity() * sizeof(int32_t) > keep_bytes)
-        std::vector<int32_t>().swap(y_weights_.weight);
+    size_t bytes = 0;
+    each_buffer([&](const auto& buffer) { bytes += buffer.capacity() * sizeof(buffer[0]); });
+    if (bytes > keep_bytes)
+        each_buffer([](auto& buffer) { std::remove_reference_t<decltype(buffer)>().swap(buffer); });
 }
 
 }  // namespace penstock

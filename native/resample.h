@@ -36,7 +36,7 @@ class RowSink {
 
 class Resampler {
   public:
-    // Bytes of row buffers that this geometry needs beside its weights.
+    // At most the bytes that this geometry makes it allocate: rows and weights.
     static size_t scratch_bytes(const Geometry& geometry) noexcept;
 
     void begin(const Kernels& kernels, const Geometry& geometry, RowSink& sink);
@@ -47,10 +47,23 @@ class Resampler {
     // `rgb` points at column region().x0; kSlack bytes behind the row may be read.
     void push(const uint8_t* rgb) noexcept;
 
-    // Gives back what an unusually large image made it allocate.
+    // Gives all memory back where it is more than `keep_bytes`: what an unusually large image made it
+    // allocate.
     void shrink(size_t keep_bytes);
 
   private:
+    template <typename Visit>
+    void each_buffer(Visit visit) {
+        for (auto* rows : {&ring_, &line_, &across_}) visit(*rows);
+        for (AxisWeights* axis : {&x_weights_, &y_weights_}) {
+            for (auto* column : {&axis->start, &axis->length, &axis->weight}) visit(*column);
+            visit(axis->scratch);
+        }
+        for (auto* column : {&plan_.start, &plan_.weight, &plan_.group_start}) visit(*column);
+        visit(plan_.split);
+        visit(window_);
+    }
+
     void finish_rows() noexcept;
     void emit(const uint8_t* rgb) noexcept;
     const uint8_t* across(const uint8_t* rgb, uint8_t* out) noexcept;

@@ -195,21 +195,24 @@ namespace {
 // boxes.
 constexpr int kMaxSide = 1 << 24;
 
-// Memory of one stage beyond what a thread keeps: long filters, and its result where that isn't the slot.
+// What of it is beyond what a thread keeps.
+uint64_t not_kept(uint64_t bytes) noexcept { return bytes > kKeptScratch ? bytes : 0; }
+
+// Likewise of one stage: long filters, and its result where that isn't the slot.
 uint64_t stage_bytes(const StageGeometry& geometry, bool last) noexcept {
-    const uint64_t rows = Resampler::scratch_bytes(geometry.resample),
-                   picture = last ? 0 : picture_bytes(geometry.out);
-    return (rows > kKeptScratch ? rows : 0) + (picture > kKeptScratch ? picture : 0);
+    return not_kept(Resampler::scratch_bytes(geometry.resample)) +
+           (last ? 0 : not_kept(picture_bytes(geometry.out)));
 }
 
 }  // namespace
 
 // Draws and sizes every stage for an image of `source`, and takes the memory that they need beyond the
-// thread's own: `frame_bytes`, long filters, large pictures between stages.
-Outcome RowMaker::prepare(const Program& program, Size source, uint64_t frame_bytes, const SampleKey& key,
-                          Held& held) {
+// thread's own: `jpeg_bytes`, long filters, large pictures between stages. `scales`: whether the image can
+// be had at 1/2, 1/4 or 1/8.
+Outcome RowMaker::prepare(const Program& program, Size source, bool scales, uint64_t jpeg_bytes,
+                          const SampleKey& key, Held& held) {
     scratch_->fit(program);
-    uint64_t extra = frame_bytes;
+    uint64_t extra = jpeg_bytes;
     Size from = source;
     for (size_t i = 0; i < program.stages.size(); ++i) {
         const Stage& stage = program.stages[i];
@@ -219,7 +222,7 @@ Outcome RowMaker::prepare(const Program& program, Size source, uint64_t frame_by
         if (whole.height > kMaxSide || whole.width > kMaxSide)
             return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) +
                                          " × " + std::to_string(whole.height) + " pixels");
-        const int denominator = i == 0 && program.fast ? scale_denominator(stage, box) : 1;
+        const int denominator = i == 0 && scales ? scale_denominator(stage, box) : 1;
         if (i == 0) scratch_->denominator = denominator;
         const Size decoded{(from.height + denominator - 1) / denominator,
                            (from.width + denominator - 1) / denominator};
@@ -268,10 +271,10 @@ void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) 
     }
 }
 
-Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint8_t* out) {
+Outcome RowMaker::decode(const Program& program, const SampleKey& key, Held& held, uint8_t* out) {
     JpegImage& jpeg = scratch_->jpeg;
-    Held held(side_);
-    if (Outcome outcome = prepare(program, jpeg.size(), jpeg.frame_bytes(), key, held);
+    const uint64_t jpeg_bytes = jpeg.frame_bytes() + not_kept(jpeg.row_bytes());
+    if (Outcome outcome = prepare(program, jpeg.size(), program.fast, jpeg_bytes, key, held);
         outcome.kind != Outcome::Kind::ok)
         return outcome;
     std::string text = jpeg.needs_check() ? jpeg.check_whole() : std::string();
@@ -289,18 +292,18 @@ Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> 
                                uint8_t* out) {
     if (bytes.empty()) return Outcome::decode_error("empty file");
     if (!JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
+    Held held(side_);
     std::string text = scratch_->jpeg.open(bytes, program.limits);
-    Outcome outcome = text.empty() ? decode(program, key, out) : Outcome::decode_error(std::move(text));
-    scratch_->shrink();
+    Outcome outcome = text.empty() ? decode(program, key, held, out) : Outcome::decode_error(std::move(text));
+    scratch_->shrink();  // before the side arena counts it as free
     return outcome;
 }
 
 Outcome RowMaker::from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
                               uint8_t* out) {
     Held held(side_);
-    Outcome outcome = prepare(program, size, 0, key, held);
+    Outcome outcome = prepare(program, size, false, 0, key, held);
     if (outcome.kind != Outcome::Kind::ok) return outcome;
-    scratch_->denominator = 1;
     push_pixels(rgb, size, begin(program, 0, out));
     later_stages(program, out);
     scratch_->shrink();

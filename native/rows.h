@@ -71,9 +71,9 @@ class RowMaker {
     struct Scratch;
     class Held;
 
-    Outcome prepare(const Program& program, Size source, uint64_t frame_bytes, const SampleKey& key,
-                    Held& held);
-    Outcome decode(const Program& program, const SampleKey& key, uint8_t* out);
+    Outcome prepare(const Program& program, Size source, bool scales, uint64_t jpeg_bytes,
+                    const SampleKey& key, Held& held);
+    Outcome decode(const Program& program, const SampleKey& key, Held& held, uint8_t* out);
     Resampler& begin(const Program& program, size_t stage, uint8_t* out);
     void later_stages(const Program& program, uint8_t* out);
     void push_pixels(const uint8_t* rgb, Size size, Resampler& resampler);

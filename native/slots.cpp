@@ -4,9 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 namespace penstock {
 
@@ -39,63 +39,110 @@ void Arena::punch(size_t i) noexcept {
 }
 
 SlotRing::SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell)
-    : arena_(std::move(arena)),
-      base_(base),
-      bell_(std::move(bell)),
-      states_(arena_->slots(), SlotState::absent) {}
+    : arena_(std::move(arena)), bell_(std::move(bell)), process_(getpid()), base_(base) {
+    counts_[static_cast<size_t>(SlotState::absent)] = arena_->slots();
+}
+
+void SlotRing::push(Stack& stack, int slot) noexcept {
+    slots_[static_cast<size_t>(slot)].below = std::exchange(stack.top, slot);
+}
+
+int SlotRing::pop(Stack& stack) noexcept {
+    const int slot = stack.top;
+    if (slot >= 0) stack.top = slots_[static_cast<size_t>(slot)].below;
+    return slot;
+}
+
+void SlotRing::move(int slot, SlotState to) noexcept {
+    SlotState& state = slots_[static_cast<size_t>(slot)].state;
+    --counts_[static_cast<size_t>(state)];
+    ++counts_[static_cast<size_t>(to)];
+    state = to;
+}
+
+void SlotRing::put_back(int slot) noexcept {
+    const bool surplus = live_ > base_;
+    if (surplus) --live_;
+    move(slot, surplus ? SlotState::spare : SlotState::free);
+    push(surplus ? spare_ : free_, slot);
+}
 
 int SlotRing::take(bool grow) {
     std::scoped_lock lock(mutex_);
-    auto found = std::find(states_.begin(), states_.end(), SlotState::free);
-    if (found == states_.end() && (live_ < base_ || grow)) {
-        found = std::find(states_.begin(), states_.end(), SlotState::absent);
-        if (found != states_.end()) ++live_;
+    int slot = pop(free_);
+    if (slot < 0 && (live_ < base_ || grow)) {
+        slot = pop(absent_);
+        if (slot < 0 && slots_.size() < arena_->slots()) {
+            slot = static_cast<int>(slots_.size());
+            slots_.emplace_back();
+        }
+        if (slot >= 0) ++live_;
     }
-    if (found == states_.end()) return -1;
-    *found = SlotState::filling;
-    return static_cast<int>(found - states_.begin());
+    if (slot >= 0) move(slot, SlotState::filling);
+    return slot;
 }
 
 void SlotRing::mark_ready(int slot) {
     std::scoped_lock lock(mutex_);
-    states_[static_cast<size_t>(slot)] = SlotState::ready;
+    move(slot, SlotState::ready);
 }
 
 void SlotRing::mark_lent(int slot) {
     std::scoped_lock lock(mutex_);
-    states_[static_cast<size_t>(slot)] = SlotState::lent;
+    move(slot, SlotState::lent);
 }
 
 void SlotRing::release(int slot) {
+    // In a forked child a thread that isn't there may hold the locks for ever, and nobody fills slots.
+    if (getpid() != process_) return;
+    bool retired;
     {
         std::scoped_lock lock(mutex_);
-        auto& state = states_[static_cast<size_t>(slot)];
-        if (live_ > base_) {
-            state = SlotState::spare;
-            --live_;
-        } else {
-            state = SlotState::free;
-        }
+        put_back(slot);
+        retired = base_ == 0;
+    }
+    if (retired) trim();
+    bell_->ring();
+}
+
+void SlotRing::release_ready() {
+    {
+        std::scoped_lock lock(mutex_);
+        for (size_t i = 0; i < slots_.size(); ++i)
+            if (slots_[i].state == SlotState::ready) put_back(static_cast<int>(i));
     }
     bell_->ring();
 }
 
 void SlotRing::trim() {
-    for (size_t i = 0; i < states_.size(); ++i) {
-        {
-            std::scoped_lock lock(mutex_);
-            if (states_[i] != SlotState::spare) continue;
-        }
-        // Nobody else touches a spare slot, so the lock needn't be held over the system call.
-        arena_->punch(i);
-        std::scoped_lock lock(mutex_);
-        states_[i] = SlotState::absent;
+    std::unique_lock lock(mutex_);
+    for (int slot; (slot = pop(spare_)) >= 0;) {
+        // Nobody else knows the slot now, so the lock needn't be held over the system call.
+        lock.unlock();
+        arena_->punch(static_cast<size_t>(slot));
+        lock.lock();
+        move(slot, SlotState::absent);
+        push(absent_, slot);
     }
+}
+
+void SlotRing::retire() {
+    {
+        std::scoped_lock lock(mutex_);
+        base_ = 0;
+        free_ = {};
+        for (size_t i = 0; i < slots_.size(); ++i) {
+            const SlotState state = slots_[i].state;
+            if (state == SlotState::free || state == SlotState::filling || state == SlotState::ready)
+                put_back(static_cast<int>(i));
+        }
+    }
+    trim();
 }
 
 size_t SlotRing::count(SlotState state) const {
     std::scoped_lock lock(mutex_);
-    return static_cast<size_t>(std::count(states_.begin(), states_.end(), state));
+    return counts_[static_cast<size_t>(state)];
 }
 
 }  // namespace penstock

@@ -1,6 +1,9 @@
 // Fixed memory for batches: one anonymous arena of equal slots, and the ring that says who owns each.
 #pragma once
 
+#include <sys/types.h>
+
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -57,7 +60,8 @@ class Arena {
 enum class SlotState : uint8_t { absent, free, filling, ready, lent, spare };
 
 // FREE → FILLING → READY → LENT → FREE, one owner at any time. `absent` slots take no memory; `spare` ones
-// came back while more than `base` were in use and wait to be punched.
+// came back while more than `base` were in use and wait to be punched. Every call takes the same time however
+// many slots there are; what grows with the slots that were used at once says so.
 class SlotRing : public std::enable_shared_from_this<SlotRing> {
   public:
     SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell);
@@ -68,18 +72,40 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     void mark_lent(int slot);
     // From any state: the owner is done with it. Rings the bell.
     void release(int slot);
+    // Releases every ready slot; looks at all.
+    void release_ready();
     // Punches spare slots.
     void trim();
+    // For a ring that won't be filled again: punches all slots but the lent ones, and these as they come
+    // back.
+    void retire();
 
     size_t count(SlotState state) const;
     const std::shared_ptr<Arena>& arena() const noexcept { return arena_; }
 
   private:
+    struct Slot {
+        SlotState state = SlotState::absent;
+        int below = -1;  // in the stack of slots of this state
+    };
+    struct Stack {
+        int top = -1;
+    };
+
+    // With the lock held.
+    void push(Stack& stack, int slot) noexcept;
+    int pop(Stack& stack) noexcept;
+    void move(int slot, SlotState to) noexcept;
+    void put_back(int slot) noexcept;
+
     const std::shared_ptr<Arena> arena_;
-    const size_t base_;
     const std::shared_ptr<Bell> bell_;
+    const pid_t process_;
     mutable std::mutex mutex_;
-    std::vector<SlotState> states_;
+    size_t base_;
+    std::vector<Slot> slots_;  // those that were ever used
+    Stack free_, spare_, absent_;
+    std::array<size_t, 6> counts_{};
     size_t live_ = 0;
 };
 

@@ -82,8 +82,16 @@ class SlotRing:
 
     def mark_ready(self, slot: int) -> None: ...
     def release(self, slot: int) -> None: ...
+    def release_ready(self) -> None:
+        """Release every ready slot."""
+
     def trim(self) -> None:
         """Give back the memory of slots beyond the base."""
+
+    def retire(self) -> None:
+        """
+        Give back the memory of all slots that aren't lent, and of these as they come back.
+        """
 
     def view(self, slot: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
         """The slot's bytes, to fill."""

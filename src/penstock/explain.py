@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from penstock.contracts import Encoded
 from penstock.plan import Plan, environment, show_bytes
 
+COLUMNS = 80
+NAME_COLUMNS = 12  # two of indentation, and the longest name of a place
+
 
 def explain(plan: Plan) -> str:
-    """Every place of the plan and every byte of its forecast, for a person at 80 columns or more."""
+    """Every place of the plan and every byte of its forecast, for a person at 80 columns."""
     lines = [f"penstock plan, rank {plan.steps.rank} of {plan.steps.world} data ranks"]
     for name, texts in (
         ("source", _source(plan)),
@@ -17,10 +22,18 @@ def explain(plan: Plan) -> str:
         ("batch", _batch(plan)),
         ("device", ["host memory: NumPy arrays over the slot, no copy"]),
         ("memory", _memory(plan)),
-        ("recipe", [f"digest {plan.digest}, {environment()}"]),
+        ("recipe", [f"digest {plan.digest}", environment()]),
     ):
-        lines += [f"  {name if i == 0 else '':<10s}{text}" for i, text in enumerate(texts)]
+        wrapped = [line for text in texts for line in _wrapped(text)]
+        lines += [f"  {name if i == 0 else '':<10s}{line}" for i, line in enumerate(wrapped)]
     return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines that fit beside the names, cut between words only: a long path stays whole."""
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    room = COLUMNS - NAME_COLUMNS
+    return textwrap.wrap(text, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _source(plan: Plan) -> list[str]:
@@ -55,10 +68,7 @@ def _batch(plan: Plan) -> list[str]:
     rows = plan.steps.batch
     workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
     return [
-        *(
-            f"{name}: ({', '.join(map(str, (rows, *spec.shape)))}) {spec.dtype}"
-            for name, spec in plan.fields.items()
-        ),
+        *(f"{name}: {(rows, *spec.shape)} {spec.dtype}" for name, spec in plan.fields.items()),
         f"{plan.depth} slots of {show_bytes(plan.layout.stride_bytes)}, up to {plan.most_slots} "
         f"when batches are held; {workers}",
     ]
@@ -73,10 +83,9 @@ def _memory(plan: Plan) -> list[str]:
         ("read-ahead", forecast.read_ahead, ""),
         ("engine", forecast.engine, ""),
     ]
-    lines = [f"{name:<16s}{show_bytes(size):>11s}  {note}".rstrip() for name, size, note in owners]
-    lines.append(f"{'forecast':<16s}{show_bytes(forecast.expected):>11s}")
-    lines.append(
-        f"{'side arena':<16s}{show_bytes(forecast.side):>11s}  at most, for progressive JPEGs and other formats"
-    )
-    lines.append(f"{'ceiling':<16s}{show_bytes(plan.memory_bytes):>11s}  memory=, of what penstock allocates")
-    return lines
+    owners += [
+        ("forecast", forecast.expected, ""),
+        ("side arena", forecast.side, "at most; progressive JPEGs, other formats"),
+        ("ceiling", plan.memory_bytes, "memory=, of what penstock allocates"),
+    ]
+    return [f"{name:<15s}{show_bytes(size):>10s}  {note}".rstrip() for name, size, note in owners]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -15,6 +16,7 @@ from penstock.spec import AnyArray
 from penstock.transform import decoder_version
 
 STATE_VERSION = 1
+MOST = 1 << 63  # of an epoch's number, and of positions
 
 
 class Loader:
@@ -28,6 +30,8 @@ class Loader:
     end of the interpreter ends them. A loop that is left by ``break`` or an exception leaves its epoch: the
     next ``iter()`` is the next epoch. ``state_dict()`` says where to go on in another process.
 
+    A batch that can't be delivered raises. ``next()`` after that tries the same batch again.
+
     plan   what is run
     epoch  the epoch of the next batch
     """
@@ -35,7 +39,7 @@ class Loader:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._cursor = Cursor()
-        self._entered = False  # whether the epoch at the cursor was iterated already
+        self._entered: int | None = None  # the epoch that a batch was last asked of
         self._run: Run | None = None
         self._closed = False
         self._iterator: weakref.ref[_Epoch] | None = None
@@ -54,9 +58,8 @@ class Loader:
         """The next epoch; after ``load_state_dict`` the rest of the saved one."""
         if self._closed:
             raise PenstockError("the loader is closed")
-        if self._entered and self._cursor.consumed > 0:
+        if self._entered == self._cursor.epoch:
             self._cursor = Cursor(self._cursor.epoch + 1)
-        self._entered = True
         self._seek()
         iterator = _Epoch(self, self._cursor.epoch)
         self._iterator = weakref.ref(iterator)
@@ -79,8 +82,14 @@ class Loader:
         Raises ``StateError`` when it is damaged or was saved by another recipe; the message says what differs.
         """
         self._cursor = self.plan.steps.settled(_checked(state, self.plan))
-        self._entered = False
+        self._entered = None
         self._iterator = None
+        if state.get("decoder") != decoder_version():
+            warnings.warn(
+                f"the state was saved with libjpeg-turbo {state.get('decoder')}, this is {decoder_version()}: "
+                "pixels may differ",
+                stacklevel=2,
+            )
 
     def stats(self) -> Stats | None:
         """Counters of the native threads; None before they started."""
@@ -106,22 +115,27 @@ class Loader:
         self.close()
 
     def _seek(self) -> None:
-        if self._run is None:
-            self._run = Run(self.plan)
-            # Not through the loader: a reference to it would keep it alive.
-            self._finalizer = weakref.finalize(self, self._run.close)
-            self._run.start(self._cursor)
-        else:
+        if self._run is not None:
             self._run.seek(self._cursor)
+            return
+        run = Run(self.plan)
+        # Not through the loader: a reference to it would keep it alive.
+        self._finalizer = weakref.finalize(self, run.close)
+        run.start(self._cursor)
+        self._run = run
 
-    def _deliver(self, iterator: _Epoch) -> dict[str, AnyArray]:
+    def _deliver(self, iterator: _Epoch) -> dict[str, AnyArray] | None:
+        """The next batch, or None at the epoch's end."""
         if self._closed or self._run is None:
             raise PenstockError("the loader is closed")
         if self._iterator is None or self._iterator() is not iterator:
-            raise PenstockError("another iter() of this loader took over; a loader has one epoch at a time")
+            raise PenstockError(
+                "another iter() or load_state_dict() took over; a loader has one epoch at a time"
+            )
         if self._cursor.epoch != iterator.epoch:
-            raise StopIteration
-        delivered = self._run.take()
+            return None
+        self._entered = iterator.epoch
+        delivered = self._run.take(self._cursor)
         self._cursor = delivered.after
         return delivered.batch
 
@@ -129,25 +143,31 @@ class Loader:
 class _Epoch:
     """One epoch, or what a saved state left of it."""
 
-    __slots__ = ("__weakref__", "_loader", "epoch")
+    __slots__ = ("__weakref__", "_loader", "_over", "epoch")
 
     def __init__(self, loader: Loader, epoch: int) -> None:
         self._loader = loader
+        self._over = False
         self.epoch = epoch
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> dict[str, AnyArray]:
-        return self._loader._deliver(self)
+        if not self._over and (batch := self._loader._deliver(self)) is not None:
+            return batch
+        self._over = True
+        raise StopIteration
 
 
 def _checked(state: Mapping[str, object], plan: Plan) -> Cursor:
+    if not isinstance(state, Mapping):
+        raise StateError(f"a state is a dict as state_dict() gives it, not a {type(state).__name__}")
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
     if version != STATE_VERSION:
         raise StateError(f"the state has version {version!r}, this penstock reads version {STATE_VERSION}")
     whole = all(
-        isinstance(number, int) and not isinstance(number, bool) and number >= 0
+        isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST
         for number in (epoch, consumed)
     )
     if not whole or not isinstance(recipe, Mapping):
@@ -156,7 +176,7 @@ def _checked(state: Mapping[str, object], plan: Plan) -> Cursor:
     assert isinstance(consumed, int)
     differences = [
         f"{key} was {recipe.get(key)!r} and is {plan.recipe.get(key)!r}"
-        for key in sorted({*recipe, *plan.recipe})
+        for key in sorted({*recipe, *plan.recipe}, key=str)
         if recipe.get(key) != plan.recipe.get(key)
     ]
     if differences:

@@ -89,7 +89,8 @@ def _reclaimable(group: Path) -> int:
     except OSError:
         return 0
     stats = dict(line.split() for line in lines)
-    return int(stats.get("inactive_file", stats.get("total_inactive_file", 0)))
+    # Version 1 has both, and only the total covers the groups below, as the usage does.
+    return int(stats.get("total_inactive_file", stats.get("inactive_file", 0)))
 
 
 def _number(group: Path, *names: str) -> int | None:

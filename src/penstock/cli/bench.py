@@ -102,7 +102,7 @@ class Result:
             f"  CPU           {self.cpu_s_per_1000:.2f} s per 1000 images\n"
             f"  first batch   {self.first_batch_s:.2f} s after the process started\n"
             f"  memory        {self.peak_pss_mib:,.0f} MiB at its peak, forecast {forecast_mib:,.0f} MiB\n"
-            f"  consumer      waited {self.wait_share:.0%} of the time\n"
+            f"  consumer      waited {self.wait_share:.0%} of the time; it does nothing else\n"
             f"  limit         {self.limit}"
         )
 

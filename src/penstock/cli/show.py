@@ -81,7 +81,7 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Draw the first images of a folder as a training run would see them: one row per image, "
         "one column per epoch, each a RandomResizedCrop and a flip.",
     )
-    parser.add_argument("path", metavar="PATH", help="a folder of class folders of images")
+    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
     parser.add_argument("--out", required=True, metavar="SHEET", help="the image to write, e.g. sheet.png")
     parser.add_argument("--images", type=int, default=8, metavar="N", help="rows (default: 8)")
     parser.add_argument("--draws", type=int, default=6, metavar="N", help="draws of each image (default: 6)")

@@ -10,6 +10,7 @@ import penstock as ps
 
 TASKS = ("train", "eval")
 OUTPUTS = ("float32", "uint8", "float16")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,7 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=256, metavar="N", help="rows of a batch (default: 256)")
     parser.add_argument(
         "--workers",
-        type=_workers,
+        type=_number_or_auto,
         default="auto",
         metavar="N",
         help="decoding threads (default: one per CPU)",
@@ -58,9 +59,22 @@ def standard_task(args: argparse.Namespace) -> ps.Pipeline:
 
 
 def source_at(path: str) -> ps.ImageFolder | ps.FileList:
-    """A folder is an ``ImageFolder``; anything else is a ``FileList`` and says so when it can't be read."""
-    return ps.ImageFolder(path) if Path(path).is_dir() or not Path(path).exists() else ps.FileList(path)
+    """A folder is an ``ImageFolder``, another file a ``FileList``. What doesn't exist was meant as a folder."""
+    if Path(path).is_dir() or not Path(path).exists():
+        return ps.ImageFolder(path)
+    if Path(path).suffix.lower() in IMAGE_SUFFIXES:
+        from penstock.cli.terminal import printable
+
+        raise ps.PlanError(
+            f"{printable(path)} is one image; name a folder of class folders, or a text file that lists images"
+        )
+    return ps.FileList(path)
 
 
-def _workers(text: str) -> int | Literal["auto"]:
-    return "auto" if text == "auto" else int(text)
+def _number_or_auto(text: str) -> int | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number of threads, or auto") from None

@@ -3,10 +3,15 @@
 Life of a slot: ``_submit`` takes it (FREE → FILLING) and gives its rows to the native pool; ``_collect`` sees
 the oldest job done (FILLING → READY); ``take`` lends it (READY → LENT); dropping the last view frees it. One
 thread submits and collects, woken by a native bell that finished jobs and freed slots ring; nothing polls.
+
+The consumer says which batch it wants, by cursor. When the next one is another, because of a ``break``, an
+error or an interrupt between two steps of handing over, filling starts again at the wanted one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import os
 import threading
@@ -21,18 +26,18 @@ from penstock.contracts import Records
 from penstock.device import lend_to_host
 from penstock.engine.failures import first_error
 from penstock.errors import BudgetError, PenstockError
-from penstock.order import Cursor, Step
+from penstock.order import Cursor
 from penstock.plan import Plan, show_bytes
 from penstock.read import ReadAhead
 from penstock.spec import AnyArray
 from penstock.transform.foreign import finish_foreign
 
-PATIENCE_S = 1.5  # for threads inside a system call, when a loader is closed
+PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
 
 logger = logging.getLogger("penstock")
 
-# Jobs whose threads were stuck in a system call when their loader was closed, and may still read their arrays.
-_abandoned: list[_native.Job] = []
+# Runs with threads that were still busy when they were closed: these may use the run's arrays yet.
+_abandoned: list[Run] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +53,25 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class _Filling:
-    job: _native.Job
+    """A slot whose rows the native pool makes."""
+
     slot: int
-    step: Step
     at: Cursor
+    rows: int
     records: Records
+    job: _native.Job
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _Filled:
+    """A slot whose rows are done, or can't be: then ``error`` says why. It keeps the slot until it is taken,
+    so that a run of bad batches ends where a run of good ones does.
+    """
+
     slot: int
-    rows: int
     at: Cursor
+    rows: int = 0
+    error: Exception | None = None
 
 
 class Run:
@@ -73,30 +85,41 @@ class Run:
         self._pid = os.getpid()
         self._bell = _native.Bell()
         layout = plan.layout
-        self._ring = _native.SlotRing(layout.slot_bytes, plan.depth, plan.most_slots, self._bell)
         limits = plan.pipeline.limits
         kernel, mode = plan.kernel, plan.pipeline.decode_mode
         self._program = None if kernel is None else kernel.compile(mode, limits, plan.simd)
         ahead = ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead)
-        self._pool = _native.Pool(
-            plan.workers, ahead.threads, ahead.limit_bytes, plan.forecast.side, self._bell
-        )
-        self._changed = threading.Condition()
-        self._ready: deque[_Ready | PenstockError | Exception] = deque()
-        self._filling: deque[_Filling] = deque()
+        try:
+            self._ring = _native.SlotRing(layout.slot_bytes, plan.depth, plan.most_slots, self._bell)
+            self._pool = _native.Pool(
+                plan.workers, ahead.threads, ahead.limit_bytes, plan.forecast.side, self._bell
+            )
+        except RuntimeError as error:
+            raise PenstockError(
+                f"the system refused what the loader needs, {plan.workers} threads and "
+                f"{show_bytes(plan.most_slots * layout.stride_bytes)} of address space: {error}"
+            ) from error
+        # What follows is shared by the consumer and the threads, under the lock. The lock is entered itself,
+        # not through a condition, whose methods are Python: an interrupt inside them would leave it locked.
+        self._lock = threading.RLock()
+        self._news = threading.Lock()  # free once something happened that a waiting consumer has to see
+        self._news.acquire()
+        self._filling: deque[_Filling | _Filled] = deque()
+        self._ready: deque[_Filled] = deque()
         self._next = Cursor()
         self._sought: Cursor | None = None
+        self._torn = False  # whether a batch may have left the queue and not reached the consumer
         self._waiting = self._starved = self._closed = False
+        self._broken: BaseException | None = None
         self.wait_s = 0.0
         self._threads = [threading.Thread(target=self._keep_filling, name="penstock-fill", daemon=True)]
-        if plan.kernel is not None:
-            self._add_foreign_thread()
 
     def start(self, at: Cursor) -> None:
         """Begin to fill batches from ``at`` on."""
         self._next = self._plan.steps.settled(at)
-        for thread in self._threads:
-            thread.start()
+        self._threads[0].start()
+        if self._plan.kernel is not None:
+            self._start_foreign_thread()
         logger.info(
             "rank %d of %d data ranks, %d workers",
             self._plan.steps.rank,
@@ -105,72 +128,102 @@ class Run:
         )
 
     def seek(self, at: Cursor) -> None:
-        """Continue from ``at``: what was filled ahead is dropped, unless it is what comes there."""
-        with self._changed:
-            at = self._plan.steps.settled(at)
-            if self._sought is None and self._head() == at:
-                return
-            self._sought = at
-            self._drop_ready()
-        self._bell.ring()
+        """Fill from ``at`` on: what was filled ahead is dropped, unless it is what comes there."""
+        self._check_process()
+        with self._lock:
+            self._aim(self._plan.steps.settled(at))
 
-    def take(self) -> Delivered:
-        """The next batch in order; waits for it. Raises what made it impossible."""
+    def take(self, at: Cursor) -> Delivered:
+        """The batch that starts at ``at``; waits for it.
+
+        Raises what made it impossible. Asked for the same batch again, it tries again.
+        """
         self._check_process()
         begin = time.perf_counter()
-        with self._changed:
-            try:
-                self._wait_for_ready()
-            finally:
-                self._waiting = False
-            item = self._ready.popleft()
+        try:
+            while (delivered := self._hand_over(at)) is None:
+                self._await_news(begin)
+        finally:
+            self._waiting = False
         self.wait_s += time.perf_counter() - begin
-        if isinstance(item, Exception):
-            raise item
-        batch = self._plan.layout.views(lend_to_host(self._ring, item.slot), item.rows)
-        return Delivered(batch, self._plan.steps.after(item.at))
+        return delivered
 
     def stats(self) -> _native.PoolStats:
         """Counters of the native threads."""
+        self._check_process()
         return self._pool.stats()
 
     def close(self) -> None:
         """End all threads. Batches that were lent stay valid; calling it again does nothing."""
         if os.getpid() != self._pid:
             return  # a forked child has none of the threads
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._drop_ready()
-            self._changed.notify_all()
-        in_time = self._pool.close(int(PATIENCE_S * 1000))
+            self._tell()
+        ends = time.monotonic() + PATIENCE_S
         self._bell.ring()
+        all_ended = self._pool.close(int(PATIENCE_S * 1000))
         for thread in self._threads:
             if thread.ident is not None and thread is not threading.current_thread():
-                thread.join(PATIENCE_S)
-        if not in_time:
-            _abandoned.extend(filling.job for filling in self._filling)
-            logger.warning("some threads were still reading after %.1f s; they end by themselves", PATIENCE_S)
+                thread.join(max(ends - time.monotonic(), 0))
+                all_ended &= not thread.is_alive()
+        if all_ended:
+            self._ready.clear()
+            self._filling.clear()
+            self._ring.retire()
+        else:
+            _abandoned.append(self)
+            logger.warning("some threads were still busy after %.1f s; they end by themselves", PATIENCE_S)
 
-    # The consumer's side. `_changed` is held.
+    # The consumer's side.
 
-    def _wait_for_ready(self) -> None:
-        patience_ends: float | None = None
-        while not self._ready or self._sought is not None:
+    def _hand_over(self, at: Cursor) -> Delivered | None:
+        """The batch that starts at ``at``, or None while it isn't ready."""
+        with self._lock:
             if self._closed:
                 raise PenstockError("the loader is closed")
-            if not self._waiting:
-                self._waiting = True
-                self._bell.ring()  # only a waiting consumer makes the ring grow
-            if not self._starved:
-                self._changed.wait()
-                continue
-            now = time.monotonic()
-            patience_ends = patience_ends or now + self._plan.lend_wait_s
-            if now >= patience_ends:
-                raise self._all_lent()
-            self._changed.wait(patience_ends - now)
+            if self._broken is not None:
+                raise PenstockError("the thread that fills batches broke") from self._broken
+            self._aim(at)
+            if self._sought is not None or not self._ready:
+                if not self._waiting:
+                    self._waiting, self._starved = True, False
+                    self._bell.ring()  # only a waiting consumer makes the ring grow
+                return None
+            self._torn = True
+            filled = self._ready.popleft()
+            if filled.error is not None:
+                raise filled.error
+            batch = self._plan.layout.views(lend_to_host(self._ring, filled.slot), filled.rows)
+            self._torn = False
+            return Delivered(batch, self._plan.steps.after(at))
+
+    def _aim(self, at: Cursor) -> None:
+        """See to it that the next batch starts at ``at``. The lock is held."""
+        queue = self._ready or self._filling
+        coming = self._sought or (queue[0].at if queue else self._next)
+        if coming == at and not self._torn:
+            return
+        self._torn = True
+        self._sought = at
+        self._drop_ready()
+        self._bell.ring()
+        self._torn = False
+
+    def _await_news(self, begin: float) -> None:
+        if not self._starved:
+            self._news.acquire()
+            return
+        patience = begin + self._plan.lend_wait_s - time.perf_counter()
+        if patience > 0:
+            self._news.acquire(timeout=min(patience, threading.TIMEOUT_MAX))
+            return
+        gc.collect()  # garbage may hold batches: an exception's frames refer to themselves
+        if self._ring.count("lent") == self._plan.most_slots:
+            raise self._all_lent()
+        self._news.acquire()
 
     def _all_lent(self) -> BudgetError:
         lent = self._ring.count("lent")
@@ -181,95 +234,101 @@ class Run:
             "caller; drop some, raise memory=, or set lend_wait_s= when another thread will drop them",
             asked_bytes=(lent + 1) * slot,
             budget_bytes=budget,
-            smallest_bytes=budget + slot,
         )
 
-    def _head(self) -> Cursor | None:
-        """Where the batch that ``take`` would return starts; None when that isn't known."""
-        if self._ready:
-            first = self._ready[0]
-            return first.at if isinstance(first, _Ready) else None
-        return self._filling[0].at if self._filling else self._next
-
     def _drop_ready(self) -> None:
-        for item in self._ready:
-            if isinstance(item, _Ready):
-                self._ring.release(item.slot)
+        """Free all ready slots, also those whose hand-over was interrupted. The lock is held."""
         self._ready.clear()
+        self._ring.release_ready()
+
+    def _tell(self) -> None:
+        """Wake the consumer if it waits. The lock is held."""
+        if self._news.locked():
+            self._news.release()
 
     # The filling thread.
 
     def _keep_filling(self) -> None:
         seen = 0
-        while not self._closed:
-            try:
+        try:
+            while not self._closed:
                 self._obey_seek()
                 self._collect()
                 self._ring.trim()
                 self._submit()
-            except Exception as error:
-                self._fail(error)
-            seen = self._bell.wait(seen)
+                seen = self._bell.wait(seen)
+        except BaseException as error:
+            with self._lock:
+                self._broken = error
+                self._tell()
 
     def _obey_seek(self) -> None:
         if self._sought is None:
             return
         for filling in self._filling:
-            self._pool.cancel(filling.job)
+            if isinstance(filling, _Filling):
+                self._pool.cancel(filling.job)
         seen = 0
         while self._filling and not self._closed:
-            if self._filling[0].job.done:
+            if self._outcome(self._filling[0]) is not None:
                 self._ring.release(self._filling.popleft().slot)
             else:
                 seen = self._bell.wait(seen)
-        with self._changed:
+        with self._lock:
             self._drop_ready()
             self._next, self._sought = self._sought, None
 
     def _collect(self) -> None:
-        """Hand over finished jobs, oldest first."""
-        while self._filling and self._filling[0].job.done:
-            filling = self._filling.popleft()
-            error = first_error(filling.job, filling.records, self._plan.source)
-            with self._changed:
-                if error is not None or self._sought is not None:
-                    self._ring.release(filling.slot)
+        """Hand over finished slots, oldest first."""
+        while self._filling and (filled := self._outcome(self._filling[0])) is not None:
+            with self._lock:
                 if self._sought is not None:
-                    continue
-                if error is None:
-                    self._ring.mark_ready(filling.slot)
-                    self._ready.append(_Ready(filling.slot, filling.step.rows, filling.at))
-                else:
-                    self._ready.append(error)
-                self._changed.notify_all()
+                    return
+                self._filling.popleft()
+                self._ring.mark_ready(filled.slot)
+                self._ready.append(filled)
+                self._tell()
+
+    def _outcome(self, filling: _Filling | _Filled) -> _Filled | None:
+        """What became of a slot, or None while rows are missing."""
+        if isinstance(filling, _Filled):
+            return filling
+        if not filling.job.done:
+            return None
+        try:
+            error: Exception | None = first_error(filling.job, filling.records, self._plan.source)
+        except Exception as raised:
+            error = raised
+        return _Filled(filling.slot, filling.at, filling.rows, error)
 
     def _submit(self) -> None:
         """Fill every slot that can be had. The ring grows only for a consumer that waits while nothing comes."""
         while not self._closed and self._sought is None:
-            with self._changed:
+            with self._lock:
                 needed = self._waiting and not self._ready and not self._filling
             slot = self._ring.take(grow=needed)
             if slot < 0:
-                with self._changed:
-                    self._starved = needed and self._ring.count("free") == 0
-                    self._changed.notify_all()
+                with self._lock:
+                    # A slot that came back meanwhile isn't lent any more, and has rung the bell.
+                    self._starved = needed and self._ring.count("lent") == self._plan.most_slots
+                    if self._starved:
+                        self._tell()
                 return
-            with self._changed:
+            filling = self._begun(slot)
+            with self._lock:
                 self._starved = False
-            try:
-                filling = self._begin(slot)
-            except BaseException:
-                self._ring.release(slot)
-                raise
-            with self._changed:
                 self._filling.append(filling)
                 self._next = self._plan.steps.after(filling.at)
-            self._pool.submit(filling.job)
+            if isinstance(filling, _Filling):
+                self._pool.submit(filling.job)
+            else:
+                self._bell.ring()  # it is done
 
-    def _fail(self, error: Exception) -> None:
-        with self._changed:
-            self._ready.append(error)
-            self._changed.notify_all()
+    def _begun(self, slot: int) -> _Filling | _Filled:
+        try:
+            return self._begin(slot)
+        except Exception as error:
+            return _Filled(slot, self._next, error=error)
 
     def _begin(self, slot: int) -> _Filling:
         plan, at = self._plan, self._next
@@ -307,26 +366,27 @@ class Run:
                     layout.offsets[name],
                     layout.fields[name].row_bytes,
                 )
-        return _Filling(job, slot, step, at, records)
+        return _Filling(slot, at, step.rows, records, job)
 
     # Rows that are no JPEG.
 
-    def _add_foreign_thread(self) -> None:
-        number = len(self._threads)
-        thread = threading.Thread(target=self._decode_foreign, name=f"penstock-pillow-{number}", daemon=True)
+    def _start_foreign_thread(self) -> None:
+        name = f"penstock-pillow-{len(self._threads)}"
+        thread = threading.Thread(target=self._decode_foreign, name=name, daemon=True)
+        thread.start()
         self._threads.append(thread)
 
     def _decode_foreign(self) -> None:
         while (row := self._pool.take_foreign()) is not None:
-            with self._changed:
-                more = (
+            with self._lock:
+                if (
                     self._pool.foreign_waiting > 0
                     and len(self._threads) <= self._plan.workers
                     and not self._closed
-                )
-                if more:
-                    self._add_foreign_thread()
-                    self._threads[-1].start()
+                ):
+                    # Where the system allows no more threads, this one does all.
+                    with contextlib.suppress(RuntimeError):
+                        self._start_foreign_thread()
             finish_foreign(row)
 
     def _check_process(self) -> None:

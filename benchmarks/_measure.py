@@ -1,0 +1,262 @@
+"""What the benchmarks share: who measured, how often, and how the figures are shown.
+
+A benchmark is a file of this folder whose first argument is a folder of photos, so that ``make bench`` can call
+all of them alike. It prints the machine, versions, its own command, medians with their spread, and a ratio
+against something that ran beside it in the same minutes. Absolute figures drift from run to run; ratios don't.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import penstock as ps
+from penstock.machine import cpu_count
+from penstock.plan import environment
+
+MIB = 1 << 20
+POLL_S = 0.002  # how exactly the end of a turn is seen; a turn takes hundreds of milliseconds
+
+
+def parser(doc: str | None, *, rounds: int) -> argparse.ArgumentParser:
+    """Arguments that every benchmark has. ``doc``: its docstring, whose first line is the question."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("path", metavar="PATH", help="a folder of class folders of photos, such as demo/photos")
+    made.add_argument(
+        "--rounds",
+        type=int,
+        default=rounds,
+        metavar="N",
+        help=f"repetitions of everything (default: {rounds})",
+    )
+    made.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    made.set_defaults(question=(doc or "").partition("\n")[0])
+    return made
+
+
+def facts(*packages: str) -> dict[str, str]:
+    """Machine, versions and command, by name. ``packages``: further ones whose versions matter."""
+    return {
+        "machine": f"{_processor()}, {cpu_count()} CPUs, {_memory_gib():.0f} GiB",
+        "versions": ", ".join([_version("penstock"), environment(), *map(_version, packages)]),
+        "command": shlex.join(["python", *sys.argv]),
+    }
+
+
+def report(
+    args: argparse.Namespace,
+    header: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *notes: str,
+    packages: Sequence[str] = (),
+) -> None:
+    """Print a table under machine, versions and command, or all of it as one JSON object.
+
+    header  names of the columns; the first one names what was measured
+    rows    as many values each: text, numbers, or ``Figure``
+    """
+    table = [list(row) for row in rows]
+    if args.json:
+        plain = [dict(zip(header, map(_plain, row), strict=True)) for row in table]
+        print(json.dumps({"question": args.question, **facts(*packages), "rows": plain, "notes": notes}))
+        return
+    print(args.question)
+    for name, text in facts(*packages).items():
+        print(f"  {name:<10s}{text}")
+    print()
+    columns = zip(header, *table, strict=True)
+    for row in zip(*map(_aligned, columns), strict=True):
+        print("  " + "   ".join(row).rstrip())
+    for note in notes:
+        print(f"  {note}")
+    print(flush=True)
+
+
+class Figure:
+    """Several measurements of one thing: their median, and how far they lie apart."""
+
+    def __init__(self, values: Iterable[float], form: str = ".0f") -> None:
+        self.values = sorted(values)
+        self._form = form
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def __str__(self) -> str:
+        """The median, and the range around it: 512 (498–530)."""
+        low, high = self.values[0], self.values[-1]
+        middle = format(self.median, self._form)
+        if len(self.values) == 1:
+            return middle
+        return f"{middle} ({low:{self._form}}–{high:{self._form}})"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "median": self.median,
+            "least": self.values[0],
+            "most": self.values[-1],
+            "runs": len(self.values),
+        }
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Figure:
+    """The ratios of pairs that ran beside one another."""
+    return Figure([a / b for a, b in zip(ours, theirs, strict=True)], ".3f")
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Where the median lies with at least 95% confidence, from the order of the values alone.
+
+    With fewer than six values that is their whole range, at less confidence.
+    """
+    ordered, n = sorted(values), len(values)
+    rank, below = 0, 0.5**n  # chance that fewer than rank + 1 values lie below the true median
+    while below + math.comb(n, rank + 1) * 0.5**n <= 0.025:
+        rank += 1
+        below += math.comb(n, rank) * 0.5**n
+    return ordered[rank], ordered[n - 1 - rank]
+
+
+def in_turn(
+    rounds: int, measures: dict[str, Callable[[], dict[str, Any]]]
+) -> dict[str, list[dict[str, Any]]]:
+    """Run every measure once a round, so that a busy minute of the machine hits all of them."""
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in measures}
+    for number in range(rounds):
+        for name, measure in measures.items():
+            progress(f"round {number + 1} of {rounds}: {name}")
+            results[name].append(measure())
+    progress("")
+    return results
+
+
+def column(results: list[dict[str, Any]], key: str) -> list[float]:
+    """One figure of every round."""
+    return [float(result[key]) for result in results]
+
+
+def bench(path: str | Path, *arguments: object, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """What ``penstock bench PATH … --json`` prints, from a process of its own."""
+    return last_json([sys.executable, "-m", "penstock", "bench", path, *arguments, "--json"], env=env)
+
+
+def last_json(command: Sequence[object], env: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run a command and read the JSON object on the last line that starts with a brace."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, capture_output=True, text=True, env=None if env is None else os.environ | env, check=False
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        output = (done.stdout + done.stderr).strip()[-2000:]
+        raise SystemExit(f"{shlex.join(words)}\nended with {done.returncode}:\n{output}")
+    result: dict[str, Any] = json.loads(lines[-1])
+    return result
+
+
+class Turns:
+    """A loader that works only when told to, so that several can be compared in one process.
+
+    A turn hands over some batches and waits until their slots are full again. Before and after it the loader's
+    threads are idle, so CPU time is this loader's alone, and as many rows were made as were delivered.
+    """
+
+    def __init__(self, plan: ps.Plan) -> None:
+        self.plan = plan
+        self._loader = ps.Loader(plan)
+        self._batches = self._endless()
+        self._delivered = 0
+        self.turn(1)
+
+    def turn(self, batches: int) -> tuple[float, float]:
+        """(seconds, CPU seconds of this process) of delivering ``batches`` and making as many anew."""
+        cpu, begin = time.process_time(), time.perf_counter()
+        for _ in range(batches):
+            next(self._batches)
+        self._delivered += batches
+        rows = (self._delivered + self.plan.depth) * self.plan.steps.batch
+        while (stats := self._loader.stats()) is None or stats.rows < rows:
+            time.sleep(POLL_S)
+        return time.perf_counter() - begin, time.process_time() - cpu
+
+    def close(self) -> None:
+        self._loader.close()
+
+    def _endless(self) -> Any:
+        while True:
+            for batch in self._loader:
+                rows = len(batch["index"])
+                del batch  # or its slot stays lent during the pause
+                yield rows
+
+
+def with_simd(plan: ps.Plan, name: str) -> ps.Plan:
+    """The same plan on another instruction set."""
+    return replace(plan, simd=name)
+
+
+def train_task(path: str | Path, rows: int) -> ps.Pipeline:
+    """The standard task: RandomResizedCrop(224), flip, ImageNet's normalisation, NCHW float32.
+
+    The last batch is padded, so that every batch has the same work.
+    """
+    return (
+        ps.Pipeline(ps.ImageFolder(path))
+        .shuffle(seed=0)
+        .map(ps.RandomResizedCrop(224), ps.RandomHorizontalFlip(), ps.Normalize())
+        .batch(rows, tail="pad")
+    )
+
+
+def progress(text: str) -> None:
+    """One line on a terminal's stderr, replaced by the next; nothing where there is no terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _plain(value: Any) -> Any:
+    return value.as_json() if isinstance(value, Figure) else value
+
+
+def _aligned(values: Sequence[Any]) -> list[str]:
+    """One column as texts of one width: names and remarks to the left, figures to the right."""
+    texts = list(map(_shown, values))
+    width = max(map(len, texts))
+    is_prose = any(isinstance(value, str) and value[:1].isalpha() for value in values[1:])
+    return [text.ljust(width) if is_prose else text.rjust(width) for text in texts]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"no {package}"
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _memory_gib() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)

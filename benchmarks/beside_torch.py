@@ -1,0 +1,189 @@
+"""How fast, in how much memory and how soon does the standard task run beside PyTorch's DataLoader?
+
+The task: read a JPEG file, RandomResizedCrop(224), a flip with probability 1/2, ImageNet's normalisation, NCHW
+float32, batches of 256 in host memory, two workers each. Files are warm in the page cache. PyTorch runs
+torchvision's ImageFolder and transforms where torchvision works, else the same steps in Pillow and torch. Every
+run has a process of its own; images/s exclude the first batches, and peak PSS is that of the process and its
+workers, from smaps_rollup four times a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _measure import MIB, Figure, bench, column, in_turn, last_json, parser, ratio, report
+from PIL import Image
+
+from penstock.cli.bench import PeakMemory, seconds_since_process_start
+
+ROWS = 256
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def main() -> None:
+    arguments = parser(__doc__, rounds=3)
+    arguments.add_argument("--workers", type=int, default=2, metavar="N", help="of both (default: 2)")
+    arguments.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of each run (default: 5)")
+    arguments.add_argument("--only-torch", action="store_true", help=argparse.SUPPRESS)
+    args = arguments.parse_args()
+    if args.only_torch:
+        print(json.dumps(measure_torch(args.path, args.workers, args.seconds)))
+        return
+    ours = ("--workers", args.workers, "--batch", ROWS, "--seconds", args.seconds)
+    theirs = ("--only-torch", "--workers", args.workers, "--seconds", args.seconds)
+    results = in_turn(
+        args.rounds,
+        {
+            "penstock": lambda: bench(args.path, *ours),
+            "torch": lambda: last_json([sys.executable, __file__, args.path, *theirs]),
+        },
+    )
+    keys = {
+        "images/s": ("images_per_s", ".0f"),
+        "peak PSS MiB": ("peak_pss_mib", ".0f"),
+        "first batch s": ("first_batch_s", ".2f"),
+    }
+    rows: list[list[Any]] = [
+        [name, *(Figure(column(runs, key), form) for key, form in keys.values())]
+        for name, runs in results.items()
+    ]
+    ratios = [
+        ratio(column(results["penstock"], key), column(results["torch"], key)) for key, _ in keys.values()
+    ]
+    rows.append(["penstock ÷ torch", *(f"{figure.median:.2f}" for figure in ratios)])
+    transforms = results["torch"][0]["transforms"]
+    note = f"train, float32, batch {ROWS}, {args.workers} workers; torch's transforms: {transforms}"
+    report(args, ["", *keys], rows, note, packages=("torch", "pillow"))
+
+
+def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
+    """The same figures as of ``penstock bench``, of a DataLoader in this process."""
+    import torch
+
+    torch.set_num_threads(1)
+    memory = PeakMemory()
+    images, transforms = torchvision_images(path) or (PillowImages(path), "Pillow and torch")
+    loader = torch.utils.data.DataLoader(
+        Repeated(images),
+        ROWS,
+        shuffle=True,
+        num_workers=workers,
+        drop_last=True,
+        persistent_workers=workers > 0,
+    )
+    batches = endless(loader)
+    next(batches)
+    first_batch_s = seconds_since_process_start()
+    at_once = max(
+        workers, 1
+    )  # its workers start together, so their batches come in bunches: count whole ones
+    for _ in range(2 * at_once - 1):
+        next(batches)
+    begin, rows = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - begin) < seconds:
+        rows += sum(len(next(batches)[1]) for _ in range(at_once))
+    return {
+        "images_per_s": rows / elapsed,
+        "peak_pss_mib": memory.stop() / MIB,
+        "first_batch_s": first_batch_s,
+        "transforms": transforms,
+    }
+
+
+def endless(loader: Any) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+class Repeated:
+    """A data set often enough for epochs of 20,000 rows: between epochs a DataLoader's workers run dry."""
+
+    def __init__(self, images: Any) -> None:
+        self._images = images
+        self._times = max(1, 20_000 // len(images))
+
+    def __len__(self) -> int:
+        return len(self._images) * self._times
+
+    def __getitem__(self, index: int) -> Any:
+        return self._images[index % len(self._images)]
+
+
+def torchvision_images(path: str) -> tuple[Any, str] | None:
+    """The ImageFolder of torchvision with its transforms; None where torchvision doesn't work."""
+    import torch
+
+    try:
+        import torchvision
+        from torchvision.transforms import v2
+    except (ImportError, RuntimeError):  # not there, or built for another torch
+        return None
+    transform = v2.Compose(
+        [
+            v2.RandomResizedCrop(224, antialias=True),
+            v2.RandomHorizontalFlip(),
+            v2.ToImage(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(MEAN, STD),
+        ]
+    )
+    return torchvision.datasets.ImageFolder(path, transform), f"torchvision {torchvision.__version__}"
+
+
+class PillowImages:
+    """A folder of class folders, and torchvision's steps by hand."""
+
+    def __init__(self, path: str) -> None:
+        import torch
+
+        folders = sorted(entry for entry in Path(path).iterdir() if entry.is_dir())
+        self._files = [
+            (str(file), label)
+            for label, folder in enumerate(folders)
+            for file in sorted(folder.rglob("*"))
+            if file.suffix.lower() in (".jpg", ".jpeg")
+        ]
+        self._mean = torch.tensor(MEAN).view(3, 1, 1)
+        self._std = torch.tensor(STD).view(3, 1, 1)
+        self._from_numpy: Callable[..., Any] = torch.from_numpy
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> Any:
+        file, label = self._files[index]
+        with Image.open(file) as image:
+            crop = (
+                image.convert("RGB").crop(crop_box(*image.size)).resize((224, 224), Image.Resampling.BILINEAR)
+            )
+        if random.random() < 0.5:
+            crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        pixels = self._from_numpy(np.array(crop)).permute(2, 0, 1).float().div_(255)
+        return pixels.sub_(self._mean).div_(self._std), label
+
+
+def crop_box(width: int, height: int) -> tuple[int, int, int, int]:
+    """RandomResizedCrop's box: left, upper, right, lower."""
+    for _ in range(10):
+        area = width * height * random.uniform(0.08, 1.0)
+        shape = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+        if 0 < w <= width and 0 < h <= height:
+            x, y = random.randint(0, width - w), random.randint(0, height - h)
+            return x, y, x + w, y + h
+    side = min(width, height)
+    x, y = (width - side) // 2, (height - side) // 2
+    return x, y, x + side, y + side
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+// Changes to a JPEG that a decoder should survive, as a function of random draws.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "keys.h"
+
+namespace penstock {
+
+using File = std::vector<uint8_t>;
+
+// One to eight changes of `file`: of bits and bytes anywhere, or of what its markers say. `other`: a file to
+// take parts from.
+void mutate(File& file, const File& other, Draws& draws);
+
+}  // namespace penstock

@@ -1,0 +1,73 @@
+#include "own_malloc.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace {
+
+uint8_t filler = 0;
+size_t live = 0, peak = 0;
+
+}  // namespace
+
+namespace penstock {
+
+size_t live_bytes() noexcept { return live; }
+size_t peak_bytes() noexcept { return peak; }
+void restart_peak() noexcept { peak = live; }
+void fill_fresh_memory(uint8_t byte) noexcept { filler = byte; }
+
+}  // namespace penstock
+
+#if !defined(PENSTOCK_OWN_MALLOC)
+
+bool penstock::has_own_malloc() noexcept { return false; }
+
+#else
+
+bool penstock::has_own_malloc() noexcept { return true; }
+
+namespace {
+
+void* counted(void* fresh) {
+    live += malloc_usable_size(fresh);
+    peak = std::max(peak, live);
+    return fresh;
+}
+
+void* filled(void* fresh, size_t bytes) {
+    if (fresh) std::memset(fresh, filler, bytes);
+    return counted(fresh);
+}
+
+}  // namespace
+
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* __libc_calloc(size_t count, size_t bytes);
+void* __libc_realloc(void* old, size_t bytes);
+void* __libc_memalign(size_t alignment, size_t bytes);
+void __libc_free(void* old);
+
+void* malloc(size_t bytes) { return filled(__libc_malloc(bytes), bytes); }
+void* calloc(size_t count, size_t bytes) { return counted(__libc_calloc(count, bytes)); }
+void* realloc(void* old, size_t bytes) {
+    live -= malloc_usable_size(old);
+    return counted(__libc_realloc(old, bytes));
+}
+void* memalign(size_t alignment, size_t bytes) { return filled(__libc_memalign(alignment, bytes), bytes); }
+void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+int posix_memalign(void** out, size_t alignment, size_t bytes) {
+    *out = memalign(alignment, bytes);
+    return *out ? 0 : ENOMEM;
+}
+void free(void* old) {
+    live -= malloc_usable_size(old);
+    __libc_free(old);
+}
+}
+
+#endif

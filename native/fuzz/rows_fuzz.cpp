@@ -1,0 +1,300 @@
+// Any bytes, through everything that makes a row of them. Whatever they are: no crash, no write outside the
+// row, and the same answer from every instruction set, with memory used or fresh, for any part of the
+// picture.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "own_malloc.h"
+#include "rows.h"
+
+namespace penstock {
+namespace {
+
+using Input = std::span<const uint8_t>;
+
+constexpr DecodeLimits kSmall{1 << 18, 100}, kLarge{1 << 24, 100}, kTiny{1 << 12, 3};
+constexpr uint64_t kSideBytes = 8 << 20, kTinySideBytes = 32 << 10;
+// What a maker may take without a word: four times what a thread keeps.
+constexpr size_t kUnannounced = 4 << 20;
+constexpr size_t kGuard = 256;  // bytes in front of and behind a row
+constexpr uint8_t kGuardByte = 0xc5;
+
+[[noreturn]] void fail(const std::string& what) {
+    std::fprintf(stderr, "rows_fuzz: %s\n", what.c_str());
+    std::abort();
+}
+
+uint64_t digest_of(Input bytes, uint64_t digest = 0) noexcept {
+    for (; !bytes.empty(); bytes = bytes.subspan(std::min<size_t>(bytes.size(), 8))) {
+        uint64_t word = bytes.size();
+        std::memcpy(&word, bytes.data(), std::min<size_t>(bytes.size(), 8));
+        digest = mix(digest, word);
+    }
+    return digest;
+}
+
+struct Row {
+    Outcome outcome;
+    std::vector<uint8_t> bytes;  // with both guards
+
+    Input pixels() const { return Input(bytes).subspan(kGuard, bytes.size() - 2 * kGuard); }
+};
+
+// Bytes that a row fails to write show as a difference between two fills.
+template <typename Make>
+Row guarded(const Program& program, uint8_t fill, Make make) {
+    Row row{{}, std::vector<uint8_t>(program.format.row_bytes() + 2 * kGuard, kGuardByte)};
+    std::fill(row.bytes.begin() + kGuard, row.bytes.end() - kGuard, fill);
+    row.outcome = make(row.bytes.data() + kGuard);
+    const auto intact = [](auto from, auto to) {
+        return std::all_of(from, to, [](uint8_t byte) { return byte == kGuardByte; });
+    };
+    if (!intact(row.bytes.begin(), row.bytes.begin() + kGuard) ||
+        !intact(row.bytes.end() - kGuard, row.bytes.end()))
+        fail("bytes outside the row were written");
+    return row;
+}
+
+void expect_same(const Row& want, const Row& got, const std::string& what) {
+    if (want.outcome.kind != got.outcome.kind || want.outcome.text != got.outcome.text)
+        fail(what + ": \"" + got.outcome.text + "\" instead of \"" + want.outcome.text + "\"");
+    if (want.outcome.kind != Outcome::Kind::ok) return;
+    const Input a = want.pixels(), b = got.pixels();
+    const auto [at, _] = std::mismatch(a.begin(), a.end(), b.begin());
+    if (at != a.end()) fail(what + ": byte " + std::to_string(at - a.begin()) + " of the row differs");
+}
+
+Stage resize_to(int height, int width, Filter filter) {
+    Stage stage;
+    stage.resize = Stage::Resize::exact;
+    stage.target = {height, width};
+    stage.filter = filter;
+    return stage;
+}
+
+Stage with_crop(Stage stage) {
+    stage.has_crop = true;
+    stage.crop.op = 1;
+    stage.mirrors.push_back({2, 0.5});
+    return stage;
+}
+
+Stage shorter_side(int size, int max_size, Filter filter, Size window) {
+    Stage stage;
+    stage.resize = Stage::Resize::shorter_side;
+    stage.target = {size, size};
+    stage.max_size = max_size;
+    stage.filter = filter;
+    stage.has_window = true;
+    stage.window = window;
+    return stage;
+}
+
+Program program_of(std::vector<Stage> stages, Size size, ElementType type, bool planar) {
+    Program program;
+    program.stages = std::move(stages);
+    program.format.height = size.height;
+    program.format.width = size.width;
+    program.format.type = type;
+    program.format.planar = planar;
+    for (size_t c = 0; c < 3; ++c)
+        for (size_t i = 0; i < 256; ++i) {
+            program.format.f32[c][i] = static_cast<float>(i) / 255 - static_cast<float>(c);
+            program.format.f16[c][i] = static_cast<uint16_t>(i * 3 + c);
+        }
+    program.limits = kSmall;
+    return program;
+}
+
+// One for each way through the code that differs; every filter occurs.
+std::vector<Program> make_programs() {
+    using enum ElementType;
+    using enum Filter;
+    Stage window;
+    window.has_window = true;
+    window.window = {29, 53};
+    Stage enlarged = shorter_side(120, 0, hamming, {131, 97});
+    std::vector<Program> programs{
+        program_of({with_crop(resize_to(48, 40, bilinear))}, {48, 40}, f32, true),
+        program_of({shorter_side(40, 0, bicubic, {32, 32})}, {32, 32}, u8, false),
+        program_of({with_crop(resize_to(33, 47, lanczos)), shorter_side(20, 64, box, {24, 30})}, {24, 30},
+                   f16, true),
+        program_of({with_crop(resize_to(9, 7, bilinear))}, {9, 7}, u8, true),  // fast
+        program_of({window}, {29, 53}, f32, false),
+        program_of({with_crop(enlarged)}, {131, 97}, u8, true),
+        program_of({with_crop(resize_to(31, 17, nearest)), with_crop(resize_to(64, 5, lanczos))}, {64, 5},
+                   f16, false),
+        program_of({with_crop(resize_to(24, 24, bicubic))}, {24, 24}, f32, true),   // tiny caps
+        program_of({shorter_side(32, 0, bilinear, {28, 28})}, {28, 28}, u8, true),  // large pictures
+    };
+    programs[3].fast = true;
+    programs[7].limits = kTiny;
+    programs[8].limits = kLarge;
+    return programs;
+}
+
+std::vector<const Kernels*> other_kernels() {
+    std::vector<const Kernels*> found;
+    for (const char* name : {"avx2", "avx512", "neon"})
+        if (const Kernels* kernels = kernels_named(name)) found.push_back(kernels);
+    return found;
+}
+
+class Collected final : public PixelSink {
+  public:
+    explicit Collected(int width) : row_bytes_(3 * static_cast<size_t>(width)) {}
+    void pixels(const uint8_t* rgb) noexcept override { bytes.insert(bytes.end(), rgb, rgb + row_bytes_); }
+
+    std::vector<uint8_t> bytes;
+
+  private:
+    size_t row_bytes_;
+};
+
+// A part of the picture at 1/denominator, or what is wrong with the file.
+struct Part {
+    std::string text;
+    Size scaled;
+    Region region;
+    std::vector<uint8_t> rgb;
+};
+
+template <typename Choose>
+Part decoded(Input bytes, int denominator, Choose choose) {
+    Part part;
+    JpegImage jpeg;
+    part.text = jpeg.open(bytes, kSmall);
+    if (!part.text.empty()) return part;
+    if (jpeg.frame_bytes() > kSideBytes) return {"too large", {}, {}, {}};
+    if (jpeg.needs_check()) part.text = jpeg.check_whole();
+    if (!part.text.empty()) return part;
+    part.scaled = jpeg.scaled(denominator);
+    part.region = choose(part.scaled);
+    Collected sink(part.region.width());
+    part.text = jpeg.decode(part.region, denominator, sink);
+    part.rgb = std::move(sink.bytes);
+    return part;
+}
+
+Part decoded_whole(Input bytes, int denominator) {
+    return decoded(bytes, denominator, [](Size size) { return Region{0, 0, size.width, size.height}; });
+}
+
+std::string name_of(const Region& r) {
+    return std::to_string(r.x0) + "," + std::to_string(r.y0) + " to " + std::to_string(r.x1) + "," +
+           std::to_string(r.y1);
+}
+
+// Any part must be what the whole picture has there.
+void check_part(Input bytes, const Part& whole, int denominator, Draws& draws) {
+    const Part part = decoded(bytes, denominator, [&](Size size) {
+        const auto x = static_cast<int>(draws.below(static_cast<uint64_t>(size.width))),
+                   y = static_cast<int>(draws.below(static_cast<uint64_t>(size.height)));
+        return Region{x, y, x + 1 + static_cast<int>(draws.below(static_cast<uint64_t>(size.width - x))),
+                      y + 1 + static_cast<int>(draws.below(static_cast<uint64_t>(size.height - y)))};
+    });
+    const std::string where = name_of(part.region) + " at 1/" + std::to_string(denominator);
+    if (part.text.empty() != whole.text.empty())
+        fail(where + ": \"" + part.text + "\", but the whole picture: \"" + whole.text + "\"");
+    if (!part.text.empty()) return;
+    const size_t row = 3 * static_cast<size_t>(part.region.width());
+    for (int y = part.region.y0; y < part.region.y1; ++y) {
+        const size_t at = (static_cast<size_t>(y) * static_cast<size_t>(whole.scaled.width) +
+                           static_cast<size_t>(part.region.x0)) *
+                          3;
+        if (std::memcmp(&whole.rgb[at], &part.rgb[static_cast<size_t>(y - part.region.y0) * row], row) != 0)
+            fail(where + ": row " + std::to_string(y) + " differs from the whole picture's");
+    }
+}
+
+// By a maker that made no row before, which must take no more memory than it says.
+Outcome by_new_maker(const Program& program, uint64_t side_bytes, Input bytes, const SampleKey& key,
+                     uint8_t* out) {
+    restart_peak();
+    const size_t before = live_bytes();
+    SideArena side(side_bytes);
+    Outcome outcome = RowMaker(side).from_encoded(program, bytes, key, out);
+    const size_t taken = peak_bytes() - before;
+    if (taken > side.peak() + kUnannounced)
+        fail("took " + std::to_string(taken) + " bytes with " + std::to_string(side.peak()) + " announced");
+    return outcome;
+}
+
+// The row that the program makes, the same by every kernel, and the same from decoded pixels.
+uint64_t check_program(Program program, uint64_t side_bytes, Input bytes, const Part& whole,
+                       const SampleKey& key) {
+    static SideArena used_side(kSideBytes);
+    static RowMaker used(used_side);
+    static const std::vector<const Kernels*> others = other_kernels();
+
+    const auto encoded = [&](uint8_t fill) {
+        return guarded(program, fill,
+                       [&](uint8_t* out) { return used.from_encoded(program, bytes, key, out); });
+    };
+    program.kernels = &kScalarKernels;
+    const Row want = guarded(
+        program, 0x55, [&](uint8_t* out) { return by_new_maker(program, side_bytes, bytes, key, out); });
+    const std::string& text = want.outcome.text;
+    const uint64_t digest = digest_of({reinterpret_cast<const uint8_t*>(text.data()), text.size()},
+                                      static_cast<uint64_t>(want.outcome.kind));
+    if (want.outcome.kind != Outcome::Kind::ok) return digest;
+    uint8_t fill = 0xaa;
+    for (const Kernels* kernels : others) {
+        program.kernels = kernels;
+        expect_same(want, encoded(++fill), kernels->name);
+    }
+    if (!whole.text.empty()) return digest_of(want.pixels(), digest);
+    const Row pixels = guarded(program, 0xbb, [&](uint8_t* out) {
+        return used.from_pixels(program, whole.rgb.data(), whole.scaled, key, out);
+    });
+    if (!program.fast) expect_same(want, pixels, "from pixels");
+    program.fast = false;
+    expect_same(encoded(0xcc), pixels, "from pixels");
+    return digest_of(want.pixels(), digest);
+}
+
+uint64_t check_all(Input bytes) {
+    static const std::vector<Program> programs = make_programs();
+    uint64_t digest = digest_of(bytes);
+    const SampleKey key{digest, digest >> 7, digest & 1};
+    Draws draws(digest);
+
+    Part whole;
+    for (const int denominator : {8, 4, 2, 1}) {
+        whole = decoded_whole(bytes, denominator);
+        digest = digest_of(whole.rgb, digest);
+        if (whole.scaled.width == 0) break;  // refused before its pixels
+        check_part(bytes, whole, denominator, draws);
+    }
+    // A good picture takes its time by each way, so it gets two of them, and rarely the one for large ones.
+    const bool good = whole.text.empty();
+    const size_t first = draws.below(8), second = draws.below(draws.below(32) ? 8 : 9);
+    for (size_t i = 0; i < programs.size(); ++i) {
+        if ((good || i == 8) && i != first && i != second) continue;
+        const uint64_t side = i == 7 ? kTinySideBytes : i == 8 ? 8 * kSideBytes : kSideBytes;
+        digest = mix(digest, check_program(programs[i], side, bytes, whole, key));
+    }
+    return digest;
+}
+
+}  // namespace
+}  // namespace penstock
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    using namespace penstock;
+    // An allocation of its own size, so that a read past the end shows.
+    const std::vector<uint8_t> bytes(data, data + size);
+    if (!has_own_malloc()) {
+        check_all(bytes);
+        return 0;
+    }
+    fill_fresh_memory(0x00);
+    const uint64_t digest = check_all(bytes);
+    fill_fresh_memory(0xd7);
+    if (check_all(bytes) != digest) fail("the row depends on what its memory held before");
+    return 0;
+}

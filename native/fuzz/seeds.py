@@ -1,0 +1,57 @@
+"""Small JPEGs of every kind that Pillow writes, to start the fuzzer from:  seeds.py FOLDER."""
+
+import sys
+from pathlib import Path
+
+from PIL import Image
+
+SIZES = [(1, 1), (7, 5), (16, 16), (33, 47), (90, 61), (200, 3)]
+KINDS = {
+    "baseline": {"quality": 90},
+    "444": {"subsampling": 0},
+    "422": {"subsampling": 1, "quality": 60},
+    "progressive": {"progressive": True},
+    "progressive444": {"progressive": True, "subsampling": 0, "quality": 30},
+    "restarts": {"restart_marker_blocks": 2},
+    "optimised": {"optimize": True, "restart_marker_rows": 1, "quality": 20},
+}
+
+
+def picture(mode: str, size: tuple[int, int]) -> Image.Image:
+    """Noise and slopes, the same every time."""
+    width, height = size
+    bands = len(Image.new(mode, (1, 1)).getbands())
+    noise = bytes(
+        (x * 3 + y * 5 + band * 80 + (x * x * 7 + y * y * 13 + x * y * 11) % 61) % 256
+        for y in range(height)
+        for x in range(width)
+        for band in range(bands)
+    )
+    return Image.frombytes(mode, size, noise)
+
+
+def first_scans(jpeg: bytes, count: int) -> bytes:
+    """A progressive JPEG that ends early, as one may."""
+    at = 0
+    for _ in range(count + 1):
+        at = jpeg.index(b"\xff\xda", at) + 1
+    return jpeg[: at - 1] + b"\xff\xd9"
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for width, height in SIZES:
+        for mode in ("RGB", "L", "CMYK"):
+            image = picture(mode, (width, height))
+            for kind, options in KINDS.items():
+                if mode == "RGB" or kind in ("baseline", "progressive", "restarts"):
+                    path = folder / f"{mode}-{kind}-{width}x{height}.jpg"
+                    image.save(path, "JPEG", **options)
+                    if options.get("progressive") and min(image.size) > 8:
+                        for count in (1, 2, 3):
+                            part = path.with_stem(f"{path.stem}-{count}")
+                            part.write_bytes(first_scans(path.read_bytes(), count))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,98 @@
+"""The random draws of a sample, in plain Python: what native/keys.h and RandomResizedCrop's box come to.
+
+Written from the rule and not from the kernel, so that a change of either shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
+
+WORD = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+KINDS = {RandomResizedCrop: 1, RandomHorizontalFlip: 2}  # upper half of an op's number; below, its place
+
+
+def scramble(z: int) -> int:
+    """SplitMix64's finaliser."""
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & WORD
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & WORD
+    return z ^ (z >> 31)
+
+
+def mix(key: int, word: int) -> int:
+    return scramble(scramble(key + GOLDEN & WORD) ^ (word * 0xD1342543DE82EF95 + 1 & WORD))
+
+
+class Draws:
+    """The stream of one op of one sample."""
+
+    def __init__(self, seed: int, epoch: int, position: int, op: int, attempt: int = 0) -> None:
+        self.state = 0
+        for word in (seed, epoch, position, op, attempt):
+            self.state = mix(self.state, word)
+
+    def word(self) -> int:
+        self.state = self.state + GOLDEN & WORD
+        return scramble(self.state)
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
+        return low + (high - low) * ((self.word() >> 11) * 2.0**-53)
+
+    def below(self, n: int) -> int:
+        return (self.word() >> 32) * n >> 32
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What every draw of a sample is keyed by."""
+
+    seed: int = 0
+    epoch: int = 0
+    position: int = 0
+
+    def draws(self, op: int) -> Draws:
+        return Draws(self.seed, self.epoch, self.position, op)
+
+
+def ops(transforms: Sequence[object]) -> list[int]:
+    """The op number of each transform: its kind, and its place among those of its kind. 0 draws nothing."""
+    count = dict.fromkeys(KINDS, 0)
+    numbers = []
+    for transform in transforms:
+        kind = type(transform)
+        numbers.append(KINDS[kind] << 16 | count[kind] if kind in KINDS else 0)
+        if kind in KINDS:
+            count[kind] += 1
+    return numbers
+
+
+def crop_box(crop: RandomResizedCrop, size: tuple[int, int], draws: Draws) -> tuple[int, int, int, int]:
+    """(left, top, right, bottom) in an image of ``size`` = (width, height), as torchvision documents it."""
+    width, height = size
+    low, high = crop.ratio
+    for _ in range(10):
+        area = width * height * draws.uniform(*crop.scale)
+        ratio = math.exp(draws.uniform(math.log(low), math.log(high)))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            top = draws.below(height - h + 1)
+            left = draws.below(width - w + 1)
+            return left, top, left + w, top + h
+    w, h = width, height
+    if width / height < low:
+        h = min(max(round(width / low), 1), height)
+    elif width / height > high:
+        w = min(max(round(height * high), 1), width)
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
+
+
+def mirrors(flip: RandomHorizontalFlip, draws: Draws) -> bool:
+    return draws.uniform() < flip.p
+
+
+Geometric = RandomResizedCrop | Resize | CenterCrop | RandomHorizontalFlip

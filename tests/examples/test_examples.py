@@ -1,0 +1,85 @@
+"""Every example runs as a user would run it, learns something, and resumes to the same end."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+SLOPES = ((0, 1), (1, 0), (1, 1))  # of the stripes of each class: across, down, both
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``train`` and ``val`` of three classes: stripes of three directions, in any colours."""
+    root = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(3)
+    y, x = np.mgrid[:96, :96]
+    for subset, images in (("train", 100), ("val", 21)):
+        for number in range(images):
+            label = number % len(SLOPES)
+            down, right = SLOPES[label]
+            wave = np.sin((y * down + x * right) / rng.uniform(2, 3) + rng.uniform(0, 6))
+            first, second = rng.integers(0, 256, (2, 3))
+            pixels = first + (second - first) * (wave[..., None] + 1) / 2
+            path = root / subset / f"class-{label}" / f"{number:03}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels.astype(np.uint8)).save(path)
+    return root
+
+
+def run(example: str, photos: Path, *arguments: str | Path) -> str:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        EXAMPLES / example,
+        photos / "train",
+        photos / "val",
+        *arguments,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def last_accuracy(output: str) -> float:
+    return float(output.strip().splitlines()[-1].rpartition(" ")[2])
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"train_numpy.py", "train_torch.py"}
+
+
+def test_numpy_learns_and_resumes_to_the_same_bits(photos: Path, tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole.npz", tmp_path / "parts.npz"
+    arguments = ("--epochs", "3", "--batch", "16", "--save-every", "3")
+    output = run("train_numpy.py", photos, *arguments, "--checkpoint", whole)
+    assert last_accuracy(output) > 0.9
+    assert "epoch 1:" not in run(
+        "train_numpy.py", photos, *arguments, "--checkpoint", parts, "--max-steps", "7"
+    )
+    resumed = run("train_numpy.py", photos, *arguments, "--checkpoint", parts, "--workers", "1")
+    assert resumed.startswith("going on after step 6, in epoch 1\n")
+    assert resumed.splitlines()[-1] == output.splitlines()[-1]
+    with np.load(whole) as a, np.load(parts) as b:
+        np.testing.assert_array_equal(a["weights"], b["weights"])
+        np.testing.assert_array_equal(a["bias"], b["bias"])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch isn't installed")
+def test_torch_learns_and_resumes(photos: Path, tmp_path: Path) -> None:
+    arguments = ("--epochs", "3", "--batch", "16", "--save-every", "3", "--checkpoint", tmp_path / "run.pt")
+    run("train_torch.py", photos, *arguments, "--max-steps", "7")
+    resumed = run("train_torch.py", photos, *arguments)
+    assert resumed.startswith("going on after step 6, in epoch 1\n")
+    assert "epoch 2:" in resumed
+    assert last_accuracy(resumed) > 0.6

@@ -1,0 +1,61 @@
+"""Pixels never change while the pixel contract keeps its number.
+
+``pixels.json`` holds encoded images, and for each pipeline below a hash of the rows that they give. Inputs are
+bytes in the file and not made anew, so nothing but penstock and its JPEG decoder can change a hash. After
+raising ``PIXEL_CONTRACT``, ``python tests/golden/test_golden_pixels.py`` works the hashes out again.
+"""
+
+import base64
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.plan import PIXEL_CONTRACT
+from reference import delivered, in_order, listed
+
+FILE = Path(__file__).parent / "pixels.json"
+GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
+
+TRAIN = (ps.RandomResizedCrop(48), ps.RandomHorizontalFlip())
+PIPELINES = {
+    "train": TRAIN,
+    "train, float32": (*TRAIN, ps.Normalize()),
+    "train, float16 pixels": (*TRAIN, ps.Normalize(), ps.ToDtype("float16"), ps.ToLayout("NHWC")),
+    "eval": (ps.Resize(40), ps.CenterCrop(36)),
+    "padded": (ps.CenterCrop((101, 66)), ps.RandomHorizontalFlip()),
+    "several stages": (ps.Resize(50), *TRAIN, ps.CenterCrop((51, 33)), ps.RandomHorizontalFlip(0.25)),
+    **{
+        f"{name} crop": (ps.RandomResizedCrop((21, 33), interpolation=name),)
+        for name in ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
+    },
+}
+
+
+def pixels_hash(name: str, folder: Path) -> str:
+    """Of ten rows of each image, at positions in order, seed 2024, epoch 3."""
+    images = [base64.b64decode(text) for text in GOLDEN["images"].values()]
+    rows = delivered(in_order(listed(folder, images, times=10), *PIPELINES[name], seed=2024), epoch=3)
+    return hashlib.blake2b(np.stack(rows).tobytes(), digest_size=16).hexdigest()
+
+
+def test_every_hash_belongs_to_this_contract() -> None:
+    assert GOLDEN["pixel_contract"] == PIXEL_CONTRACT
+    assert GOLDEN["hashes"].keys() == PIPELINES.keys()
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_pixels_never_change(name: str, tmp_path: Path) -> None:
+    assert pixels_hash(name, tmp_path) == GOLDEN["hashes"][name]
+
+
+if __name__ == "__main__":
+    GOLDEN["pixel_contract"] = PIXEL_CONTRACT
+    for each in PIPELINES:
+        with tempfile.TemporaryDirectory() as place:
+            GOLDEN["hashes"][each] = pixels_hash(each, Path(place))
+    FILE.write_text(json.dumps(GOLDEN, indent=1) + "\n", encoding="utf-8")

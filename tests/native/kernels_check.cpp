@@ -1,0 +1,195 @@
+// Every set of kernels that this machine runs against the scalar ones, on random plans: the same bytes,
+// nothing written beyond what each may. Prints the sets' names; exits with 1 and a sentence at the first
+// difference.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "keys.h"
+#include "simd.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kGuard = 64;
+constexpr uint8_t kGuardByte = 0xc5;
+constexpr int kPlans = 1500, kRows = 1500, kWidths = 300;
+// 255 times the sum of all weights' sizes must stay below 2^31, rounding included.
+constexpr int64_t kMostWeight = (INT64_C(1) << 31) / 255 - (1 << 14);
+
+[[noreturn]] void fail(const char* kernels, const std::string& what) {
+    std::printf("%s: %s\n", kernels, what.c_str());
+    std::exit(1);
+}
+
+int between(Draws& draws, int low, int high) {
+    return low + static_cast<int>(draws.below(static_cast<uint64_t>(high - low) + 1));
+}
+
+std::vector<uint8_t> random_bytes(Draws& draws, size_t count) {
+    std::vector<uint8_t> bytes(count);
+    // Runs of 0 and 255 reach the ends of the range.
+    const auto kind = draws.below(4);
+    for (uint8_t& byte : bytes)
+        byte = static_cast<uint8_t>(kind == 0 ? 255 * draws.below(2) : kind == 1 ? 255 : draws.below(256));
+    return bytes;
+}
+
+// Memory for `bytes` of a kernel's output, what it may write behind them, and a guard.
+struct Output {
+    Output(size_t wanted, size_t slack) : bytes(wanted), all(wanted + slack + kGuard, kGuardByte) {}
+
+    void expect(const Output& want, const char* kernels, const std::string& what) const {
+        const auto [a, b] =
+            std::mismatch(all.begin(), all.begin() + static_cast<long>(bytes), want.all.begin());
+        if (a != all.begin() + static_cast<long>(bytes))
+            fail(kernels, what + ": byte " + std::to_string(a - all.begin()) + " is " + std::to_string(*a) +
+                              " instead of " + std::to_string(*b));
+        if (std::any_of(all.end() - kGuard, all.end(), [](uint8_t byte) { return byte != kGuardByte; }))
+            fail(kernels, what + ": wrote further than it may");
+    }
+
+    size_t bytes;
+    std::vector<uint8_t> all;
+};
+
+// Signed weights whose sizes add up to at most kMostWeight: some of a single large one, some of many.
+std::vector<int32_t> random_weights(Draws& draws, int taps) {
+    std::vector<double> raw(static_cast<size_t>(taps));
+    double sum = 0;
+    const bool spiky = draws.below(2);
+    for (double& weight : raw) {
+        weight = draws.uniform(-1.0, 1.0);
+        if (spiky) weight = std::pow(weight, 9);
+        sum += std::fabs(weight);
+    }
+    const auto most = static_cast<double>(draws.below(2) ? kMostWeight : 1 << kWeightBits);
+    std::vector<int32_t> weights;
+    for (const double weight : raw)
+        weights.push_back(static_cast<int32_t>(std::clamp(weight / sum * most, -0x1p23, 0x1p23 - 1)));
+    return weights;
+}
+
+AxisWeights of_a_resize(Draws& draws, int& columns) {
+    AxisResize axis;
+    columns = between(draws, 1, 700);
+    const int low = between(draws, 0, columns - 1), high = between(draws, low + 1, columns);
+    axis.low = low;
+    axis.high = high;
+    axis.clip_low = low;
+    axis.clip_high = high;
+    axis.virtual_size = between(draws, 1, 300);
+    axis.first = between(draws, 0, axis.virtual_size - 1);
+    axis.count = between(draws, 1, axis.virtual_size - axis.first);
+    AxisWeights weights;
+    compute_weights(static_cast<Filter>(draws.below(6)), axis, weights);
+    return weights;
+}
+
+AxisWeights of_random_taps(Draws& draws, int& columns) {
+    AxisWeights weights;
+    weights.taps = between(draws, 1, 40);
+    columns = weights.taps + between(draws, 0, 300);
+    const int width = between(draws, 1, 300);
+    for (int i = 0; i < width; ++i) {
+        weights.start.push_back(between(draws, 0, columns - weights.taps));
+        weights.length.push_back(weights.taps);
+        for (const int32_t weight : random_weights(draws, weights.taps)) weights.weight.push_back(weight);
+    }
+    std::sort(weights.start.begin(), weights.start.end());
+    weights.start.front() = 0;
+    weights.start.back() = width > 1 ? columns - weights.taps : 0;
+    if (width == 1) columns = weights.taps;
+    return weights;
+}
+
+void check_horizontal(const Kernels& kernels, Draws& draws) {
+    for (int i = 0; i < kPlans; ++i) {
+        int columns = 0;
+        const AxisWeights weights = i % 2 ? of_a_resize(draws, columns) : of_random_taps(draws, columns);
+        const int origin = weights.begin(), width = weights.end() - origin;
+        const bool mirror = draws.below(2);
+        HorizontalPlan scalar, plan;
+        scalar.prepare(weights, origin, width, mirror, nullptr);
+        plan.prepare(weights, origin, width, mirror, kernels.order);
+        const std::vector<uint8_t> row = random_bytes(draws, 3 * static_cast<size_t>(width) + kSlack);
+        Output want(3 * static_cast<size_t>(plan.width), kSlack), got = want;
+        kScalarKernels.horizontal(row.data(), scalar, want.all.data());
+        kernels.horizontal(row.data(), plan, got.all.data());
+        got.expect(want, kernels.name,
+                   "horizontal, " + std::to_string(plan.width) + " outputs of " + std::to_string(plan.taps) +
+                       " taps");
+    }
+}
+
+void check_vertical(const Kernels& kernels, Draws& draws) {
+    for (int i = 0; i < kRows; ++i) {
+        const int taps = between(draws, 1, 40);
+        const auto bytes = static_cast<size_t>(between(draws, 1, 900));
+        const std::vector<int32_t> weights = random_weights(draws, taps);
+        std::vector<std::vector<uint8_t>> rows;
+        std::vector<const uint8_t*> pointers;
+        for (int t = 0; t < taps; ++t) rows.push_back(random_bytes(draws, bytes + kSlack));
+        for (const auto& row : rows) pointers.push_back(row.data());
+        Output want(bytes, kSlack), got = want;
+        kScalarKernels.vertical(pointers.data(), weights.data(), taps, bytes, want.all.data());
+        kernels.vertical(pointers.data(), weights.data(), taps, bytes, got.all.data());
+        got.expect(want, kernels.name,
+                   "vertical, " + std::to_string(bytes) + " bytes of " + std::to_string(taps) + " rows");
+    }
+}
+
+void check_separate(const Kernels& kernels, Draws& draws) {
+    for (int width = 1; width <= kWidths; ++width) {
+        const auto plane = static_cast<size_t>(width);
+        const std::vector<uint8_t> rgb = random_bytes(draws, 3 * plane + kSlack);
+        std::vector<Output> want(3, Output(plane, kSlack)), got = want;
+        uint8_t* const want_planes[] = {want[0].all.data(), want[1].all.data(), want[2].all.data()};
+        uint8_t* const got_planes[] = {got[0].all.data(), got[1].all.data(), got[2].all.data()};
+        kScalarKernels.separate(rgb.data(), width, want_planes);
+        kernels.separate(rgb.data(), width, got_planes);
+        for (size_t c = 0; c < 3; ++c)
+            got[c].expect(want[c], kernels.name, "separate, width " + std::to_string(width));
+    }
+}
+
+// Straight into the slot, where another row follows: not a byte behind may be written.
+template <typename Value>
+void check_look_up(const Kernels& kernels, Draws& draws,
+                   void (*Kernels::*look_up)(const uint8_t*, int, const Value*, Value*) noexcept) {
+    std::vector<Value> table(256);
+    for (Value& value : table) value = static_cast<Value>(draws.word() >> 48);
+    for (int width = 1; width <= kWidths; ++width) {
+        const auto count = static_cast<size_t>(width);
+        const std::vector<uint8_t> bytes = random_bytes(draws, count + kSlack);
+        Output want(count * sizeof(Value), 0), got = want;
+        (kScalarKernels.*look_up)(bytes.data(), width, table.data(),
+                                  reinterpret_cast<Value*>(want.all.data()));
+        (kernels.*look_up)(bytes.data(), width, table.data(), reinterpret_cast<Value*>(got.all.data()));
+        got.expect(want, kernels.name, "look-up, width " + std::to_string(width));
+    }
+}
+
+void check(const Kernels& kernels) {
+    Draws draws(1);
+    check_horizontal(kernels, draws);
+    check_vertical(kernels, draws);
+    check_separate(kernels, draws);
+    check_look_up<float>(kernels, draws, &Kernels::look_up_f32);
+    check_look_up<uint16_t>(kernels, draws, &Kernels::look_up_f16);
+    std::printf("%s\n", kernels.name);
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main() {
+    using namespace penstock;
+    for (const char* name : {"scalar", "avx2", "avx512", "neon"})
+        if (const Kernels* kernels = kernels_named(name)) check(*kernels);
+    return 0;
+}

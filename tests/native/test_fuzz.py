@@ -1,0 +1,27 @@
+"""A short run of the fuzzer: the same builds and checks as a long one, from the same seeds."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 5
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("make") or not shutil.which("g++"),
+    reason="needs make and g++",
+)
+
+
+def test_no_bytes_break_a_row() -> None:
+    done = subprocess.run(
+        [ROOT / "scripts/fuzz", str(SECONDS)], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = [int(count) for count in re.findall(r"driver: (\d+) runs", done.stdout)]
+    assert len(runs) == 2, done.stdout
+    assert min(runs) > 150, "too few to tell: " + done.stdout

@@ -1,0 +1,48 @@
+"""Every set of kernels gives the scalar ones' bytes, here and, where a cross compiler and qemu are, on aarch64."""
+
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock._native as native
+
+ROOT = Path(__file__).parents[2]
+QEMU = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("make") or not shutil.which("g++"),
+    reason="needs make and g++",
+)
+
+
+def build(target: str) -> None:
+    command = ["make", "--no-print-directory", "-s", "-j2", "-f", "native/Makefile", target]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def names_checked(*command: str) -> list[str]:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.split()
+
+
+def test_kernels_of_this_machine_agree() -> None:
+    build("kernels")
+    # The module's list is private: nobody but tests and explain() asks for instruction sets by name.
+    assert names_checked("build/native/asan/kernels_check") == native.simd_paths()
+
+
+@pytest.mark.skipif(platform.machine() == "aarch64", reason="this machine runs them itself")
+@pytest.mark.skipif(
+    not QEMU or not shutil.which("aarch64-linux-gnu-g++"),
+    reason="needs aarch64-linux-gnu-g++ and qemu-aarch64",
+)
+def test_neon_kernels_agree() -> None:
+    build("neon")
+    assert QEMU
+    assert names_checked(QEMU, "build/native/neon/kernels_check") == ["scalar", "neon"]

@@ -1,0 +1,80 @@
+"""What tests of the running loader need: small photos on disk, and a source that can be watched."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+import penstock as ps
+from penstock.contracts import OpenSource, Records, Source
+from penstock.spec import Int64Array, UInt8Array
+
+WAIT_S = 20  # how long a test waits for what takes milliseconds
+
+
+def picture(seed: int, height_px: int = 40, width_px: int = 56) -> UInt8Array:
+    """A picture of its own for each seed, smooth with some grain, (height_px, width_px, 3)."""
+    random = np.random.default_rng(seed)
+    coarse = random.integers(0, 256, (4, 5, 3), np.uint8)
+    smooth = np.asarray(Image.fromarray(coarse).resize((width_px, height_px), Image.Resampling.BICUBIC))
+    return np.clip(smooth.astype(int) + random.integers(-6, 7, smooth.shape), 0, 255).astype(np.uint8)
+
+
+def encoded(image: UInt8Array, kind: str = "JPEG", **options: object) -> bytes:
+    """The image as a file's bytes."""
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, kind, **options)
+    return out.getvalue()
+
+
+def write_list(folder: Path, files: Mapping[str, bytes | None] | Iterable[bytes]) -> ps.FileList:
+    """Write files and a list of them, labelled 0, 1, … in this order. None: list it and don't write it."""
+    if not isinstance(files, Mapping):
+        files = {f"{number:03d}.jpg": content for number, content in enumerate(files)}
+    for name, content in files.items():
+        if content is not None:
+            (folder / name).write_bytes(content)
+    listed = "".join(f"{name}\t{number}\n" for number, name in enumerate(files))
+    (folder / "list.txt").write_text(listed)
+    return ps.FileList(folder / "list.txt")
+
+
+def write_photos(folder: Path, count: int) -> ps.FileList:
+    """``count`` small JPEGs, and the list of them."""
+    return write_list(folder, [encoded(picture(seed), quality=90) for seed in range(count)])
+
+
+def numbers(rows: int) -> ps.Arrays:
+    """A source whose field ``x`` (1,) int64 is three times the record's number."""
+    return ps.Arrays(x=3 * np.arange(rows).reshape(rows, 1))
+
+
+@dataclass(frozen=True)
+class Watched:
+    """``source``, which calls ``before`` with the records' numbers before it locates them."""
+
+    source: Source
+    before: Callable[[Int64Array], None]
+
+    def open(self) -> OpenSource:
+        return _OpenWatched(self.source.open(), self.before)  # type: ignore[return-value]
+
+    def describe(self) -> str:
+        return self.source.describe()
+
+
+class _OpenWatched:
+    def __init__(self, source: OpenSource, before: Callable[[Int64Array], None]) -> None:
+        self._source, self._before = source, before
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._source, name)
+
+    def locate(self, indices: Int64Array) -> Records:
+        self._before(indices)
+        return self._source.locate(indices)

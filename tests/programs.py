@@ -1,0 +1,45 @@
+"""Small programs that tests run as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+LIMIT_S = 30  # for a program that should take under a second: more is a hang
+
+BEGIN = """
+import gc, os, signal, sys, threading, time
+sys.path[:0] = {path!r}
+import numpy as np
+import penstock as ps
+from photos import Watched, numbers
+
+def make(source=None, rows=2, **settings):
+    pipeline = ps.Pipeline(source or numbers(64)).shuffle(seed=1).batch(rows)
+    return pipeline.loader(**{{"memory": "64MiB", "workers": 2, **settings}})
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def run(program: str, *, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program that begins with the names above; warnings are errors there too."""
+    text = BEGIN.format(path=[path for path in sys.path if path]) + textwrap.dedent(program)
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", text],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env=os.environ | (environment or {}),
+    )
+
+
+def output(program: str, *, environment: dict[str, str] | None = None) -> str:
+    """What a program prints that should end well and in silence otherwise."""
+    done = run(program, environment=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout

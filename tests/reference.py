@@ -1,0 +1,134 @@
+"""What Pillow makes of the same images, one transform after the other; and how tests get penstock's rows."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import penstock as ps
+from draws import Geometric, Sample, crop_box, mirrors, ops
+from penstock.contracts import Transform
+from penstock.spec import AnyArray, UInt8Array
+
+# 500 photos of ImageNet, where they are at hand: PENSTOCK_SAMPLE, or beside the repository.
+SAMPLE = Path(
+    os.environ.get("PENSTOCK_SAMPLE", Path(__file__).parents[2] / "shared" / "data" / "imagenet-sample")
+)
+needs_sample = pytest.mark.skipif(not SAMPLE.is_dir(), reason="no sample; PENSTOCK_SAMPLE names its folder")
+
+FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+
+def decoded(data: bytes) -> Image.Image:
+    """The image as Pillow decodes it, in RGB."""
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def transformed(image: Image.Image, transforms: Sequence[Geometric], sample: Sample) -> UInt8Array:
+    """(H, W, 3) uint8: ``transforms`` by Pillow's own ``crop``, ``resize`` and ``transpose``."""
+    for transform, op in zip(transforms, ops(transforms), strict=True):
+        match transform:
+            case ps.RandomResizedCrop():
+                height, width = transform.output_px
+                box = crop_box(transform, image.size, sample.draws(op))
+                image = image.crop(box).resize((width, height), FILTERS[transform.interpolation])
+            case ps.Resize():
+                image = image.resize(resized(transform, image.size), FILTERS[transform.interpolation])
+            case ps.CenterCrop():
+                image = centred(image, *transform.output_px)
+            case ps.RandomHorizontalFlip():
+                if mirrors(transform, sample.draws(op)):
+                    image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.asarray(image)
+
+
+def resized(resize: ps.Resize, size: tuple[int, int]) -> tuple[int, int]:
+    """(width, height) after ``resize``, by torchvision's rule: the longer side is truncated."""
+    if not isinstance(resize.size, int):
+        return resize.size[1], resize.size[0]
+    width, height = size
+    shorter, longer = min(size), max(size)
+    new_shorter, new_longer = resize.size, int(resize.size * longer / shorter)
+    if resize.max_size is not None and new_longer > resize.max_size:
+        new_shorter, new_longer = int(resize.max_size * new_shorter / new_longer), resize.max_size
+    new_shorter = max(new_shorter, 1)
+    return (new_shorter, new_longer) if width <= height else (new_longer, new_shorter)
+
+
+def centred(image: Image.Image, height: int, width: int) -> Image.Image:
+    """The middle, by torchvision's rule: what is missing is black, an odd surplus is rounded to even."""
+    have_w, have_h = image.size
+    left = -((width - have_w) // 2) if width > have_w else round((have_w - width) / 2)
+    top = -((height - have_h) // 2) if height > have_h else round((have_h - height) / 2)
+    return image.crop((left, top, left + width, top + height))
+
+
+def in_order(
+    source: ps.ImageFolder | ps.FileList | ps.Arrays, *transforms: Transform, seed: int = 0
+) -> ps.Pipeline:
+    """A small source, record after record, in batches of up to 64."""
+    return ps.Pipeline(source, seed=seed).map(*transforms).batch(64, tail="short")
+
+
+def listed(folder: Path, files: Sequence[bytes], *, times: int = 1, suffix: str = ".jpg") -> ps.FileList:
+    """Encoded images as files of ``folder``, all of them ``times`` over."""
+    names = [f"{number:05}{suffix}" for number in range(len(files))]
+    for name, data in zip(names, files, strict=True):
+        (folder / name).write_bytes(data)
+    (folder / "list.txt").write_text("".join(f"{name}\n" for name in names * times), encoding="ascii")
+    return ps.FileList(folder / "list.txt", labels=False)
+
+
+def delivered(
+    pipeline: ps.Pipeline, *, epoch: int = 0, workers: int = 2, simd: str | None = None
+) -> list[AnyArray]:
+    """The images of a whole epoch, one array per record."""
+    plan = replace(pipeline.plan(memory="128MiB", workers=workers), simd=simd)
+    with ps.Loader(plan) as loader:
+        loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
+        return [image for batch in loader for image in batch["image"].copy()]
+
+
+def explain_difference(ours: AnyArray, expected: AnyArray) -> str:
+    """Where two images differ; empty when they don't."""
+    if np.array_equal(ours, expected):
+        return ""
+    if ours.shape != expected.shape:
+        return f"shape {ours.shape}, expected {expected.shape}"
+    rows, columns = np.nonzero((ours != expected).any(axis=2))
+    worst = np.abs(ours.astype(int) - expected.astype(int)).max()
+    return (
+        f"{len(rows)} of {ours.shape[0] * ours.shape[1]} pixels differ, by up to {worst}, "
+        f"in rows {rows.min()} to {rows.max()} and columns {columns.min()} to {columns.max()}"
+    )
+
+
+def check_rows(
+    rows: Sequence[AnyArray],
+    images: Mapping[str, Image.Image],
+    transforms: Sequence[Geometric],
+    seed: int = 0,
+) -> None:
+    """Row n must be image n (they repeat) after ``transforms``, as Pillow does them, at position n."""
+    names = list(images)
+    wrong = []
+    for position, row in enumerate(rows):
+        name = names[position % len(names)]
+        expected = transformed(images[name], transforms, Sample(seed, 0, position))
+        if difference := explain_difference(row, expected):
+            wrong.append(f"{name}, position {position}: {difference}")
+    assert not wrong, "\n".join([f"{len(wrong)} of {len(rows)} rows", *wrong[:10]])

@@ -1,0 +1,331 @@
+"""A sample that can't be delivered raises: what is wrong, with which file, the same whoever finds it."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import penstock as ps
+from penstock.spec import UInt8Array
+from photos import encoded, picture, write_list
+from programs import output
+
+HEIGHT, WIDTH = 40, 56
+GOOD = encoded(picture(0), quality=90)
+SCAN = GOOD.index(b"\xff\xda") + 14  # where the first scan's entropy-coded bytes begin
+PROGRESSIVE = encoded(picture(1), quality=90, progressive=True)
+
+
+def whole_images(source: ps.FileList) -> ps.Pipeline:
+    """Every image as it is, scaled to one size where it has another."""
+    return ps.Pipeline(source).map(ps.Resize((HEIGHT, WIDTH)))
+
+
+def loaded(pipeline: ps.Pipeline, **settings: object) -> list[UInt8Array]:
+    """The images of one epoch."""
+    with pipeline.loader(**{"memory": "64MiB", "workers": 2, **settings}) as loader:
+        return [image.copy() for batch in loader for image in batch["image"]]
+
+
+def error_of(pipeline: ps.Pipeline, **settings: object) -> ps.SampleError:
+    with pytest.raises(ps.SampleError) as caught:
+        loaded(pipeline, **settings)
+    return caught.value
+
+
+def marked(data: bytes, marker: int) -> bytes:
+    """The JPEG with another start-of-frame marker: 0xC0 is baseline."""
+    return data.replace(b"\xff\xc0", bytes([0xFF, marker]), 1)
+
+
+def with_size(data: bytes, height: int, width: int) -> bytes:
+    at = data.index(b"\xff\xc0") + 5
+    return data[:at] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + data[at + 4 :]
+
+
+def with_precision(data: bytes, bits: int) -> bytes:
+    at = data.index(b"\xff\xc0") + 4
+    return data[:at] + bytes([bits]) + data[at + 1 :]
+
+
+def without_tables(data: bytes, marker: int) -> bytes:
+    """The JPEG without its segments of one kind: 0xC4 Huffman tables, 0xDB quantisation tables."""
+    out, at = data[:2], 2
+    while data[at + 1] != 0xDA:
+        length = 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if data[at + 1] != marker:
+            out += data[at : at + length]
+        at += length
+    return out + data[at:]
+
+
+BAD: Mapping[str, tuple[bytes, str]] = {
+    "empty": (b"", "empty file"),
+    "one byte": (GOOD[:1], "not an image"),
+    "cut in the header": (GOOD[:30], "truncated: JPEG ends after 30 bytes"),
+    "cut before the scan": (GOOD[:SCAN], "truncated"),
+    "cut in the scan": (GOOD[: len(GOOD) // 2], "truncated: JPEG ends after .* in row"),
+    "cut in the last rows": (GOOD[: len(GOOD) * 9 // 10], "truncated"),
+    "progressive, cut": (PROGRESSIVE[: len(PROGRESSIVE) // 2], "truncated"),
+    "HTML": (b"<html><body>404 Not Found</body></html>", "not an image: starts with 3c 68 74 6d"),
+    "text": ("Grüße\n".encode(), "not an image"),
+    "zeros": (bytes(1000), "not an image"),
+    "12 bit": (marked(with_precision(GOOD, 12), 0xC1), "unsupported JPEG"),
+    "arithmetic": (marked(GOOD, 0xC9), "unsupported JPEG"),
+    "arithmetic, progressive": (marked(GOOD, 0xCA), "unsupported JPEG"),
+    "lossless": (marked(GOOD, 0xC3), "unsupported JPEG"),
+    "hierarchical": (marked(GOOD, 0xC5), "unsupported JPEG"),
+    "huge": (with_size(GOOD, 65500, 65500)[:2000], "too large: 65500 × 65500 pixels are above max_pixels"),
+    "no width": (with_size(GOOD, 40, 0), "damaged JPEG"),
+    "no height": (with_size(GOOD, 0, 56), "JPEG"),
+    "no quantisation tables": (without_tables(GOOD, 0xDB), "damaged JPEG"),
+    "no scan": (GOOD[: SCAN - 14] + b"\xff\xd9", "JPEG"),
+    "only markers": (b"\xff\xd8\xff\xd9", "JPEG"),
+    "PNG, cut": (encoded(picture(2), "PNG")[:900], "truncated"),
+    "PNG, damaged": (encoded(picture(2), "PNG")[:60] + bytes(900), "damaged image|truncated"),
+    "PNG signature": (encoded(picture(2), "PNG")[:8], "truncated|damaged|not an image"),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), BAD.values(), ids=BAD.keys())
+def test_bad_files_raise_with_their_name(tmp_path: Path, content: bytes, says: str) -> None:
+    source = write_list(tmp_path, {"good.jpg": GOOD, "bad.jpg": content, "also good.jpg": GOOD})
+    pipeline = whole_images(source).batch(3)
+    error = error_of(pipeline, workers=1)
+    path = str(tmp_path / "bad.jpg")
+    assert type(error) is ps.DecodeError
+    assert (error.path, error.index, error.place, error.offset) == (path, 1, "transform", 0)
+    assert error.reason
+    assert str(error) == f"{error.reason} (transform, record 1, {path})"
+    with pytest.raises(ps.DecodeError, match=says):
+        raise error
+    assert str(error_of(pipeline, workers=4)) == str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def prepare(path: Path, kind: str) -> None:
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "link to nothing":
+            path.symlink_to("nowhere")
+        case "link to itself":
+            path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("missing", "can't be opened: No such file"),
+        ("folder", "is a directory"),
+        ("pipe", "is not a regular file"),
+        ("link to nothing", "No such file"),
+        ("link to itself", "symbolic links"),
+    ],
+)
+def test_what_is_no_readable_file_is_a_read_error(tmp_path: Path, kind: str, says: str) -> None:
+    source = write_list(tmp_path, {"good.jpg": GOOD, "bad.jpg": None})
+    prepare(tmp_path / "bad.jpg", kind)
+    error = error_of(whole_images(source).batch(2))
+    assert type(error) is ps.ReadError
+    assert says in error.reason
+    assert (error.path, error.index, error.place) == (str(tmp_path / "bad.jpg"), 1, "read")
+    assert str(error) == f"{error.reason} (read, record 1, {error.path})"
+
+
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    write_list(tmp_path, {"bad.jpg": GOOD})
+    (tmp_path / "bad.jpg").chmod(0)
+    text = output(f"""
+loader = ps.Pipeline(ps.FileList({str(tmp_path / "list.txt")!r})).map(ps.CenterCrop(8)).batch(1).loader()
+if os.geteuid() == 0:
+    os.seteuid(65534)  # permissions don't bind root
+try:
+    next(iter(loader))
+except ps.ReadError as error:
+    print(error.reason)
+""")
+    assert text == "can't be opened: Permission denied\n"
+
+
+def test_caps(tmp_path: Path) -> None:
+    small, large = encoded(picture(1)), encoded(picture(0, 700, 700), progressive=True)
+    jpeg, png = with_size(small, 41, 100), encoded(picture(0, 41, 100), "PNG")
+    for content in (jpeg, png):
+        limits = ps.DecodeLimits(max_pixels=4099)
+        error = error_of(whole_images(write_list(tmp_path, [small, content])).decode(limits=limits).batch(2))
+        assert error.reason == "too large: 100 × 41 pixels are above max_pixels=4099"
+        limits = ps.DecodeLimits(max_pixels=4100)
+        loaded(whole_images(write_list(tmp_path, [png])).decode(limits=limits).batch(1))
+
+    source = whole_images(write_list(tmp_path, [small, large])).batch(2)
+    error = error_of(source, side_memory="1MiB")
+    assert error.reason.startswith("too large: needs ")
+    assert "more than side_memory=1048576" in error.reason
+    loaded(source, side_memory="8MiB")
+
+    limits = ps.DecodeLimits(max_scans=2)
+    error = error_of(source.decode(limits=limits))
+    assert error.reason == "unsupported JPEG: more scans than max_scans=2"
+
+
+def test_a_file_far_too_large_is_not_read(tmp_path: Path) -> None:
+    source = write_list(tmp_path, {"large.jpg": GOOD})
+    with (tmp_path / "large.jpg").open("ab") as file:
+        file.truncate(1 << 36)
+    error = error_of(whole_images(source).batch(1), side_memory="1MiB")
+    assert type(error) is ps.ReadError
+    assert "too large: 68719476736 encoded bytes" in error.reason
+
+
+def test_a_file_replaced_by_a_shorter_one(tmp_path: Path) -> None:
+    source = write_list(tmp_path, [GOOD] * 4)
+    with whole_images(source).batch(2).loader(memory="64MiB", workers=1) as loader:
+        (tmp_path / "003.jpg").write_bytes(GOOD[:700])
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(ps.DecodeError, match="ends after 700 bytes") as caught:
+            next(iterator)
+        assert caught.value.index == 3
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_the_first_bad_row_in_order_is_the_one_reported(tmp_path: Path, seed: int | None) -> None:
+    contents = {f"{i}.jpg": None if i % 3 else (b"" if i % 2 else GOOD) for i in range(24)}
+    pipeline = whole_images(write_list(tmp_path, contents))
+    pipeline = (pipeline if seed is None else pipeline.shuffle(seed=seed)).batch(12)
+    for epoch in range(2):
+        errors = set()
+        for workers in (1, 2, 8):
+            with pipeline.loader(memory="64MiB", workers=workers) as loader:
+                loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
+                with pytest.raises(ps.SampleError) as caught:
+                    next(iter(loader))
+                errors.add((type(caught.value), str(caught.value)))
+                order = loader.plan.order.indices(epoch, 0, 12).tolist()
+        assert len(errors) == 1
+        assert caught.value.index == next(i for i in order if i % 6)
+
+
+def test_batches_before_the_bad_one_come_first(tmp_path: Path) -> None:
+    source = write_list(tmp_path, [GOOD, GOOD, GOOD, GOOD, b"", GOOD])
+    with whole_images(source).batch(1).loader(memory="64MiB", workers=4, depth=6) as loader:
+        iterator = iter(loader)
+        assert [next(iterator)["index"].item() for _ in range(4)] == [0, 1, 2, 3]
+        with pytest.raises(ps.DecodeError):
+            next(iterator)
+        assert loader.state_dict()["consumed"] == 4
+
+
+@pytest.mark.parametrize("bad", [0, 5])
+def test_after_an_error_comes_the_next_epoch(tmp_path: Path, bad: int) -> None:
+    source = write_list(tmp_path, [b"" if number == bad else GOOD for number in range(6)])
+    with whole_images(source).batch(2).loader(memory="64MiB", workers=2) as loader:
+        for epoch in range(3):
+            assert loader.epoch == min(epoch, loader.epoch)
+            with pytest.raises(ps.DecodeError):
+                list(loader)
+        assert loader.epoch == 2
+        (tmp_path / f"{bad:03d}.jpg").write_bytes(GOOD)
+        assert sum(len(batch["index"]) for batch in loader) == 6
+        assert loader.epoch == 4
+
+
+def test_after_an_error_next_tries_the_same_batch_again(tmp_path: Path) -> None:
+    source = write_list(tmp_path, [GOOD, GOOD, b"", GOOD])
+    with whole_images(source).batch(2).loader(memory="64MiB", workers=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        for _ in range(3):
+            with pytest.raises(ps.DecodeError, match="empty file"):
+                next(iterator)
+        (tmp_path / "002.jpg").write_bytes(GOOD)
+        assert next(iterator)["index"].tolist() == [2, 3]
+        assert next(iterator, None) is None
+
+
+def by_pillow(content: bytes) -> UInt8Array | str:
+    """Pillow's pixels, or why it refuses."""
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return np.asarray(image.convert("RGB").resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR))
+    except (OSError, SyntaxError) as error:
+        return str(error)
+
+
+def check_like_pillow(folder: Path, contents: list[bytes]) -> int:
+    """Compare file by file, pixels and refusals; how many Pillow takes."""
+    pipeline = whole_images(write_list(folder, contents)).batch(1)
+    taken = 0
+    with pipeline.loader(memory="64MiB", workers=1) as loader:
+        for number, content in enumerate(contents):
+            expected = by_pillow(content)
+            loader.load_state_dict({**loader.state_dict(), "epoch": 0, "consumed": number})
+            if isinstance(expected, np.ndarray):
+                taken += 1
+                assert np.array_equal(next(iter(loader))["image"][0], expected), f"file {number}"
+            elif not expected.startswith("broken data stream"):  # a wrong marker after the last row's bits
+                with pytest.raises(ps.DecodeError):
+                    next(iter(loader))
+    return taken
+
+
+@pytest.mark.parametrize("data", [GOOD, PROGRESSIVE], ids=["baseline", "progressive"])
+def test_the_end_of_a_file_is_judged_as_pillow_does(tmp_path: Path, data: bytes) -> None:
+    tails = [b"", b"\0", bytes(100), b"\xff", b"\xff\xd9", b"garbage", b"\xff" * 40, GOOD, np.random.default_rng(0).bytes(500)]
+    contents = [data[: len(data) - cut] + tail for cut in (0, 1, 2, 3, 4, 9, 60) for tail in tails]
+    assert check_like_pillow(tmp_path, contents) >= len(tails)
+
+
+def damaged(data: bytes, seed: int) -> bytes:
+    """The file with one to four bytes of its scans changed."""
+    out, draw = bytearray(data), random.Random(seed)
+    for _ in range(draw.randint(1, 4)):
+        out[draw.randrange(SCAN, len(data))] = draw.randrange(256)
+    return bytes(out)
+
+
+@pytest.mark.parametrize("data", [GOOD, PROGRESSIVE], ids=["baseline", "progressive"])
+def test_damage_inside_a_scan_gives_pillows_pixels(tmp_path: Path, data: bytes) -> None:
+    assert check_like_pillow(tmp_path, [damaged(data, seed) for seed in range(60)]) >= 20
+
+
+def strays() -> Iterator[bytes]:
+    """JPEGs that lack what an earlier one in the same thread had."""
+    for options in ({}, {"optimize": True}, {"progressive": True}):
+        data = encoded(picture(7), quality=50, **options)
+        yield without_tables(data, 0xC4)
+        yield without_tables(data, 0xDB)
+
+
+@pytest.mark.parametrize("stray", list(strays()), ids=range(6))
+def test_nothing_of_an_earlier_image_gets_into_the_next(tmp_path: Path, stray: bytes) -> None:
+    expected = by_pillow(stray)
+    pipeline = whole_images(write_list(tmp_path, [GOOD, PROGRESSIVE, GOOD, stray])).batch(4)
+    if isinstance(expected, str):
+        assert error_of(pipeline, workers=1).index == 3
+    else:
+        assert np.array_equal(loaded(pipeline, workers=1)[3], expected)
+
+
+def test_names_that_are_no_text_can_be_printed(tmp_path: Path) -> None:
+    name = b"gr\xfc\xdfe\n.jpg"  # Latin-1
+    with pytest.raises(ps.PlanError):
+        ps.Pipeline(ps.ImageFolder(tmp_path)).map(ps.CenterCrop(8)).batch(1).plan()
+    folder = tmp_path / "class"
+    folder.mkdir()
+    Path(os.fsdecode(bytes(folder) + b"/" + name)).write_bytes(b"")
+    error = error_of(ps.Pipeline(ps.ImageFolder(tmp_path)).map(ps.CenterCrop(8)).batch(1))
+    assert error.path is not None
+    assert error.path.isprintable()
+    assert str(error).isprintable()

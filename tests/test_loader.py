@@ -1,0 +1,258 @@
+"""What an epoch delivers, and what ``iter()``, ``next()`` and ``break`` mean."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import queue
+import threading
+import weakref
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.spec import AnyArray
+from photos import WAIT_S, Watched, numbers, write_photos
+
+MEMORY = "64MiB"
+
+
+def indices(loader: ps.Loader) -> list[list[int]]:
+    """One epoch's record numbers, batch by batch."""
+    return [batch["index"].tolist() for batch in loader]
+
+
+def test_an_epoch_is_every_record_once_in_the_orders_order() -> None:
+    pipeline = ps.Pipeline(numbers(12)).shuffle(seed=3).batch(4)
+    plan = pipeline.plan()
+    with pipeline.loader(memory=MEMORY, workers=2) as loader:
+        for epoch in range(3):
+            expected = plan.order.indices(epoch, 0, 12).reshape(3, 4).tolist()
+            assert loader.epoch == epoch
+            assert indices(loader) == expected
+        assert sorted(chain.from_iterable(expected)) == list(range(12))
+
+
+def test_rows_belong_to_their_index(tmp_path: Path) -> None:
+    source = write_photos(tmp_path, 10)
+    one_by_one = {}
+    with ps.Pipeline(source).map(ps.CenterCrop(16)).batch(1).loader(memory=MEMORY, workers=1) as loader:
+        for batch in loader:
+            one_by_one[int(batch["index"][0])] = batch["image"][0].tobytes()
+    assert len(set(one_by_one.values())) == 10
+    with ps.Pipeline(source).shuffle(seed=1).map(ps.CenterCrop(16)).batch(3).loader(workers=3) as loader:
+        for batch in loader:
+            assert batch["image"].shape == (3, 16, 16, 3)
+            assert batch["label"].tolist() == batch["index"].tolist()
+            for row, index in enumerate(batch["index"].tolist()):
+                assert batch["image"][row].tobytes() == one_by_one[index]
+
+
+def test_fields_and_dtypes_are_those_of_the_plan(tmp_path: Path) -> None:
+    pipeline = ps.Pipeline(write_photos(tmp_path, 3)).map(ps.CenterCrop(8), ps.Normalize()).batch(2)
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        batch = next(iter(loader))
+        assert {name: (array.shape, array.dtype) for name, array in batch.items()} == {
+            name: ((2, *spec.shape), spec.dtype) for name, spec in loader.plan.fields.items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected", "valid"),
+    [
+        ("drop", [[0, 1, 2], [3, 4, 5]], None),
+        ("short", [[0, 1, 2], [3, 4, 5], [6, 7]], None),
+        ("pad", [[0, 1, 2], [3, 4, 5], [6, 7, 0]], [[True] * 3, [True] * 3, [True, True, False]]),
+    ],
+)
+def test_tails(tail: str, expected: list[list[int]], valid: list[list[bool]] | None) -> None:
+    with ps.Pipeline(numbers(8)).batch(3, tail=tail).loader(memory=MEMORY, workers=1) as loader:
+        for _ in range(2):
+            batches = list(loader)
+            assert len(loader) == len(batches) == len(expected)
+            assert [batch["index"].tolist() for batch in batches] == expected
+            assert [batch["x"][:, 0].tolist() for batch in batches] == [[3 * i for i in b] for b in expected]
+            assert [b["valid"].tolist() for b in batches if "valid" in b] == (valid or [])
+
+
+@pytest.mark.parametrize(
+    ("tail", "rows", "world", "batch"),
+    [("drop", 23, 3, 2), ("drop", 24, 4, 3), ("pad", 23, 3, 2), ("pad", 23, 2, 5), ("pad", 5, 4, 3)],
+)
+def test_ranks_add_up_to_one_loader_with_the_whole_step(tail: str, rows: int, world: int, batch: int) -> None:
+    pipeline = ps.Pipeline(numbers(rows)).shuffle(seed=5)
+    ranks = []
+    for rank in range(world):
+        with pipeline.shard(rank, world).batch(batch, tail=tail).loader(memory=MEMORY, workers=1) as loader:
+            ranks.append([batch for _ in range(2) for batch in loader])
+    with pipeline.batch(batch * world, tail=tail).loader(memory=MEMORY, workers=1) as loader:
+        together = [batch for _ in range(2) for batch in loader]
+    assert len({len(batches) for batches in ranks}) == 1
+    for step, whole in enumerate(together):
+        for name in whole:
+            slices = [batches[step][name] for batches in ranks]
+            assert np.array_equal(np.concatenate(slices), whole[name])
+
+
+def photo_bytes(source: ps.FileList, **settings: object) -> list[bytes]:
+    pipeline = ps.Pipeline(source).shuffle(seed=2)
+    pipeline = pipeline.map(ps.RandomResizedCrop(12), ps.RandomHorizontalFlip(), ps.Normalize()).batch(4)
+    with pipeline.loader(**settings) as loader:
+        return [batch["image"].tobytes() for _ in range(2) for batch in loader]
+
+
+def test_workers_depth_and_memory_change_no_byte(tmp_path: Path) -> None:
+    source = write_photos(tmp_path, 13)
+    expected = photo_bytes(source, workers=1, depth=2, memory="32MiB")
+    assert photo_bytes(source, workers=7, depth=9, memory="1GiB") == expected
+
+
+def test_break_leaves_the_epoch() -> None:
+    with ps.Pipeline(numbers(8)).shuffle(seed=1).batch(2).loader(memory=MEMORY, workers=1) as loader:
+        expected = [loader.plan.order.indices(epoch, 0, 8).reshape(4, 2).tolist() for epoch in range(4)]
+        for batch in loader:
+            assert batch["index"].tolist() == expected[0][0]
+            break
+        for number, batch in enumerate(loader):
+            assert batch["index"].tolist() == expected[1][number]
+            if number == 3:  # in the last batch: the epoch is over already
+                break
+        with contextlib.suppress(ZeroDivisionError):
+            for _ in loader:
+                _ = 1 // 0
+        assert indices(loader) == expected[3]
+
+
+def test_an_epoch_that_nothing_was_asked_of_is_not_left() -> None:
+    with ps.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+        iter(loader)
+        assert next(iter(loader))["index"].tolist() == [0, 1]
+        assert loader.epoch == 0
+
+
+def test_a_break_before_the_last_batch_never_delivers_that_batch_later() -> None:
+    # With one batch left in hand, the one after it begins the very epoch that is asked for.
+    with ps.Pipeline(numbers(6)).shuffle(seed=1).batch(2).loader(memory=MEMORY, workers=2) as loader:
+        for epoch in range(300):
+            iterator = iter(loader)
+            expected = loader.plan.order.indices(epoch, 0, 4).reshape(2, 2).tolist()
+            assert [next(iterator)["index"].tolist() for _ in range(2)] == expected
+
+
+def test_the_next_epoch_is_filled_before_it_is_asked_for() -> None:
+    located: queue.Queue[list[int]] = queue.Queue()
+    source = Watched(numbers(4), lambda rows: located.put(rows.tolist()))
+    with ps.Pipeline(source).batch(2).loader(memory=MEMORY, workers=1, depth=2) as loader:
+        assert indices(loader) == [[0, 1], [2, 3]]
+        assert [located.get(timeout=WAIT_S) for _ in range(3)] == [[0, 1], [2, 3], [0, 1]]
+        assert indices(loader) == [[0, 1], [2, 3]]
+        assert located.get(timeout=WAIT_S) == [2, 3], "what was filled ahead was filled again"
+
+
+def test_an_old_iterator_says_that_another_took_over() -> None:
+    with ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+        old = iter(loader)
+        next(old)
+        new = iter(loader)
+        with pytest.raises(ps.PenstockError, match="another iter"):
+            next(old)
+        assert next(new)["index"].tolist() == [0, 1]
+
+
+def test_an_iterator_at_its_end_stays_there() -> None:
+    with ps.Pipeline(numbers(2)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+        iterator = iter(loader)
+        assert len(list(iterator)) == 1
+        assert next(iterator, None) is None
+        next(iter(loader))
+        assert next(iterator, None) is None
+    assert next(iterator, None) is None
+
+
+def test_an_iterator_keeps_its_loader() -> None:
+    iterator = iter(ps.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1))
+    gc.collect()
+    assert len(list(iterator)) == 2
+
+
+def test_a_dropped_loader_ends_its_threads() -> None:
+    loader = ps.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1)
+    gone = weakref.ref(loader)
+    before = threading.active_count()
+    next(iter(loader))
+    assert threading.active_count() > before
+    del loader
+    assert gone() is None
+    assert threading.active_count() == before
+
+
+def test_what_a_closed_loader_says() -> None:
+    loader = ps.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1)
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    with pytest.raises(ps.PenstockError, match="closed"):
+        next(iterator)
+    with pytest.raises(ps.PenstockError, match="closed"):
+        iter(loader)
+    assert len(loader) == 2
+    loader.close()
+
+
+def test_stats_count_rows(tmp_path: Path) -> None:
+    source = write_photos(tmp_path, 6)
+    pipeline = ps.Pipeline(source).map(ps.CenterCrop(8)).batch(3)
+    loader = pipeline.loader(memory=MEMORY, workers=1)
+    assert loader.stats() is None
+    assert loader.wait_s == 0
+    with loader:
+        list(loader)
+        stats = loader.stats()
+        assert stats is not None
+        assert stats.rows >= 6
+        assert stats.bytes >= sum(path.stat().st_size for path in tmp_path.glob("*.jpg"))
+        assert loader.wait_s > 0
+
+
+def test_what_goes_wrong_in_a_source_reaches_the_consumer_in_its_place() -> None:
+    def broken(rows: AnyArray) -> None:
+        if 4 in rows:
+            raise RuntimeError("the disk is gone")
+
+    with ps.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+        iterator = iter(loader)
+        assert [next(iterator)["index"].tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="the disk is gone"):
+                next(iterator)
+        assert loader.state_dict()["consumed"] == 4
+
+
+def test_a_source_that_always_fails_is_asked_no_more_often_than_there_are_slots() -> None:
+    asked = []
+
+    def broken(rows: AnyArray) -> None:
+        asked.append(rows)
+        raise RuntimeError("no")
+
+    with (
+        ps.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1, depth=3) as loader
+    ):
+        iterator = iter(loader)
+        for attempt in range(1, 20):
+            with pytest.raises(RuntimeError, match="no"):
+                next(iterator)
+            assert len(asked) <= 3 * attempt
+
+
+def test_a_filling_thread_that_breaks_is_an_error_and_no_wait() -> None:
+    def broken(rows: AnyArray) -> None:
+        raise SystemExit
+
+    with ps.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+        with pytest.raises(ps.PenstockError, match="fills batches broke") as caught:
+            next(iter(loader))
+        assert isinstance(caught.value.__cause__, SystemExit)
