@@ -282,7 +282,17 @@ def check_like_pillow(folder: Path, contents: list[bytes]) -> int:
 
 @pytest.mark.parametrize("data", [GOOD, PROGRESSIVE], ids=["baseline", "progressive"])
 def test_the_end_of_a_file_is_judged_as_pillow_does(tmp_path: Path, data: bytes) -> None:
-    tails = [b"", b"\0", bytes(100), b"\xff", b"\xff\xd9", b"garbage", b"\xff" * 40, GOOD, np.random.default_rng(0).bytes(500)]
+    tails = [
+        b"",
+        b"\0",
+        bytes(100),
+        b"\xff",
+        b"\xff\xd9",
+        b"garbage",
+        b"\xff" * 40,
+        GOOD,
+        np.random.default_rng(0).bytes(500),
+    ]
     contents = [data[: len(data) - cut] + tail for cut in (0, 1, 2, 3, 4, 9, 60) for tail in tails]
     assert check_like_pillow(tmp_path, contents) >= len(tails)
 

@@ -150,6 +150,8 @@ def make_plan(
     """``Pipeline.plan`` says what the arguments mean."""
     if pipeline.rows is None:
         raise PlanError("the pipeline has no batch size: add .batch(rows)")
+    if not isinstance(lend_wait_s, int | float) or not lend_wait_s >= 0:
+        raise PlanError(f"lend_wait_s={lend_wait_s!r}: a number of seconds, at least 0")
     source = pipeline.source.open()
     # Checks the seed too, which keys draws in either order.
     shuffled = Shuffled(source.num_records, pipeline.seed)

@@ -1,0 +1,48 @@
+"""The pages name what exists: every link leads somewhere, and nothing public is left out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.cli import main
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+FILE = re.compile(r"`((?:tests|benchmarks|examples|scripts|src|native|docs)/[\w./-]*)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_files_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    linked = [page.parent / target for target in LINK.findall(text)]
+    named = [ROOT / target.rstrip(".") for target in FILE.findall(text)]
+    assert [str(target) for target in (*linked, *named) if not target.exists()] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\.\. auto(?:class|exception):: (\w+)", text, re.MULTILINE)
+    assert sorted(documented) == sorted(ps.__all__)
+
+
+def test_every_field_of_bench_is_documented(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from PIL import Image
+
+    (tmp_path / "class").mkdir()
+    Image.new("RGB", (32, 24)).save(tmp_path / "class" / "0.jpg")
+    assert main(["bench", str(tmp_path), "--batch", "2", "--seconds", "0.01", "--json"]) == 0
+    fields = re.findall(r'"(\w+)":', capsys.readouterr().out)
+    text = (ROOT / "docs" / "guide" / "measuring.md").read_text(encoding="utf-8")
+    assert [field for field in fields if f"`{field}`" not in text] == []
+
+
+def test_every_benchmark_and_example_is_on_a_page() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    files = [*ROOT.glob("benchmarks/[!_]*.py"), *ROOT.glob("examples/*.py")]
+    assert [file.name for file in files if file.name not in text] == []

@@ -1,0 +1,296 @@
+"""What can't work is refused by name before anything starts, and what will happen is said."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock import plan as plan_module
+from photos import encoded, numbers, picture, write_photos
+
+MIB = 1 << 20
+CROP = ps.CenterCrop(8)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> ps.Pipeline:
+    return ps.Pipeline(write_photos(tmp_path, 12))
+
+
+def classes(folder: Path, rows: int) -> ps.ImageFolder:
+    """Photos in two class folders."""
+    for name in ("cat", "dog"):
+        (folder / name).mkdir()
+        for number in range(rows // 2):
+            (folder / name / f"{number}.jpg").write_bytes(encoded(picture(number)))
+    return ps.ImageFolder(folder)
+
+
+@pytest.mark.parametrize(
+    ("transforms", "says"),
+    [
+        ([], "size isn't fixed at .batch: add RandomResizedCrop"),
+        ([ps.RandomHorizontalFlip()], "size isn't fixed"),
+        ([ps.Resize(8)], "size isn't fixed"),
+        ([CROP, ps.Normalize(), ps.ToDtype("uint8")], "Normalize gives floats"),
+        ([CROP, ps.Normalize(), ps.RandomHorizontalFlip()], "RandomHorizontalFlip.* comes after Normalize"),
+        ([ps.ToLayout("NCHW"), CROP], "CenterCrop.* comes after ToLayout"),
+        ([CROP, ps.Normalize(), ps.Normalize()], "two Normalize"),
+        ([CROP, "flip"], "'flip' is no transform that penstock knows"),
+        ([ps.CenterCrop(0)], "CenterCrop"),
+        ([ps.RandomResizedCrop(8, scale=(2.0, 1.0))], "scale"),
+        ([CROP, ps.ToDtype("float8")], "float8"),
+        ([CROP, ps.ToLayout("HWCN")], "HWCN"),
+        ([CROP, ps.Normalize(std=(0.0, 1.0, 1.0))], "std"),
+    ],
+)
+def test_transforms_that_cannot_work(photos: ps.Pipeline, transforms: list, says: str) -> None:
+    with pytest.raises(ps.PlanError, match=says):
+        photos.map(*transforms).batch(2).plan()
+
+
+def test_a_pipeline_without_batch(photos: ps.Pipeline) -> None:
+    with pytest.raises(ps.PlanError, match=r"add \.batch\(rows\)"):
+        photos.map(CROP).plan()
+    with pytest.raises(ps.PlanError, match=r"add \.batch\(rows\)"):
+        photos.map(CROP).loader()
+
+
+@pytest.mark.parametrize("rows", [0, -1, 2.5, "4", None and 0, True, 1 << 40])
+def test_batches_of_no_size(photos: ps.Pipeline, rows: object) -> None:
+    with pytest.raises(ps.PlanError, match="batch"):
+        photos.map(CROP).batch(rows).plan()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda p: p.batch(2, tail="keep"), "'drop', 'pad' or 'short'"),
+        (lambda p: p.batch(13, tail="drop"), r'fill no step of 13 rows.*a batch of at most 12 or tail="pad"'),
+        (lambda p: p.batch(4, tail="short").shard(0, 2), 'tail="short" with world=2'),
+        (lambda p: p.batch(2).shard(2, 2), "rank is 2 with world=2"),
+        (lambda p: p.batch(2).shard(-1, 2), "rank"),
+        (lambda p: p.batch(2).shard(0, 0), "world"),
+        (lambda p: p.batch(2).shuffle(seed=-1), "seed"),
+        (lambda p: p.batch(2).shuffle(seed="7"), "seed"),
+        (lambda p: p.batch(2).decode("quick"), "'exact' or 'fast'"),
+    ],
+)
+def test_descriptions_that_cannot_work(photos: ps.Pipeline, change, says: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ps.PlanError, match=says):
+        change(photos.map(CROP)).plan()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        *(({"workers": value}, "workers=.*'auto' or a number") for value in (0, -1, 1.5, True, "two")),
+        *(({"depth": value}, "depth=.*at least 2") for value in (1, 0, -3)),
+        *(
+            ({"memory": value}, "memory=.*'2GiB' or '500MB'")
+            for value in (0, -1, True, 2e9, "", "2 XB", "GiB", "0", "-2GiB", "1e9", "2GiB 3", [1])
+        ),
+        ({"side_memory": "much"}, "side_memory='much'"),
+        *(({"lend_wait_s": value}, "lend_wait_s=.*at least 0") for value in (-1, math.nan, "5")),
+    ],
+)
+def test_settings_that_cannot_work(photos: ps.Pipeline, settings: dict[str, object], says: str) -> None:
+    with pytest.raises(ps.PlanError, match=says):
+        photos.map(CROP).batch(2).plan(**settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("64MiB", 64 * MIB),
+        ("64 mib", 64 * MIB),
+        ("0.5GiB", 512 * MIB),
+        ("100MB", 100_000_000),
+        ("90000000", 90_000_000),
+        ("90000000b", 90_000_000),
+        ("99999kB", 99_999_000),
+        (70 * MIB, 70 * MIB),
+    ],
+)
+def test_ways_to_write_a_size(text: int | str, size: int) -> None:
+    assert ps.Pipeline(numbers(4)).batch(2).plan(memory=text, workers=1).memory_bytes == size
+
+
+def test_sources_that_cannot_work() -> None:
+    text = ps.Pipeline(numbers(4)).map(CROP).batch(2)
+    with pytest.raises(ps.PlanError, match=r"CenterCrop.* reads the field 'image'; the source has x"):
+        text.plan()
+    for image in (np.zeros((4, 8, 8), np.uint8), np.zeros((4, 8, 8, 1), np.uint8), np.zeros((4, 8, 8, 3))):
+        with pytest.raises(ps.PlanError, match=r"image transforms take \(H, W, 3\) uint8"):
+            ps.Pipeline(ps.Arrays(image=image)).map(CROP).batch(2).plan()
+    with pytest.raises(ps.PlanError, match="no fields"):
+        ps.Pipeline(ps.Arrays()).batch(1).plan()
+
+
+SETTINGS: list[dict[str, object]] = [
+    {},
+    {"workers": 1},
+    {"workers": 5},
+    {"workers": 2, "depth": 2},
+    {"depth": 9},
+    {"side_memory": "1MiB"},
+    {"side_memory": "100MiB", "workers": 3},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_budget_error_names_the_smallest_budget_that_works(settings: dict[str, object]) -> None:
+    image = np.zeros((16, 64, 64, 3), np.uint8)
+    pipeline = ps.Pipeline(ps.Arrays(image=image)).map(ps.Normalize()).batch(7)
+    with pytest.raises(ps.BudgetError) as caught:
+        pipeline.plan(memory="1MiB", **settings)
+    error = caught.value
+    assert error.budget_bytes == MIB
+    assert error.asked_bytes == error.smallest_bytes
+    named = re.search(r"need memory='([^']+)'", str(error))
+    assert named is not None
+    pipeline.plan(memory=named[1], **settings)
+    smallest = error.smallest_bytes
+    assert smallest is not None
+    with pytest.raises(ps.BudgetError):
+        pipeline.plan(memory=smallest - 1, **settings)
+    with pipeline.loader(memory=smallest, **settings) as loader:
+        assert len(list(loader.plan.explain())) > 0
+        for batch in loader:
+            assert batch["image"].shape == (7, 3, 64, 64)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("memory", ["140MiB", "200MiB", "1GiB", "20GiB"])
+def test_what_is_planned_fits_the_budget(settings: dict[str, object], memory: str) -> None:
+    image = np.zeros((16, 64, 64, 3), np.uint8)
+    plan = ps.Pipeline(ps.Arrays(image=image)).map(ps.Normalize()).batch(7).plan(memory=memory, **settings)
+    forecast, slot = plan.forecast, plan.layout.stride_bytes
+    at_most = forecast.allocated + forecast.side + (plan.most_slots - plan.depth) * slot
+    assert plan.memory_bytes - slot < at_most <= plan.memory_bytes
+    assert forecast.slots == plan.depth * slot
+    assert plan.depth >= 2
+    if "workers" in settings:
+        assert plan.workers == settings["workers"]
+    if "depth" in settings:
+        assert plan.depth == settings["depth"]
+
+
+def test_workers_are_as_many_as_cpus_and_fewer_in_a_small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module.machine, "cpu_count", lambda: 48)
+    pipeline = ps.Pipeline(numbers(4096)).batch(256)
+    assert pipeline.plan(memory="1GiB").workers == 48
+    few = pipeline.plan(memory="40MiB").workers
+    assert 1 < few < 48
+    with pytest.raises(ps.BudgetError, match="48 workers"):
+        pipeline.plan(memory="40MiB", workers=48)
+
+
+def test_a_plan_without_memory_takes_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module.machine, "free_memory_bytes", lambda: 600 * MIB)
+    assert ps.Pipeline(numbers(4)).batch(2).plan(workers=1).memory_bytes == 300 * MIB
+
+
+def test_explain_says_every_place_and_every_byte(tmp_path: Path) -> None:
+    pipeline = ps.Pipeline(classes(tmp_path, 64)).shuffle(seed=7)
+    pipeline = pipeline.map(ps.RandomResizedCrop(32), ps.RandomHorizontalFlip(), ps.Normalize())
+    plan = pipeline.shard(1, 3).batch(10, tail="pad").plan(memory="3GiB", workers=4)
+    text = plan.explain()
+    assert "rank 1 of 3 data ranks" in text
+    for place in ("source", "order", "read", "transform", "batch", "device", "memory", "recipe"):
+        assert re.search(rf"^  {place} ", text, re.MULTILINE)
+    for field in ("image: (10, 3, 32, 32) float32", "label: (10,) int64", "index: (10,) int64"):
+        assert field in text
+    assert re.search(r"valid: \(10,\) bool", text)
+    assert "64 records, 2 classes" in text
+    assert "seed=7" in text
+    assert "4 workers" in text
+    assert plan.digest in text
+    for transform in pipeline.transforms:
+        assert type(transform).__name__ in text
+    owners = dict(re.findall(r"(process so far|slots|workers|read-ahead|engine|forecast) +([\d.]+)MiB", text))
+    parts = [float(size) for name, size in owners.items() if name != "forecast"]
+    assert len(parts) == 5
+    assert sum(parts) == pytest.approx(float(owners["forecast"]), abs=0.5)
+    assert re.search(r"ceiling +3\.0GiB", text)
+    longest_path = max(map(len, str(tmp_path).split()), default=0)
+    assert max(map(len, text.splitlines())) <= max(100, longest_path + 40)
+
+
+def test_explain_fits_100_columns() -> None:
+    image = np.zeros((3000, 40, 50, 3), np.uint8)
+    normalize = ps.Normalize(
+        mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711)
+    )
+    crop = ps.RandomResizedCrop(32, scale=(0.123456789, 0.987654321), ratio=(0.123456789, 9.87654321))
+    pipeline = ps.Pipeline(ps.Arrays(image=image, label=np.zeros(3000))).shuffle(seed=2**63)
+    pipeline = pipeline.map(crop, ps.CenterCrop(31), normalize, ps.ToDtype("float16"), ps.ToLayout("NHWC"))
+    text = pipeline.shard(1023, 1024).batch(2, tail="pad").plan(memory="3GiB").explain()
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.isascii() or text.isprintable() or "\n" in text
+
+
+def test_facts_are_plain_and_say_the_same_as_the_plan(photos: ps.Pipeline) -> None:
+    plan = (
+        photos.map(CROP, ps.Normalize()).shuffle(seed=3).shard(1, 2).batch(5).plan(memory="64MiB", workers=2)
+    )
+    facts = plan.facts()
+    assert json.loads(json.dumps(facts)) == facts
+    assert facts["records"] == 12
+    assert facts["fields"] == {
+        "image": {"shape": [5, 3, 8, 8], "dtype": "float32"},
+        "label": {"shape": [5], "dtype": "int64"},
+        "index": {"shape": [5], "dtype": "int64"},
+    }
+    assert (facts["rank"], facts["world"], facts["steps_per_epoch"]) == (1, 2, 1)
+    assert facts["dropped_per_epoch"] == 2
+    assert (facts["workers"], facts["slots"], facts["memory"]) == (2, plan.depth, 64 * MIB)
+    assert facts["digest"] == plan.digest
+
+
+def test_a_plan_reads_no_sample_and_starts_nothing(tmp_path: Path) -> None:
+    before = threading.active_count(), len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+    pipeline = ps.Pipeline(classes(tmp_path, 8)).map(CROP).batch(2)
+    for path in tmp_path.glob("*/*.jpg"):
+        path.chmod(0)
+        os.truncate(path, 0)
+    loader = pipeline.loader(memory="64MiB", workers=1)
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before[:2]
+    assert len(os.listdir("/proc/self/task")) == before[2]
+    for path in tmp_path.glob("*/*.jpg"):
+        path.unlink()
+    with loader, pytest.raises(ps.ReadError, match="No such file"):
+        next(iter(loader))
+
+
+def test_a_pipeline_is_a_value(photos: ps.Pipeline) -> None:
+    changed = photos.shuffle(seed=1).map(CROP).batch(2).shard(0, 2).decode("fast")
+    assert photos.transforms == ()
+    assert photos.rows is None
+    assert not photos.shuffled
+    assert changed == photos.shuffle(seed=1).map(CROP).batch(2).shard(0, 2).decode("fast")
+
+
+def test_the_digest_is_of_the_recipe_and_of_nothing_else(photos: ps.Pipeline) -> None:
+    pipeline = photos.map(CROP).shuffle(seed=1)
+    digest = pipeline.batch(2).plan(memory="64MiB", workers=1).digest
+    other = (
+        pipeline.shard(1, 3).batch(4, tail="pad").plan(memory="1GiB", workers=3, depth=4, side_memory="9MiB")
+    )
+    assert other.digest == digest
+    different = {
+        pipeline.shuffle(seed=2).batch(2).plan().digest,
+        photos.map(ps.CenterCrop(9)).shuffle(seed=1).batch(2).plan().digest,
+        photos.map(CROP).batch(2).plan().digest,
+        pipeline.decode("fast").batch(2).plan().digest,
+        pipeline.map(ps.Normalize()).batch(2).plan().digest,
+    }
+    assert len({digest, *different}) == 6
