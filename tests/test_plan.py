@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import threading
 from pathlib import Path
@@ -64,7 +63,7 @@ def test_a_pipeline_without_batch(photos: ps.Pipeline) -> None:
         photos.map(CROP).loader()
 
 
-@pytest.mark.parametrize("rows", [0, -1, 2.5, "4", None and 0, True, 1 << 40])
+@pytest.mark.parametrize("rows", [0, -1, 2.5, "4", True, 1 << 40])
 def test_batches_of_no_size(photos: ps.Pipeline, rows: object) -> None:
     with pytest.raises(ps.PlanError, match="batch"):
         photos.map(CROP).batch(rows).plan()  # type: ignore[arg-type]
@@ -131,6 +130,9 @@ def test_sources_that_cannot_work() -> None:
     for image in (np.zeros((4, 8, 8), np.uint8), np.zeros((4, 8, 8, 1), np.uint8), np.zeros((4, 8, 8, 3))):
         with pytest.raises(ps.PlanError, match=r"image transforms take \(H, W, 3\) uint8"):
             ps.Pipeline(ps.Arrays(image=image)).map(CROP).batch(2).plan()
+    with pytest.raises(ps.PlanError, match="'valid', which padding adds too"):
+        ps.Pipeline(ps.Arrays(valid=np.ones(4))).batch(3, tail="pad").plan()
+    ps.Pipeline(ps.Arrays(valid=np.ones(4))).batch(3, tail="drop").plan()
     with pytest.raises(ps.PlanError, match="no fields"):
         ps.Pipeline(ps.Arrays()).batch(1).plan()
 
@@ -216,13 +218,11 @@ def test_explain_says_every_place_and_every_byte(tmp_path: Path) -> None:
     assert plan.digest in text
     for transform in pipeline.transforms:
         assert type(transform).__name__ in text
-    owners = dict(re.findall(r"(process so far|slots|workers|read-ahead|engine|forecast) +([\d.]+)MiB", text))
-    parts = [float(size) for name, size in owners.items() if name != "forecast"]
-    assert len(parts) == 5
-    assert sum(parts) == pytest.approx(float(owners["forecast"]), abs=0.5)
+    sizes = re.findall(r"(process so far|slots|workers|read-ahead|engine|forecast) +([\d.]+[KMG]iB)", text)
+    owners = {name: plan_module.parse_bytes(name, size) for name, size in sizes}
+    assert len(owners) == 6
+    assert 2 * owners["forecast"] == pytest.approx(sum(owners.values()), abs=MIB)
     assert re.search(r"ceiling +3\.0GiB", text)
-    longest_path = max(map(len, str(tmp_path).split()), default=0)
-    assert max(map(len, text.splitlines())) <= max(100, longest_path + 40)
 
 
 def test_explain_fits_100_columns() -> None:
@@ -235,7 +235,6 @@ def test_explain_fits_100_columns() -> None:
     pipeline = pipeline.map(crop, ps.CenterCrop(31), normalize, ps.ToDtype("float16"), ps.ToLayout("NHWC"))
     text = pipeline.shard(1023, 1024).batch(2, tail="pad").plan(memory="3GiB").explain()
     assert max(map(len, text.splitlines())) <= 100
-    assert text.isascii() or text.isprintable() or "\n" in text
 
 
 def test_facts_are_plain_and_say_the_same_as_the_plan(photos: ps.Pipeline) -> None:
@@ -256,15 +255,19 @@ def test_facts_are_plain_and_say_the_same_as_the_plan(photos: ps.Pipeline) -> No
     assert facts["digest"] == plan.digest
 
 
+def census() -> tuple[int, int, int]:
+    """Threads, native threads and open files of this process."""
+    tasks, files = Path("/proc/self/task"), Path("/proc/self/fd")
+    return threading.active_count(), len(list(tasks.iterdir())), len(list(files.iterdir()))
+
+
 def test_a_plan_reads_no_sample_and_starts_nothing(tmp_path: Path) -> None:
-    before = threading.active_count(), len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
     pipeline = ps.Pipeline(classes(tmp_path, 8)).map(CROP).batch(2)
     for path in tmp_path.glob("*/*.jpg"):
-        path.chmod(0)
-        os.truncate(path, 0)
+        path.write_bytes(b"")
+    before = census()
     loader = pipeline.loader(memory="64MiB", workers=1)
-    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before[:2]
-    assert len(os.listdir("/proc/self/task")) == before[2]
+    assert census() == before
     for path in tmp_path.glob("*/*.jpg"):
         path.unlink()
     with loader, pytest.raises(ps.ReadError, match="No such file"):

@@ -2,7 +2,8 @@
 //   rows_fuzz [-max_total_time=S] [-runs=N] [-seed=N] [-timeout=S] [-rss_limit_mb=N] [-artifact_prefix=P]
 //   SEEDS…
 // SEEDS are files and folders of files. Each runs as it is; then changes of them do, a function of the seed
-// number alone, until time or runs are used up. What the target fails on is left in P<digest>.
+// number alone, until time or runs are used up. What the target fails on is left in P<digest>, and what took
+// it longest in Pslowest.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -160,9 +161,13 @@ int main(int count, char** words) {
     const auto start = Clock::now();
     uint64_t runs = 0;
     double slowest_s = 0;
-    const auto once = [&](const File& file) {
-        slowest_s = std::max(slowest_s, run(file, options));
+    File slowest;
+    const auto once = [&](const File& input) {
         ++runs;
+        const double took_s = run(input, options);
+        if (took_s <= slowest_s) return;
+        slowest_s = took_s;
+        slowest = input;
     };
     for (const File& seed : seeds) once(seed);
     penstock::Draws draws(options.seed);
@@ -173,6 +178,8 @@ int main(int count, char** words) {
         once(file);
     }
     const double seconds = seconds_since(start);
+    std::ofstream(options.artifact_prefix + "slowest", std::ios::binary)
+        .write(reinterpret_cast<const char*>(slowest.data()), static_cast<std::streamsize>(slowest.size()));
     std::printf("driver: %llu runs in %.1f s, %.0f per second; slowest %.3f s; peak %ld MB\n",
                 static_cast<unsigned long long>(runs), seconds, static_cast<double>(runs) / seconds,
                 slowest_s, peak_rss_mb());

@@ -76,3 +76,12 @@ __all__ = [
     "TransformError",
     "WorkerDied",
 ]
+
+
+def __getattr__(name: str) -> str:
+    """``penstock.__version__``, looked up when it is asked for: importlib.metadata costs 20 ms."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("penstock")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -241,6 +241,10 @@ def _layout(source: OpenSource, kernel: ImageKernel | None, steps: Steps) -> Slo
         fields[name] = spec
     fields["index"] = Spec((), np.dtype(np.int64))
     if steps.tail is Tail.PAD:
+        if "valid" in fields:
+            raise PlanError(
+                "the source has a field 'valid', which padding adds too: rename it, or use tail=\"drop\""
+            )
         fields["valid"] = Spec((), np.dtype(np.bool_))
     return SlotLayout(fields, steps.batch)
 

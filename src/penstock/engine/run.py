@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 import os
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,9 +32,10 @@ from penstock.read import ReadAhead
 from penstock.spec import AnyArray
 from penstock.transform.foreign import finish_foreign
 
-PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
+if TYPE_CHECKING:
+    import logging
 
-logger = logging.getLogger("penstock")
+PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
 
 # Runs with threads that were still busy when they were closed: these may use the run's arrays yet.
 _abandoned: list[Run] = []
@@ -120,7 +121,7 @@ class Run:
         self._threads[0].start()
         if self._plan.kernel is not None:
             self._start_foreign_thread()
-        logger.info(
+        _logger().info(
             "rank %d of %d data ranks, %d workers",
             self._plan.steps.rank,
             self._plan.steps.world,
@@ -175,7 +176,7 @@ class Run:
             self._ring.retire()
         else:
             _abandoned.append(self)
-            logger.warning("some threads were still busy after %.1f s; they end by themselves", PATIENCE_S)
+            _logger().warning("some threads were still busy after %.1f s; they end by themselves", PATIENCE_S)
 
     # The consumer's side.
 
@@ -394,3 +395,9 @@ class Run:
             raise PenstockError(
                 "this loader was started in another process; threads don't survive a fork: make a loader here"
             )
+
+
+def _logger() -> logging.Logger:
+    import logging  # a tenth of what importing penstock costs beside NumPy
+
+    return logging.getLogger("penstock")
