@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def report(
     """Print a table under machine, versions and command, or all of it as one JSON object.
 
     header  names of the columns; the first one names what was measured
-    rows    as many values each: text, numbers, or ``Figure``
+    rows    as many values each: text, numbers, ``Figure`` or ``Interval``
     """
     table = [list(row) for row in rows]
     if args.json:
@@ -118,17 +118,28 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Figure:
     return Figure([a / b for a, b in zip(ours, theirs, strict=True)], ".3f")
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Where the median lies with at least 95% confidence, from the order of the values alone.
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where a median lies, with at least 95% confidence; less with fewer than six values."""
 
-    With fewer than six values that is their whole range, at less confidence.
-    """
-    ordered, n = sorted(values), len(values)
-    rank, below = 0, 0.5**n  # chance that fewer than rank + 1 values lie below the true median
-    while below + math.comb(n, rank + 1) * 0.5**n <= 0.025:
-        rank += 1
-        below += math.comb(n, rank) * 0.5**n
-    return ordered[rank], ordered[n - 1 - rank]
+    low: float
+    high: float
+
+    @classmethod
+    def of_median(cls, values: Sequence[float]) -> Interval:
+        """From the order of the values alone, whatever their distribution."""
+        ordered, n = sorted(values), len(values)
+        rank, below = 0, 0.5**n  # chance that at most ``rank`` values lie below the true median
+        while below + math.comb(n, rank + 1) * 0.5**n <= 0.025:
+            rank += 1
+            below += math.comb(n, rank) * 0.5**n
+        return cls(ordered[rank], ordered[n - 1 - rank])
+
+    def __str__(self) -> str:
+        return f"{self.low:.3f}–{self.high:.3f}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"low": self.low, "high": self.high}
 
 
 def in_turn(
@@ -204,9 +215,40 @@ class Turns:
                 yield rows
 
 
-def with_simd(plan: ps.Plan, name: str) -> ps.Plan:
-    """The same plan on another instruction set."""
-    return replace(plan, simd=name)
+def compare_in_turns(args: argparse.Namespace, what: str, plans: dict[str, ps.Plan]) -> None:
+    """Run the loaders of some plans in turns, and report rates, CPU per row, and CPU against the first one's.
+
+    args  ``add_turns`` says what it needs
+    what  heads the column of the plans' names
+    """
+    turns = {name: Turns(plan) for name, plan in plans.items()}
+    wall: dict[str, list[float]] = {name: [] for name in turns}
+    cpu: dict[str, list[float]] = {name: [] for name in turns}
+    for number in range(args.rounds):
+        for name, turn in turns.items():
+            progress(f"round {number + 1} of {args.rounds}: {name}")
+            seconds, cpu_seconds = turn.turn(args.batches)
+            wall[name].append(seconds)
+            cpu[name].append(cpu_seconds)
+    progress("")
+    for turn in turns.values():
+        turn.close()
+    images, first = args.batch * args.batches, next(iter(plans))
+    rows = []
+    for name in plans:
+        beside = ratio(cpu[name], cpu[first])
+        rates = Figure([images / seconds for seconds in wall[name]])
+        per_image = Figure([1e3 * seconds / images for seconds in cpu[name]], ".3f")
+        rows.append([name, rates, per_image, f"{beside.median:.3f}", Interval.of_median(beside.values)])
+    interval = "95% interval" if args.rounds > 5 else "range"
+    header = [what, "images/s", "CPU ms per image", f"CPU ÷ {what} {first}", interval]
+    report(args, header, rows, f"turns of {images:,} images, CPUs of this process: {cpu_count()}")
+
+
+def add_turns(arguments: argparse.ArgumentParser) -> None:
+    """Arguments of ``compare_in_turns``."""
+    arguments.add_argument("--batch", type=int, default=64, metavar="N", help="rows (default: 64)")
+    arguments.add_argument("--batches", type=int, default=4, metavar="N", help="of one turn (default: 4)")
 
 
 def train_task(path: str | Path, rows: int) -> ps.Pipeline:
@@ -229,7 +271,7 @@ def progress(text: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    return value.as_json() if isinstance(value, Figure) else value
+    return value.as_json() if isinstance(value, Figure | Interval) else value
 
 
 def _aligned(values: Sequence[Any]) -> list[str]:

@@ -41,5 +41,5 @@ def run(program: str, *, environment: dict[str, str] | None = None) -> subproces
 def output(program: str, *, environment: dict[str, str] | None = None) -> str:
     """What a program prints that should end well and in silence otherwise."""
     done = run(program, environment=environment)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout

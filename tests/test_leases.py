@@ -184,6 +184,16 @@ def test_slots_take_memory_from_their_first_use_on_and_give_it_back() -> None:
         assert slot_memory_bytes() - before <= 3.1 * MIB
 
 
+def test_a_ceiling_of_millions_of_slots_costs_nothing() -> None:
+    before = slot_memory_bytes()
+    with ps.Pipeline(numbers(1000)).batch(1).loader(memory="64GiB", workers=1) as loader:
+        assert loader.plan.most_slots > 10_000_000
+        begin = time.perf_counter()
+        assert sum(1 for _ in loader) == 1000
+        assert time.perf_counter() - begin < WAIT_S
+        assert slot_memory_bytes() - before < MIB
+
+
 def test_close_gives_back_all_memory_but_that_of_kept_batches() -> None:
     before = slot_memory_bytes()
     loader = large_batches().loader(memory="256MiB", workers=1, depth=4)

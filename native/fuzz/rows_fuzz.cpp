@@ -16,8 +16,8 @@ namespace {
 
 using Input = std::span<const uint8_t>;
 
-constexpr DecodeLimits kSmall{1 << 18, 100}, kLarge{1 << 24, 100}, kTiny{1 << 12, 3};
-constexpr uint64_t kSideBytes = 8 << 20, kTinySideBytes = 32 << 10;
+constexpr DecodeLimits kSmall{1 << 18, 100}, kLarge{1 << 22, 100}, kTiny{1 << 12, 3};
+constexpr uint64_t kSideBytes = 8 << 20, kLargeSideBytes = 64 << 20, kTinySideBytes = 32 << 10;
 // What a maker may take without a word: four times what a thread keeps.
 constexpr size_t kUnannounced = 4 << 20;
 constexpr size_t kGuard = 256;  // bytes in front of and behind a row
@@ -227,7 +227,7 @@ Outcome by_new_maker(const Program& program, uint64_t side_bytes, Input bytes, c
 // The row that the program makes, the same by every kernel, and the same from decoded pixels.
 uint64_t check_program(Program program, uint64_t side_bytes, Input bytes, const Part& whole,
                        const SampleKey& key) {
-    static SideArena used_side(kSideBytes);
+    static SideArena used_side(kLargeSideBytes);
     static RowMaker used(used_side);
     static const std::vector<const Kernels*> others = other_kernels();
 
@@ -270,12 +270,13 @@ uint64_t check_all(Input bytes) {
         if (whole.scaled.width == 0) break;  // refused before its pixels
         check_part(bytes, whole, denominator, draws);
     }
-    // A good picture takes its time by each way, so it gets two of them, and rarely the one for large ones.
+    // A good picture takes its time by each way, so it gets two of them; the one for large ones takes most.
     const bool good = whole.text.empty();
-    const size_t first = draws.below(8), second = draws.below(draws.below(32) ? 8 : 9);
+    const size_t first = draws.below(8), second = draws.below(8);
     for (size_t i = 0; i < programs.size(); ++i) {
-        if ((good || i == 8) && i != first && i != second) continue;
-        const uint64_t side = i == 7 ? kTinySideBytes : i == 8 ? 8 * kSideBytes : kSideBytes;
+        const bool chosen = i == 8 ? draws.below(good ? 32 : 4) == 0 : !good || i == first || i == second;
+        if (!chosen) continue;
+        const uint64_t side = i == 7 ? kTinySideBytes : i == 8 ? kLargeSideBytes : kSideBytes;
         digest = mix(digest, check_program(programs[i], side, bytes, whole, key));
     }
     return digest;

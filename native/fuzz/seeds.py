@@ -39,6 +39,7 @@ def first_scans(jpeg: bytes, count: int) -> bytes:
 
 
 def main(folder: Path) -> None:
+    """Write them."""
     folder.mkdir(parents=True, exist_ok=True)
     for width, height in SIZES:
         for mode in ("RGB", "L", "CMYK"):
@@ -51,6 +52,9 @@ def main(folder: Path) -> None:
                         for count in (1, 2, 3):
                             part = path.with_stem(f"{path.stem}-{count}")
                             part.write_bytes(first_scans(path.read_bytes(), count))
+    # More pixels than most of the target's programs allow, in few bytes.
+    for kind in ("baseline", "progressive", "progressive444"):
+        Image.new("RGB", (1100, 900), "teal").save(folder / f"large-{kind}.jpg", "JPEG", **KINDS[kind])
 
 
 if __name__ == "__main__":

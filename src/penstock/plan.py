@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock import machine
 from penstock.batch import SlotLayout
-from penstock.contracts import Encoded, OpenSource, Order
+from penstock.contracts import Encoded, OpenSource, Order, Source
 from penstock.errors import BudgetError, PlanError
 from penstock.order import Sequential, Shuffled, Steps
 from penstock.pipeline import Pipeline
@@ -152,6 +152,10 @@ def make_plan(
         raise PlanError("the pipeline has no batch size: add .batch(rows)")
     if not isinstance(lend_wait_s, int | float) or not lend_wait_s >= 0:
         raise PlanError(f"lend_wait_s={lend_wait_s!r}: a number of seconds, at least 0")
+    if not isinstance(pipeline.source, Source):
+        raise PlanError(
+            f"Pipeline({pipeline.source!r}): a source such as ImageFolder(path) or FileList(path)"
+        )
     source = pipeline.source.open()
     # Checks the seed too, which keys draws in either order.
     shuffled = Shuffled(source.num_records, pipeline.seed)

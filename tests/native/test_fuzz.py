@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 5
+SECONDS = 4
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not shutil.which("make") or not shutil.which("g++"),

@@ -145,7 +145,7 @@ def _limit(waited: float, idle: float) -> str:
         return "the consumer: batches were ready before it asked"
     if idle > 0.3:
         return "storage: decoding threads waited for bytes"
-    return "decoding: every worker was busy; more CPUs would help, and --decode fast on large photos"
+    return "decoding: all workers busy; for large photos try --decode fast"
 
 
 def _endless(loader: ps.Loader) -> Iterator[dict[str, Any]]:
