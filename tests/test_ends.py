@@ -15,6 +15,8 @@ INTERRUPTED = -signal.SIGINT
 # A loader whose filling waits until it is told: so its consumer waits in next().
 STUCK = """
 waits, go_on = threading.Event(), threading.Event()
+now = threading.Lock()  # an interrupt does no harm to a lock, as it does inside an event's methods
+now.acquire()
 def block(rows):
     waits.set()
     go_on.wait()
@@ -38,12 +40,15 @@ def test_ctrl_c_in_next() -> None:
         TIMED
         + STUCK
         + """
+iterator = iter(loader)
 def strike():
     waits.wait()
+    now.acquire()
     begin[0] = time.monotonic()
     interrupt()
 threading.Thread(target=strike, daemon=True).start()
-next(iter(loader))
+now.release()
+next(iterator)
 """
     )
     assert done.returncode == INTERRUPTED
@@ -84,12 +89,14 @@ def test_after_an_interrupt_the_same_batch_comes() -> None:
     text = output(
         STUCK
         + """
+iterator = iter(loader)
 def strike():
     waits.wait()
+    now.acquire()
     interrupt()
-iterator = iter(loader)
+threading.Thread(target=strike, daemon=True).start()
 try:
-    threading.Thread(target=strike, daemon=True).start()
+    now.release()
     next(iterator)
 except KeyboardInterrupt:
     go_on.set()

@@ -48,16 +48,15 @@ def test_every_instruction_set_and_number_of_workers_gives_the_same_bytes(
         assert bytes_of(delivered(pipeline, simd=simd, workers=workers)) == expected, (simd, workers)
 
 
-@pytest.mark.parametrize("simd", simd_paths()[1:])
-def test_every_width_and_number_of_taps_gives_the_same_bytes(simd: str) -> None:
+def test_every_width_and_number_of_taps_gives_the_same_bytes() -> None:
     """Vector units take outputs in groups and taps in pairs: every remainder of both."""
     for width, filter_name in itertools.product((*range(1, 18), 33), ("bilinear", "lanczos")):
         pixels = np.random.default_rng(width).integers(0, 256, (1, 40, 47, 3), np.uint8)
         for elements in ((), (ps.ToLayout("NCHW"),)):
             resize = ps.Resize((13, width), interpolation=filter_name)
             pipeline = in_order(ps.Arrays(image=pixels), resize, *elements)
-            expected = bytes_of(delivered(pipeline, simd="scalar"))
-            assert bytes_of(delivered(pipeline, simd=simd)) == expected, (width, filter_name, elements)
+            every = {simd: bytes_of(delivered(pipeline, simd=simd)) for simd in simd_paths()}
+            assert len(set(every.values())) == 1, (width, filter_name, elements)
 
 
 def by_index(pipeline: ps.Pipeline, epoch: int) -> dict[int, bytes]:

@@ -39,6 +39,8 @@ def _decoded(row: _native.ForeignRow) -> UInt8Array:
             raise _Refused(f"too large: {width} × {height} pixels are above max_pixels={row.max_pixels}")
         if refusal := row.reserve(width * height * FRAME_BYTES_PER_PIXEL):
             raise _Refused(refusal)
+        # RGB has no place for it, and Pillow would warn that it is lost.
+        image.info.pop("transparency", None)
         return np.ascontiguousarray(image.convert("RGB"))
 
 
