@@ -92,42 +92,57 @@ BufferPool::~BufferPool() {
     for (const Piece& piece : kept_) munmap(piece.data, piece.capacity);
 }
 
-// Unmaps kept pieces until `bytes` more fit the budget; the lock is held.
-bool BufferPool::make_room(size_t bytes) noexcept {
-    while (total_ + bytes > budget_ && !kept_.empty()) {
+// Whether `take` would succeed now; the lock is held.
+bool BufferPool::fits(size_t capacity) const noexcept {
+    return in_use_ == 0 || in_use_ + capacity <= budget_ ||
+           std::any_of(kept_.begin(), kept_.end(), [&](const Piece& p) { return p.capacity >= capacity; });
+}
+
+// A kept piece, or a new one in the place of kept ones that are too small; the lock is held.
+BufferPool::Piece BufferPool::take(size_t capacity) noexcept {
+    const auto fit =
+        std::find_if(kept_.rbegin(), kept_.rend(), [&](const Piece& p) { return p.capacity >= capacity; });
+    if (fit != kept_.rend()) {
+        const Piece piece = *fit;
+        kept_.erase(std::next(fit).base());
+        return piece;
+    }
+    while (total_ + capacity > budget_ && !kept_.empty()) {
         munmap(kept_.front().data, kept_.front().capacity);
         total_ -= kept_.front().capacity;
         kept_.erase(kept_.begin());
     }
-    return total_ + bytes <= budget_ || in_use_ == 0;
+    void* fresh = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fresh == MAP_FAILED) return {nullptr, 0};
+    total_ += capacity;
+    return {static_cast<uint8_t*>(fresh), capacity};
+}
+
+// Waking all who wait for each buffer that comes back cost a third of a row's time. The lock is held.
+void BufferPool::wake_first() noexcept {
+    if (!waiting_.empty() && (closed_ || fits(waiting_.front()->capacity)))
+        waiting_.front()->turn.notify_one();
 }
 
 Buffer BufferPool::lend(size_t bytes) {
-    const size_t capacity = rounded_up(bytes);
-    std::unique_lock lock(mutex_);
+    Waiter me{rounded_up(bytes), {}};
     Buffer buffer;
-    for (;;) {
-        if (closed_) return buffer;
-        const auto fit = std::find_if(kept_.rbegin(), kept_.rend(),
-                                      [&](const Piece& p) { return p.capacity >= capacity; });
-        if (fit != kept_.rend()) {
-            buffer.data_ = fit->data;
-            buffer.capacity_ = fit->capacity;
-            kept_.erase(std::next(fit).base());
-            break;
-        }
-        if (make_room(capacity)) {
-            void* fresh = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            if (fresh == MAP_FAILED) return buffer;
-            buffer.data_ = static_cast<uint8_t*>(fresh);
-            buffer.capacity_ = capacity;
-            total_ += capacity;
-            break;
-        }
-        changed_.wait(lock);
+    std::unique_lock lock(mutex_);
+    if (!closed_ && (!waiting_.empty() || !fits(me.capacity))) {
+        waiting_.push_back(&me);
+        me.turn.wait(lock, [&] { return closed_ || (waiting_.front() == &me && fits(me.capacity)); });
+        std::erase(waiting_, &me);
     }
-    buffer.pool_ = this;
-    in_use_ += buffer.capacity_;
+    if (!closed_) {
+        const Piece piece = take(me.capacity);
+        if (piece.data) {
+            buffer.pool_ = this;
+            buffer.data_ = piece.data;
+            buffer.capacity_ = piece.capacity;
+            in_use_ += piece.capacity;
+        }
+    }
+    wake_first();
     return buffer;
 }
 
@@ -140,13 +155,13 @@ void BufferPool::take_back(Piece piece) noexcept {
     } else {
         kept_.push_back(piece);
     }
-    changed_.notify_all();
+    wake_first();
 }
 
 void BufferPool::close() {
     std::scoped_lock lock(mutex_);
     closed_ = true;
-    changed_.notify_all();
+    for (Waiter* waiter : waiting_) waiter->turn.notify_one();
 }
 
 namespace {

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <span>
 #include <string>
@@ -40,7 +41,8 @@ class BufferPool {
     BufferPool(const BufferPool&) = delete;
     BufferPool& operator=(const BufferPool&) = delete;
 
-    // Waits until it fits. An empty buffer when the pool was closed meanwhile or the machine has no memory.
+    // Waits until it fits, first come, first served. An empty buffer when the pool was closed meanwhile or
+    // the machine has no memory.
     Buffer lend(size_t bytes);
     void close();
 
@@ -50,12 +52,18 @@ class BufferPool {
         uint8_t* data;
         size_t capacity;
     };
+    struct Waiter {
+        size_t capacity;
+        std::condition_variable turn;
+    };
     void take_back(Piece piece) noexcept;
-    bool make_room(size_t bytes) noexcept;
+    bool fits(size_t capacity) const noexcept;
+    Piece take(size_t capacity) noexcept;
+    void wake_first() noexcept;
 
     const size_t budget_;
     std::mutex mutex_;
-    std::condition_variable changed_;
+    std::deque<Waiter*> waiting_;
     std::vector<Piece> kept_;  // free, most recently used last
     size_t total_ = 0, in_use_ = 0;
     bool closed_ = false;

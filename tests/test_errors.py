@@ -242,6 +242,19 @@ def test_after_an_error_comes_the_next_epoch(tmp_path: Path, bad: int) -> None:
         assert loader.epoch == 4
 
 
+def test_errors_at_the_ends_of_epochs_use_up_no_slots(tmp_path: Path) -> None:
+    pipeline = whole_images(write_list(tmp_path, [GOOD, GOOD, GOOD, b""])).batch(2)
+    with pytest.raises(ps.BudgetError) as caught:
+        pipeline.plan(memory=1, workers=1, depth=2)
+    with pipeline.loader(memory=caught.value.smallest_bytes, workers=1, depth=2) as loader:
+        for epoch in range(6):
+            assert loader.epoch == max(epoch - 1, 0)
+            iterator = iter(loader)
+            assert next(iterator)["index"].tolist() == [0, 1]
+            with pytest.raises(ps.DecodeError):
+                next(iterator)
+
+
 def test_after_an_error_next_tries_the_same_batch_again(tmp_path: Path) -> None:
     source = write_list(tmp_path, [GOOD, GOOD, b"", GOOD])
     with whole_images(source).batch(2).loader(memory="64MiB", workers=1) as loader:

@@ -248,6 +248,22 @@ def test_a_source_that_always_fails_is_asked_no_more_often_than_there_are_slots(
             assert len(asked) <= 3 * attempt
 
 
+def test_a_source_that_fails_while_all_batches_but_one_are_held() -> None:
+    def broken(rows: AnyArray) -> None:
+        if 4 in rows:
+            raise RuntimeError("no")
+
+    with (
+        ps.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1, depth=2) as loader
+    ):
+        iterator = iter(loader)
+        kept = [next(iterator), next(iterator)]
+        sorted(range(300_000), key=lambda number: -number)  # work, in which the filling thread comes to rest
+        with pytest.raises(RuntimeError, match="no"):
+            next(iterator)
+        assert len(kept) == 2
+
+
 def test_a_filling_thread_that_breaks_is_an_error_and_no_wait() -> None:
     def broken(rows: AnyArray) -> None:
         raise SystemExit

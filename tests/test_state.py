@@ -218,6 +218,13 @@ def test_what_is_no_part_of_the_recipe_may_change() -> None:
     other.load_state_dict(state)
 
 
+def test_a_state_of_the_running_epoch_goes_on_in_it() -> None:
+    with ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+        next(iter(loader))
+        loader.load_state_dict(loader.state_dict())
+        assert [batch["index"].tolist() for batch in loader] == [[2, 3], [4, 5], [6, 7]]
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -188,7 +188,7 @@ class Run:
             if self._broken is not None:
                 raise PenstockError("the thread that fills batches broke") from self._broken
             self._aim(at)
-            if self._sought is not None or not self._ready:
+            if not self._ready:
                 if not self._waiting:
                     self._waiting, self._starved = True, False
                     self._bell.ring()  # only a waiting consumer makes the ring grow
