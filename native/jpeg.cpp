@@ -14,7 +14,7 @@ extern "C" {
 namespace penstock {
 namespace {
 
-constexpr int kRowsAtOnce = 4;
+constexpr int kRowsAtOnce = 8;
 
 struct Errors {
     jpeg_error_mgr base;
@@ -72,8 +72,10 @@ bool ends_with_marker(std::span<const uint8_t> bytes) noexcept {
     return end >= 2 && bytes[end - 2] == 0xff && bytes[end - 1] == JPEG_EOI;
 }
 
-// Pillow's CMYK to RGB, after the inversion that it assumes of every JPEG with four components.
-void cmyk_to_rgb(const uint8_t* cmyk, int width, uint8_t* rgb) noexcept {
+// Pillow's CMYK to RGB, in place, after the inversion that it assumes of every JPEG with four components.
+void cmyk_to_rgb(uint8_t* row, int width) noexcept {
+    const uint8_t* cmyk = row;
+    uint8_t* rgb = row;
     for (int x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
         const int not_black = cmyk[3];
         for (int c = 0; c < 3; ++c) {
@@ -101,7 +103,7 @@ struct JpegImage::State {
     std::span<const uint8_t> bytes;
     bool created = false, damaged = false;
     JDIMENSION crop_x = 0;  // first column of decoded rows: crops start at whole blocks
-    std::vector<uint8_t> rows, converted;
+    std::vector<uint8_t> rows;
 
     void restart() noexcept;
     void rewind(bool suspends) noexcept;
@@ -272,7 +274,7 @@ uint64_t JpegImage::frame_bytes() const noexcept {
 uint64_t JpegImage::row_bytes() const noexcept {
     const auto& jpeg = state_->jpeg;
     const uint64_t width = jpeg.image_width;
-    uint64_t bytes = width * (4 * kRowsAtOnce + 3);  // CMYK rows, and one as RGB
+    uint64_t bytes = width * 4 * kRowsAtOnce;
     for (int c = 0; c < jpeg.num_components; ++c) {
         // A row of blocks with a quarter more above and below, and its rows at full width.
         const jpeg_component_info& component = jpeg.comp_info[c];
@@ -327,24 +329,29 @@ std::string JpegImage::decode(const Region& region, int denominator, PixelSink& 
     const size_t channels = jpeg.num_components == 4 ? 4 : 3;
     const size_t stride = jpeg.output_width * channels + kSlack;
     s.rows.resize(stride * kRowsAtOnce);
-    if (channels == 4) s.converted.resize(size_t{jpeg.output_width} * 3 + kSlack);
-    JSAMPROW pointers[kRowsAtOnce];
-    for (size_t i = 0; i < kRowsAtOnce; ++i) pointers[i] = s.rows.data() + stride * i;
+    JSAMPROW decoded[kRowsAtOnce];
+    const uint8_t* wanted[kRowsAtOnce];
     const size_t left = static_cast<size_t>(region.x0 - static_cast<int>(s.crop_x)) * 3;
+    for (size_t i = 0; i < kRowsAtOnce; ++i) {
+        decoded[i] = s.rows.data() + stride * i;
+        wanted[i] = decoded[i] + left;
+    }
 
     for (int y = y0; y < region.y1;) {
-        const int got = s.try_read(pointers, std::min(kRowsAtOnce, region.y1 - y));
-        if (got < 0) return s.what();
-        if (got == 0) return s.truncated("inside its pixels");
-        for (int i = 0; i < got; ++i, ++y) {
-            if (y < region.y0) continue;
-            const uint8_t* row = pointers[i];
-            if (channels == 4) {
-                cmyk_to_rgb(row, static_cast<int>(jpeg.output_width), s.converted.data());
-                row = s.converted.data();
-            }
-            sink.pixels(row + left);
+        const int most = std::min(kRowsAtOnce, (y < region.y0 ? region.y0 : region.y1) - y);
+        int count = 0;
+        while (count < most) {
+            const int got = s.try_read(decoded + count, most - count);
+            if (got < 0) return s.what();
+            if (got == 0) return s.truncated("inside its pixels");
+            count += got;
         }
+        if (y >= region.y0) {
+            if (channels == 4)
+                for (int i = 0; i < count; ++i) cmyk_to_rgb(decoded[i], static_cast<int>(jpeg.output_width));
+            sink.pixels(wanted, count);
+        }
+        y += count;
     }
     s.damaged = jpeg.err->num_warnings > 0;
     if (s.source.ran_out) return s.truncated("inside its pixels");

@@ -15,11 +15,11 @@ struct DecodeLimits {
     int max_scans = 100;
 };
 
-// Takes rows of decoded RGB pixels, in order.
+// Takes rows of decoded RGB pixels, in order, some at a time: an even number of them but for the last ones.
 class PixelSink {
   public:
     virtual ~PixelSink() = default;
-    virtual void pixels(const uint8_t* rgb) noexcept = 0;
+    virtual void pixels(const uint8_t* const* rows, int count) noexcept = 0;
 };
 
 // One JPEG, from header to pixels. Methods return an empty string, or what is wrong with the file.

@@ -44,8 +44,9 @@ class Resampler {
     // The source pixels that are needed; rows are pushed for y in [y0, y1), in order.
     Region region() const noexcept { return region_; }
 
-    // `rgb` points at column region().x0; kSlack bytes behind the row may be read.
-    void push(const uint8_t* rgb) noexcept;
+    // The next `count` rows, from column region().x0 on; kSlack bytes behind each may be read. The horizontal
+    // pass takes two at a time: a single one costs as much.
+    void push(const uint8_t* const* rows, int count) noexcept;
 
     // Gives all memory back where it is more than `keep_bytes`: what an unusually large image made it
     // allocate.
@@ -54,21 +55,24 @@ class Resampler {
   private:
     template <typename Visit>
     void each_buffer(Visit visit) {
-        for (auto* rows : {&ring_, &line_, &across_}) visit(*rows);
+        for (auto* rows : {&ring_, &lines_, &across_}) visit(*rows);
         for (AxisWeights* axis : {&x_weights_, &y_weights_}) {
             for (auto* column : {&axis->start, &axis->length, &axis->weight}) visit(*column);
             visit(axis->scratch);
         }
-        for (auto* column : {&plan_.start, &plan_.weight, &plan_.group_start}) visit(*column);
+        for (auto* column : {&plan_.start, &plan_.weight}) visit(*column);
         visit(plan_.split);
         visit(window_);
     }
 
+    void push_some(const uint8_t* const* rows, int count) noexcept;
     void finish_rows() noexcept;
+    const uint8_t* down(int y, uint8_t* line) noexcept;
+    void across(const uint8_t** rows, uint8_t* const* out, int count) noexcept;
+    void emit_across(const uint8_t* const* rows, int count) noexcept;
     void emit(const uint8_t* rgb) noexcept;
-    const uint8_t* across(const uint8_t* rgb, uint8_t* out) noexcept;
     uint8_t* ring_row(int y) noexcept {
-        return ring_.data() + static_cast<size_t>(y & ring_mask_) * ring_stride_;
+        return ring_.data() + static_cast<size_t>(y & ring_mask_) * row_stride_;
     }
 
     const Kernels* kernels_ = nullptr;
@@ -77,10 +81,11 @@ class Resampler {
     Region region_;
     AxisWeights x_weights_, y_weights_;
     HorizontalPlan plan_;
-    AlignedVector<uint8_t> ring_, line_, across_;
+    AlignedVector<uint8_t> ring_, lines_, across_;  // lines_: of the vertical pass, across_: of the other
     std::vector<const uint8_t*> window_;
-    size_t ring_stride_ = 0, row_bytes_ = 0;
+    size_t row_bytes_ = 0, row_stride_ = 0, across_stride_ = 0;  // rows: of ring_ and lines_
     int ring_mask_ = 0, next_in_ = 0, next_out_ = 0;
+    int held_ = 0;  // lines that wait for a second one, to go through the horizontal pass with it
 };
 
 }  // namespace penstock

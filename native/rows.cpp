@@ -132,7 +132,7 @@ class SlotRow final : public Frame {
 class IntoResampler final : public PixelSink {
   public:
     explicit IntoResampler(Resampler& resampler) : resampler_(resampler) {}
-    void pixels(const uint8_t* rgb) noexcept override { resampler_.push(rgb); }
+    void pixels(const uint8_t* const* rows, int count) noexcept override { resampler_.push(rows, count); }
 
   private:
     Resampler& resampler_;
@@ -168,7 +168,7 @@ struct RowMaker::Scratch {
     std::vector<StageGeometry> geometries;
     std::vector<Picture> pictures;  // the result of each stage but the last
     SlotRow slot_row;
-    std::vector<uint8_t> line;
+    std::vector<uint8_t> lines;
     int denominator = 1;
 
     void fit(const Program& program) {
@@ -263,11 +263,13 @@ void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) 
     const Region region = resampler.region();
     const size_t bytes = 3 * static_cast<size_t>(region.width()),
                  stride = 3 * static_cast<size_t>(size.width);
-    scratch_->line.resize(bytes + kSlack);
-    for (int y = region.y0; y < region.y1; ++y) {
-        std::memcpy(scratch_->line.data(),
-                    rgb + static_cast<size_t>(y) * stride + 3 * static_cast<size_t>(region.x0), bytes);
-        resampler.push(scratch_->line.data());
+    scratch_->lines.resize(2 * (bytes + kSlack));
+    uint8_t* const lines[2] = {scratch_->lines.data(), scratch_->lines.data() + bytes + kSlack};
+    const uint8_t* from = rgb + static_cast<size_t>(region.y0) * stride + 3 * static_cast<size_t>(region.x0);
+    for (int y = region.y0; y < region.y1; y += 2) {
+        const int count = std::min(region.y1 - y, 2);
+        for (int i = 0; i < count; ++i, from += stride) std::memcpy(lines[i], from, bytes);
+        resampler.push(lines, count);
     }
 }
 

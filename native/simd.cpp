@@ -11,12 +11,21 @@ extern const Kernels kAvx2Kernels, kAvx512Kernels;
 extern const Kernels kNeonKernels;
 #endif
 
-void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, bool mirror,
-                             const int8_t* order) {
+SplitWeights split_weights(int32_t first, int32_t second) noexcept {
+    constexpr int32_t half = 1 << (kSplitBits - 1);
+    const auto hi = [](int32_t w) { return (w + half) >> kSplitBits; };
+    const auto lo = [hi](int32_t w) { return w - (hi(w) << kSplitBits); };
+    const auto both = [](int32_t a, int32_t b) {
+        return static_cast<int32_t>(static_cast<uint32_t>(b) << 16 | (static_cast<uint32_t>(a) & 0xffff));
+    };
+    return {both(hi(first), hi(second)), both(lo(first), lo(second))};
+}
+
+void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, bool mirror, bool splits) {
     width = static_cast<int>(axis.start.size());
     taps = axis.taps;
     const auto stride = static_cast<size_t>(taps);
-    start.resize(static_cast<size_t>(width));
+    start.assign(static_cast<size_t>(groups() * kGroup), 0);
     weight.resize(static_cast<size_t>(width) * stride);
     for (int i = 0; i < width; ++i) {
         const auto from = static_cast<size_t>(mirror ? width - 1 - i : i);
@@ -28,32 +37,21 @@ void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, b
         std::fill_n(to, outside, 0);
         std::copy_n(&axis.weight[from * stride], taps - outside, to + outside);
     }
-    if (order) split_weights(order);
+    if (splits) fill_split();
 }
 
-void HorizontalPlan::split_weights(const int8_t* order) {
-    const auto pair_count = static_cast<size_t>(pairs()), stride = static_cast<size_t>(taps);
-    const auto padded = static_cast<size_t>(groups()) * kGroup;
-    constexpr size_t part = kGroup * 8;  // lanes of one group, pair and half of the weights
-    group_start.assign(padded, 0);
-    split.resize(padded / kGroup * pair_count * 2 * part);
-    for (size_t place = 0; place < padded; ++place) {
-        const size_t output = place / kGroup * kGroup + static_cast<size_t>(order[place % kGroup]);
-        const bool exists = output < static_cast<size_t>(width);
-        if (exists) group_start[place] = start[output];
-        const int32_t* w = exists ? &weight[output * stride] : nullptr;
-        for (size_t p = 0; p < pair_count; ++p) {
-            const int32_t a = w ? w[2 * p] : 0, b = w && 2 * p + 1 < stride ? w[2 * p + 1] : 0;
-            int16_t* hi = &split[(place / kGroup * pair_count + p) * 2 * part + place % kGroup * 8];
-            int16_t* lo = hi + part;
-            for (int lane = 0; lane < 8; lane += 2) {
-                hi[lane] = static_cast<int16_t>(a >> kSplitBits);
-                hi[lane + 1] = static_cast<int16_t>(b >> kSplitBits);
-                lo[lane] = static_cast<int16_t>(a & kSplitMask);
-                lo[lane + 1] = static_cast<int16_t>(b & kSplitMask);
+void HorizontalPlan::fill_split() {
+    split.resize(static_cast<size_t>(groups() * pairs() * kGroup * 2));
+    int32_t* to = split.data();
+    for (int g = 0; g < groups(); ++g)
+        for (int t = 0; t < taps; t += 2)
+            for (int i = g * kGroup; i < (g + 1) * kGroup; ++i, to += 2) {
+                const int32_t* w = &weight[static_cast<size_t>(i) * static_cast<size_t>(taps)];
+                const SplitWeights pair =
+                    i < width ? split_weights(w[t], t + 1 < taps ? w[t + 1] : 0) : SplitWeights{};
+                to[0] = pair.hi;
+                to[1] = pair.lo;
             }
-        }
-    }
 }
 
 const Kernels* kernels_named(const char* name) noexcept {
@@ -61,8 +59,8 @@ const Kernels* kernels_named(const char* name) noexcept {
 #if defined(__x86_64__)
     if (!std::strcmp(name, "avx2")) return __builtin_cpu_supports("avx2") ? &kAvx2Kernels : nullptr;
     if (!std::strcmp(name, "avx512")) {
-        const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+        const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("avx512vnni");
         return runs ? &kAvx512Kernels : nullptr;
     }
 #elif defined(__aarch64__)
@@ -72,12 +70,7 @@ const Kernels* kernels_named(const char* name) noexcept {
 }
 
 const Kernels& best_kernels() noexcept {
-#if defined(__x86_64__)
-    const bool wide_is_quick = __builtin_cpu_supports("avx512vbmi");
-#else
-    const bool wide_is_quick = false;
-#endif
-    for (const char* name : {wide_is_quick ? "avx512" : "avx2", "avx2", "neon"})
+    for (const char* name : {"avx512", "avx2", "neon"})
         if (const Kernels* kernels = kernels_named(name)) return *kernels;
     return kScalarKernels;
 }

@@ -14,44 +14,45 @@ namespace penstock {
 // be written so.
 inline constexpr size_t kSlack = 64;
 
-// A horizontal pass over rows of RGB bytes, its weights laid out for the vector units.
-//
-// 16-bit multipliers can't hold a 22-bit weight, so each is split into w = hi * 4096 + lo; two taps are
-// multiplied and added by one instruction for hi and one for lo. Outputs go in groups of eight, in an order
-// inside the group that suits the instruction set. `split` holds, for each group and each pair of taps, eight
-// 8-lane vectors of hi and then eight of lo, a vector being (w0 w1) four times: once for each of R, G, B, and
-// one lane unused.
-inline constexpr int kGroup = 8;
+// 16-bit multipliers can't hold a 22-bit weight, so each is split into w = hi * 4096 + lo, with lo in
+// [-2048, 2048): sums with lo alone fit 32 bits where sums with w do. Two taps are multiplied and added by
+// one instruction for hi and one for lo.
+inline constexpr int kSplitBits = 12;
+
+// Of two taps, the first one's in the lower half of each.
+struct SplitWeights {
+    int32_t hi, lo;
+};
+SplitWeights split_weights(int32_t first, int32_t second) noexcept;
+
+// A horizontal pass over rows of RGB bytes.
+inline constexpr int kGroup = 4;
 
 struct HorizontalPlan {
     int width = 0;
     int taps = 0;
-    std::vector<int32_t> start;        // byte offset of each output's first tap, left to right
-    std::vector<int32_t> weight;       // (width, taps)
-    std::vector<int32_t> group_start;  // likewise `start` in the groups' order, padded to whole groups
-    AlignedVector<int16_t> split;
+    std::vector<int32_t> start;   // byte offset of each output's first tap, left to right, in whole groups
+    std::vector<int32_t> weight;  // (width, taps)
+    // (groups, pairs of taps, kGroup, 2): SplitWeights
+    AlignedVector<int32_t> split;
 
     int pairs() const noexcept { return (taps + 1) / 2; }
     int groups() const noexcept { return (width + kGroup - 1) / kGroup; }
 
     // `origin` and `columns`: the source column at which rows given to the pass begin, and how many they
-    // have. `mirror`: outputs from right to left. `order`: place i of a group is output order[i]; null: no
-    // groups.
-    void prepare(const AxisWeights& axis, int origin, int columns, bool mirror, const int8_t* order);
+    // have. `mirror`: outputs from right to left. `splits`: whether `split` is wanted.
+    void prepare(const AxisWeights& axis, int origin, int columns, bool mirror, bool splits);
 
   private:
-    void split_weights(const int8_t* order);
+    void fill_split();
 };
-
-inline constexpr int kSplitBits = 12;
-inline constexpr int32_t kSplitMask = (1 << kSplitBits) - 1;
 
 struct Kernels {
     const char* name;
-    const int8_t* order;  // of outputs in a HorizontalPlan's groups; null: it reads none
+    bool splits;  // whether `horizontal` reads HorizontalPlan::split
 
-    // One row of RGB bytes to plan.width pixels.
-    void (*horizontal)(const uint8_t* row, const HorizontalPlan& plan, uint8_t* out) noexcept;
+    // Two rows of RGB bytes to plan.width pixels each; they may be the same one.
+    void (*horizontal)(const uint8_t* const* rows, const HorizontalPlan& plan, uint8_t* const* out) noexcept;
     // out[i] = round(sum over t of rows[t][i] * weight[t]) for i < bytes.
     void (*vertical)(const uint8_t* const* rows, const int32_t* weight, int taps, size_t bytes,
                      uint8_t* out) noexcept;
@@ -63,14 +64,20 @@ struct Kernels {
     void (*look_up_f16)(const uint8_t* bytes, int width, const uint16_t* table, uint16_t* out) noexcept;
 };
 
+// A horizontal kernel from one that makes a single row.
+template <void (*Row)(const uint8_t*, const HorizontalPlan&, uint8_t*) noexcept>
+void one_by_one(const uint8_t* const* rows, const HorizontalPlan& plan, uint8_t* const* out) noexcept {
+    Row(rows[0], plan, out[0]);
+    Row(rows[1], plan, out[1]);
+}
+
 extern const Kernels kScalarKernels;
 
 // Null where this build or this processor doesn't have the instruction set: "scalar", "avx2", "avx512",
 // "neon".
 const Kernels* kernels_named(const char* name) noexcept;
 
-// The widest for this processor, but 512 bits only where they don't lower the clock (from Ice Lake on, told
-// by VBMI): on Skylake they cost 2 to 4% of the standard task.
+// The quickest for this processor.
 const Kernels& best_kernels() noexcept;
 
 inline uint8_t clip_to_byte(int32_t sum) noexcept {

@@ -8,7 +8,7 @@ namespace penstock {
 namespace {
 
 // Sums are kept whole in 32 bits: a multiply-add of 32-bit lanes costs as much here as the two of 16-bit
-// lanes that split weights take, so that the plan's groups aren't needed.
+// lanes that split weights take.
 inline int32x4_t rounding() { return vdupq_n_s32(1 << (kWeightBits - 1)); }
 
 inline uint16x4_t words_of(int32x4_t sum) { return vqmovun_s32(vshrq_n_s32(sum, kWeightBits)); }
@@ -31,7 +31,7 @@ struct PixelLanes {
     }
 };
 
-void horizontal(const uint8_t* row, const HorizontalPlan& plan, uint8_t* out) noexcept {
+void horizontal_row(const uint8_t* row, const HorizontalPlan& plan, uint8_t* out) noexcept {
     const PixelLanes lanes;
     const int32_t* weight = plan.weight.data();
     const int taps = plan.taps;
@@ -98,7 +98,12 @@ void separate(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept {
 }  // namespace
 
 extern const Kernels kNeonKernels;
-const Kernels kNeonKernels{
-    "neon", nullptr, horizontal, vertical, separate, kScalarKernels.look_up_f32, kScalarKernels.look_up_f16};
+const Kernels kNeonKernels{"neon",
+                           false,
+                           one_by_one<horizontal_row>,
+                           vertical,
+                           separate,
+                           kScalarKernels.look_up_f32,
+                           kScalarKernels.look_up_f16};
 
 }  // namespace penstock

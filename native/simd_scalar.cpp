@@ -5,7 +5,7 @@ namespace {
 
 constexpr int32_t kRound = 1 << (kWeightBits - 1);
 
-void horizontal(const uint8_t* row, const HorizontalPlan& plan, uint8_t* out) noexcept {
+void horizontal_row(const uint8_t* row, const HorizontalPlan& plan, uint8_t* out) noexcept {
     const int32_t* weight = plan.weight.data();
     for (int x = 0; x < plan.width; ++x, weight += plan.taps, out += 3) {
         const uint8_t* pixel = row + plan.start[static_cast<size_t>(x)];
@@ -42,7 +42,7 @@ void look_up(const uint8_t* bytes, int width, const Value* table, Value* out) no
 
 }  // namespace
 
-constinit const Kernels kScalarKernels{"scalar", nullptr,        horizontal,       vertical,
+constinit const Kernels kScalarKernels{"scalar", false,          one_by_one<horizontal_row>, vertical,
                                        separate, look_up<float>, look_up<uint16_t>};
 
 }  // namespace penstock

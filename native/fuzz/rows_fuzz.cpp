@@ -147,7 +147,9 @@ std::vector<const Kernels*> other_kernels() {
 class Collected final : public PixelSink {
   public:
     explicit Collected(int width) : row_bytes_(3 * static_cast<size_t>(width)) {}
-    void pixels(const uint8_t* rgb) noexcept override { bytes.insert(bytes.end(), rgb, rgb + row_bytes_); }
+    void pixels(const uint8_t* const* rows, int count) noexcept override {
+        for (int i = 0; i < count; ++i) bytes.insert(bytes.end(), rows[i], rows[i] + row_bytes_);
+    }
 
     std::vector<uint8_t> bytes;
 

@@ -114,15 +114,21 @@ void check_horizontal(const Kernels& kernels, Draws& draws) {
         const int origin = weights.begin(), width = weights.end() - origin;
         const bool mirror = draws.below(2);
         HorizontalPlan scalar, plan;
-        scalar.prepare(weights, origin, width, mirror, nullptr);
-        plan.prepare(weights, origin, width, mirror, kernels.order);
-        const std::vector<uint8_t> row = random_bytes(draws, 3 * static_cast<size_t>(width) + kSlack);
-        Output want(3 * static_cast<size_t>(plan.width), kSlack), got = want;
-        kScalarKernels.horizontal(row.data(), scalar, want.all.data());
-        kernels.horizontal(row.data(), plan, got.all.data());
-        got.expect(want, kernels.name,
-                   "horizontal, " + std::to_string(plan.width) + " outputs of " + std::to_string(plan.taps) +
-                       " taps");
+        scalar.prepare(weights, origin, width, mirror, kScalarKernels.splits);
+        plan.prepare(weights, origin, width, mirror, kernels.splits);
+        const size_t bytes = 3 * static_cast<size_t>(width) + kSlack;
+        const std::vector<uint8_t> rows[2] = {random_bytes(draws, bytes), random_bytes(draws, bytes)};
+        const uint8_t* const from[2] = {rows[0].data(), rows[1].data()};
+        const Output blank(3 * static_cast<size_t>(plan.width), kSlack);
+        std::vector<Output> want(2, blank), got = want;
+        uint8_t* const want_rows[2] = {want[0].all.data(), want[1].all.data()};
+        uint8_t* const got_rows[2] = {got[0].all.data(), got[1].all.data()};
+        kScalarKernels.horizontal(from, scalar, want_rows);
+        kernels.horizontal(from, plan, got_rows);
+        for (size_t r = 0; r < 2; ++r)
+            got[r].expect(want[r], kernels.name,
+                          "horizontal, " + std::to_string(plan.width) + " outputs of " +
+                              std::to_string(plan.taps) + " taps");
     }
 }
 
