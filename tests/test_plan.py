@@ -44,6 +44,12 @@ def classes(folder: Path, rows: int) -> ps.ImageFolder:
         ([ps.ToLayout("NCHW"), CROP], "CenterCrop.* comes after ToLayout"),
         ([CROP, ps.Normalize(), ps.Normalize()], "two Normalize"),
         ([CROP, "flip"], "'flip' is no transform that penstock knows"),
+        ([[CROP]], "one by one"),
+        ([ps.RandomHorizontalFlip], r"write RandomHorizontalFlip\(…\)"),
+        ([CROP, ps.RandomHorizontalFlip(None)], r"RandomHorizontalFlip\(p=None\)"),
+        ([CROP, ps.RandomHorizontalFlip(math.nan)], "a probability"),
+        ([CROP, ps.Normalize(0.5, 0.5)], "three numbers"),
+        ([CROP, ps.Normalize(mean=(0.5, 0.5, "0.5"))], "three numbers"),
         ([ps.CenterCrop(0)], "CenterCrop"),
         ([ps.RandomResizedCrop(8, scale=(2.0, 1.0))], "scale"),
         ([CROP, ps.ToDtype("float8")], "float8"),
@@ -81,6 +87,9 @@ def test_batches_of_no_size(photos: ps.Pipeline, rows: object) -> None:
         (lambda p: p.batch(2).shuffle(seed=-1), "seed"),
         (lambda p: p.batch(2).shuffle(seed="7"), "seed"),
         (lambda p: p.batch(2).decode("quick"), "'exact' or 'fast'"),
+        (lambda p: p.batch(2).decode(limits=100), "DecodeLimits"),
+        (lambda p: p.batch(2).decode(limits=ps.DecodeLimits(max_pixels=0)), "max_pixels=0"),
+        (lambda p: p.batch(2).decode(limits=ps.DecodeLimits(max_scans=1.5)), "max_scans=1.5"),
     ],
 )
 def test_descriptions_that_cannot_work(photos: ps.Pipeline, change, says: str) -> None:  # type: ignore[no-untyped-def]
@@ -104,6 +113,11 @@ def test_descriptions_that_cannot_work(photos: ps.Pipeline, change, says: str) -
 def test_settings_that_cannot_work(photos: ps.Pipeline, settings: dict[str, object], says: str) -> None:
     with pytest.raises(ps.PlanError, match=says):
         photos.map(CROP).batch(2).plan(**settings)
+
+
+def test_a_setting_that_is_none(photos: ps.Pipeline) -> None:
+    with pytest.raises(TypeError, match="memroy; there are memory=, workers="):
+        photos.map(CROP).batch(2).loader(memroy="2GiB")
 
 
 @pytest.mark.parametrize(

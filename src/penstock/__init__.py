@@ -32,7 +32,7 @@ from penstock.loader import Loader
 from penstock.pipeline import Pipeline
 from penstock.plan import MemoryForecast, Plan
 from penstock.source import Arrays, FileList, ImageFolder
-from penstock.spec import DecodeLimits, DecodeMode, Interpolation, Layout, Spec, Tail
+from penstock.spec import DecodeLimits, Spec
 from penstock.transform import (
     CenterCrop,
     Normalize,
@@ -50,11 +50,8 @@ __all__ = [
     "CenterCrop",
     "DecodeError",
     "DecodeLimits",
-    "DecodeMode",
     "FileList",
     "ImageFolder",
-    "Interpolation",
-    "Layout",
     "Loader",
     "MemoryForecast",
     "Normalize",
@@ -70,7 +67,6 @@ __all__ = [
     "Spec",
     "StalledError",
     "StateError",
-    "Tail",
     "ToDtype",
     "ToLayout",
     "TransformError",

@@ -80,7 +80,7 @@ class Pipeline:
         """
         if mode not in (each.value for each in DecodeMode):
             raise PlanError(f"decode({mode!r}): 'exact' or 'fast'")
-        return replace(self, decode_mode=DecodeMode(mode), limits=limits or self.limits)
+        return replace(self, decode_mode=DecodeMode(mode), limits=self.limits if limits is None else limits)
 
     def plan(self, **settings: Unpack[Settings]) -> Plan:
         """Check the description, size everything and forecast memory. Reads metadata, no sample.
@@ -100,6 +100,11 @@ class Pipeline:
         """
         from penstock.plan import make_plan  # a plan is made of a pipeline: its module imports this one
 
+        if unknown := settings.keys() - Settings.__annotations__:
+            known = ", ".join(f"{name}=" for name in Settings.__annotations__)
+            raise TypeError(
+                f"no setting of a plan or loader: {', '.join(sorted(unknown))}; there are {known}"
+            )
         return make_plan(self, **settings)
 
     def loader(self, **settings: Unpack[Settings]) -> Loader:

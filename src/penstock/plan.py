@@ -16,7 +16,7 @@ from penstock.contracts import Encoded, OpenSource, Order, Source
 from penstock.errors import BudgetError, PlanError
 from penstock.order import Sequential, Shuffled, Steps
 from penstock.pipeline import Pipeline
-from penstock.spec import Spec, Tail
+from penstock.spec import DecodeLimits, Spec, Tail
 from penstock.transform import ImageKernel, decoder_version, fuse, simd_paths
 
 MIB = 1 << 20
@@ -156,6 +156,7 @@ def make_plan(
         raise PlanError(
             f"Pipeline({pipeline.source!r}): a source such as ImageFolder(path) or FileList(path)"
         )
+    _check_limits(pipeline.limits)
     source = pipeline.source.open()
     # Checks the seed too, which keys draws in either order.
     shuffled = Shuffled(source.num_records, pipeline.seed)
@@ -196,6 +197,17 @@ def make_plan(
         lend_wait_s=lend_wait_s,
         recipe=_recipe(pipeline, source, order),
     )
+
+
+def _check_limits(limits: object) -> None:
+    if not isinstance(limits, DecodeLimits):
+        raise PlanError(f"decode(limits={limits!r}): DecodeLimits(max_pixels=…, max_scans=…)")
+    for name, value, most in (
+        ("max_pixels", limits.max_pixels, (1 << 63) - 1),
+        ("max_scans", limits.max_scans, (1 << 31) - 1),
+    ):
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise PlanError(f"DecodeLimits({name}={value!r}): a whole number, at least 1")
 
 
 def parse_bytes(name: str, value: int | str) -> int:
@@ -295,7 +307,8 @@ def _fit(
     smallest = needed(threads, slots)
     if smallest > budget:
         raise BudgetError(
-            f"{slots} slots of {show_bytes(slot)} and {threads} workers need memory={show_bytes(smallest, up=True)!r}, "
+            f"{slots} slots of {show_bytes(slot)} and the scratch of {threads} {'worker' if threads == 1 else 'workers'} "
+            f"need memory={show_bytes(smallest, up=True)!r}, "
             f"the budget is {show_bytes(budget)}; raise it, or use a smaller batch or uint8",
             asked_bytes=smallest,
             budget_bytes=budget,
@@ -336,5 +349,5 @@ def environment() -> str:
     """Versions that a person wants to see beside a figure."""
     return (
         f"Python {sys.version.split()[0]}, NumPy {np.__version__}, "
-        f"libjpeg-turbo {decoder_version()}, SIMD {' '.join(simd_paths())}"
+        f"libjpeg-turbo {decoder_version()}, SIMD {simd_paths()[-1]}"
     )

@@ -73,8 +73,8 @@ class Spec:
 class DecodeLimits:
     """Caps that are checked from a file's header, before anything is allocated.
 
-    max_pixels  width × height of the encoded image; the default is twice Pillow's warning level,
-                where Pillow refuses too
+    max_pixels  width × height of the encoded image; the default is where Pillow refuses too, twice its
+                ``PIL.Image.MAX_IMAGE_PIXELS``, which goes on to hold for formats other than JPEG
     max_scans   scans of a progressive JPEG
     """
 

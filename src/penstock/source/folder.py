@@ -72,7 +72,7 @@ class ImageFolder:
                 empty.append(folder)
         if empty and not self.allow_empty:
             raise PlanError(
-                f"{_some(empty)} in {shown(base)} hold no image; remove them, or keep their labels with "
+                f"no image in {_some(empty)}, below {shown(base)}: remove what is empty, or keep its label with "
                 "ImageFolder(..., allow_empty=True)"
             )
         paths, labels = names.finish()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from penstock.errors import PlanError
 from penstock.spec import Layout
-from penstock.transform.image import ImageTransform
+from penstock.transform.image import ImageTransform, is_number
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -31,7 +33,7 @@ class Normalize(ImageTransform):
     def check(self) -> None:
         """Raise ``PlanError`` for anything but three means and three positive deviations."""
         for name, value in (("mean", self.mean), ("std", self.std)):
-            if len(value) != 3:
+            if np.shape(value) != (3,) or not all(is_number(each) for each in value):
                 raise PlanError(f"Normalize({name}={value!r}): three numbers, for R, G and B")
         if not all(each > 0 for each in self.std):
             raise PlanError(f"Normalize(std={self.std!r}): deviations are above 0")

@@ -51,8 +51,8 @@ def _reason(error: Exception, data: bytes) -> str:
         return str(error)
     if isinstance(error, UnidentifiedImageError):
         return f"not an image: starts with {data[:8].hex(' ')} ({data[:8]!r})"
-    if isinstance(error, Image.DecompressionBombError):
-        return f"too large: {error}"
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return f"too large: {error} (Pillow's own cap: PIL.Image.MAX_IMAGE_PIXELS)"
     if isinstance(error, OSError) and "truncated" in str(error):
         return f"truncated: {error}"
     return f"damaged image: {type(error).__name__}: {error}"

@@ -14,6 +14,7 @@ from penstock.errors import PlanError
 from penstock.spec import DecodeLimits, DecodeMode, Float32Array, Layout, Spec
 from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
+from penstock.transform.image import ImageTransform
 
 Geometric = RandomResizedCrop | Resize | CenterCrop | RandomHorizontalFlip
 Element = Normalize | ToDtype | ToLayout
@@ -169,7 +170,7 @@ def fuse(transforms: Sequence[Transform], source_px: tuple[int, int] | None) -> 
                     raise PlanError(f"two {type(transform).__name__} in one pipeline; leave one out")
                 element[type(transform)] = transform
             case _:
-                raise PlanError(f"{transform!r} is no transform that penstock knows")
+                raise PlanError(f"{transform!r} is no transform that penstock knows{_hint(transform)}")
     if not fixed:
         raise PlanError(
             "the images' size isn't fixed at .batch: add RandomResizedCrop(size), CenterCrop(size) or "
@@ -236,6 +237,14 @@ def _with_output(
     layout = Layout(to_layout.layout) if isinstance(to_layout, ToLayout) else default
     shape = (3, *size) if layout is Layout.NCHW else (*size, 3)
     return ImageKernel(stages, Spec(shape, dtype), layout, normalize)
+
+
+def _hint(transform: object) -> str:
+    if isinstance(transform, list | tuple):
+        return ": give transforms one by one, or .map(*transforms)"
+    if isinstance(transform, type) and issubclass(transform, ImageTransform):
+        return f": it is a class, write {transform.__name__}(…)"
+    return ""
 
 
 def _names(element: Mapping[type, object]) -> str:

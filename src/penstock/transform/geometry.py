@@ -7,7 +7,7 @@ from typing import Literal
 
 from penstock.errors import PlanError
 from penstock.spec import Interpolation
-from penstock.transform.image import ImageTransform
+from penstock.transform.image import ImageTransform, is_number
 
 InterpolationName = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
@@ -108,7 +108,7 @@ class RandomHorizontalFlip(ImageTransform):
 
     def check(self) -> None:
         """Raise ``PlanError`` for a probability outside [0, 1]."""
-        if not 0.0 <= self.p <= 1.0:
+        if not is_number(self.p) or not 0.0 <= self.p <= 1.0:
             raise PlanError(f"RandomHorizontalFlip(p={self.p!r}): a probability lies in [0, 1]")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Real
+
 
 class ImageTransform:
     """Reads the image and writes the image; described by its class and every parameter."""
@@ -21,3 +24,8 @@ class ImageTransform:
     def describe(self) -> str:
         """The class and every parameter."""
         return repr(self)
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a finite real number, Python's or NumPy's."""
+    return isinstance(value, Real) and math.isfinite(value)
