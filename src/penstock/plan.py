@@ -307,8 +307,8 @@ def _fit(
     smallest = needed(threads, slots)
     if smallest > budget:
         raise BudgetError(
-            f"{slots} slots of {show_bytes(slot)} and the scratch of {threads} {'worker' if threads == 1 else 'workers'} "
-            f"need memory={show_bytes(smallest, up=True)!r}, "
+            f"{slots} slots of {show_bytes(slot)} and {threads} {'worker' if threads == 1 else 'workers'} "
+            f"together need memory={show_bytes(smallest, up=True)!r}, "
             f"the budget is {show_bytes(budget)}; raise it, or use a smaller batch or uint8",
             asked_bytes=smallest,
             budget_bytes=budget,

@@ -197,7 +197,7 @@ def test_class_folders_without_images(tmp_path: Path) -> None:
 def test_many_empty_class_folders_are_named_in_part(tmp_path: Path) -> None:
     for name in "edcba":
         (tmp_path / name).mkdir()
-    with pytest.raises(PlanError, match=r"'a', 'b', 'c' and 2 more in"):
+    with pytest.raises(PlanError, match=r"'a', 'b', 'c' and 2 more, below"):
         ImageFolder(tmp_path).open()
     with pytest.raises(PlanError, match=r"no class folder in .* holds an image"):
         ImageFolder(tmp_path, allow_empty=True).open()
