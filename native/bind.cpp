@@ -7,7 +7,10 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "order.h"
 #include "pool.h"
@@ -26,6 +29,23 @@ using Table = nb::ndarray<const Value, nb::shape<3, 256>, nb::c_contig, nb::devi
 using Pictures = nb::ndarray<const uint8_t, nb::shape<-1, -1, -1, 3>, nb::c_contig, nb::device::cpu>;
 using Picture = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
 using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+
+// Numbers to fill and then hand to Python.
+class Int64s {
+  public:
+    explicit Int64s(size_t count)
+        : values_(std::make_unique_for_overwrite<int64_t[]>(count)), count_(count) {}
+
+    std::span<int64_t> values() noexcept { return {values_.get(), count_}; }
+    nb::ndarray<nb::numpy, int64_t, nb::shape<-1>> array() && {
+        nb::capsule owner(values_.get(), [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
+        return {values_.release(), {count_}, owner};
+    }
+
+  private:
+    std::unique_ptr<int64_t[]> values_;
+    size_t count_;
+};
 
 Filter filter_named(const std::string& name) {
     constexpr const char* names[] = {"nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"};
@@ -179,16 +199,32 @@ NB_MODULE(_native, m) {
         [](uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start, uint64_t stop) {
             if (n > (uint64_t{1} << 62)) throw nb::value_error("n must be at most 2**62");
             if (start > stop || stop > n) throw nb::value_error("positions must lie in [0, n)");
-            auto* out = new int64_t[stop - start];
-            nb::capsule owner(out, [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
+            Int64s out(stop - start);
             {
                 nb::gil_scoped_release unlocked;
-                shuffled_indices(seed, epoch, n, start, {out, stop - start});
+                shuffled_indices(seed, epoch, n, start, out.values());
             }
-            return nb::ndarray<nb::numpy, int64_t, nb::shape<-1>>(out, {stop - start}, owner);
+            return std::move(out).array();
         },
         "seed"_a, "epoch"_a, "n"_a, "start"_a, "stop"_a,
         "Records at positions [start, stop) of an epoch's shuffled order.");
+    m.def(
+        "shuffled_at",
+        [](uint64_t seed, uint64_t epoch, uint64_t n, Column<int64_t> positions) {
+            if (n > (uint64_t{1} << 62)) throw nb::value_error("n must be at most 2**62");
+            const std::span<const int64_t> asked(positions.data(), positions.shape(0));
+            for (const int64_t position : asked)
+                if (position < 0 || static_cast<uint64_t>(position) >= n)
+                    throw nb::value_error("positions must lie in [0, n)");
+            Int64s out(asked.size());
+            {
+                nb::gil_scoped_release unlocked;
+                shuffled_at(seed, epoch, n, asked, out.values());
+            }
+            return std::move(out).array();
+        },
+        "seed"_a, "epoch"_a, "n"_a, "positions"_a, "Records at any positions of an epoch's shuffled order.");
+    m.def("mix", &mix, "key"_a, "word"_a, "A new 64-bit key of a key and a word.");
 
     nb::class_<Stage>(m, "Stage", "Adjacent geometric transforms that one pass does.")
         .def(nb::init<>())

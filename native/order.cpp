@@ -23,7 +23,44 @@ constexpr int kRounds = 8;
 // Cells in flight at once. A round is a chain of three multiplications: one chain leaves the core half idle.
 constexpr size_t kLanes = 4;
 
-void shuffle_by_table(uint64_t key, uint64_t n, uint64_t start, std::span<int64_t> out) noexcept {
+// A range of positions, and its cells on a grid one after another.
+class Range {
+  public:
+    explicit Range(uint64_t start) noexcept : start_(start) {}
+
+    uint64_t operator[](size_t i) const noexcept { return start_ + i; }
+
+    template <typename Grid>
+    auto cells(const Grid& grid) const noexcept {
+        return [&grid, next = grid.cell(start_)](size_t) mutable {
+            const auto cell = next;
+            next = grid.after(next);
+            return cell;
+        };
+    }
+
+  private:
+    uint64_t start_;
+};
+
+// Any positions; those asked for past their end are the last one again.
+class Scattered {
+  public:
+    explicit Scattered(std::span<const int64_t> positions) noexcept : positions_(positions) {}
+
+    uint64_t operator[](size_t i) const noexcept { return static_cast<uint64_t>(positions_[i]); }
+
+    template <typename Grid>
+    auto cells(const Grid& grid) const noexcept {
+        return [&grid, this](size_t i) { return grid.cell((*this)[std::min(i, positions_.size() - 1)]); };
+    }
+
+  private:
+    std::span<const int64_t> positions_;
+};
+
+template <typename Positions>
+void shuffle_by_table(uint64_t key, uint64_t n, const Positions& positions, std::span<int64_t> out) noexcept {
     std::array<uint16_t, kTablePositions> table{};
     Draws draws(key);
     for (uint64_t i = 0; i < n; ++i) {  // Fisher-Yates, inside out
@@ -31,7 +68,7 @@ void shuffle_by_table(uint64_t key, uint64_t n, uint64_t start, std::span<int64_
         table[i] = table[j];
         table[j] = static_cast<uint16_t>(i);
     }
-    for (size_t i = 0; i < out.size(); ++i) out[i] = table[start + i];
+    for (size_t i = 0; i < out.size(); ++i) out[i] = table[positions[i]];
 }
 
 // The smallest a with a * a >= n.
@@ -99,29 +136,38 @@ class Grid {
     std::array<uint64_t, kRounds> keys_;
 };
 
-void shuffle_by_grid(uint64_t key, uint64_t n, uint64_t start, std::span<int64_t> out) noexcept {
+template <typename Positions>
+void shuffle_by_grid(uint64_t key, uint64_t n, const Positions& positions, std::span<int64_t> out) noexcept {
+    if (out.empty()) return;
     const Grid grid(key, n);
-    Cell next = grid.cell(start);
-    while (!out.empty()) {
+    auto cell_of = positions.cells(grid);
+    for (size_t done = 0; done < out.size(); done += kLanes) {
         std::array<Cell, kLanes> cells;  // those past the end of out are permuted and not used
-        for (Cell& cell : cells) {
-            cell = next;
-            next = grid.after(next);
-        }
+        for (size_t i = 0; i < kLanes; ++i) cells[i] = cell_of(done + i);
         grid.permute(cells);
-        const size_t filled = std::min(kLanes, out.size());
-        for (size_t i = 0; i < filled; ++i) out[i] = static_cast<int64_t>(grid.record(cells[i]));
-        out = out.subspan(filled);
+        const size_t filled = std::min(kLanes, out.size() - done);
+        for (size_t i = 0; i < filled; ++i) out[done + i] = static_cast<int64_t>(grid.record(cells[i]));
     }
+}
+
+template <typename Positions>
+void shuffle(uint64_t seed, uint64_t epoch, uint64_t n, const Positions& positions,
+             std::span<int64_t> out) noexcept {
+    const uint64_t key = mix(epoch_key(seed, epoch), kOrderStream);
+    if (n <= kTablePositions) shuffle_by_table(key, n, positions, out);
+    else shuffle_by_grid(key, n, positions, out);
 }
 
 }  // namespace
 
 void shuffled_indices(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start,
                       std::span<int64_t> out) noexcept {
-    const uint64_t key = mix(epoch_key(seed, epoch), kOrderStream);
-    if (n <= kTablePositions) shuffle_by_table(key, n, start, out);
-    else shuffle_by_grid(key, n, start, out);
+    shuffle(seed, epoch, n, Range(start), out);
+}
+
+void shuffled_at(uint64_t seed, uint64_t epoch, uint64_t n, std::span<const int64_t> positions,
+                 std::span<int64_t> out) noexcept {
+    shuffle(seed, epoch, n, Scattered(positions), out);
 }
 
 }  // namespace penstock

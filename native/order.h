@@ -11,4 +11,8 @@ namespace penstock {
 void shuffled_indices(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start,
                       std::span<int64_t> out) noexcept;
 
+// out[i] = the record at positions[i] of the same order. Positions are below n.
+void shuffled_at(uint64_t seed, uint64_t epoch, uint64_t n, std::span<const int64_t> positions,
+                 std::span<int64_t> out) noexcept;
+
 }  // namespace penstock

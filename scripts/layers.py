@@ -18,18 +18,18 @@ from pathlib import Path
 PLACES = ("source", "order", "read", "transform", "batch", "device")
 LAYERS = (
     ("errors",),
-    ("spec",),
+    ("spec", "launcher"),
     ("contracts",),
     (*PLACES, "cache"),
     ("pipeline", "machine"),
     ("plan",),
-    ("explain",),
+    ("explain", "audit"),
     ("engine",),
     ("loader",),
 )
 OUTSIDE = ("torch", "jax", "ray", "cli", "observe")
 NATIVE = (*PLACES, "engine")
-LATE = {("pipeline", "plan"), ("pipeline", "loader"), ("plan", "explain")}
+LATE = {("pipeline", "plan"), ("pipeline", "audit"), ("pipeline", "loader"), ("plan", "explain")}
 
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 WHOLE = "the public list"  # what ``import penstock`` takes

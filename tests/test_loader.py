@@ -272,3 +272,51 @@ def test_a_filling_thread_that_breaks_is_an_error_and_no_wait() -> None:
         with pytest.raises(ps.PenstockError, match="fills batches broke") as caught:
             next(iter(loader))
         assert isinstance(caught.value.__cause__, SystemExit)
+
+
+def test_steps_go_on_across_epochs() -> None:
+    pipeline = ps.Pipeline(numbers(7)).shuffle(seed=1).batch(2)
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        by_epoch = [batch["index"].tolist() for _ in range(4) for batch in loader]
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        assert list(loader.steps(0)) == []
+        by_step = [batch["index"].tolist() for batch in loader.steps(5)]
+        assert (loader.epoch, len(by_step)) == (1, 5)
+        by_step += [batch["index"].tolist() for batch in loader.steps(7)]
+    assert by_step == by_epoch[:12]
+
+
+def test_steps_and_states_and_epochs_go_together() -> None:
+    pipeline = ps.Pipeline(numbers(12)).shuffle(seed=1).batch(2)
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        expected = [batch["index"].tolist() for batch in loader.steps(20)]
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        seen = [batch["index"].tolist() for batch in loader.steps(8)]
+        state = loader.state_dict()
+        for batch in loader.steps(100):
+            seen.append(batch["index"].tolist())
+            if len(seen) == 10:
+                break
+        seen += [batch["index"].tolist() for batch in loader.steps(2)]
+        seen += [batch["index"].tolist() for batch in loader]  # the epoch was over
+    assert seen == expected[:18]
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        loader.load_state_dict(state)
+        assert [batch["index"].tolist() for batch in loader.steps(12)] == expected[8:]
+
+
+def test_steps_keep_no_batch() -> None:
+    with ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1, depth=2) as loader:
+        steps = loader.steps(8)
+        for _ in range(8):
+            held = weakref.ref(next(steps)["index"])
+            assert held() is None
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, "8", True])
+def test_steps_of_no_number(number: object) -> None:
+    with (
+        ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader,
+        pytest.raises(ps.PlanError, match="how many batches"),
+    ):
+        loader.steps(number)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@
             step(batch["image"], batch["label"])
 """
 
+from penstock.audit import Audit
 from penstock.errors import (
     BudgetError,
     CacheError,
@@ -45,6 +46,7 @@ from penstock.transform import (
 
 __all__ = [
     "Arrays",
+    "Audit",
     "BudgetError",
     "CacheError",
     "CenterCrop",

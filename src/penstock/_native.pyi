@@ -15,6 +15,17 @@ def shuffled_indices(
 ) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
     """Records at positions [start, stop) of an epoch's shuffled order."""
 
+def shuffled_at(
+    seed: int,
+    epoch: int,
+    n: int,
+    positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
+    """Records at any positions of an epoch's shuffled order."""
+
+def mix(key: int, word: int) -> int:
+    """A new 64-bit key of a key and a word."""
+
 class Stage:
     """Adjacent geometric transforms that one pass does."""
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.engine import Run, Stats
-from penstock.errors import PenstockError, StateError
+from penstock.errors import PenstockError, PlanError, StateError
 from penstock.order import Cursor
 from penstock.plan import Plan
 from penstock.spec import AnyArray
@@ -56,14 +56,16 @@ class Loader:
 
     def __iter__(self) -> Iterator[dict[str, AnyArray]]:
         """The next epoch; after ``load_state_dict`` the rest of the saved one."""
-        if self._closed:
-            raise PenstockError("the loader is closed")
+        self._check_open()
         if self._entered == self._cursor.epoch:
             self._cursor = Cursor(self._cursor.epoch + 1)
-        self._seek()
-        iterator = _Epoch(self, self._cursor.epoch)
-        self._iterator = weakref.ref(iterator)
-        return iterator
+        return self._rest()
+
+    def steps(self, number: int) -> Iterator[dict[str, AnyArray]]:
+        """The next ``number`` batches, across epochs, for training by step; asked again, those after them."""
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise PlanError(f"steps({number!r}): how many batches, a whole number")
+        return _Steps(self, number)
 
     def state_dict(self) -> dict[str, object]:
         """Where the loader stands, as plain data: batches delivered so far, none that are only prefetched."""
@@ -114,6 +116,18 @@ class Loader:
     ) -> None:
         self.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PenstockError("the loader is closed")
+
+    def _rest(self) -> _Epoch:
+        """What is left of the epoch that the next batch is in."""
+        self._check_open()
+        self._seek()
+        iterator = _Epoch(self, self._cursor.epoch)
+        self._iterator = weakref.ref(iterator)
+        return iterator
+
     def _seek(self) -> None:
         if self._run is not None:
             self._run.seek(self._cursor)
@@ -158,6 +172,27 @@ class _Epoch:
             return batch
         self._over = True
         raise StopIteration
+
+
+class _Steps:
+    """Some batches, of as many epochs as they take."""
+
+    def __init__(self, loader: Loader, number: int) -> None:
+        self._loader = loader
+        self._left = number
+        self._epoch: _Epoch | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> dict[str, AnyArray]:
+        if self._left == 0:
+            raise StopIteration
+        if self._epoch is None or self._epoch.epoch != self._loader.epoch:
+            self._epoch = self._loader._rest()
+        batch = next(self._epoch)
+        self._left -= 1
+        return batch
 
 
 def _checked(state: Mapping[str, object], plan: Plan) -> Cursor:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from penstock.contracts import Source, Transform
 from penstock.errors import PlanError
+from penstock.launcher import DeviceMesh, data_rank
+from penstock.order import Select, Selection, Skip, Split, Take
 from penstock.spec import DecodeLimits, DecodeMode, Tail
 
 if TYPE_CHECKING:
+    from penstock.audit import Audit
     from penstock.loader import Loader
     from penstock.plan import Plan
 
@@ -36,7 +40,11 @@ class Pipeline:
 
     source: Source
     seed: int = field(default=0, kw_only=True)
+    selections: tuple[Selection, ...] = field(default=(), kw_only=True)
     shuffled: bool = field(default=False, kw_only=True)
+    block: int | None = field(default=None, kw_only=True)
+    window: int = field(default=64, kw_only=True)
+    repeats: int = field(default=1, kw_only=True)
     transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
     rows: int | None = field(default=None, kw_only=True)
     tail: Tail | None = field(default=None, kw_only=True)
@@ -45,9 +53,45 @@ class Pipeline:
     decode_mode: DecodeMode = field(default=DecodeMode.EXACT, kw_only=True)
     limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
 
-    def shuffle(self, *, seed: int) -> Pipeline:
-        """Deliver the records of each epoch in a new random order over the whole source, fixed by ``seed``."""
-        return replace(self, shuffled=True, seed=seed)
+    def take(self, number: int) -> Pipeline:
+        """Use the first ``number`` records only, or all where there are fewer. Written before ``shuffle``."""
+        return self._selected(Take(number))
+
+    def skip(self, number: int) -> Pipeline:
+        """Use all records but the first ``number``. Written before ``shuffle``."""
+        return self._selected(Skip(number))
+
+    def select(self, indices: object) -> Pipeline:
+        """Use the records ``indices``, (n,) whole numbers, in that order; one named twice comes twice.
+
+        They are records of what was selected before, counted from 0. Written before ``shuffle``.
+        """
+        return self._selected(Select.of(indices))
+
+    def split(self, share: float, *, seed: int) -> tuple[Pipeline, Pipeline]:
+        """Cut the records at random in two: ``share`` of them, and the rest, as two pipelines.
+
+        Who is on which side depends on ``share``, ``seed`` and the number of records only. Without ``shuffle``
+        each side comes in a random order that is the same in every epoch. Written before ``shuffle``.
+        """
+        return self._selected(Split(share, seed, "first")), self._selected(Split(share, seed, "rest"))
+
+    def shuffle(self, *, seed: int, block: int | None = None, window: int = 64) -> Pipeline:
+        """Deliver the records of each epoch in a new random order, fixed by ``seed``.
+
+        block   for media that are quick to read in sequence: this many neighbouring records stay near each
+                other. Blocks come in random order, and the records of ``window`` blocks are mixed. Default: the
+                order is random over all records
+        window  blocks that are mixed; without ``block`` it means nothing
+        """
+        return replace(self, shuffled=True, seed=seed, block=block, window=window)
+
+    def repeat(self, times: int) -> Pipeline:
+        """Deliver every record ``times`` times in a row, each with random draws of its own.
+
+        The repeats lie in one step of all ranks as far as they fit: repeated augmentation.
+        """
+        return replace(self, repeats=times)
 
     def map(self, *transforms: Transform) -> Pipeline:
         """Append transforms, which are applied in the order of writing. Adjacent native ones become one."""
@@ -65,8 +109,26 @@ class Pipeline:
             raise PlanError(f"batch(tail={tail!r}): 'drop', 'pad' or 'short'")
         return replace(self, rows=rows, tail=None if tail is None else Tail(tail))
 
-    def shard(self, rank: int, world: int) -> Pipeline:
-        """Deliver rank ``rank``'s rows of every step of ``world`` ranks. Every rank has the same steps."""
+    def shard(
+        self,
+        rank: int | None = None,
+        world: int | None = None,
+        *,
+        replicate: int = 1,
+        mesh: DeviceMesh | None = None,
+        dims: Sequence[str] = ("dp",),
+    ) -> Pipeline:
+        """Deliver one data rank's rows of every step of all ranks. Every rank has the same steps.
+
+        rank, world  this process's number, and how many there are; default: what torchrun, MPI or SLURM's srun
+                     set in the environment of the processes they start, and 0 of 1 without any of them
+        replicate    this many consecutive ranks get the same rows: those of one tensor-, pipeline- or
+                     context-parallel group
+        mesh         instead of all these: a torch DeviceMesh. Ranks that differ only in its other dimensions
+                     get the same rows
+        dims         the names of the mesh's data-parallel dimensions, slowest first
+        """
+        rank, world = data_rank(rank, world, replicate=replicate, mesh=mesh, dims=dims)
         return replace(self, rank=rank, world=world)
 
     def decode(
@@ -107,8 +169,25 @@ class Pipeline:
             )
         return make_plan(self, **settings)
 
+    def audit(self, *, ranks: int = 1, epochs: int = 1) -> Audit:
+        """Check, without reading a sample, what ``ranks`` data ranks would get in the first ``epochs`` epochs.
+
+        Counts every record that every step of every rank names. 2 bytes of memory per record.
+        """
+        from penstock.audit import audit  # likewise
+
+        return audit(self, ranks=ranks, epochs=epochs)
+
     def loader(self, **settings: Unpack[Settings]) -> Loader:
         """Plan, then run: an iterable of batches. Arguments and errors as of ``plan()``."""
         from penstock.loader import Loader  # likewise
 
         return Loader(self.plan(**settings))
+
+    def _selected(self, selection: Selection) -> Pipeline:
+        if self.shuffled or self.repeats != 1:
+            raise PlanError(
+                f"{selection.describe()} says which records of the source take part: write it before .shuffle() "
+                "and .repeat(), which say when they come"
+            )
+        return replace(self, selections=(*self.selections, selection))

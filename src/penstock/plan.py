@@ -14,8 +14,18 @@ from penstock import machine
 from penstock.batch import SlotLayout
 from penstock.contracts import Encoded, OpenSource, Order, Source
 from penstock.errors import BudgetError, PlanError
-from penstock.order import Sequential, Shuffled, Steps
+from penstock.order import (
+    MAX_POSITIONS,
+    BlockShuffled,
+    Repeated,
+    Selected,
+    Sequential,
+    Shuffled,
+    Steps,
+    whole_number,
+)
 from penstock.pipeline import Pipeline
+from penstock.read import ReadAhead
 from penstock.spec import DecodeLimits, Spec, Tail
 from penstock.transform import ImageKernel, decoder_version, fuse, simd_paths
 
@@ -102,6 +112,13 @@ class Plan:
         return self.source.classes
 
     @property
+    def most_descriptors(self) -> int:
+        """Files that the run has open at once, at most: one per thread that reads, and the arena of slots."""
+        reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
+        threads = self.workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
+        return (threads if reads else 0) + 1
+
+    @property
     def fields(self) -> Mapping[str, Spec]:
         """The fields of a batch, with shape and dtype of one row."""
         return self.layout.fields
@@ -158,9 +175,7 @@ def make_plan(
         )
     _check_limits(pipeline.limits)
     source = pipeline.source.open()
-    # Checks the seed too, which keys draws in either order.
-    shuffled = Shuffled(source.num_records, pipeline.seed)
-    order: Order = shuffled if pipeline.shuffled else Sequential(source.num_records)
+    order = order_of(pipeline, source.num_records)
     tail = pipeline.tail or (Tail.DROP if pipeline.shuffled else Tail.PAD)
     steps = Steps(
         num_positions=order.num_positions,
@@ -195,8 +210,25 @@ def make_plan(
             side=sizes.side,
         ),
         lend_wait_s=lend_wait_s,
-        recipe=_recipe(pipeline, source, order),
+        recipe=_recipe(pipeline, source),
     )
+
+
+def order_of(pipeline: Pipeline, num_records: int) -> Order:
+    """The order that the pipeline describes, over ``num_records`` records of its source."""
+    sizes = []
+    for selection in pipeline.selections:
+        sizes.append(num_records)
+        num_records = selection.count(num_records)
+    # Checks the seed too, which keys draws in any order.
+    shuffled = Shuffled(num_records, pipeline.seed)
+    order: Order = shuffled if pipeline.shuffled else Sequential(num_records)
+    if pipeline.shuffled and pipeline.block is not None:
+        order = BlockShuffled(num_records, pipeline.seed, pipeline.block, pipeline.window)
+    if sizes:
+        order = Selected(order, pipeline.selections, tuple(sizes))
+    times = whole_number("repeat", pipeline.repeats, low=1, high=MAX_POSITIONS // num_records)
+    return order if times == 1 else Repeated(order, times)
 
 
 def _check_limits(limits: object) -> None:
@@ -331,12 +363,17 @@ def show_bytes(number: int, *, up: bool = False) -> str:
     return f"{number}B"
 
 
-def _recipe(pipeline: Pipeline, source: OpenSource, order: Order) -> dict[str, str | int]:
+def _recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:
     """What decides the content of a stream of samples. Not how many come at once, on which rank, or how fast."""
+    order = "shuffled" if pipeline.shuffled else "sequential"
+    if pipeline.shuffled and pipeline.block is not None:
+        order += f"(block={pipeline.block}, window={pipeline.window})"
     return {
         "source": source.digest,
         "rows": source.num_records,
-        "order": type(order).__name__.lower(),
+        "selection": "; ".join(selection.describe() for selection in pipeline.selections),
+        "order": order,
+        "repeat": pipeline.repeats,
         "seed": pipeline.seed,
         "transforms": "; ".join(transform.describe() for transform in pipeline.transforms),
         "decode": pipeline.decode_mode.value,

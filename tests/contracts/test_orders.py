@@ -3,17 +3,27 @@ import pytest
 from orders import check_order
 
 from penstock.contracts import Order
-from penstock.order import Sequential, Shuffled
+from penstock.order import BlockShuffled, Select, Selected, Sequential, Shuffled, Skip, Split, Take
 from penstock.spec import Int64Array
 
 SIZES = [1, 2, 3, 1023, 1024, 1025, 1026, 1089, 1090, 65_536, 99_991, 10**8, 2**53 + 1, 2**62]
-ORDERS = [Sequential(n) for n in SIZES] + [Shuffled(n, seed) for n in SIZES for seed in (0, 7, 2**64 - 1)]
+BLOCKS = [(1, 1), (3, 7), (100, 64), (2**20, 1), (2**60, 5)]
+ORDERS: list[Order] = [Sequential(n) for n in SIZES]
+ORDERS += [Shuffled(n, seed) for n in SIZES for seed in (0, 7, 2**64 - 1)]
+ORDERS += [BlockShuffled(n, 7, *of) for n in SIZES for of in BLOCKS if n < 1000 * of[0] * of[1]]
+ORDERS += [
+    Selected(Shuffled(70, 1), (Take(70),), (101,)),
+    Selected(Sequential(31), (Take(70), Skip(39)), (101, 70)),
+    Selected(Shuffled(3, 1), (Select.of([70, 0, 2]),), (101,)),
+    Selected(Shuffled(1800, 1), (Split(0.9, 5, "first"),), (2000,)),
+    Selected(Sequential(200), (Split(0.9, 5, "rest"),), (2000,)),
+]
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=repr)
 def test_an_order_keeps_its_contract(order: Order) -> None:
     assert isinstance(order, Order)
-    check_order(order)
+    check_order(order, order.sizes[0] if isinstance(order, Selected) else None)
 
 
 class Repeats(Sequential):

@@ -3,17 +3,34 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from penstock.order import Shuffled
+from penstock.order import BlockShuffled, Shuffled, Split
 
-GOLDEN = json.loads((Path(__file__).parent / "orders.json").read_text(encoding="utf-8"))
+
+def golden_of(name: str) -> list[dict]:
+    return json.loads((Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
-    "golden", GOLDEN, ids=lambda g: f"{g['num_records']}-{g['seed']}-{g['epoch']}-{g['start']}"
+    "golden", golden_of("orders"), ids=lambda g: f"{g['num_records']}-{g['seed']}-{g['epoch']}-{g['start']}"
 )
 def test_a_shuffle_never_changes(golden: dict) -> None:
     order = Shuffled(golden["num_records"], golden["seed"])
     stop = golden["start"] + len(golden["indices"])
     assert order.indices(golden["epoch"], golden["start"], stop).tolist() == golden["indices"]
+
+
+@pytest.mark.parametrize("golden", golden_of("blocks"), ids=lambda g: f"{g['num_records']}-{g['block']}")
+def test_a_block_shuffle_never_changes(golden: dict) -> None:
+    order = BlockShuffled(*(golden[name] for name in ("num_records", "seed", "block", "window")))
+    stop = golden["start"] + len(golden["indices"])
+    assert order.indices(golden["epoch"], golden["start"], stop).tolist() == golden["indices"]
+
+
+@pytest.mark.parametrize("golden", golden_of("splits"), ids=lambda g: f"{g['num_records']}-{g['side']}")
+def test_a_split_never_changes(golden: dict) -> None:
+    split = Split(golden["share"], golden["seed"], golden["side"])
+    places = np.arange(len(golden["records"]))
+    assert split.records(places, golden["num_records"]).tolist() == golden["records"]

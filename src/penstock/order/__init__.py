@@ -1,7 +1,26 @@
 """The order place: which record comes when, and which rank takes it at which step."""
 
+from penstock.order._arguments import MAX_POSITIONS, whole_number
+from penstock.order.blocks import BlockShuffled
+from penstock.order.selection import Repeated, Select, Selected, Selection, Skip, Split, Take
 from penstock.order.sequential import Sequential
 from penstock.order.shuffle import Shuffled
 from penstock.order.steps import Cursor, Step, Steps
 
-__all__ = ["Cursor", "Sequential", "Shuffled", "Step", "Steps"]
+__all__ = [
+    "MAX_POSITIONS",
+    "BlockShuffled",
+    "Cursor",
+    "Repeated",
+    "Select",
+    "Selected",
+    "Selection",
+    "Sequential",
+    "Shuffled",
+    "Skip",
+    "Split",
+    "Step",
+    "Steps",
+    "Take",
+    "whole_number",
+]

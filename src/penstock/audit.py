@@ -1,0 +1,146 @@
+"""Proof, without reading a sample, of what every rank gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.order import Steps, whole_number
+from penstock.pipeline import Pipeline
+from penstock.plan import Plan, make_plan, order_of, show_bytes
+from penstock.spec import Tail
+
+AT_ONCE = 1 << 20  # positions
+Counts = NDArray[np.uint16]
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What ``ranks`` data ranks get in each of ``epochs`` epochs.
+
+    records    in the source
+    positions  of an epoch's global order, over all ranks
+    steps      (ranks,) of an epoch
+    dropped    positions of an epoch that no rank gets; the tail
+    padded     rows of an epoch that are padding
+    twice      rows that came more often than the order has them, in the worst epoch
+    missing    rows that never came, beyond those dropped, in the worst epoch
+    plan       of one rank
+    """
+
+    ranks: int
+    epochs: int
+    records: int
+    positions: int
+    steps: tuple[int, ...]
+    dropped: int
+    padded: int
+    twice: int
+    missing: int
+    plan: Plan
+
+    @property
+    def disjoint(self) -> bool:
+        """No row comes twice."""
+        return self.twice == 0
+
+    @property
+    def complete(self) -> bool:
+        """Every row comes, but for those dropped."""
+        return self.missing == 0
+
+    @property
+    def equal_steps(self) -> bool:
+        """All ranks have the same number of steps."""
+        return len(set(self.steps)) == 1
+
+    @property
+    def ok(self) -> bool:
+        """All three."""
+        return self.disjoint and self.complete and self.equal_steps
+
+    def facts(self) -> dict[str, object]:
+        """What it says, as plain values for programs."""
+        return {
+            "ok": self.ok,
+            "ranks": self.ranks,
+            "epochs": self.epochs,
+            "records": self.records,
+            "positions": self.positions,
+            "steps": list(self.steps),
+            "dropped": self.dropped,
+            "padded": self.padded,
+            "twice": self.twice,
+            "missing": self.missing,
+            "forecast": self.plan.forecast.expected,
+            "descriptors": self.plan.most_descriptors,
+        }
+
+    def __str__(self) -> str:
+        steps = f"{self.steps[0]:,}" if self.equal_steps else f"{min(self.steps):,} to {max(self.steps):,}"
+        lines = [
+            f"{self.ranks:,} data ranks, {self.epochs:,} epochs, {self.records:,} records: "
+            + ("every row once" if self.ok else "NOT every row once"),
+            f"  disjoint   {_answer(self.disjoint, self.twice, 'come twice')}",
+            f"  complete   {_answer(self.complete, self.missing, 'never come')}",
+            f"  steps      {steps} on each rank"
+            + ("" if self.equal_steps else ": ranks would wait for ever"),
+            f"  rows       {self.positions:,} an epoch, {self.dropped:,} dropped, {self.padded:,} of padding",
+            f"  memory     forecast {show_bytes(self.plan.forecast.expected)} a rank",
+            f"  files      at most {self.plan.most_descriptors} open at once a rank",
+        ]
+        return "\n".join(lines)
+
+
+def audit(pipeline: Pipeline, *, ranks: int, epochs: int) -> Audit:
+    """``Pipeline.audit`` says what the arguments mean."""
+    ranks = whole_number("ranks", ranks, low=1, high=1 << 20)
+    epochs = whole_number("epochs", epochs, low=1, high=1 << 20)
+    plan = make_plan(replace(pipeline, rank=0, world=ranks))
+    steps = [replace(plan.steps, rank=rank) for rank in range(ranks)]
+    expected = _expected(plan)
+    twice = missing = 0
+    for epoch in range(epochs):
+        counts = np.zeros_like(expected)
+        for of_rank in steps:
+            _count(plan, of_rank, epoch, counts)
+        difference = counts.astype(np.int32) - expected
+        twice = max(twice, int(difference[difference > 0].sum()))
+        missing = max(missing, int(-difference[difference < 0].sum()) - plan.steps.dropped_per_epoch)
+    per_epoch = plan.steps.per_epoch * plan.steps.global_batch
+    padded = per_epoch - plan.order.num_positions if plan.steps.tail is Tail.PAD else 0
+    return Audit(
+        ranks=ranks,
+        epochs=epochs,
+        records=plan.source.num_records,
+        positions=plan.order.num_positions,
+        steps=tuple(of_rank.per_epoch for of_rank in steps),
+        dropped=plan.steps.dropped_per_epoch,
+        padded=padded,
+        twice=twice,
+        missing=missing,
+        plan=plan,
+    )
+
+
+def _expected(plan: Plan) -> Counts:
+    """(records,) how often an epoch shall have each record, whatever order they come in."""
+    order = order_of(replace(plan.pipeline, shuffled=False), plan.source.num_records)
+    counts = np.zeros(plan.source.num_records, np.uint16)
+    for start in range(0, order.num_positions, AT_ONCE):
+        stop = min(start + AT_ONCE, order.num_positions)
+        np.add.at(counts, order.indices(0, start, stop), 1)
+    return counts
+
+
+def _count(plan: Plan, steps: Steps, epoch: int, counts: Counts) -> None:
+    """Add the rows of one rank's steps that are no padding."""
+    for k in range(steps.per_epoch):
+        step = steps.step(k)
+        np.add.at(counts, step.indices(plan.order, epoch)[: step.num_valid], 1)
+
+
+def _answer(yes: bool, rows: int, what: str) -> str:
+    return "yes" if yes else f"NO: {rows:,} rows {what}"
