@@ -27,6 +27,16 @@ struct LineAllocator {
     bool operator==(const LineAllocator&) const noexcept { return true; }
 };
 
+// Makes it `count` long without keeping what it holds, and so in no more memory than that.
+template <typename Vector>
+void refit(Vector& vector, std::size_t count) {
+    if (vector.capacity() < count) {
+        Vector().swap(vector);
+        vector.reserve(count);
+    }
+    vector.resize(count);
+}
+
 template <typename T>
 using AlignedVector = std::vector<T, LineAllocator<T>>;
 

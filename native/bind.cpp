@@ -326,10 +326,11 @@ NB_MODULE(_native, m) {
             "count", [](const SlotRing& r, const std::string& state) { return r.count(state_named(state)); },
             "state"_a);
 
-    nb::class_<PoolStats>(m, "PoolStats")
+    nb::class_<PoolStats>(m, "PoolStats", "Counters of a loader's native threads since they started.")
         .def_ro("rows", &PoolStats::rows)
         .def_ro("bytes", &PoolStats::bytes)
         .def_ro("decode_s", &PoolStats::decode_s)
+        .def_ro("foreign", &PoolStats::foreign)
         .def_ro("read_s", &PoolStats::read_s)
         .def_ro("wait_s", &PoolStats::wait_s)
         .def_ro("side_peak_bytes", &PoolStats::side_peak_bytes)
@@ -373,15 +374,24 @@ NB_MODULE(_native, m) {
             "(row, kind, text) of rows that failed.");
 
     nb::class_<PendingRow>(m, "ForeignRow", "A row whose bytes are no JPEG.")
-        .def_prop_ro("data", [](PendingRow& r) { return nb::bytes(r.row.bytes.data(), r.row.size); })
+        .def_prop_ro(
+            "data",
+            [](PendingRow& r) {
+                return nb::ndarray<nb::numpy, const uint8_t, nb::shape<-1>>(r.row.bytes.data(), {r.row.size},
+                                                                            nb::find(r));
+            },
+            "The row's bytes, no copy: there until it is finished or failed.")
         .def_prop_ro("max_pixels", [](const PendingRow& r) { return r.row.job->program->limits.max_pixels; })
         .def(
             "reserve",
-            [](PendingRow& r, uint64_t bytes) {
+            [](PendingRow& r, int height, int width, uint64_t frame_bytes) {
                 nb::gil_scoped_release unlocked;
-                return r.pool->reserve_for(r.row, bytes);
+                return r.pool->reserve_for(r.row, {height, width}, frame_bytes);
             },
-            "bytes"_a, "Wait for this much of the side arena; an error text when it can't be had.")
+            "height"_a, "width"_a, "frame_bytes"_a,
+            "Wait for the side arena's memory for decoding and transforming it; an error text when it can't "
+            "be "
+            "had.")
         .def(
             "finish",
             [](PendingRow& r, Picture rgb) {

@@ -15,6 +15,7 @@ namespace penstock {
 namespace {
 
 constexpr int kRowsAtOnce = 8;
+constexpr size_t kKeptRows = 256 << 10;  // bytes of them that stay from image to image
 
 struct Errors {
     jpeg_error_mgr base;
@@ -223,6 +224,7 @@ JpegImage::~JpegImage() { close(); }
 void JpegImage::close() noexcept {
     if (state_->created) jpeg_destroy_decompress(&state_->jpeg);
     state_->created = false;
+    if (state_->rows.capacity() > kKeptRows) std::vector<uint8_t>().swap(state_->rows);
 }
 
 bool JpegImage::recognises(std::span<const uint8_t> bytes) noexcept {
@@ -297,7 +299,9 @@ std::string JpegImage::check_whole() {
     std::string text;
     if (!whole) {
         char inside[64];
-        std::snprintf(inside, sizeof inside, "in row %u of %u", row, height);
+        if (row == 0 && jpeg_has_multiple_scans(&s.jpeg))
+            std::snprintf(inside, sizeof inside, "in scan %d", s.jpeg.input_scan_number);
+        else std::snprintf(inside, sizeof inside, "in row %u of %u", row, height);
         text = s.source.ran_out ? s.truncated(inside) : s.what();
     }
     s.rewind(false);
@@ -328,7 +332,7 @@ std::string JpegImage::decode(const Region& region, int denominator, PixelSink& 
 
     const size_t channels = jpeg.num_components == 4 ? 4 : 3;
     const size_t stride = jpeg.output_width * channels + kSlack;
-    s.rows.resize(stride * kRowsAtOnce);
+    refit(s.rows, stride * kRowsAtOnce);
     JSAMPROW decoded[kRowsAtOnce];
     const uint8_t* wanted[kRowsAtOnce];
     const size_t left = static_cast<size_t>(region.x0 - static_cast<int>(s.crop_x)) * 3;

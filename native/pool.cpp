@@ -100,6 +100,10 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     SampleKey key_of(const Job& job, int row) const {
         return {job.epoch_key, job.positions[static_cast<size_t>(row)], 0};
     }
+    // A buffer above the whole read-ahead is lent when no other is; what it has too much is the side arena's.
+    uint64_t uncounted(const Buffer& buffer) const noexcept {
+        return std::max<uint64_t>(buffer.capacity(), options.read_ahead_bytes) - options.read_ahead_bytes;
+    }
     uint64_t max_encoded() const { return std::max<uint64_t>(options.side_bytes, options.read_ahead_bytes); }
 
     void start_readers();
@@ -181,7 +185,8 @@ Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
         return maker.from_pixels(*job.program, rgb, size, key, out);
     }
     if (!row.read.error.empty()) return {Outcome::Kind::read_error, false, std::move(row.read.error)};
-    return maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out);
+    return maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out,
+                              uncounted(row.read.buffer));
 }
 
 void Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
@@ -194,6 +199,7 @@ void Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
     if (outcome.kind != Outcome::Kind::foreign) return finish(*row.job, row.row, std::move(outcome));
     std::scoped_lock lock(mutex);
     if (closed) return finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
+    ++stats.foreign;
     foreign.push_back({row.job, row.row, std::move(row.read.buffer), row.read.size});
     foreigners.notify_one();
 }
@@ -330,8 +336,14 @@ int Pool::foreign_waiting() const {
     return static_cast<int>(state_->foreign.size());
 }
 
-std::string Pool::reserve_for(ForeignRow& row, uint64_t bytes) {
+std::string Pool::reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes) {
     SideArena& side = state_->side;
+    SideArena none(0);
+    uint64_t bytes = 0;
+    std::string text =
+        RowMaker(none).bytes_from_pixels(*row.job->program, size, state_->key_of(*row.job, row.row), bytes);
+    if (!text.empty()) return text;
+    bytes += frame_bytes + state_->uncounted(row.bytes);
     if (bytes > side.cap())
         return "too large: needs " + std::to_string(bytes) +
                " bytes at once, more than side_memory=" + std::to_string(side.cap());
@@ -343,8 +355,8 @@ std::string Pool::reserve_for(ForeignRow& row, uint64_t bytes) {
 void Pool::finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size) {
     Job& job = *row.job;
     row.bytes.reset();
-    // An arena of its own: waiting for the shared one while holding a part of it could wait for ever.
-    SideArena own(state_->side.cap());
+    // Of what was reserved: waiting for the shared arena while holding a part of it could wait for ever.
+    SideArena own(row.reserved);
     RowMaker maker(own);
     uint8_t* out = job.out + static_cast<size_t>(row.row) * job.program->format.row_bytes();
     end_foreign(row, maker.from_pixels(*job.program, rgb, size, state_->key_of(job, row.row), out));

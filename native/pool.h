@@ -81,7 +81,8 @@ struct PoolOptions {
 };
 
 struct PoolStats {
-    uint64_t rows = 0, bytes = 0, damaged = 0;
+    uint64_t rows = 0, bytes = 0;
+    uint64_t foreign = 0;                         // of the rows, those that are no JPEG
     double decode_s = 0, read_s = 0, wait_s = 0;  // summed over decoding threads (read_s over all)
     uint64_t side_peak_bytes = 0;
     bool reading_ahead = false;
@@ -99,9 +100,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
     // Waits for a row that is no JPEG. False when the pool is closed.
     bool take_foreign(ForeignRow& out);
     int foreign_waiting() const;
-    // Waits for bytes of the side arena for the decoded frame; given back when the row ends. The text of an
-    // error when they can't be had.
-    std::string reserve_for(ForeignRow& row, uint64_t bytes);
+    // Waits for bytes of the side arena: `frame_bytes` for decoding the row, whose size is `size`, and what
+    // making a row of that takes. They are given back when the row ends. The text of an error when they can't
+    // be had.
+    std::string reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes);
     void finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size);
     void fail_foreign(ForeignRow& row, std::string text);
 

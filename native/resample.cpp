@@ -74,10 +74,10 @@ void Resampler::begin(const Kernels& kernels, const Geometry& geometry, RowSink&
     across_stride_ = whole_lines(out_bytes) + kSlack;
     const size_t rows = ring_rows(static_cast<size_t>(y_weights_.taps));
     ring_mask_ = static_cast<int>(rows) - 1;
-    ring_.resize(row_stride_ * rows);
-    window_.resize(rows);
-    lines_.resize(2 * row_stride_);
-    across_.resize(2 * across_stride_);
+    refit(ring_, row_stride_ * rows);
+    refit(window_, rows);
+    refit(lines_, 2 * row_stride_);
+    refit(across_, 2 * across_stride_);
     next_in_ = region_.y0;
     next_out_ = held_ = 0;
 }

@@ -59,7 +59,7 @@ class Picture final : public Frame {
     void begin(const StageGeometry& geometry) {
         size = geometry.out;
         stride_ = 3 * static_cast<size_t>(size.width);
-        pixels.resize(picture_bytes(size));
+        refit(pixels, picture_bytes(size));
         frame(geometry);
     }
 
@@ -178,11 +178,14 @@ struct RowMaker::Scratch {
         pictures.resize(program.stages.size());
     }
 
+    // What stays is at most kKeptScratch over all stages.
     void shrink() {
         jpeg.close();
-        for (Resampler& resampler : resamplers) resampler.shrink(kKeptScratch);
+        const size_t keep = kKeptScratch / (3 * std::max<size_t>(resamplers.size(), 1));
+        for (Resampler& resampler : resamplers) resampler.shrink(keep);
         for (Picture& picture : pictures)
-            if (picture.pixels.capacity() > kKeptScratch) std::vector<uint8_t>().swap(picture.pixels);
+            if (picture.pixels.capacity() > keep) std::vector<uint8_t>().swap(picture.pixels);
+        if (lines.capacity() > keep) std::vector<uint8_t>().swap(lines);
     }
 };
 
@@ -198,21 +201,24 @@ constexpr int kMaxSide = 1 << 24;
 // What of it is beyond what a thread keeps.
 uint64_t not_kept(uint64_t bytes) noexcept { return bytes > kKeptScratch ? bytes : 0; }
 
-// Likewise of one stage: long filters, and its result where that isn't the slot.
+// What a stage allocates: rows and weights, copies of two rows of its source, a line of its result with
+// planes of it, and the result itself where that isn't the slot.
 uint64_t stage_bytes(const StageGeometry& geometry, bool last) noexcept {
-    return not_kept(Resampler::scratch_bytes(geometry.resample)) +
-           (last ? 0 : not_kept(picture_bytes(geometry.out)));
+    const AxisResize& x = geometry.resample.x;
+    const auto in = static_cast<uint64_t>(x.clip_high - x.clip_low),
+               out = static_cast<uint64_t>(geometry.out.width);
+    return Resampler::scratch_bytes(geometry.resample) + 6 * in + 6 * out + 6 * kSlack +
+           (last ? 0 : picture_bytes(geometry.out));
 }
 
 }  // namespace
 
-// Draws and sizes every stage for an image of `source`, and takes the memory that they need beyond the
-// thread's own: `jpeg_bytes`, long filters, large pictures between stages. `scales`: whether the image can
-// be had at 1/2, 1/4 or 1/8.
-Outcome RowMaker::prepare(const Program& program, Size source, bool scales, uint64_t jpeg_bytes,
-                          const SampleKey& key, Held& held) {
+// Draws and sizes every stage for an image of `source`; `bytes`: what they allocate. `scales`: whether the
+// image can be had at 1/2, 1/4 or 1/8.
+Outcome RowMaker::size_stages(const Program& program, Size source, bool scales, const SampleKey& key,
+                              uint64_t& bytes) {
     scratch_->fit(program);
-    uint64_t extra = jpeg_bytes;
+    bytes = 0;
     Size from = source;
     for (size_t i = 0; i < program.stages.size(); ++i) {
         const Stage& stage = program.stages[i];
@@ -228,13 +234,29 @@ Outcome RowMaker::prepare(const Program& program, Size source, bool scales, uint
                            (from.width + denominator - 1) / denominator};
         StageGeometry& geometry = scratch_->geometries[i];
         geometry = stage_geometry(stage, box, draw_mirror(stage.mirrors, key), denominator, decoded);
-        extra += stage_bytes(geometry, i + 1 == program.stages.size());
+        bytes += stage_bytes(geometry, i + 1 == program.stages.size());
         from = geometry.out;
     }
+    return {};
+}
+
+// Sizes every stage and takes the memory that the row needs beyond the thread's own, `source_bytes` of it for
+// its encoded and decoded source.
+Outcome RowMaker::prepare(const Program& program, Size source, bool scales, uint64_t source_bytes,
+                          const SampleKey& key, Held& held) {
+    uint64_t bytes = 0;
+    if (Outcome outcome = size_stages(program, source, scales, key, bytes); outcome.kind != Outcome::Kind::ok)
+        return outcome;
+    const uint64_t extra = source_bytes + not_kept(bytes);
     if (extra == 0) return {};
     if (!held.fits(extra)) return Outcome::decode_error(over_side_cap(extra, side_.cap()));
     if (!held.acquire(extra)) return {Outcome::Kind::cancelled, false, {}};
     return {};
+}
+
+std::string RowMaker::bytes_from_pixels(const Program& program, Size size, const SampleKey& key,
+                                        uint64_t& bytes) {
+    return size_stages(program, size, false, key, bytes).text;
 }
 
 Resampler& RowMaker::begin(const Program& program, size_t stage, uint8_t* out) {
@@ -263,7 +285,7 @@ void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) 
     const Region region = resampler.region();
     const size_t bytes = 3 * static_cast<size_t>(region.width()),
                  stride = 3 * static_cast<size_t>(size.width);
-    scratch_->lines.resize(2 * (bytes + kSlack));
+    refit(scratch_->lines, 2 * (bytes + kSlack));
     uint8_t* const lines[2] = {scratch_->lines.data(), scratch_->lines.data() + bytes + kSlack};
     const uint8_t* from = rgb + static_cast<size_t>(region.y0) * stride + 3 * static_cast<size_t>(region.x0);
     for (int y = region.y0; y < region.y1; y += 2) {
@@ -273,10 +295,11 @@ void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) 
     }
 }
 
-Outcome RowMaker::decode(const Program& program, const SampleKey& key, Held& held, uint8_t* out) {
+Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes, Held& held,
+                         uint8_t* out) {
     JpegImage& jpeg = scratch_->jpeg;
-    const uint64_t jpeg_bytes = jpeg.frame_bytes() + not_kept(jpeg.row_bytes());
-    if (Outcome outcome = prepare(program, jpeg.size(), program.fast, jpeg_bytes, key, held);
+    const uint64_t source_bytes = encoded_bytes + jpeg.frame_bytes() + not_kept(jpeg.row_bytes());
+    if (Outcome outcome = prepare(program, jpeg.size(), program.fast, source_bytes, key, held);
         outcome.kind != Outcome::Kind::ok)
         return outcome;
     std::string text = jpeg.needs_check() ? jpeg.check_whole() : std::string();
@@ -291,12 +314,13 @@ Outcome RowMaker::decode(const Program& program, const SampleKey& key, Held& hel
 }
 
 Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
-                               uint8_t* out) {
+                               uint8_t* out, uint64_t uncounted_bytes) {
     if (bytes.empty()) return Outcome::decode_error("empty file");
     if (!JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
     Held held(side_);
     std::string text = scratch_->jpeg.open(bytes, program.limits);
-    Outcome outcome = text.empty() ? decode(program, key, held, out) : Outcome::decode_error(std::move(text));
+    Outcome outcome = text.empty() ? decode(program, key, uncounted_bytes, held, out)
+                                   : Outcome::decode_error(std::move(text));
     scratch_->shrink();  // before the side arena counts it as free
     return outcome;
 }

@@ -59,21 +59,27 @@ class RowMaker {
     ~RowMaker();
 
     // `out`: the row's first byte in the slot. Bytes that are no JPEG give Kind::foreign and leave `out`
-    // alone.
+    // alone. `uncounted_bytes`: of `bytes`, how much lies in memory that no other budget counts.
     Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
-                         uint8_t* out);
+                         uint8_t* out, uint64_t uncounted_bytes = 0);
 
     // `rgb`: (height, width, 3) bytes, rows packed.
     Outcome from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
                         uint8_t* out);
 
+    // What from_pixels would allocate for it; a text when it can't be made.
+    std::string bytes_from_pixels(const Program& program, Size size, const SampleKey& key, uint64_t& bytes);
+
   private:
     struct Scratch;
     class Held;
 
-    Outcome prepare(const Program& program, Size source, bool scales, uint64_t jpeg_bytes,
+    Outcome size_stages(const Program& program, Size source, bool scales, const SampleKey& key,
+                        uint64_t& bytes);
+    Outcome prepare(const Program& program, Size source, bool scales, uint64_t source_bytes,
                     const SampleKey& key, Held& held);
-    Outcome decode(const Program& program, const SampleKey& key, Held& held, uint8_t* out);
+    Outcome decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes, Held& held,
+                   uint8_t* out);
     Resampler& begin(const Program& program, size_t stage, uint8_t* out);
     void later_stages(const Program& program, uint8_t* out);
     void push_pixels(const uint8_t* rgb, Size size, Resampler& resampler);

@@ -1,6 +1,7 @@
 #include "simd.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 namespace penstock {
@@ -26,7 +27,7 @@ void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, b
     taps = axis.taps;
     const auto stride = static_cast<size_t>(taps);
     start.assign(static_cast<size_t>(groups() * kGroup), 0);
-    weight.resize(static_cast<size_t>(width) * stride);
+    refit(weight, static_cast<size_t>(width) * stride);
     for (int i = 0; i < width; ++i) {
         const auto from = static_cast<size_t>(mirror ? width - 1 - i : i);
         // Outputs at the right edge have fewer taps: their padding goes in front, so that no tap lies
@@ -41,12 +42,13 @@ void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, b
 }
 
 void HorizontalPlan::fill_split() {
-    split.resize(static_cast<size_t>(groups() * pairs() * kGroup * 2));
+    refit(split, static_cast<size_t>(groups() * pairs() * kGroup * 2));
     int32_t* to = split.data();
     for (int g = 0; g < groups(); ++g)
         for (int t = 0; t < taps; t += 2)
             for (int i = g * kGroup; i < (g + 1) * kGroup; ++i, to += 2) {
-                const int32_t* w = &weight[static_cast<size_t>(i) * static_cast<size_t>(taps)];
+                const int32_t* w =
+                    weight.data() + static_cast<ptrdiff_t>(i) * taps;  // not read from `width` on
                 const SplitWeights pair =
                     i < width ? split_weights(w[t], t + 1 < taps ? w[t + 1] : 0) : SplitWeights{};
                 to[0] = pair.hi;

@@ -320,3 +320,48 @@ def test_steps_of_no_number(number: object) -> None:
         pytest.raises(ps.PlanError, match="how many batches"),
     ):
         loader.steps(number)  # type: ignore[arg-type]
+
+
+def test_a_second_thread_inside_next_is_an_error_and_no_hang() -> None:
+    waits, go_on = threading.Event(), threading.Event()
+
+    def block(_: AnyArray) -> None:
+        waits.set()
+        assert go_on.wait(WAIT_S)
+
+    with ps.Pipeline(Watched(numbers(8), block)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+        iterator = iter(loader)
+        taken: queue.Queue[list[int]] = queue.Queue()
+        taker = threading.Thread(target=lambda: taken.put(next(iterator)["index"].tolist()))
+        taker.start()
+        assert waits.wait(WAIT_S)
+        while not loader._turn:  # private: that the other thread is inside next(), which nothing else tells
+            threading.Event().wait(0)
+        with pytest.raises(ps.PenstockError, match="another thread is inside next"):
+            next(iterator)
+        go_on.set()
+        assert taken.get(timeout=WAIT_S) == [0, 1]
+        taker.join()
+        assert [batch["index"].tolist() for batch in loader.steps(3)] == [[2, 3], [4, 5], [6, 7]]
+
+
+def test_threads_that_take_turns_get_every_batch_once() -> None:
+    lock = threading.Lock()
+    taken: list[list[int]] = []
+    with ps.Pipeline(numbers(600)).batch(2).loader(memory=MEMORY, workers=2) as loader:
+        iterator = iter(loader)
+
+        def take() -> None:
+            while True:
+                with lock:
+                    batch = next(iterator, None)
+                if batch is None:
+                    return
+                taken.append(batch["index"].tolist())
+
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(chain.from_iterable(taken)) == list(range(600))

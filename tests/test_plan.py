@@ -55,6 +55,18 @@ def classes(folder: Path, rows: int) -> ps.ImageFolder:
         ([CROP, ps.ToDtype("float8")], "float8"),
         ([CROP, ps.ToLayout("HWCN")], "HWCN"),
         ([CROP, ps.Normalize(std=(0.0, 1.0, 1.0))], "std"),
+        ([CROP, ps.Normalize(mean=((1, 2), 3, 4))], "three numbers"),
+        ([CROP, ps.Normalize(mean=(10**400, 0, 0))], "three numbers"),
+        ([CROP, ps.Normalize(mean=(1e300, 0, 0))], r"mean=\(1e\+300, 0, 0\).*beyond float32.*255 is 1"),
+        ([CROP, ps.Normalize(std=(1e-60, 1, 1))], "beyond float32"),
+        ([CROP, ps.Normalize(mean=(1, 0, 0), std=(1e-40, 1, 1))], "beyond float32"),
+        *(
+            (
+                [ps.Resize(20, max_size=value), CROP],
+                "max_size=.*a whole number, larger than .*size=20, at most",
+            )
+            for value in (20, 0, -1, 300.5, 10**12, 65536, math.inf, math.nan, "a", True)
+        ),
     ],
 )
 def test_transforms_that_cannot_work(photos: ps.Pipeline, transforms: list, says: str) -> None:
@@ -100,13 +112,24 @@ def test_descriptions_that_cannot_work(photos: ps.Pipeline, change, says: str) -
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        *(({"workers": value}, "workers=.*'auto' or a number") for value in (0, -1, 1.5, True, "two")),
-        *(({"depth": value}, "depth=.*at least 2") for value in (1, 0, -3)),
+        *(
+            ({"workers": value}, "workers=.*'auto' or a number .* at most 4096")
+            for value in (0, -1, 1.5, True, "two", 4097, 1 << 70)
+        ),
+        *(
+            ({"depth": value}, "depth=.*at least 2.* at most 65536")
+            for value in (1, 0, -3, "3", 2.5, True, 65537, 1 << 70)
+        ),
         *(
             ({"memory": value}, "memory=.*'2GiB' or '500MB'")
             for value in (0, -1, True, 2e9, "", "2 XB", "GiB", "0", "-2GiB", "1e9", "2GiB 3", [1])
         ),
         ({"side_memory": "much"}, "side_memory='much'"),
+        *(
+            ({name: value}, rf"{name}=.*above 2\^60 bytes, which no machine has")
+            for name in ("memory", "side_memory")
+            for value in (1 << 70, (1 << 60) + 1, "99999999999999999999GiB", "9" * 400)
+        ),
         *(({"lend_wait_s": value}, "lend_wait_s=.*at least 0") for value in (-1, math.nan, "5")),
     ],
 )
@@ -151,6 +174,28 @@ def test_sources_that_cannot_work() -> None:
         ps.Pipeline(ps.Arrays()).batch(1).plan()
 
 
+@pytest.mark.parametrize("source", [ps.ImageFolder, ps.FileList, ps.Arrays])
+def test_a_class_where_a_source_belongs(source: type) -> None:
+    with pytest.raises(
+        ps.PlanError, match=rf"{source.__name__}\): it is a class, write {source.__name__}\(…\)"
+    ):
+        ps.Pipeline(source).map(CROP).batch(2).plan()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (ps.ImageFolder(3), "ImageFolder's root is 3; it takes a path"),  # type: ignore[arg-type]
+        (ps.ImageFolder(None), "ImageFolder's root is None; it takes a path"),  # type: ignore[arg-type]
+        (ps.FileList(3), "FileList's path is 3; it takes a path"),  # type: ignore[arg-type]
+        (ps.FileList("list.txt", root=3), "FileList's root is 3; it takes a path"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_path(source: ps.ImageFolder | ps.FileList, says: str) -> None:
+    with pytest.raises(ps.PlanError, match=says):
+        ps.Pipeline(source).map(CROP).batch(2).plan()
+
+
 SETTINGS: list[dict[str, object]] = [
     {},
     {"workers": 1},
@@ -182,6 +227,30 @@ def test_a_budget_error_names_the_smallest_budget_that_works(settings: dict[str,
         assert len(list(loader.plan.explain())) > 0
         for batch in loader:
             assert batch["image"].shape == (7, 3, 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({}, ""),
+        ({"workers": 1, "depth": 2, "side_memory": "8MiB"}, ""),
+        ({"side_memory": "10GiB"}, "lower side_memory=, "),
+        ({"depth": 5000}, "lower depth=, "),
+        ({"workers": 1000}, "lower workers=, "),
+        (
+            {"workers": 100, "depth": 100, "side_memory": "10GiB"},
+            "lower side_memory=, lower workers=, lower depth=, ",
+        ),
+    ],
+)
+def test_a_budget_error_names_what_the_caller_fixed_too_large(
+    settings: dict[str, object], advice: str
+) -> None:
+    image = np.zeros((16, 64, 64, 3), np.uint8)
+    pipeline = ps.Pipeline(ps.Arrays(image=image)).map(ps.Normalize()).batch(2)
+    memory = "200MiB" if advice else "1MiB"
+    with pytest.raises(ps.BudgetError, match=f"; raise it, {advice}or use a smaller batch or uint8$"):
+        pipeline.plan(memory=memory, **settings)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

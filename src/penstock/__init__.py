@@ -16,6 +16,7 @@
 """
 
 from penstock.audit import Audit
+from penstock.engine import Stats
 from penstock.errors import (
     BudgetError,
     CacheError,
@@ -69,6 +70,7 @@ __all__ = [
     "Spec",
     "StalledError",
     "StateError",
+    "Stats",
     "ToDtype",
     "ToLayout",
     "TransformError",

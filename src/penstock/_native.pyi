@@ -113,12 +113,16 @@ class SlotRing:
     def count(self, state: str) -> int: ...
 
 class PoolStats:
+    """Counters of a loader's native threads since they started."""
+
     @property
     def rows(self) -> int: ...
     @property
     def bytes(self) -> int: ...
     @property
     def decode_s(self) -> float: ...
+    @property
+    def foreign(self) -> int: ...
     @property
     def read_s(self) -> float: ...
     @property
@@ -177,12 +181,14 @@ class ForeignRow:
     """A row whose bytes are no JPEG."""
 
     @property
-    def data(self) -> bytes: ...
+    def data(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
+        """The row's bytes, no copy: there until it is finished or failed."""
+
     @property
     def max_pixels(self) -> int: ...
-    def reserve(self, bytes: int) -> str:
+    def reserve(self, height: int, width: int, frame_bytes: int) -> str:
         """
-        Wait for this much of the side arena; an error text when it can't be had.
+        Wait for the side arena's memory for decoding and transforming it; an error text when it can't be had.
         """
 
     def finish(

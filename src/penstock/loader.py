@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
@@ -30,7 +31,8 @@ class Loader:
     end of the interpreter ends them. A loop that is left by ``break`` or an exception leaves its epoch: the
     next ``iter()`` is the next epoch. ``state_dict()`` says where to go on in another process.
 
-    A batch that can't be delivered raises. ``next()`` after that tries the same batch again.
+    A batch that can't be delivered raises. ``next()`` after that tries the same batch again. One thread at a
+    time takes batches; another one's ``next()`` meanwhile is a ``PenstockError``.
 
     plan   what is run
     epoch  the epoch of the next batch
@@ -42,6 +44,7 @@ class Loader:
         self._entered: int | None = None  # the epoch that a batch was last asked of
         self._run: Run | None = None
         self._closed = False
+        self._turn: dict[str, int] = {}  # "taker": the thread inside next(); setting it by default is atomic
         self._iterator: weakref.ref[_Epoch] | None = None
         self._finalizer: weakref.finalize[..., Loader] | None = None
 
@@ -148,10 +151,18 @@ class Loader:
             )
         if self._cursor.epoch != iterator.epoch:
             return None
-        self._entered = iterator.epoch
-        delivered = self._run.take(self._cursor)
-        self._cursor = delivered.after
-        return delivered.batch
+        me = threading.get_ident()
+        if self._turn.setdefault("taker", me) != me:
+            raise PenstockError(
+                "another thread is inside next(): one thread takes batches and shares them out"
+            )
+        try:
+            self._entered = iterator.epoch
+            delivered = self._run.take(self._cursor)
+            self._cursor = delivered.after
+            return delivered.batch
+        finally:
+            self._turn.clear()
 
 
 class _Epoch:

@@ -38,6 +38,9 @@ WORKER_BYTES = (
 ENGINE_BYTES = 6 * MIB  # Python threads, batch arrays and the allocator's slack of a running loader, measured
 READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
 SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
+MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64
+MOST_WORKERS = 4096
+MOST_DEPTH = 1 << 16
 ROWS_IN_HAND = (
     4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
 )
@@ -169,6 +172,9 @@ def make_plan(
         raise PlanError("the pipeline has no batch size: add .batch(rows)")
     if not isinstance(lend_wait_s, int | float) or not lend_wait_s >= 0:
         raise PlanError(f"lend_wait_s={lend_wait_s!r}: a number of seconds, at least 0")
+    if isinstance(pipeline.source, type):
+        name = pipeline.source.__name__
+        raise PlanError(f"Pipeline({name}): it is a class, write {name}(…)")
     if not isinstance(pipeline.source, Source):
         raise PlanError(
             f"Pipeline({pipeline.source!r}): a source such as ImageFolder(path) or FileList(path)"
@@ -254,13 +260,20 @@ def parse_bytes(name: str, value: int | str) -> int:
         "mib": 1 << 20,
         "gib": 1 << 30,
     }
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
     unit = units.get(match[2].lower()) if match else None
-    if match is None or unit is None or float(match[1]) == 0:
+    number: float = 0  # of bytes
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif match is not None and unit is not None:
+        number = float(match[1]) * unit
+    if number <= 0:
         raise PlanError(f"{name}={value!r}: a number of bytes, or text such as '2GiB' or '500MB'")
-    return int(float(match[1]) * unit)
+    if number > MOST_BYTES:
+        raise PlanError(
+            f"{name}={value!r}: above 2^60 bytes, which no machine has; write what this run may take"
+        )
+    return int(number)
 
 
 def _kernel(pipeline: Pipeline, source: OpenSource) -> ImageKernel | None:
@@ -315,10 +328,14 @@ def _fit(
     side_memory: int | str | None,
 ) -> _Sizes:
     """Choose workers, slots and buffers within the budget; what the caller fixed stays."""
-    if workers != "auto" and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        raise PlanError(f"workers={workers!r}: 'auto' or a number of threads, at least 1")
-    if depth is not None and depth < 2:
-        raise PlanError(f"depth={depth!r}: at least 2 slots, one lent and one filling")
+    if workers != "auto" and not _is_count(workers, 1, MOST_WORKERS):
+        raise PlanError(
+            f"workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"
+        )
+    if depth is not None and not _is_count(depth, 2, MOST_DEPTH):
+        raise PlanError(
+            f"depth={depth!r}: a number of slots, at least 2, one lent and one filling, and at most {MOST_DEPTH}"
+        )
     slot = layout.stride_bytes
     least_side = SIDE_BYTES[0] if side_memory is None else parse_bytes("side_memory", side_memory)
 
@@ -338,10 +355,16 @@ def _fit(
             slots -= 1
     smallest = needed(threads, slots)
     if smallest > budget:
+        # What the caller fixed, and what each could save.
+        savings = {
+            "side_memory": 0 if side_memory is None else least_side - SIDE_BYTES[0],
+            "depth": 0 if depth is None else (slots - 2) * slot,
+            "workers": 0 if workers == "auto" else (threads - 1) * WORKER_BYTES,
+        }
         raise BudgetError(
-            f"{slots} slots of {show_bytes(slot)} and {threads} {'worker' if threads == 1 else 'workers'} "
-            f"together need memory={show_bytes(smallest, up=True)!r}, "
-            f"the budget is {show_bytes(budget)}; raise it, or use a smaller batch or uint8",
+            f"{slots} slots of {show_bytes(slot)}, {threads} {'worker' if threads == 1 else 'workers'} and "
+            f"{show_bytes(least_side)} of side memory together need memory={show_bytes(smallest, up=True)!r}, "
+            f"the budget is {show_bytes(budget)}; raise it, {_lower(savings)}or use a smaller batch or uint8",
             asked_bytes=smallest,
             budget_bytes=budget,
             smallest_bytes=smallest,
@@ -352,6 +375,16 @@ def _fit(
     side = least_side if side_memory is not None else min(SIDE_BYTES[1], least_side + spare // 2)
     spare -= side - least_side
     return _Sizes(threads, slots, slots + spare // slot, read_ahead, side)
+
+
+def _is_count(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _lower(savings: Mapping[str, int]) -> str:
+    """Advice to lower the settings that save something, most first; empty when none does."""
+    names = sorted((name for name, saved in savings.items() if saved > 0), key=lambda name: -savings[name])
+    return "".join(f"lower {name}=, " for name in names)
 
 
 def show_bytes(number: int, *, up: bool = False) -> str:

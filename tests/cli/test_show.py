@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+import penstock as ps
 from penstock import PlanError
 from penstock.cli import main
 from penstock.cli.show import ShownRow, contact_sheet
@@ -95,3 +99,64 @@ def test_refuses_wrong_arguments_before_any_work(capsys: pytest.CaptureFixture[s
     assert "sheet.txt" in capsys.readouterr().err
     assert main(["show", "nowhere", "--out", "sheet.png", "--draws", "0"]) == 1
     assert "--draws must be at least 1, not 0" in capsys.readouterr().err
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of five photos, each of one colour, and the working directory above it."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "photos" / "cat"
+    folder.mkdir(parents=True)
+    for number in range(5):
+        Image.new("RGB", (64, 48), (255, 20 + 40 * number, 20 + 40 * number)).save(folder / f"{number}.png")
+    return Path("photos")
+
+
+def pixels_of(path: str) -> np.ndarray:
+    with Image.open(path) as image:
+        return np.asarray(image)
+
+
+@pytest.mark.parametrize(("asked", "shown"), [(3, 3), (8, 5)])
+def test_a_sheet_holds_the_first_photos_in_several_epochs(photos: Path, asked: int, shown: int) -> None:
+    arguments = ["--images", str(asked), "--draws", "4", "--size", "32", "--out", "sheet.png"]
+    assert main(["show", str(photos), *arguments]) == 0
+    sheet = pixels_of("sheet.png")
+    areas = [int((sheet == (255, tone, tone)).all(axis=2).sum()) for tone in range(20, 220, 40)]
+    assert areas == [4 * 32 * 32] * shown + [0] * (5 - shown)
+
+
+def test_draws_are_those_of_training_epochs(photos: Path) -> None:
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 256, (48, 64, 3), np.uint8)).save(photos / "cat" / "0.png")
+    assert (
+        main(["show", str(photos), "--draws", "3", "--size", "32", "--seed", "5", "--out", "sheet.png"]) == 0
+    )
+    sheet = pixels_of("sheet.png")
+    pipeline = ps.Pipeline(ps.ImageFolder(photos), seed=5)
+    pipeline = pipeline.map(ps.RandomResizedCrop(32), ps.RandomHorizontalFlip()).batch(1)
+    with pipeline.loader(memory="64MiB", workers=1) as loader:
+        for _ in range(3):
+            draw = next(iter(loader))["image"][0].copy()
+            corners = np.argwhere((sheet == draw[0, 0]).all(axis=2))
+            assert any(np.array_equal(sheet[y : y + 32, x : x + 32], draw) for y, x in corners)
+
+
+def test_a_sheet_for_programs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(photos), "--draws", "2", "--size", "32", "--out", "sheet.png", "--json"]) == 0
+    height, width, _ = pixels_of("sheet.png").shape
+    facts = {"path": "sheet.png", "width": width, "height": height, "images": 5, "draws": 2}
+    assert json.loads(capsys.readouterr().out) == facts
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--size", "20000"], ["--images", "5", "--size", "4000"], ["--draws", "100000"]]
+)
+def test_refuses_a_sheet_too_large_before_any_work(
+    photos: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in photos.glob("*/*.png"):
+        path.write_bytes(b"")  # reading one would fail
+    assert main(["show", str(photos), *arguments, "--out", "sheet.png"]) == 1
+    assert "above 100 megapixels; lower --size, --images or --draws" in capsys.readouterr().err
+    assert not Path("sheet.png").exists()

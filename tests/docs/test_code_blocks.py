@@ -3,9 +3,19 @@
 The blocks of one page run in order, in one namespace, in a folder that holds ``photos/``: 300 small JPEGs in
 ``photos/cat`` and ``photos/dog``. Two names exist beforehand: ``step``, which stands for a training step and
 takes anything, and ``__name__``, which is ``"__main__"``. Code that can't run so is a ```text block.
+
+The commands of ```console blocks run too, in a folder that holds ``photos/``, made by ``penstock synth``, and
+``my-photos/`` without class folders; each once, on the first page that has it. Not run:
+
+- make: it builds penstock and runs these tests
+- pip, git: they install or fetch what is being tested
 """
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +25,14 @@ from PIL import Image
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NOT_RUN = ("make", "pip", "git")
+IMAGES = 8  # instead of how many a page makes
+LIMIT_S = 60
 
 
 def blocks(page: Path) -> list[str]:
-    """The page's blocks, each under as many empty lines as stand above it: errors name the page's line."""
+    """The page's blocks of Python, each under as many empty lines as stand above it: errors name the page's line."""
     text = page.read_text(encoding="utf-8")
     return ["\n" * text.count("\n", 0, found.start(1)) + found[1] for found in BLOCK.finditer(text)]
 
@@ -42,3 +56,57 @@ def test_the_page_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
     namespace = {"__name__": "__main__", "step": lambda *_batch: None}
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), namespace)
+
+
+def commands(page: Path) -> list[str]:
+    """The page's commands, without the prompt and what is said about them."""
+    text = "".join(CONSOLE.findall(page.read_text(encoding="utf-8")))
+    lines = [line.removeprefix("$ ").partition(" #")[0].strip() for line in text.splitlines()]
+    return [line for line in lines if line.split()[0] not in NOT_RUN]
+
+
+def quick(command: str) -> str:
+    """The command with few images to make, and a short time to measure."""
+    command = re.sub(r"--images \d+", f"--images {IMAGES}", command)
+    return f"{command} --seconds 0.1" if command.startswith("penstock bench") else command
+
+
+FIRST_ON = {command: page for page in reversed(PAGES) for command in commands(page)}
+PAGES_WITH_COMMANDS = [page for page in PAGES if page in FIRST_ON.values()]
+
+
+def shell(command: str, folder: Path) -> None:
+    """Run a command line in ``folder``, where ``penstock`` is the one under test."""
+    script = f'set -eo pipefail; penstock() {{ "{sys.executable}" -m penstock "$@"; }}; {command}'
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo")
+    shell(f"penstock synth photos --images {IMAGES}", folder)
+    (folder / "my-photos").mkdir()
+    for path in folder.glob("photos/*/*.jpg"):
+        shutil.copy(path, folder / "my-photos")
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_pages_commands_run(page: Path, demo: Path) -> None:
+    for command, first_on in FIRST_ON.items():
+        if first_on == page:
+            shell(quick(command), demo)
+
+
+def test_commands_are_found() -> None:
+    assert {"bench", "explain", "show", "synth"} <= {command.split()[1] for command in commands(PAGES[0])}

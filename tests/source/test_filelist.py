@@ -37,6 +37,8 @@ def line_by_line(content: bytes, *, labels: bool) -> tuple[list[bytes], list[int
         if len(line) > 65_535 or b"\0" in line:
             raise ValueError(line)
         line = line.removesuffix(b"\r")
+        if b"\r" in line:
+            raise ValueError(line)
         if not line.strip(b" \t"):
             continue
         if not labels:
@@ -171,8 +173,8 @@ def test_paths_are_relative_to_the_list_or_to_root(tmp_path: Path, monkeypatch: 
 
 
 def test_names_are_printable(tmp_path: Path) -> None:
-    source = opened(tmp_path, b"\xff\r.jpg\tc\xfe\nb\xc3\xa9.jpg\td\n")
-    assert source.name(0) == r"/r/\xff\r.jpg"
+    source = opened(tmp_path, b"\xff\x0b.jpg\tc\xfe\nb\xc3\xa9.jpg\td\n")
+    assert source.name(0) == r"/r/\xff\x0b.jpg"
     assert source.name(1) == "/r/bé.jpg"
     assert source.classes == (r"c\xfe", "d")
 
@@ -224,6 +226,11 @@ def test_labels_off_takes_whole_lines(tmp_path: Path) -> None:
         (b"a cat\nb.jpg c.PNG\n", "list.txt:2: .* looks like a file"),
         (b"a 1\n" + b"x" * 65_536 + b"\n", "list.txt:2: .* longer than 65,535 bytes"),
         (b"a 1\n" + b"x" * (5 << 20), "list.txt:2: .* longer than 65,535 bytes"),
+        (b"a 1\ra 2", r"list.txt:1: .* holds a CR.*convert the line ends"),
+        (b"a 1\r\n\nb\rc 2\r\n", r"list.txt:3: .* holds a CR"),
+        (b"a 1\nb 2\r\r\n", r"list.txt:2: .* holds a CR"),
+        (b"a 1\r" * 400_000, "list.txt:1: .* holds a CR"),
+        (b"a 1\r\n" * 400_000 + b"b\r2\n", "list.txt:400001: .* holds a CR"),
         (b"a 1\n" * 400_000 + b"b\n", "list.txt:400001: .* no label, but line 1"),
     ],
 )

@@ -135,16 +135,26 @@ def measure(args: argparse.Namespace) -> Result:
             first_batch_s=first_batch_s,
             wait_share=waited / elapsed,
             idle=(after.wait_s - before.wait_s) / (elapsed * plan.workers),
-            limit=_limit(waited / elapsed, (after.wait_s - before.wait_s) / (elapsed * plan.workers)),
+            limit=_limit(before, after, waited / elapsed, elapsed * plan.workers),
         )
 
 
-def _limit(waited: float, idle: float) -> str:
-    """What to change for more. ``idle``: share of the decoding threads' time without work."""
+def _limit(before: ps.Stats, after: ps.Stats, waited: float, decoding_s: float) -> str:
+    """What to change for more.
+
+    waited      share of the time that the consumer waited
+    decoding_s  seconds of all decoding threads together
+    """
+    idle = (after.wait_s - before.wait_s) / decoding_s
+    foreign = (after.foreign - before.foreign) / max(after.rows - before.rows, 1)
     if waited < 0.1:
         return "the consumer: batches were ready before it asked"
-    if idle > 0.3:
+    if foreign > 0.5:
+        return f"Pillow: it decodes the {foreign:.0%} of rows that are no JPEG"
+    if idle > 0.3 and after.reading_ahead:
         return "storage: decoding threads waited for bytes"
+    if idle > 0.3:
+        return "handing over: batches are too small to keep workers busy; try a larger --batch"
     return "decoding: all workers busy; for large photos try --decode fast"
 
 

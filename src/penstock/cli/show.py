@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MARGIN_PX = 16
 GAP_PX = 6
 CAPTION_PX = 15
+LINE_PX = round(CAPTION_PX * 1.4)
+MOST_SHEET_PX = 100_000_000
 LEAST_WIDTH_PX = 240  # so that captions under one small image can still be read
 PAPER, INK, FAINT = (255, 255, 255), (24, 24, 27), (113, 113, 122)
 
@@ -52,25 +54,30 @@ def contact_sheet(rows: list[ShownRow]) -> Image.Image:
 
     _check(rows)
     font = ImageFont.load_default(CAPTION_PX)
-    line_px = round(CAPTION_PX * 1.4)
     most_draws = max(len(row.draws) for row in rows)
     cell_px = max(row.draws.shape[2] for row in rows) + GAP_PX
-    text_px = max(LEAST_WIDTH_PX, most_draws * cell_px - GAP_PX)
-    height = sum(row.draws.shape[1] + line_px + MARGIN_PX + GAP_PX for row in rows) + line_px + 2 * MARGIN_PX
-    sheet = Image.new("RGB", (text_px + 2 * MARGIN_PX, height), PAPER)
+    height, width = _sheet_px([row.draws.shape[1] for row in rows], most_draws, cell_px)
+    text_px = width - 2 * MARGIN_PX
+    sheet = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(sheet)
     y = MARGIN_PX
     for draw in range(most_draws):
         title = _first_that_fits((f"epoch {draw}", str(draw)), font, cell_px - GAP_PX)
         pen.text((MARGIN_PX + draw * cell_px, y), title, FAINT, font)
-    y += line_px + GAP_PX
+    y += LINE_PX + GAP_PX
     for row in rows:
         for draw, pixels in enumerate(row.draws):
             sheet.paste(Image.fromarray(pixels), (MARGIN_PX + draw * cell_px, y))
         y += row.draws.shape[1] + GAP_PX
         _caption(pen, font, y, row, text_px)
-        y += line_px + MARGIN_PX
+        y += LINE_PX + MARGIN_PX
     return sheet
+
+
+def _sheet_px(heights: list[int], draws: int, cell_px: int) -> tuple[int, int]:
+    """(height, width) in pixels of a sheet with rows of these heights, of so many draws ``cell_px`` apart."""
+    height = sum(heights) + len(heights) * (LINE_PX + MARGIN_PX + GAP_PX) + LINE_PX + 2 * MARGIN_PX
+    return height, max(LEAST_WIDTH_PX, draws * cell_px - GAP_PX) + 2 * MARGIN_PX
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -89,22 +96,28 @@ def add_parser(subparsers: Subparsers) -> None:
         "--seed", type=int, default=0, metavar="N", help="other seeds, other draws (default: 0)"
     )
     parser.add_argument("--size", type=int, default=224, metavar="PX", help="edge of a crop (default: 224)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from penstock.cli.terminal import printable, say, verbatim
+    from penstock.cli.terminal import print_json, printable, say, verbatim
 
     for name in ("images", "draws", "size"):
         if getattr(args, name) < 1:
             raise PlanError(f"--{name} must be at least 1, not {getattr(args, name)}")
     _check_suffix(Path(args.out))
-    sheet = contact_sheet(_drawn(args))
+    rows = _drawn(args)
+    sheet = contact_sheet(rows)
     try:
         sheet.save(args.out)
     except OSError as error:
         raise PenstockError(f"can't write {args.out}: {error.strerror or error}") from error
+    if args.json:
+        facts = {"path": args.out, "width": sheet.width, "height": sheet.height}
+        print_json(facts | {"images": len(rows), "draws": args.draws})
+        return 0
     say(f"[bold]{verbatim(printable(args.out))}[/bold]: {sheet.width} × {sheet.height}")
     return 0
 
@@ -112,20 +125,33 @@ def run(args: argparse.Namespace) -> int:
 def _drawn(args: argparse.Namespace) -> list[ShownRow]:
     """The first ``args.images`` records in ``args.draws`` epochs each: epoch e is draw e."""
     augmented = (ps.RandomResizedCrop(args.size), ps.RandomHorizontalFlip())
-    pipeline = ps.Pipeline(source_at(args.path), seed=args.seed).map(*augmented)
-    images = min(args.images, pipeline.batch(1).plan().source.num_records)
-    with pipeline.batch(images).loader() as loader:
-        batches = [next(iter(loader)) for _ in range(args.draws)]
-        source, classes = loader.plan.source, loader.plan.classes
-        labels = batches[0].get("label")
+    source = source_at(args.path)
+    images = min(args.images, source.open().num_records)
+    _check_size(images, args.draws, args.size)
+    pipeline = ps.Pipeline(source, seed=args.seed).take(images).map(*augmented).batch(images)
+    drawn = np.empty((images, args.draws, args.size, args.size, 3), np.uint8)
+    with pipeline.loader() as loader:
+        for draw in range(args.draws):
+            batch = next(iter(loader))
+            drawn[:, draw] = batch["image"]
+            indices = batch["index"].tolist()
+            labels = batch["label"].tolist() if "label" in batch else [None] * images
+            del batch  # its slot is for the next
+        name, classes = loader.plan.source.name, loader.plan.classes
         return [
-            ShownRow(
-                draws=np.stack([batch["image"][row] for batch in batches]),
-                label=_label(classes, None if labels is None else int(labels[row])),
-                name=source.name(int(batches[0]["index"][row])) or "",
-            )
-            for row in range(images)
+            ShownRow(draws, _label(classes, label), name(index) or "")
+            for draws, label, index in zip(drawn, labels, indices, strict=True)
         ]
+
+
+def _check_size(images: int, draws: int, size_px: int) -> None:
+    """Refuse a sheet that nobody could look at, before any work is done."""
+    height, width = _sheet_px([size_px] * images, draws, size_px + GAP_PX)
+    if height * width > MOST_SHEET_PX:
+        raise PlanError(
+            f"the sheet would be {width} × {height} pixels, above {MOST_SHEET_PX // 10**6} megapixels; "
+            "lower --size, --images or --draws"
+        )
 
 
 def _label(classes: tuple[str, ...] | None, label: int | None) -> str:

@@ -129,16 +129,24 @@ class Lines:
         starts = np.append(0, stops[:-1] + 1)
         numbers = self._num_lines + 1 + np.arange(len(stops))
         self._num_lines += len(stops)
-        too_long = stops - starts > LONGEST_LINE_BYTES
-        self._refuse(
-            numbers, too_long, f"is longer than {LONGEST_LINE_BYTES:,} bytes; is it a list of paths?"
-        )
         if b"\0" in chunk:
             line = np.searchsorted(stops, chunk.index(b"\0"))
             self._fail(
                 int(numbers[line]), "holds a NUL byte; save the list as plain text, in UTF-8 if it is UTF-16"
             )
         ends_with_cr = (text[stops - 1] == CR) & (stops > starts)
+        if chunk.count(CR) > np.count_nonzero(ends_with_cr):
+            returns = np.flatnonzero(text == CR)
+            line_of = np.searchsorted(stops, returns)
+            self._refuse(
+                numbers[line_of],
+                returns < stops[line_of] - 1,
+                "holds a CR, which on old Macs ended a line; convert the line ends to LF, as tr '\\r' '\\n' does",
+            )
+        too_long = stops - starts > LONGEST_LINE_BYTES
+        self._refuse(
+            numbers, too_long, f"is longer than {LONGEST_LINE_BYTES:,} bytes; is it a list of paths?"
+        )
         return Spans(text, starts, stops - ends_with_cr, numbers)
 
     def _add_labelled(self, lines: Spans, solid: Spans) -> None:

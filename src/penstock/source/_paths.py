@@ -25,11 +25,15 @@ def shown(path: AnyPath) -> str:
     )
 
 
-def absolute(path: AnyPath) -> bytes:
+def absolute(path: object, *, field: str) -> bytes:
     """Expand ``~`` and prepend the working directory. Links and ``..`` stay as they are.
 
-    Raises ``PlanError`` for an empty path or one with a NUL byte.
+    field  what has the path, for messages
+
+    Raises ``PlanError`` for what is no path, an empty path or one with a NUL byte.
     """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise PlanError(f"{field} is {path!r}; it takes a path: text, bytes or a pathlib.Path")
     raw = os.fsencode(path)
     if not raw or b"\0" in raw:
         raise PlanError(f"'{shown(raw)}' is no path: it {'holds a NUL byte' if raw else 'is empty'}")

@@ -147,7 +147,7 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> tuple[AnyArray, str]:
             array.flags.writeable = False
             return array, _content_hash(array)
         case str() | bytes() | os.PathLike():
-            path = absolute(value)
+            path = absolute(value, field=f"Arrays: {name!r}")
             with open_regular(path) as file, reading(path):
                 array = _map(name, path, file)
                 status = os.fstat(file.fileno())

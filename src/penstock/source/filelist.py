@@ -28,8 +28,8 @@ class FileList:
     Fields: ``image``, an encoded image, and, if the list has labels, ``label``, () int64.
 
     - Paths are bytes, in whatever encoding the file system has; a UTF-8 byte order mark before the first
-      line is no part of it. Lines end with LF or CR LF. Lines of nothing but spaces and tabs are skipped.
-      There are no comments and no quotes, since a path may start with ``#`` or ``"``.
+      line is no part of it. Lines end with LF or CR LF and hold no other CR. Lines of nothing but spaces
+      and tabs are skipped. There are no comments and no quotes, since a path may start with ``#`` or ``"``.
     - With a tab in the line, the label is what follows the last tab, and the path is all before it,
       exactly. Otherwise the label is what follows the last space, and neither path nor label ends with a
       space. Spaces before a path are its own. So a path with spaces needs a tab before its label, or
@@ -50,10 +50,12 @@ class FileList:
         """Read the list.
 
         Raises ``PlanError`` when it is missing, not readable or empty, and with file and line for the first
-        line that holds a NUL byte or no path, is longer than 65,535 bytes, or whose label doesn't fit.
+        line that holds a NUL byte, a CR or no path, is longer than 65,535 bytes, or whose label doesn't fit.
         """
-        path = absolute(self.path)
-        base = os.path.dirname(path) if self.root is None else absolute(self.root)  # noqa: PTH120
+        path = absolute(self.path, field="FileList's path")
+        base = os.path.dirname(path)  # noqa: PTH120
+        if self.root is not None:
+            base = absolute(self.root, field="FileList's root")
         lines = Lines(name=shown(self.path), labels=self.labels)
         with open_regular(path) as file, reading(path):
             for chunk in _whole_lines(file):

@@ -62,7 +62,7 @@ class ImageFolder:
         Raises ``PlanError`` when ``root`` is missing, no folder, not readable or without class folders,
         when a class folder holds no image, and for the cases named above.
         """
-        base = os.path.join(absolute(self.root), b"")  # noqa: PTH118 (pathlib has no bytes)
+        base = os.path.join(absolute(self.root, field="ImageFolder's root"), b"")  # noqa: PTH118 (pathlib has no bytes)
         class_folders = _class_folders(base)
         names = _SortedNames()
         empty = []

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from penstock.errors import PlanError
-from penstock.spec import Layout
+from penstock.spec import Float32Array, Layout
 from penstock.transform.image import ImageTransform, is_number
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -33,10 +33,23 @@ class Normalize(ImageTransform):
     def check(self) -> None:
         """Raise ``PlanError`` for anything but three means and three positive deviations."""
         for name, value in (("mean", self.mean), ("std", self.std)):
-            if np.shape(value) != (3,) or not all(is_number(each) for each in value):
+            if not _are_three_numbers(value):
                 raise PlanError(f"Normalize({name}={value!r}): three numbers, for R, G and B")
         if not all(each > 0 for each in self.std):
             raise PlanError(f"Normalize(std={self.std!r}): deviations are above 0")
+        with np.errstate(all="ignore"):
+            fits = np.isfinite(self.table()).all()
+        if not fits:
+            raise PlanError(
+                f"{self.describe()} gives values beyond float32: means and deviations are on the scale where 255 is 1"
+            )
+
+    def table(self) -> Float32Array:
+        """(3, 256) float32: what each channel's byte becomes. Every operation rounds to float32, in this order."""
+        values = np.arange(256, dtype=np.float32) / np.float32(255)
+        mean = np.asarray(self.mean, np.float32)[:, None]
+        std = np.asarray(self.std, np.float32)[:, None]
+        return (values - mean) / std
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +77,11 @@ class ToLayout(ImageTransform):
         """Raise ``PlanError`` for another layout."""
         if self.layout not in (each.value for each in Layout):
             raise PlanError(f"ToLayout({self.layout!r}): 'NCHW' or 'NHWC'")
+
+
+def _are_three_numbers(value: tuple[float, float, float]) -> bool:
+    try:
+        shape = np.shape(value)
+    except ValueError:  # ragged
+        return False
+    return shape == (3,) and all(is_number(each) for each in value)

@@ -3,26 +3,80 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+import re
+from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
 
 from penstock.spec import UInt8Array
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from penstock import _native
 
 FORMATS = ("PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+# How their files begin.
+MAGICS = {
+    "PNG": rb"\x89PNG\r\n\x1a\n",
+    "WebP": rb"RIFF.{4}WEBP",
+    "BMP": rb"BM.{4}\0{4}",
+    "GIF": rb"GIF8[79]a",
+    "TIFF": rb"II[*+]\0|MM\0[*+]",
+    "PPM": rb"P[1-6]\s",
+}
 # Pillow keeps 4 bytes a pixel for the frame as it is and 4 for its RGB form; the array takes 3.
 FRAME_BYTES_PER_PIXEL = 11
+HEAD_BYTES = 64  # tell the format
 
 
 def finish_foreign(row: _native.ForeignRow) -> None:
     """Decode a row's bytes with Pillow and finish the row, or fail it with what is wrong. Never raises."""
+    head = row.data[:HEAD_BYTES].tobytes()
     try:
         row.finish(_decoded(row))
     except Exception as error:
-        row.fail(_reason(error, row.data))
+        row.fail(_reason(error, head))
+
+
+class _Lent(io.RawIOBase):
+    """A file over memory that is somebody else's. ``close()`` gives it back, whoever still holds the file."""
+
+    def __init__(self, data: UInt8Array) -> None:
+        self._view = data.data
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
+        if base + offset < 0:
+            raise OSError(f"seek to {base + offset}")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Buffer) -> int:
+        target = memoryview(buffer)
+        part = self._view[self._at : self._at + len(target)]
+        target[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def readall(self) -> bytes:
+        rest = self._view[self._at :].tobytes()
+        self._at += len(rest)
+        return rest
+
+    def close(self) -> None:
+        self._view.release()
+        super().close()
 
 
 class _Refused(Exception):
@@ -33,11 +87,12 @@ def _decoded(row: _native.ForeignRow) -> UInt8Array:
     """The first frame as (H, W, 3) uint8, exactly as Pillow's ``convert("RGB")`` gives it."""
     from PIL import Image  # 0.05 s that data sets of JPEGs never need
 
-    with Image.open(io.BytesIO(row.data), formats=FORMATS) as image:
+    with _Lent(row.data) as file, Image.open(cast(IO[bytes], file), formats=FORMATS) as image:
         width, height = image.size
         if width * height > row.max_pixels:
             raise _Refused(f"too large: {width} × {height} pixels are above max_pixels={row.max_pixels}")
-        if refusal := row.reserve(width * height * FRAME_BYTES_PER_PIXEL):
+        # Some of its decoders read the whole file first.
+        if refusal := row.reserve(height, width, width * height * FRAME_BYTES_PER_PIXEL + row.data.nbytes):
             raise _Refused(refusal)
         # RGB has no place for it, and Pillow would warn that it is lost.
         image.info.pop("transparency", None)
@@ -49,10 +104,13 @@ def _reason(error: Exception, data: bytes) -> str:
 
     if isinstance(error, _Refused):
         return str(error)
-    if isinstance(error, UnidentifiedImageError):
-        return f"not an image: starts with {data[:8].hex(' ')} ({data[:8]!r})"
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return f"too large: {error} (Pillow's own cap: PIL.Image.MAX_IMAGE_PIXELS)"
-    if isinstance(error, OSError) and "truncated" in str(error):
-        return f"truncated: {error}"
-    return f"damaged image: {type(error).__name__}: {error}"
+    kind = next((name for name, magic in MAGICS.items() if re.match(magic, data, re.DOTALL)), None)
+    if kind is None and isinstance(error, UnidentifiedImageError):
+        return f"not an image: starts with {data[:8].hex(' ')} ({data[:8]!r})"
+    what = "damaged image" if kind is None else f"truncated or damaged {kind}"
+    if isinstance(error, OSError):
+        text = str(error).partition(" <")[0]  # without the file object, which says nothing
+        return f"{what}: {text}"
+    return f"{what}: {type(error).__name__}: {error}"

@@ -11,7 +11,7 @@ import numpy as np
 from penstock import _native
 from penstock.contracts import Transform
 from penstock.errors import PlanError
-from penstock.spec import DecodeLimits, DecodeMode, Float32Array, Layout, Spec
+from penstock.spec import DecodeLimits, DecodeMode, Layout, Spec
 from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from penstock.transform.image import ImageTransform
@@ -118,7 +118,7 @@ class ImageKernel:
         planar = self.layout is Layout.NCHW
         if self.output.dtype == np.uint8:
             return _native.RowFormat.uint8(height, width, planar)
-        table = value_table(self.normalize or Normalize(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)))
+        table = (self.normalize or Normalize(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))).table()
         if self.output.dtype == np.float16:
             return _native.RowFormat.float16(height, width, planar, table.astype(np.float16).view(np.uint16))
         return _native.RowFormat.float32(height, width, planar, table)
@@ -132,14 +132,6 @@ class ImageKernel:
             steps += ["flip"] * len(stage.flips)
         steps += ["normalise"] if self.normalize is not None else []
         return f"{' + '.join(steps)} + write {self.layout.value} {self.output.dtype.name}"
-
-
-def value_table(normalize: Normalize) -> Float32Array:
-    """(3, 256) float32: what each channel's byte becomes. Every operation rounds to float32, in this order."""
-    values = np.arange(256, dtype=np.float32) / np.float32(255)
-    mean = np.asarray(normalize.mean, np.float32)[:, None]
-    std = np.asarray(normalize.std, np.float32)[:, None]
-    return (values - mean) / std
 
 
 def fuse(transforms: Sequence[Transform], source_px: tuple[int, int] | None) -> ImageKernel:

@@ -11,6 +11,8 @@ from penstock.transform.image import ImageTransform, is_number
 
 InterpolationName = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
+MOST_PX = 65535  # of a side
+
 
 @dataclass(frozen=True, slots=True)
 class RandomResizedCrop(ImageTransform):
@@ -68,9 +70,10 @@ class Resize(ImageTransform):
                 )
             return
         _pair("Resize", "size", self.size)
-        if self.max_size is not None and self.max_size <= self.size:
+        if self.max_size is not None and not (_is_side(self.max_size) and self.max_size > self.size):
             raise PlanError(
-                f"Resize(max_size={self.max_size!r}) must be larger than the shorter side's size={self.size!r}"
+                f"Resize(max_size={self.max_size!r}): a whole number, larger than the shorter side's "
+                f"size={self.size!r}, at most {MOST_PX} pixels"
             )
 
     @property
@@ -115,16 +118,22 @@ class RandomHorizontalFlip(ImageTransform):
 def _pair(owner: str, name: str, size: object) -> tuple[int, int]:
     height, width = (size, size) if isinstance(size, int) else _two(owner, name, size)
     for side in (height, width):
-        if not isinstance(side, int) or isinstance(side, bool) or not 1 <= side <= 65535:
+        if not _is_side(side):
             raise PlanError(
-                f"{owner}({name}={size!r}): an int or (height, width), each from 1 to 65535 pixels"
+                f"{owner}({name}={size!r}): an int or (height, width), each from 1 to {MOST_PX} pixels"
             )
     return height, width
 
 
+def _is_side(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_PX
+
+
 def _two(owner: str, name: str, value: object) -> tuple[int, int]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise PlanError(f"{owner}({name}={value!r}): an int or (height, width), each from 1 to 65535 pixels")
+        raise PlanError(
+            f"{owner}({name}={value!r}): an int or (height, width), each from 1 to {MOST_PX} pixels"
+        )
     return value[0], value[1]
 
 

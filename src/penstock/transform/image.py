@@ -28,4 +28,7 @@ class ImageTransform:
 
 def is_number(value: object) -> bool:
     """Whether ``value`` is a finite real number, Python's or NumPy's."""
-    return isinstance(value, Real) and math.isfinite(value)
+    try:
+        return isinstance(value, Real) and math.isfinite(value)
+    except OverflowError:  # an int beyond every float
+        return False
