@@ -1,7 +1,8 @@
-"""How many positions of a shuffled order can be had per second, on one core?
+"""How many positions of an order can be had per second, on one core?
 
-Ranges of 4,096 positions, as a large batch asks for them, from orders of many lengths. Beside it: a permutation
-by NumPy, which must be made and kept as a whole (8 bytes a record) before its first position is known.
+Ranges of 4,096 positions, as a large batch asks for them, from shuffles of many lengths; then every kind of order
+over a billion records, in ranges of 256 too. Beside it: a permutation by NumPy, which must be made and kept as a
+whole (8 bytes a record) before its first position is known.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import time
 import numpy as np
 from _measure import Figure, parser, report
 
-from penstock.order import Shuffled
+from penstock.contracts import Order
+from penstock.order import BlockShuffled, Repeated, Selected, Sequential, Shuffled, Split
 
-RANGE = 4096
+RANGE, SMALL_RANGE = 4096, 256
+MANY = 10**9
 TURN_S = 0.2
 LARGEST_PERMUTATION = 10**7
 
@@ -21,22 +24,40 @@ LARGEST_PERMUTATION = 10**7
 def main() -> None:
     args = parser(__doc__, rounds=5).parse_args()  # the photos aren't needed here
     rows = []
-    for n in (1_000, 1_025, 10**5, 10**7, 10**9, 10**12, 1 << 62):
+    for n in (1_000, 1_025, 10**5, 10**7, MANY, 10**12, 1 << 62):
         ours, theirs = [], []
         for number in range(args.rounds):
-            ours.append(shuffled_rate(n, number) / 1e6)
+            ours.append(rate(Shuffled(n, number), RANGE, number) / 1e6)
             if n <= LARGEST_PERMUTATION:
                 theirs.append(permutation_rate(n, number) / 1e6)
         ratio = f"{Figure(ours).median / Figure(theirs).median:.2f}" if theirs else "—"
-        rows.append([f"{n:,}", Figure(ours, ".1f"), Figure(theirs, ".1f") if theirs else "—", ratio])
-    header = ["records", "penstock, million/s", "NumPy permutation, million/s", "ratio"]
+        rows.append(
+            ["shuffle", f"{n:,}", Figure(ours, ".1f"), Figure(theirs, ".1f") if theirs else "—", ratio]
+        )
+    for name, order in kinds().items():
+        for take in (SMALL_RANGE, RANGE):
+            ours = [rate(order, take, number) / 1e6 for number in range(args.rounds)]
+            rows.append([f"{name}, {take:,} at once", f"{MANY:,}", Figure(ours, ".1f"), "—", "—"])
+    header = ["order", "records", "penstock, million/s", "NumPy permutation, million/s", "ratio"]
     report(args, header, rows)
 
 
-def shuffled_rate(n: int, seed: int) -> float:
-    """Positions per second of ``Shuffled``, in ranges that follow one another from a random place."""
-    order = Shuffled(n, seed)
-    take = min(n, RANGE)
+def kinds() -> dict[str, Order]:
+    """One order of each kind, over about a billion records."""
+    share = Split(0.9, 1, "first")
+    return {
+        "sequential": Sequential(MANY),
+        "shuffle": Shuffled(MANY, 1),
+        "blocks of 1,000, 64 mixed": BlockShuffled(MANY, 1, 1000, 64),
+        "a split, shuffled": Selected(Shuffled(share.count(MANY), 1), (share,), (MANY,)),
+        "shuffle, repeated 3 times": Repeated(Shuffled(MANY, 1), 3),
+    }
+
+
+def rate(order: Order, most: int, seed: int) -> float:
+    """Positions per second, in ranges that follow one another from a random place."""
+    n = order.num_positions
+    take = min(n, most)
     start = int(np.random.default_rng(seed).integers(0, n - take + 1))
     positions, begin = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - begin) < TURN_S:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -53,11 +54,12 @@ class BlockShuffled:
         check_positions(self.num_records, epoch, start, stop)
         places = _Places(self, epoch)
         parts = [np.empty(0, np.int64)]
-        window = places.window_of(start)
+        number = places.window_of(start)
         while start < stop:
-            first, end = places.begin(window), places.begin(window + 1)
-            parts.append(places.records(window, start - first, min(stop, end) - first))
-            start, window = end, window + 1
+            window = _window(places, number)
+            end = min(stop, window.end)
+            parts.append(window.records(start - window.begin, end - window.begin))
+            start, number = end, number + 1
         return np.concatenate(parts)
 
     def describe(self) -> str:
@@ -68,46 +70,89 @@ class BlockShuffled:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class _Places:
     """One epoch's blocks in their order: place i holds a block of ``block`` records, one place the short one."""
 
-    def __init__(self, order: BlockShuffled, epoch: int) -> None:
-        self._order = order
-        self._epoch = epoch
-        self._num_blocks = -(-order.num_records // order.block)
-        self._missing = self._num_blocks * order.block - order.num_records  # records of the short block
-        word = _native.mix(_native.mix(_native.mix(0, order.seed), _SHORT), epoch)
-        self._short = word * self._num_blocks // WORDS
+    order: BlockShuffled
+    epoch: int
+
+    @property
+    def num_blocks(self) -> int:
+        return -(-self.order.num_records // self.order.block)
+
+    @property
+    def missing(self) -> int:
+        """Records that the short block, the source's last, has too few."""
+        return self.num_blocks * self.order.block - self.order.num_records
+
+    @property
+    def short(self) -> int:
+        """The short block's place."""
+        word = _native.mix(_native.mix(_native.mix(0, self.order.seed), _SHORT), self.epoch)
+        return word * self.num_blocks // WORDS
 
     def begin(self, window: int) -> int:
         """The first position of a window; of the one after the last, the number of positions."""
-        place = min(window * self._order.window, self._num_blocks)
-        return place * self._order.block - self._missing * (place > self._short)
+        place = min(window * self.order.window, self.num_blocks)
+        return place * self.order.block - (self.missing if place > self.short else 0)
 
     def window_of(self, position: int) -> int:
         """The window that a position is in."""
-        window = position // (self._order.window * self._order.block)
+        window = position // (self.order.window * self.order.block)
         return window + (position >= self.begin(window + 1))
 
-    def records(self, window: int, start: int, stop: int) -> Int64Array:
-        """Record numbers of offsets [start, stop) of a window, (stop − start,) int64."""
-        order = self._order
-        seed = _native.mix(_native.mix(_native.mix(0, order.seed), _WINDOWS), window)
-        size = self.begin(window + 1) - self.begin(window)
-        offsets = _native.shuffled_indices(seed, self._epoch, size, start, stop)
-        first = window * order.window
-        blocks = self._blocks(first, min(first + order.window, self._num_blocks))
-        if 0 <= self._short - first < len(blocks):
-            end = (self._short - first + 1) * order.block - self._missing  # of the short block
-            offsets += self._missing * (offsets >= end)
-        return blocks[offsets // order.block] * order.block + offsets % order.block
-
-    def _blocks(self, start: int, stop: int) -> Int64Array:
+    def blocks(self, start: int, stop: int) -> Int64Array:
         """Which block each place of [start, stop) holds, (stop − start,) int64."""
-        whole = self._num_blocks - 1  # all but the last one, which is the short one
-        seed = _native.mix(_native.mix(0, self._order.seed), _BLOCKS)
-        before, after = start - (start > self._short), stop - (stop > self._short)
-        blocks = _native.shuffled_indices(seed, self._epoch, whole, before, after)
-        if start <= self._short < stop:
-            blocks = np.insert(blocks, self._short - start, whole)
-        return blocks
+        whole, short = self.num_blocks - 1, self.short
+        seed = _native.mix(_native.mix(0, self.order.seed), _BLOCKS)
+        before, after = start - (start > short), stop - (stop > short)
+        blocks = _native.shuffled_indices(seed, self.epoch, whole, before, after)
+        return np.insert(blocks, short - start, whole) if start <= short < stop else blocks
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What the positions [begin, end) of an epoch have in common.
+
+    seed       of the order of its records
+    starts     (blocks,) int64: the first record of each of its blocks, in their order
+    short_end  where the records of the short block end among its own; past its end when it hasn't got it
+    missing    records that the short block has too few
+    """
+
+    epoch: int
+    begin: int
+    end: int
+    block: int
+    seed: int
+    starts: Int64Array
+    short_end: int
+    missing: int
+
+    def records(self, start: int, stop: int) -> Int64Array:
+        """Record numbers of the window's positions [start, stop), counted from its begin, int64."""
+        offsets = _native.shuffled_indices(self.seed, self.epoch, self.end - self.begin, start, stop)
+        if self.short_end < self.end - self.begin:
+            offsets += self.missing * (offsets >= self.short_end)
+        places = offsets // self.block
+        return self.starts[places] + (offsets - places * self.block)
+
+
+@lru_cache(maxsize=4)  # a run asks batch after batch of the same one
+def _window(places: _Places, number: int) -> _Window:
+    order = places.order
+    first = number * order.window
+    stop = min(first + order.window, places.num_blocks)
+    begin, end = places.begin(number), places.begin(number + 1)
+    has_short = first <= places.short < stop
+    return _Window(
+        epoch=places.epoch,
+        begin=begin,
+        end=end,
+        block=order.block,
+        seed=_native.mix(_native.mix(_native.mix(0, order.seed), _WINDOWS), number),
+        starts=places.blocks(first, stop) * order.block,
+        short_end=(places.short - first + 1) * order.block - places.missing if has_short else end - begin,
+        missing=places.missing,
+    )
