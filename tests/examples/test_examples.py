@@ -35,15 +35,13 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(example: str, photos: Path, *arguments: str | Path) -> str:
+def run(example: str, *arguments: str | Path) -> str:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     command = [
         sys.executable,
         "-W",
         "error",
         EXAMPLES / example,
-        photos / "train",
-        photos / "val",
         *arguments,
     ]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
@@ -51,23 +49,31 @@ def run(example: str, photos: Path, *arguments: str | Path) -> str:
     return done.stdout
 
 
+def both(photos: Path) -> tuple[Path, Path]:
+    return photos / "train", photos / "val"
+
+
 def last_accuracy(output: str) -> float:
     return float(output.strip().splitlines()[-1].rpartition(" ")[2])
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"train_numpy.py", "train_torch.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "resume_elsewhere.py",
+        "train_numpy.py",
+        "train_torch.py",
+    }
 
 
 def test_numpy_learns_and_resumes_to_the_same_bits(photos: Path, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole.npz", tmp_path / "parts.npz"
     arguments = ("--epochs", "3", "--batch", "16", "--save-every", "3")
-    output = run("train_numpy.py", photos, *arguments, "--checkpoint", whole)
+    output = run("train_numpy.py", *both(photos), *arguments, "--checkpoint", whole)
     assert last_accuracy(output) > 0.9
     assert "epoch 1:" not in run(
-        "train_numpy.py", photos, *arguments, "--checkpoint", parts, "--max-steps", "7"
+        "train_numpy.py", *both(photos), *arguments, "--checkpoint", parts, "--max-steps", "7"
     )
-    resumed = run("train_numpy.py", photos, *arguments, "--checkpoint", parts, "--workers", "1")
+    resumed = run("train_numpy.py", *both(photos), *arguments, "--checkpoint", parts, "--workers", "1")
     assert resumed.startswith("going on after step 6, in epoch 1\n")
     assert resumed.splitlines()[-1] == output.splitlines()[-1]
     with np.load(whole) as a, np.load(parts) as b:
@@ -78,8 +84,17 @@ def test_numpy_learns_and_resumes_to_the_same_bits(photos: Path, tmp_path: Path)
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch isn't installed")
 def test_torch_learns_and_resumes(photos: Path, tmp_path: Path) -> None:
     arguments = ("--epochs", "3", "--batch", "16", "--save-every", "3", "--checkpoint", tmp_path / "run.pt")
-    run("train_torch.py", photos, *arguments, "--max-steps", "7")
-    resumed = run("train_torch.py", photos, *arguments)
+    run("train_torch.py", *both(photos), *arguments, "--max-steps", "7")
+    resumed = run("train_torch.py", *both(photos), *arguments)
     assert resumed.startswith("going on after step 6, in epoch 1\n")
     assert "epoch 2:" in resumed
     assert last_accuracy(resumed) > 0.6
+
+
+def test_a_killed_job_goes_on_as_another_one(photos: Path) -> None:
+    lines = run("resume_elsewhere.py", photos / "train").splitlines()
+    assert lines == [
+        "killed; the state says 32 samples of epoch 0 were delivered",
+        "1 steps of 4 × 8 rows, then 1 of 2 × 24",
+        "80 samples, none lost, none twice, in the order of an undisturbed run",
+    ]
