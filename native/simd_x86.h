@@ -1,8 +1,8 @@
 // The x86-64 kernels. They are compiled once for each set of instructions that this is included for, and so
 // everything here belongs to the file that includes it.
 //
-// All vectors have 128 bits. Dense multiplications of 256 bits and more lower the clock of many processors
-// for a millisecond or two, and with it libjpeg, which has nine tenths of a row's time.
+// All vectors have 128 bits. After dense multiplications of 256 bits and more libjpeg, which has nine tenths
+// of a row's time, takes 6 to 14% longer: many processors lower their clock then for a millisecond or two.
 #pragma once
 
 #include <immintrin.h>
