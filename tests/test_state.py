@@ -241,6 +241,9 @@ def test_a_state_of_the_running_epoch_goes_on_in_it() -> None:
         {"recipe": None},
         {"recipe": {}},
         {"recipe": {1: 2, "source": 3}},
+        {"edits": 3},
+        {"edits": [{"epoch": 0}]},
+        {"edits": [{"epoch": 0, "consumed": 0, "skip_steps": "2"}]},
     ],
     ids=str,
 )
@@ -274,3 +277,38 @@ def test_torch_saves_a_state(tmp_path: Path) -> None:
         next(iter(loader))
         torch.save(loader.state_dict(), tmp_path / "loader.pt")
         assert torch.load(tmp_path / "loader.pt", weights_only=True) == loader.state_dict()
+
+
+def test_skipped_steps_are_left_out_and_on_record() -> None:
+    pipeline = ps.Pipeline(numbers(12)).shuffle(seed=3).batch(2)
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        stream = [batch["index"].tolist() for batch in loader.steps(24)]
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        loader.skip_steps(1)
+        iterator = iter(loader)
+        assert next(iterator)["index"].tolist() == stream[1]
+        loader.skip_steps(2)
+        assert next(iterator)["index"].tolist() == stream[4]
+        loader.skip_steps(8)  # the rest of this epoch, and more than the next one
+        assert list(iterator) == []
+        assert loader.epoch == 2
+        state = loader.state_dict()
+        rest = [batch["index"].tolist() for batch in loader.steps(5)]
+    assert rest == stream[13:18]
+    assert state["edits"] == [
+        {"epoch": 0, "consumed": 0, "skip_steps": 1},
+        {"epoch": 0, "consumed": 4, "skip_steps": 2},
+        {"epoch": 0, "consumed": 10, "skip_steps": 8},
+    ]
+    with pipeline.batch(1).loader(memory=MEMORY, workers=1) as loader:
+        loader.load_state_dict(json.loads(json.dumps(state)))
+        assert loader.edits == state["edits"]
+        assert [batch["index"].item() for batch in loader.steps(10)] == [i for two in rest for i in two]
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.0, "2", True])
+def test_what_cannot_be_skipped(number: object) -> None:
+    loader = ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1)
+    with pytest.raises(ps.PlanError, match="how many batches"):
+        loader.skip_steps(number)  # type: ignore[arg-type]
+    assert loader.edits == []

@@ -41,6 +41,7 @@ class Loader:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._cursor = Cursor()
+        self._edits: tuple[dict[str, int], ...] = ()
         self._entered: int | None = None  # the epoch that a batch was last asked of
         self._run: Run | None = None
         self._closed = False
@@ -70,6 +71,30 @@ class Loader:
             raise PlanError(f"steps({number!r}): how many batches, a whole number")
         return _Steps(self, number)
 
+    def skip_steps(self, number: int) -> None:
+        """Leave out the next ``number`` batches, across epochs: those on which a run's loss jumped, say.
+
+        They count as delivered. Every rank must do the same. ``edits`` keeps a record, and so does the state.
+        """
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < MOST:
+            raise PlanError(f"skip_steps({number!r}): how many batches, a whole number from 1")
+        self._check_open()
+        begin = self._cursor
+        for _ in range(number):
+            self._cursor = self.plan.steps.after(self._cursor)
+        edit = {"epoch": begin.epoch, "consumed": begin.consumed, "skip_steps": number}
+        self._edits = (*self._edits, edit)
+        if self._run is not None:
+            self._run.seek(self._cursor)
+
+    @property
+    def edits(self) -> list[dict[str, int]]:
+        """What was left out by ``skip_steps``, in this run and those whose state it went on from.
+
+        ``epoch`` and ``consumed`` say where, ``skip_steps`` how many steps.
+        """
+        return [dict(edit) for edit in self._edits]
+
     def state_dict(self) -> dict[str, object]:
         """Where the loader stands, as plain data: batches delivered so far, none that are only prefetched."""
         return {
@@ -78,6 +103,7 @@ class Loader:
             "recipe": dict(self.plan.recipe),
             "epoch": self._cursor.epoch,
             "consumed": self._cursor.consumed,
+            "edits": self.edits,
             "decoder": decoder_version(),
         }
 
@@ -87,6 +113,7 @@ class Loader:
         Raises ``StateError`` when it is damaged or was saved by another recipe; the message says what differs.
         """
         self._cursor = self.plan.steps.settled(_checked(state, self.plan))
+        self._edits = tuple(_edits(state))
         self._entered = None
         self._iterator = None
         if state.get("decoder") != decoder_version():
@@ -220,6 +247,7 @@ def _checked(state: Mapping[str, object], plan: Plan) -> Cursor:
         raise StateError(f"the state is damaged: epoch {epoch!r}, consumed {consumed!r}, recipe {recipe!r}")
     assert isinstance(epoch, int)
     assert isinstance(consumed, int)
+    _edits(state)
     differences = [
         f"{key} was {recipe.get(key)!r} and is {plan.recipe.get(key)!r}"
         for key in sorted({*recipe, *plan.recipe}, key=str)
@@ -228,3 +256,17 @@ def _checked(state: Mapping[str, object], plan: Plan) -> Cursor:
     if differences:
         raise StateError("the state belongs to another recipe: " + "; ".join(differences))
     return Cursor(epoch, consumed)
+
+
+def _edits(state: Mapping[str, object]) -> list[dict[str, int]]:
+    """The record of edits in a state. Raises ``StateError`` when it is none."""
+    edits = state.get("edits", [])
+    names = {"epoch", "consumed", "skip_steps"}
+    if not isinstance(edits, list | tuple) or not all(
+        isinstance(edit, Mapping)
+        and edit.keys() == names
+        and all(type(each) is int for each in edit.values())
+        for edit in edits
+    ):
+        raise StateError(f"the state is damaged: edits {edits!r}")
+    return [dict(edit) for edit in edits]
