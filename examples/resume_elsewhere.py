@@ -26,6 +26,8 @@ from tempfile import TemporaryDirectory
 
 import penstock as ps
 
+STATE = "state.json"
+
 
 def main() -> None:
     args = arguments()
@@ -35,11 +37,10 @@ def main() -> None:
     whole = undisturbed(args.photos)
     with TemporaryDirectory() as folder:
         first, second = Path(folder, "first"), Path(folder, "second")
-        state = Path(folder, "state.json")
-        run(args.photos, first, state, ranks=4, batch=8, kill_after=len(whole) // (4 * 8) // 2)
-        saved = json.loads(state.read_text())
+        run(args.photos, first, ranks=4, batch=8, kill_after=len(whole) // (4 * 8) // 2)
+        saved = json.loads((first / STATE).read_text())
         print(f"killed; the state says {saved['consumed']} samples of epoch {saved['epoch']} were delivered")
-        run(args.photos, second, state, ranks=2, batch=24)
+        run(args.photos, second, ranks=2, batch=24, go_on_from=first / STATE)
         steps = saved["consumed"] // (4 * 8)
         seen = list(chain(*rows_of(first, ranks=4)[:steps], *rows_of(second, ranks=2)))
         print(f"{steps} steps of 4 × 8 rows, then {len(rows_of(second, ranks=2))} of 2 × 24")
@@ -53,21 +54,19 @@ def pipeline(photos: str, batch: int) -> ps.Pipeline:
 
 
 def run(
-    photos: str, job: Path, state: Path, *, ranks: int, batch: int, kill_after: int | None = None
+    photos: str,
+    job: Path,
+    *,
+    ranks: int,
+    batch: int,
+    kill_after: int | None = None,
+    go_on_from: Path | None = None,
 ) -> None:
     """Start a process per rank, as torchrun would; kill them once rank 0 has done ``kill_after`` steps."""
     job.mkdir()
-    command = [
-        sys.executable,
-        __file__,
-        photos,
-        "--job",
-        str(job),
-        "--state",
-        str(state),
-        "--batch",
-        str(batch),
-    ]
+    command = [sys.executable, __file__, photos, "--job", str(job), "--batch", str(batch)]
+    if go_on_from:
+        command += ["--go-on-from", str(go_on_from)]
     if kill_after:
         command += ["--wait-after", str(kill_after)]
     with ExitStack() as ends:
@@ -96,13 +95,13 @@ def train(args: argparse.Namespace) -> None:
     batches = pipeline(args.photos, args.batch).shard()  # RANK and WORLD_SIZE say which rank this is
     with batches.loader(memory="128MiB", workers=1) as loader:
         rank = loader.plan.steps.rank
-        if args.state.exists():
-            loader.load_state_dict(json.loads(args.state.read_text()))
+        if args.go_on_from:  # not a file that this job's rank 0 writes: all ranks must read the same state
+            loader.load_state_dict(json.loads(args.go_on_from.read_text()))
         with (args.job / f"{rank}.txt").open("w") as log:
             for step, batch in enumerate(loader, 1):
                 print(*batch["index"], file=log, flush=True)
                 if rank == 0:
-                    save(args.state, loader.state_dict())
+                    save(args.job / STATE, loader.state_dict())
                 if step == args.wait_after:
                     print("done", flush=True)
                     signal.pause()  # until it is killed
@@ -132,7 +131,7 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("photos", help="a folder of class folders, at least 112 images in all")
-    for name in ("--job", "--state"):  # of the processes that this program starts
+    for name in ("--job", "--go-on-from"):  # of the processes that this program starts
         parser.add_argument(name, type=Path, help=argparse.SUPPRESS)
     for name in ("--batch", "--wait-after"):
         parser.add_argument(name, type=int, help=argparse.SUPPRESS)
