@@ -389,9 +389,7 @@ NB_MODULE(_native, m) {
                 return r.pool->reserve_for(r.row, {height, width}, frame_bytes);
             },
             "height"_a, "width"_a, "frame_bytes"_a,
-            "Wait for the side arena's memory for decoding and transforming it; an error text when it can't "
-            "be "
-            "had.")
+            "Wait for the memory that decoding and transforming takes; an error text when it can't be had.")
         .def(
             "finish",
             [](PendingRow& r, Picture rgb) {

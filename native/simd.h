@@ -25,9 +25,9 @@ struct SplitWeights {
 };
 SplitWeights split_weights(int32_t first, int32_t second) noexcept;
 
-// A horizontal pass over rows of RGB bytes.
-inline constexpr int kGroup = 4;
+inline constexpr int kGroup = 4;  // outputs that a vector kernel makes at once
 
+// A horizontal pass over rows of RGB bytes.
 struct HorizontalPlan {
     int width = 0;
     int taps = 0;

@@ -306,6 +306,12 @@ def test_skipped_steps_are_left_out_and_on_record() -> None:
         assert [batch["index"].item() for batch in loader.steps(10)] == [i for two in rest for i in two]
 
 
+def test_any_number_of_steps_is_skipped_at_once() -> None:
+    with ps.Pipeline(numbers(12)).shuffle(seed=3).batch(5).loader(memory=MEMORY, workers=1) as loader:
+        loader.skip_steps(10**15 + 1)  # two steps an epoch
+        assert (loader.epoch, loader.state_dict()["consumed"]) == (5 * 10**14, 5)
+
+
 @pytest.mark.parametrize("number", [0, -1, 1.0, "2", True])
 def test_what_cannot_be_skipped(number: object) -> None:
     loader = ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1)

@@ -188,7 +188,7 @@ class ForeignRow:
     def max_pixels(self) -> int: ...
     def reserve(self, height: int, width: int, frame_bytes: int) -> str:
         """
-        Wait for the side arena's memory for decoding and transforming it; an error text when it can't be had.
+        Wait for the memory that decoding and transforming takes; an error text when it can't be had.
         """
 
     def finish(

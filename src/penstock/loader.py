@@ -67,8 +67,7 @@ class Loader:
 
     def steps(self, number: int) -> Iterator[dict[str, AnyArray]]:
         """The next ``number`` batches, across epochs, for training by step; asked again, those after them."""
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise PlanError(f"steps({number!r}): how many batches, a whole number")
+        _check_number("steps", number, least=0)
         return _Steps(self, number)
 
     def skip_steps(self, number: int) -> None:
@@ -76,12 +75,10 @@ class Loader:
 
         They count as delivered. Every rank must do the same. ``edits`` keeps a record, and so does the state.
         """
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < MOST:
-            raise PlanError(f"skip_steps({number!r}): how many batches, a whole number from 1")
+        _check_number("skip_steps", number, least=1)
         self._check_open()
         begin = self._cursor
-        for _ in range(number):
-            self._cursor = self.plan.steps.after(self._cursor)
+        self._cursor = self.plan.steps.after(begin, number)
         edit = {"epoch": begin.epoch, "consumed": begin.consumed, "skip_steps": number}
         self._edits = (*self._edits, edit)
         if self._run is not None:
@@ -112,8 +109,8 @@ class Loader:
 
         Raises ``StateError`` when it is damaged or was saved by another recipe; the message says what differs.
         """
-        self._cursor = self.plan.steps.settled(_checked(state, self.plan))
-        self._edits = tuple(_edits(state))
+        cursor, self._edits = _checked(state, self.plan)
+        self._cursor = self.plan.steps.settled(cursor)
         self._entered = None
         self._iterator = None
         if state.get("decoder") != decoder_version():
@@ -233,7 +230,13 @@ class _Steps:
         return batch
 
 
-def _checked(state: Mapping[str, object], plan: Plan) -> Cursor:
+def _check_number(name: str, number: object, *, least: int) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number < MOST:
+        raise PlanError(f"{name}({number!r}): how many batches, a whole number from {least}")
+
+
+def _checked(state: Mapping[str, object], plan: Plan) -> tuple[Cursor, tuple[dict[str, int], ...]]:
+    """Where a state stands, and its record of edits."""
     if not isinstance(state, Mapping):
         raise StateError(f"a state is a dict as state_dict() gives it, not a {type(state).__name__}")
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
@@ -247,7 +250,6 @@ def _checked(state: Mapping[str, object], plan: Plan) -> Cursor:
         raise StateError(f"the state is damaged: epoch {epoch!r}, consumed {consumed!r}, recipe {recipe!r}")
     assert isinstance(epoch, int)
     assert isinstance(consumed, int)
-    _edits(state)
     differences = [
         f"{key} was {recipe.get(key)!r} and is {plan.recipe.get(key)!r}"
         for key in sorted({*recipe, *plan.recipe}, key=str)
@@ -255,10 +257,10 @@ def _checked(state: Mapping[str, object], plan: Plan) -> Cursor:
     ]
     if differences:
         raise StateError("the state belongs to another recipe: " + "; ".join(differences))
-    return Cursor(epoch, consumed)
+    return Cursor(epoch, consumed), _edits(state)
 
 
-def _edits(state: Mapping[str, object]) -> list[dict[str, int]]:
+def _edits(state: Mapping[str, object]) -> tuple[dict[str, int], ...]:
     """The record of edits in a state. Raises ``StateError`` when it is none."""
     edits = state.get("edits", [])
     names = {"epoch", "consumed", "skip_steps"}
@@ -269,4 +271,4 @@ def _edits(state: Mapping[str, object]) -> list[dict[str, int]]:
         for edit in edits
     ):
         raise StateError(f"the state is damaged: edits {edits!r}")
-    return [dict(edit) for edit in edits]
+    return tuple(dict(edit) for edit in edits)

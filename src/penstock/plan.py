@@ -244,7 +244,7 @@ def _check_limits(limits: object) -> None:
         ("max_pixels", limits.max_pixels, (1 << 63) - 1),
         ("max_scans", limits.max_scans, (1 << 31) - 1),
     ):
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        if not _is_count(value, 1, most):
             raise PlanError(f"DecodeLimits({name}={value!r}): a whole number, at least 1")
 
 

@@ -161,10 +161,14 @@ class Steps:
         """Return where the next step starts: the next epoch when this one has no step left."""
         return cursor if self.count(cursor.consumed) > 0 else Cursor(cursor.epoch + 1)
 
-    def after(self, cursor: Cursor) -> Cursor:
-        """Return the cursor once the step that starts at ``cursor`` is delivered on every rank."""
+    def after(self, cursor: Cursor, steps: int = 1) -> Cursor:
+        """Return the cursor once ``steps`` steps from ``cursor`` on are delivered on every rank."""
         start = self.settled(cursor)
-        return self.settled(Cursor(start.epoch, min(start.consumed + self.global_batch, self.num_positions)))
+        left = self.count(start.consumed)
+        if steps >= left:
+            epochs, steps = divmod(steps - left, self.per_epoch)
+            start = Cursor(start.epoch + 1 + epochs)
+        return Cursor(start.epoch, start.consumed + steps * self.global_batch)
 
     def describe(self) -> str:
         """One line for ``explain()``."""
