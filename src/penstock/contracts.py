@@ -125,6 +125,17 @@ class OpenSource(Protocol):
         """Every field a record has, by name. ``index`` is added by the batch place and is none of them."""
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what is known of every record without reading a sample: one number each, such as ``label``."""
+
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """One of ``columns`` for the records [start, stop), (stop − start,) of any numeric dtype.
+
+        Asked in pieces, so that nobody needs it whole. Thread-safe. ``KeyError`` for another name,
+        ``IndexError`` for records that don't exist.
+        """
+
+    @property
     def classes(self) -> tuple[str, ...] | None:
         """Class names by label, or None when labels are plain numbers or absent."""
 

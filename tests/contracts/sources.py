@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from penstock.contracts import Encoded, OpenSource, Records, Source
 
@@ -21,6 +22,7 @@ def check_source(source: Source) -> None:
     _check_facts(opened)
     every = np.arange(opened.num_records)
     _check_columns(opened, opened.locate(every))
+    _check_known_columns(opened, opened.locate(every))
     _check_any_rows(opened)
 
     again = source.open()
@@ -65,6 +67,28 @@ def _check_columns(opened: OpenSource, records: Records) -> None:
         spec = opened.fields[name]
         assert (values.shape, values.dtype) == ((count, *spec.shape), spec.dtype)
         assert values.dtype.isnative
+
+
+def _check_known_columns(opened: OpenSource, records: Records) -> None:
+    """A column is the same in any pieces, one number a record, and what the field of its name holds."""
+    count = opened.num_records
+    for name in opened.columns:
+        whole = opened.column(name, 0, count)
+        assert whole.shape == (count,)
+        assert whole.dtype.kind in "biufc"
+        assert whole.dtype.isnative
+        if name in opened.fields:
+            assert whole.dtype == records.plain[name].dtype
+            assert whole.tobytes() == records.plain[name].tobytes()
+        for cut in {0, 1, count // 2, count}:
+            parts = (opened.column(name, 0, cut), opened.column(name, cut, count))
+            assert np.concatenate(parts).tobytes() == whole.tobytes()
+        for start, stop in ((-1, 1), (0, count + 1), (1, 0)):
+            with pytest.raises(IndexError):
+                opened.column(name, start, stop)
+    for name in ("", "no such column"):
+        with pytest.raises(KeyError):
+            opened.column(name, 0, 1)
 
 
 def _check_any_rows(opened: OpenSource) -> None:

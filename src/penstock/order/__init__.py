@@ -6,6 +6,7 @@ from penstock.order.selection import Repeated, Select, Selected, Selection, Skip
 from penstock.order.sequential import Sequential
 from penstock.order.shuffle import Shuffled
 from penstock.order.steps import Cursor, Step, Steps
+from penstock.order.table import Table, grouped_by, sorted_by
 
 __all__ = [
     "MAX_POSITIONS",
@@ -21,6 +22,9 @@ __all__ = [
     "Split",
     "Step",
     "Steps",
+    "Table",
     "Take",
+    "grouped_by",
+    "sorted_by",
     "whole_number",
 ]

@@ -63,6 +63,19 @@ class Listing:
         return {"image": Encoded(), "label": Spec((), np.dtype(np.int64))}
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """``label``, if the list has labels."""
+        return () if self.labels is None else ("label",)
+
+    def column(self, name: str, start: int, stop: int) -> Int64Array:
+        """Labels of the records [start, stop), (stop − start,) int64."""
+        if name != "label" or self.labels is None:
+            raise KeyError(name)
+        if not 0 <= start <= stop <= self.num_records:
+            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        return self.labels[start:stop].astype(np.int64)
+
+    @property
     def index_bytes(self) -> int:
         """Bytes of the paths and labels."""
         return self.paths.nbytes + (0 if self.labels is None else self.labels.nbytes)

@@ -100,6 +100,20 @@ class OpenArrays:
         }
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields with one number per record."""
+        return tuple(name for name, array in self.arrays.items() if array.ndim == 1)
+
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """A part of one of these fields, (stop − start,), in the machine's byte order."""
+        if name not in self.columns:
+            raise KeyError(name)
+        if not 0 <= start <= stop <= self.num_records:
+            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        part = self.arrays[name][start:stop]
+        return part.astype(part.dtype.newbyteorder("="), copy=False)
+
+    @property
     def classes(self) -> None:
         """None: labels are plain numbers."""
         return None
