@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.order import Steps, whole_number
+from penstock.order import Batches, Steps, whole_number
 from penstock.pipeline import Pipeline
 from penstock.plan import Plan, make_plan, order_of, show_bytes
-from penstock.spec import Tail
 
 AT_ONCE = 1 << 20  # positions
 Counts = NDArray[np.uint16]
@@ -21,10 +20,10 @@ class Audit:
     """What ``ranks`` data ranks get in each of ``epochs`` epochs.
 
     records    in the source
-    positions  of an epoch's global order, over all ranks
+    positions  rows of an epoch, over all ranks
     steps      (ranks,) of an epoch
-    dropped    positions of an epoch that no rank gets; the tail
-    padded     rows of an epoch that are padding
+    dropped    rows that no rank gets, the tail, in the worst epoch
+    padded     rows that are padding, in the worst epoch
     twice      rows that came more often than the order has them, in the worst epoch
     missing    rows that never came, beyond those dropped, in the worst epoch
     plan       of one rank
@@ -101,23 +100,22 @@ def audit(pipeline: Pipeline, *, ranks: int, epochs: int) -> Audit:
     plan = make_plan(replace(pipeline, rank=0, world=ranks))
     steps = [replace(plan.steps, rank=rank) for rank in range(ranks)]
     expected = _expected(plan)
-    twice = missing = 0
+    twice = missing = dropped = padded = 0
     for epoch in range(epochs):
         counts = np.zeros_like(expected)
-        for of_rank in steps:
-            _count(plan, of_rank, epoch, counts)
+        padded = max(padded, sum(_count(plan, of_rank, epoch, counts) for of_rank in steps))
         difference = counts.astype(np.int32) - expected
+        left_out = _dropped(plan, epoch)
+        dropped = max(dropped, left_out)
         twice = max(twice, int(difference[difference > 0].sum()))
-        missing = max(missing, int(-difference[difference < 0].sum()) - plan.steps.dropped_per_epoch)
-    per_epoch = plan.steps.per_epoch * plan.steps.global_batch
-    padded = per_epoch - plan.order.num_positions if plan.steps.tail is Tail.PAD else 0
+        missing = max(missing, int(-difference[difference < 0].sum()) - left_out)
     return Audit(
         ranks=ranks,
         epochs=epochs,
         records=plan.source.num_records,
-        positions=plan.order.num_positions,
+        positions=int(expected.sum()),
         steps=tuple(of_rank.per_epoch for of_rank in steps),
-        dropped=plan.steps.dropped_per_epoch,
+        dropped=dropped,
         padded=padded,
         twice=twice,
         missing=missing,
@@ -135,11 +133,23 @@ def _expected(plan: Plan) -> Counts:
     return counts
 
 
-def _count(plan: Plan, steps: Steps, epoch: int, counts: Counts) -> None:
-    """Add the rows of one rank's steps that are no padding."""
+def _count(plan: Plan, steps: Steps, epoch: int, counts: Counts) -> int:
+    """Add the rows of one rank's steps that are no padding; return how many are."""
+    padded = 0
     for k in range(steps.per_epoch):
-        step = steps.step(k)
-        np.add.at(counts, step.indices(plan.order, epoch)[: step.num_valid], 1)
+        drawn = steps.step(k).draw(plan.order, epoch)
+        np.add.at(counts, drawn.indices[drawn.valid], 1)
+        padded += int(np.count_nonzero(~drawn.valid))
+    return padded
+
+
+def _dropped(plan: Plan, epoch: int) -> int:
+    """Rows of an epoch that no rank gets, by the tail."""
+    dropped = plan.steps.dropped_per_epoch
+    if not isinstance(plan.order, Batches):
+        return dropped
+    last = plan.order.num_positions
+    return sum(len(plan.order.records(epoch, batch)) for batch in range(last - dropped, last))
 
 
 def _answer(yes: bool, rows: int, what: str) -> str:

@@ -65,7 +65,7 @@ def _transform(plan: Plan) -> list[str]:
 
 
 def _batch(plan: Plan) -> list[str]:
-    rows = plan.steps.batch
+    rows = plan.layout.rows
     workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
     return [
         *(f"{name}: {(rows, *spec.shape)} {spec.dtype}" for name, spec in plan.fields.items()),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 from penstock.contracts import Source, Transform
 from penstock.errors import PlanError
 from penstock.launcher import DeviceMesh, data_rank
-from penstock.order import Select, Selection, Skip, Split, Take
+from penstock.order import Budget, Select, Selection, Skip, Split, Take
 from penstock.spec import DecodeLimits, DecodeMode, Tail
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Pipeline:
     repeats: int = field(default=1, kw_only=True)
     transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
     rows: int | None = field(default=None, kw_only=True)
+    budget: Budget | None = field(default=None, kw_only=True)
     tail: Tail | None = field(default=None, kw_only=True)
     rank: int = field(default=0, kw_only=True)
     world: int = field(default=1, kw_only=True)
@@ -97,17 +98,42 @@ class Pipeline:
         """Append transforms, which are applied in the order of writing. Adjacent native ones become one."""
         return replace(self, transforms=(*self.transforms, *transforms))
 
-    def batch(self, rows: int, *, tail: Literal["drop", "pad", "short"] | None = None) -> Pipeline:
-        """Deliver ``rows`` records per rank and step.
+    def batch(
+        self,
+        rows: int | None = None,
+        *,
+        budget: int | None = None,
+        by: str | None = None,
+        max_rows: int | None = None,
+        pack: bool = False,
+        tail: Literal["drop", "pad", "short"] | None = None,
+    ) -> Pipeline:
+        """Deliver ``rows`` records per rank and step, or as many as ``budget`` allows.
 
-        tail  what happens to rows that fill no whole step of all ranks: ``"drop"`` leaves them out (default
-              when shuffled), ``"pad"`` repeats the epoch's first rows and adds a field ``valid``, (rows,) bool,
-              that is False for them (default otherwise), ``"short"`` makes the last batch smaller (one rank
-              only)
+        budget    instead of ``rows``: what a batch may hold, in the unit of ``by``, such as tokens or pixels
+        by        the source's column of lengths, whole numbers from 0 on, at most ``budget``
+        max_rows  with ``budget``: no batch has more records; default: as many as the budget allows
+        pack      what a batch costs. False: rows × its longest record; records of like length meet, as fits
+                  padding. True: the lengths of its records together; long and short ones meet
+        tail      what happens to rows that fill no whole step of all ranks: ``"drop"`` leaves them out (default
+                  when shuffled), ``"pad"`` repeats the epoch's first rows and adds a field ``valid``, (rows,)
+                  bool, that is False for them (default otherwise), ``"short"`` makes the last batch smaller
+                  (one rank only). With ``budget``, batches are whole, and steps may lack some: "rows" are
+                  batches then
+
+        With ``budget`` the batches are planned once, and shuffled anew each epoch: which records meet, and which
+        batch comes when. Without ``shuffle`` the longest records come first.
         """
         if tail is not None and tail not in (each.value for each in Tail):
             raise PlanError(f"batch(tail={tail!r}): 'drop', 'pad' or 'short'")
-        return replace(self, rows=rows, tail=None if tail is None else Tail(tail))
+        within = None
+        if budget is not None and by is not None and rows is None:
+            within = Budget(budget, by, max_rows, pack)
+        elif rows is None or budget is not None or by is not None or max_rows is not None or pack:
+            raise PlanError(
+                "batch() takes a number of rows, or budget= and by=, and max_rows= and pack= only with these"
+            )
+        return replace(self, rows=rows, budget=within, tail=None if tail is None else Tail(tail))
 
     def shard(
         self,

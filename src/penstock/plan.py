@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -16,7 +17,9 @@ from penstock.contracts import Encoded, OpenSource, Order, Source
 from penstock.errors import BudgetError, PlanError
 from penstock.order import (
     MAX_POSITIONS,
+    Batches,
     BlockShuffled,
+    Chain,
     Repeated,
     Selected,
     Sequential,
@@ -88,7 +91,7 @@ class Plan:
 
     pipeline: Pipeline
     source: OpenSource
-    order: Order
+    order: Order | Batches
     steps: Steps
     kernel: ImageKernel | None
     layout: SlotLayout
@@ -145,7 +148,7 @@ class Plan:
             "dropped_per_epoch": self.steps.dropped_per_epoch,
             "kernel": None if self.kernel is None else self.kernel.describe(),
             "fields": {
-                name: {"shape": [self.steps.batch, *spec.shape], "dtype": spec.dtype.name}
+                name: {"shape": [self.layout.rows, *spec.shape], "dtype": spec.dtype.name}
                 for name, spec in self.fields.items()
             },
             "workers": self.workers,
@@ -168,8 +171,8 @@ def make_plan(
     lend_wait_s: float = 0.0,
 ) -> Plan:
     """``Pipeline.plan`` says what the arguments mean."""
-    if pipeline.rows is None:
-        raise PlanError("the pipeline has no batch size: add .batch(rows)")
+    if pipeline.rows is None and pipeline.budget is None:
+        raise PlanError("the pipeline has no batch size: add .batch(rows), or .batch(budget=…, by=…)")
     if not isinstance(lend_wait_s, int | float) or not lend_wait_s >= 0:
         raise PlanError(f"lend_wait_s={lend_wait_s!r}: a number of seconds, at least 0")
     if isinstance(pipeline.source, type):
@@ -181,19 +184,23 @@ def make_plan(
         )
     _check_limits(pipeline.limits)
     source = pipeline.source.open()
-    order = order_of(pipeline, source.num_records)
+    order: Order | Batches = order_of(pipeline, source.num_records)
+    if pipeline.budget is not None:
+        order = _batches(pipeline, source)
     tail = pipeline.tail or (Tail.DROP if pipeline.shuffled else Tail.PAD)
     steps = Steps(
         num_positions=order.num_positions,
-        batch=pipeline.rows,
+        batch=1 if pipeline.rows is None else pipeline.rows,
         rank=pipeline.rank,
         world=pipeline.world,
         tail=tail,
+        unit="batches" if isinstance(order, Batches) else "rows",
     )
+    rows = order.most_rows if isinstance(order, Batches) else steps.batch
     kernel = _kernel(pipeline, source)
-    layout = _layout(source, kernel, steps)
+    layout = _layout(source, kernel, rows, tail)
     budget = parse_bytes("memory", memory) if memory is not None else machine.free_memory_bytes() // 2
-    sizes = _fit(layout, steps.batch, budget, workers, depth, side_memory)
+    sizes = _fit(layout, budget, workers, depth, side_memory)
     process = machine.process_memory_bytes()
     return Plan(
         pipeline=pipeline,
@@ -208,7 +215,7 @@ def make_plan(
         memory_bytes=budget,
         forecast=MemoryForecast(
             process=process,
-            index=source.index_bytes,
+            index=source.index_bytes + (order.nbytes if isinstance(order, Batches) else 0),
             slots=sizes.depth * layout.stride_bytes,
             workers=sizes.workers * WORKER_BYTES,
             read_ahead=sizes.read_ahead,
@@ -235,6 +242,26 @@ def order_of(pipeline: Pipeline, num_records: int) -> Order:
         order = Selected(order, pipeline.selections, tuple(sizes))
     times = whole_number("repeat", pipeline.repeats, low=1, high=MAX_POSITIONS // num_records)
     return order if times == 1 else Repeated(order, times)
+
+
+def _batches(pipeline: Pipeline, source: OpenSource) -> Batches:
+    """The batches within a budget that the pipeline describes."""
+    budget = pipeline.budget
+    assert budget is not None
+    if budget.by not in source.columns:
+        raise PlanError(
+            f"batch(by={budget.by!r}): lengths are a column of the source, which has "
+            + (", ".join(source.columns) or "none")
+        )
+    if source.column(budget.by, 0, 1).dtype.kind not in "iu":
+        raise PlanError(f"batch(by={budget.by!r}): lengths are whole numbers, and this column isn't")
+    if pipeline.shuffled and pipeline.block is not None:
+        raise PlanError(
+            "batch(budget=…) gathers records by length, shuffle(block=…) by place: use one of them"
+        )
+    chain = Chain(source.num_records, pipeline.selections, pipeline.repeats)
+    seed = pipeline.seed if pipeline.shuffled else None
+    return Batches.of(budget, partial(source.column, budget.by), chain, seed=seed)
 
 
 def _check_limits(limits: object) -> None:
@@ -292,7 +319,7 @@ def _kernel(pipeline: Pipeline, source: OpenSource) -> ImageKernel | None:
     return fuse(pipeline.transforms, (image.shape[0], image.shape[1]))
 
 
-def _layout(source: OpenSource, kernel: ImageKernel | None, steps: Steps) -> SlotLayout:
+def _layout(source: OpenSource, kernel: ImageKernel | None, rows: int, tail: Tail) -> SlotLayout:
     fields: dict[str, Spec] = dict(kernel.outputs) if kernel is not None else {}
     for name, spec in source.fields.items():
         if name in fields:
@@ -301,13 +328,13 @@ def _layout(source: OpenSource, kernel: ImageKernel | None, steps: Steps) -> Slo
             raise PlanError(f"the field {name!r} is an {spec} that nothing decodes")
         fields[name] = spec
     fields["index"] = Spec((), np.dtype(np.int64))
-    if steps.tail is Tail.PAD:
+    if tail is Tail.PAD:
         if "valid" in fields:
             raise PlanError(
                 "the source has a field 'valid', which padding adds too: rename it, or use tail=\"drop\""
             )
         fields["valid"] = Spec((), np.dtype(np.bool_))
-    return SlotLayout(fields, steps.batch)
+    return SlotLayout(fields, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +348,6 @@ class _Sizes:
 
 def _fit(
     layout: SlotLayout,
-    rows: int,
     budget: int,
     workers: int | Literal["auto"],
     depth: int | None,
@@ -340,7 +366,7 @@ def _fit(
     least_side = SIDE_BYTES[0] if side_memory is None else parse_bytes("side_memory", side_memory)
 
     def depth_for(threads: int) -> int:
-        return depth if depth is not None else 1 + max(1, -(-ROWS_IN_HAND * threads // rows))
+        return depth if depth is not None else 1 + max(1, -(-ROWS_IN_HAND * threads // layout.rows))
 
     def needed(threads: int, slots: int) -> int:
         return slots * slot + threads * WORKER_BYTES + READ_AHEAD_BYTES[0] + least_side + ENGINE_BYTES
@@ -397,11 +423,13 @@ def show_bytes(number: int, *, up: bool = False) -> str:
 
 
 def _recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:
-    """What decides the content of a stream of samples. Not how many come at once, on which rank, or how fast."""
+    """What decides the content of a stream of samples. Not on which rank they come, or how fast; how many come at
+    once only where that decides which ones meet.
+    """
     order = "shuffled" if pipeline.shuffled else "sequential"
     if pipeline.shuffled and pipeline.block is not None:
         order += f"(block={pipeline.block}, window={pipeline.window})"
-    return {
+    recipe: dict[str, str | int] = {
         "source": source.digest,
         "rows": source.num_records,
         "selection": "; ".join(selection.describe() for selection in pipeline.selections),
@@ -413,6 +441,9 @@ def _recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:
         "limits": repr(pipeline.limits),
         "pixel_contract": PIXEL_CONTRACT,
     }
+    if pipeline.budget is not None:
+        recipe["batches"] = pipeline.budget.describe()
+    return recipe
 
 
 def environment() -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.order import BlockShuffled, Shuffled, Split
+from penstock.order import Batches, BlockShuffled, Budget, Chain, Shuffled, Split
 
 
 def golden_of(name: str) -> list[dict]:
@@ -34,3 +34,14 @@ def test_a_split_never_changes(golden: dict) -> None:
     split = Split(golden["share"], golden["seed"], golden["side"])
     places = np.arange(len(golden["records"]))
     assert split.records(places, golden["num_records"]).tolist() == golden["records"]
+
+
+@pytest.mark.parametrize("golden", golden_of("batches"), ids=lambda g: f"{g['num_records']}-{g['budget']}")
+def test_batches_within_a_budget_never_change(golden: dict) -> None:
+    numbers = np.arange(golden["num_records"])
+    lengths = 1 + numbers * numbers * 7919 % golden["longest"]
+    budget = Budget(golden["budget"], "length", golden["max_rows"], golden["pack"])
+    chain = Chain(golden["num_records"])
+    batches = Batches.of(budget, lambda start, stop: lengths[start:stop], chain, seed=golden["seed"])
+    assert batches.num_positions == golden["num_batches"]
+    assert batches.records(golden["epoch"], golden["position"]).tolist() == golden["records"]

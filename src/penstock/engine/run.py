@@ -334,22 +334,22 @@ class Run:
     def _begin(self, slot: int) -> _Filling:
         plan, at = self._plan, self._next
         step = plan.steps.step(0, at.consumed)
-        indices = step.indices(plan.order, at.epoch)
-        records = plan.source.locate(indices)
+        drawn = step.draw(plan.order, at.epoch)
+        records = plan.source.locate(drawn.indices)
         layout = plan.layout
         job = _native.Job(
             ring=self._ring,
             slot=slot,
-            positions=step.positions(),
+            positions=drawn.positions,
             program=self._program,
             image_offset=layout.offsets["image"] if self._program is not None else 0,
             seed=plan.pipeline.seed,
             epoch=at.epoch,
         )
-        views = layout.views(self._ring.view(slot), step.rows)
-        views["index"][...] = indices
+        views = layout.views(self._ring.view(slot), len(drawn.indices))
+        views["index"][...] = drawn.indices
         if "valid" in views:
-            views["valid"][...] = step.valid()
+            views["valid"][...] = drawn.valid
         for name, values in records.plain.items():
             views[name][...] = values
         for name, files in records.files.items():
@@ -367,7 +367,7 @@ class Run:
                     layout.offsets[name],
                     layout.fields[name].row_bytes,
                 )
-        return _Filling(slot, at, step.rows, records, job)
+        return _Filling(slot, at, len(drawn.indices), records, job)
 
     # Rows that are no JPEG.
 

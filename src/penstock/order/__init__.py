@@ -2,16 +2,21 @@
 
 from penstock.order._arguments import MAX_POSITIONS, whole_number
 from penstock.order.blocks import BlockShuffled
-from penstock.order.selection import Repeated, Select, Selected, Selection, Skip, Split, Take
+from penstock.order.budget import Batches, Budget
+from penstock.order.selection import Chain, Repeated, Select, Selected, Selection, Skip, Split, Take
 from penstock.order.sequential import Sequential
 from penstock.order.shuffle import Shuffled
-from penstock.order.steps import Cursor, Step, Steps
+from penstock.order.steps import Cursor, Drawn, Step, Steps
 from penstock.order.table import Table, grouped_by, sorted_by
 
 __all__ = [
     "MAX_POSITIONS",
+    "Batches",
     "BlockShuffled",
+    "Budget",
+    "Chain",
     "Cursor",
+    "Drawn",
     "Repeated",
     "Select",
     "Selected",

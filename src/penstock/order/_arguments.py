@@ -8,6 +8,7 @@ from typing import SupportsIndex
 from penstock.errors import PlanError
 
 MAX_POSITIONS = 1 << 62
+MAX_ROWS = (1 << 31) - 1  # of a batch, and of ranks: their product stays far from 64 bits
 WORDS = 1 << 64  # seeds and epochs are 64-bit words
 
 

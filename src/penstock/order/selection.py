@@ -155,6 +155,40 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
+class Chain:
+    """Which records of a source take part, and how often each, by place.
+
+    num_records  of the source
+    selections   the first is of the source's records, each further one of those the one before it selected
+    times        how many places in a row each of the last selection has
+    """
+
+    num_records: int
+    selections: tuple[Selection, ...] = ()
+    times: int = 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """(selections + 1,) how many records each selection is given, and how many the last one leaves."""
+        sizes = [self.num_records]
+        for selection in self.selections:
+            sizes.append(selection.count(sizes[-1]))
+        return tuple(sizes)
+
+    @property
+    def count(self) -> int:
+        """How many places there are."""
+        return self.sizes[-1] * self.times
+
+    def records(self, places: Int64Array) -> Int64Array:
+        """Record numbers of places, (n,) int64 each."""
+        records = places // self.times
+        for selection, size in zip(reversed(self.selections), reversed(self.sizes[:-1]), strict=True):
+            records = selection.records(records, size)
+        return records
+
+
+@dataclass(frozen=True, slots=True)
 class Selected:
     """An order over what a chain of selections leaves of a source. Satisfies ``contracts.Order``.
 

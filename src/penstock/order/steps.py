@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Literal, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.contracts import Order
 from penstock.errors import PlanError, StateError
-from penstock.order._arguments import MAX_POSITIONS, whole_number
+from penstock.order._arguments import MAX_POSITIONS, MAX_ROWS, whole_number
+from penstock.order.budget import Batches
 from penstock.spec import Int64Array, Tail
-
-MAX_ROWS = (1 << 31) - 1  # of a batch, and of ranks: their product stays far from 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,23 @@ class Cursor:
     consumed: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """The rows of one batch.
+
+    indices    (rows,) int64: their record numbers
+    positions  (rows,) int64: what random draws are keyed by, beside seed and epoch
+    valid      (rows,) bool: which rows are no padding
+    """
+
+    indices: Int64Array
+    positions: Int64Array
+    valid: NDArray[np.bool_]
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rank's rows of one global step.
+    """One rank's rows of one global step; where the positions of an order are whole batches, its one batch.
 
     start          position of the first row; past the epoch's end when every row is padding
     rows           how many rows
@@ -71,6 +84,15 @@ class Step:
         """The rows' record numbers, (rows,) int64."""
         return np.concatenate([order.indices(epoch, start, stop) for start, stop in self.ranges()])
 
+    def draw(self, order: Order | Batches, epoch: int) -> Drawn:
+        """What the batch is made of."""
+        if not isinstance(order, Batches):
+            return Drawn(self.indices(order, epoch), self.positions(), self.valid())
+        batch = self.start % self.num_positions
+        indices = order.records(epoch, batch)
+        positions = batch * order.most_rows + np.arange(len(indices))
+        return Drawn(indices, positions, np.full(len(indices), self.num_valid == 1))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
@@ -81,6 +103,7 @@ class Steps:
     rank, world    this data rank, and how many there are
     tail           what happens to the positions that fill no whole step. DROP leaves them out, PAD repeats
                    the epoch's first rows as rows that aren't valid, SHORT makes the last step shorter
+    unit           what a position is: ``"rows"``, or ``"batches"`` where batches have not all as many rows
 
     From a cursor on, step k covers positions [consumed + k·G, consumed + (k + 1)·G) with G = batch × world.
     Rank r takes rows [r·batch, (r + 1)·batch) of it. The number of steps never depends on the rank.
@@ -91,6 +114,7 @@ class Steps:
     rank: int = 0
     world: int = 1
     tail: Tail = Tail.DROP
+    unit: Literal["rows", "batches"] = "rows"
 
     def __post_init__(self) -> None:
         limits = {
@@ -113,8 +137,8 @@ class Steps:
             smaller = self.num_positions // self.world
             remedy = f'a batch of at most {smaller} or tail="pad"' if smaller else 'tail="pad"'
             raise PlanError(
-                f"{self.num_positions} rows fill no step of {self._across_ranks}, "
-                f'so tail="drop" would leave no rows; use {remedy}'
+                f"{self._some(self.num_positions)} fill no step of {self._across_ranks}, "
+                f'so tail="drop" would leave none; use {remedy}'
             )
 
     @property
@@ -175,11 +199,11 @@ class Steps:
         padded = self.per_epoch * self.global_batch - self.num_positions
         match self.tail:
             case Tail.DROP:
-                tail = f"{self.dropped_per_epoch:,} rows dropped per epoch"
+                tail = f"{self._some(self.dropped_per_epoch)} dropped per epoch"
             case Tail.PAD:
-                tail = f"{padded:,} rows of the last one are padding"
+                tail = f"{self._some(padded)} of the last one are padding"
             case Tail.SHORT:
-                tail = f"{self.batch - padded:,} rows in the last one"
+                tail = f"{self._some(self.batch - padded)} in the last one"
             case unknown:
                 assert_never(unknown)
         return f"{self.per_epoch:,} steps per epoch of {self._across_ranks}, {tail}"
@@ -187,4 +211,7 @@ class Steps:
     @property
     def _across_ranks(self) -> str:
         ranks = f" × {self.world:,} ranks" if self.world > 1 else ""
-        return f"{self.batch:,} rows{ranks}"
+        return f"{self._some(self.batch)}{ranks}"
+
+    def _some(self, number: int) -> str:
+        return "1 batch" if (number, self.unit) == (1, "batches") else f"{number:,} {self.unit}"

@@ -1,0 +1,110 @@
+"""How much of a batch is padding, and how full is it, for records of very different length?
+
+Lengths are drawn from a lognormal distribution with a long tail, cut off at the budget. Beside batches of as many
+rows as the budget allows, bucketed for padding or packed, stand plain shuffled batches: as many rows as keep the mean
+padded batch at the budget, and as many as keep the worst one within it. Then how long it takes to plan, and to say
+what is in a batch.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from _measure import Figure, parser, progress, report
+
+from penstock.order import Batches, Budget, Chain, Shuffled
+from penstock.spec import Int64Array
+
+BUDGET = 16_384
+MEDIAN, SIGMA = 250, 1.0
+ASKED = 300  # batches, of which the padding is counted and the time taken
+
+
+@dataclass(frozen=True, slots=True)
+class Waste:
+    """Shares of what is asked of the device: ``padding`` of rows × longest, ``full`` of the budget, ``worst`` batch."""
+
+    batches: int
+    rows: float
+    padding: float
+    full: float
+    worst: float
+
+
+def main() -> None:
+    arguments = parser(__doc__, rounds=5)  # the photos aren't needed here
+    arguments.add_argument("--records", type=int, default=1_000_000, metavar="N", help="(default: 1,000,000)")
+    args = arguments.parse_args()
+    random = np.random.default_rng(0)
+    drawn = random.lognormal(np.log(MEDIAN), SIGMA, args.records)
+    lengths = np.clip(drawn.astype(np.int64), 1, BUDGET)
+    rows = []
+    for name, most in (("plain, the mean fits", "mean"), ("plain, the worst fits", "max")):
+        waste = plain(lengths, most)
+        rows.append([name, *shown(waste), "—", "—"])
+    for pack in (False, True):
+        plan_s, batch_s = [], []
+        for number in range(args.rounds):
+            progress(f"round {number + 1} of {args.rounds}: {'packed' if pack else 'bucketed'}")
+            begin = time.perf_counter()
+            batches = planned(lengths, pack)
+            plan_s.append(time.perf_counter() - begin)
+            begin = time.perf_counter()
+            asked = [batches.records(number, at) for at in range(min(ASKED, batches.num_positions))]
+            batch_s.append((time.perf_counter() - begin) / len(asked))
+        waste = measured(lengths, asked, batches.num_positions, pack)
+        took = [Figure(plan_s, ".2f"), Figure([each * 1e6 for each in batch_s])]
+        rows.append(["packed" if pack else "bucketed", *shown(waste), *took])
+    progress("")
+    header = ["batches", "number", "rows", "padding", "budget used", "worst ÷ budget", "plan s", "µs a batch"]
+    note = f"{args.records:,} records, lognormal(median {MEDIAN}, σ {SIGMA}), at most {BUDGET:,}; budget {BUDGET:,}"
+    report(args, header, rows, note)
+
+
+def planned(lengths: Int64Array, pack: bool) -> Batches:
+    budget = Budget(BUDGET, "length", pack=pack)
+    return Batches.of(budget, lambda start, stop: lengths[start:stop], Chain(len(lengths)), seed=0)
+
+
+def plain(lengths: Int64Array, most: str) -> Waste:
+    """Shuffled batches of as many rows as possible, so that the mean or the worst one costs the budget at most."""
+    order = Shuffled(len(lengths), 0)
+    shuffled = order.indices(0, 0, len(lengths))
+    rows = 1
+    while True:
+        blocks = shuffled[: len(shuffled) // (rows + 1) * (rows + 1)].reshape(-1, rows + 1)
+        costs = (rows + 1) * lengths[blocks].max(axis=1)
+        if getattr(costs, most)() > BUDGET:
+            break
+        rows += 1
+    blocks = shuffled[: len(shuffled) // rows * rows].reshape(-1, rows)
+    return measured(lengths, list(blocks), -(-len(lengths) // rows), pack=False)
+
+
+def measured(lengths: Int64Array, batches: list[Int64Array], number: int, pack: bool) -> Waste:
+    real = np.array([lengths[batch].sum() for batch in batches])
+    padded = np.array([len(batch) * lengths[batch].max() for batch in batches])
+    costs = real if pack else padded
+    return Waste(
+        batches=number,
+        rows=len(lengths) / number,
+        padding=0.0 if pack else 1 - real.sum() / padded.sum(),
+        full=float(lengths.sum()) / (number * BUDGET),
+        worst=float(costs.max()) / BUDGET,
+    )
+
+
+def shown(waste: Waste) -> list[str]:
+    return [
+        f"{waste.batches:,}",
+        f"{waste.rows:.1f}",
+        f"{waste.padding:.1%}",
+        f"{waste.full:.1%}",
+        f"{waste.worst:.2f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()

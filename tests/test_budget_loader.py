@@ -1,0 +1,167 @@
+"""Loaders whose batches have as many rows as a budget allows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.order import Batches
+from penstock.spec import Int64Array
+
+MEMORY = "64MiB"
+LENGTHS = np.minimum(np.exp(np.random.default_rng(1).normal(3, 1, 1000)).astype(np.int64) + 1, 400)
+
+
+def source(lengths: Int64Array = LENGTHS) -> ps.Arrays:
+    values = np.arange(len(lengths) * 3, dtype=np.float32).reshape(-1, 3)
+    return ps.Arrays(length=lengths, values=values)
+
+
+def within(pipeline: ps.Pipeline, **more: object) -> ps.Pipeline:
+    return pipeline.batch(**{"budget": 500, "by": "length", **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_batches_come_as_planned_with_their_fields(pack: bool) -> None:
+    pipeline = within(ps.Pipeline(source()).shuffle(seed=3), pack=pack)
+    with pipeline.loader(memory=MEMORY, workers=2) as loader:
+        for _ in range(2):
+            seen = []
+            for batch in loader:
+                assert batch["values"].shape == (len(batch["index"]), 3)
+                assert batch["values"][:, 0].tolist() == (3 * batch["index"]).tolist()
+                assert batch["length"].tolist() == LENGTHS[batch["index"]].tolist()
+                cost = batch["length"].sum() if pack else len(batch["index"]) * batch["length"].max()
+                assert cost <= 500
+                seen += batch["index"].tolist()
+            assert sorted(seen) == list(range(1000))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    world=st.integers(1, 4),
+    new_world=st.integers(1, 4),
+    step=st.integers(0, 6),
+    pack=st.booleans(),
+    tail=st.sampled_from(["drop", "pad"]),
+)
+def test_a_state_goes_on_with_another_world(
+    world: int, new_world: int, step: int, pack: bool, tail: str
+) -> None:
+    pipeline = within(ps.Pipeline(source()).shuffle(seed=3), pack=pack, tail=tail)
+    with pipeline.shard(0, world).loader(memory=MEMORY, workers=1) as loader:
+        list(loader.steps(step))
+        state = json.loads(json.dumps(loader.state_dict()))
+        order = loader.plan.order
+    assert len(json.dumps(state)) < 1000
+    assert state["consumed"] == step * world
+    rest: dict[int, list[int]] = {}
+    for rank in range(new_world):
+        with pipeline.shard(rank, new_world).loader(memory=MEMORY, workers=1) as loader:
+            loader.load_state_dict(state)
+            for k, batch in enumerate(loader):
+                valid = batch.get("valid", np.ones(len(batch["index"]), bool))
+                rest[step * world + k * new_world + rank] = batch["index"][valid].tolist()
+    assert isinstance(order, Batches)
+    for position, records in rest.items():
+        expected = order.records(0, position).tolist() if position < order.num_positions else []
+        assert records == expected
+    left = order.num_positions - step * world
+    assert len(rest) == (-(-left // new_world) if tail == "pad" else left // new_world) * new_world
+
+
+def test_another_budget_is_another_recipe() -> None:
+    pipeline = within(ps.Pipeline(source()))
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    for other in (within(pipeline, budget=501), within(pipeline, pack=True), pipeline.batch(5)):
+        with (
+            other.loader(memory=MEMORY) as loader,
+            pytest.raises(ps.StateError, match=r"batches was .budget=500"),
+        ):
+            loader.load_state_dict(state)
+
+
+def test_draws_of_rows_never_meet() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (150, 200, 3), dtype=np.uint8)
+    images = np.repeat(image[None], 40, axis=0)
+    lengths = np.arange(1, 41)
+    pipeline = ps.Pipeline(ps.Arrays(image=images, length=lengths)).shuffle(seed=1)
+    pipeline = within(pipeline.map(ps.RandomResizedCrop(8)), budget=100)
+    with pipeline.loader(memory=MEMORY, workers=2) as loader:
+        crops = [image.tobytes() for batch in loader for image in batch["image"]]
+    assert len(set(crops)) == len(crops) == 40
+
+
+def test_the_plan_says_what_a_batch_is() -> None:
+    plan = within(ps.Pipeline(source()).shuffle(seed=3), max_rows=16).plan(memory=MEMORY)
+    text = plan.explain()
+    assert "rows from" in text
+    assert "padded to at most 500 of 'length'" in " ".join(text.split())
+    assert "values: (16, 3) float32" in text
+    assert f"{plan.steps.per_epoch} steps per epoch of 1 batch, 0 batches dropped per epoch" in text
+    assert plan.steps.per_epoch == plan.order.num_positions
+
+
+@given(
+    ranks=st.integers(1, 9),
+    tail=st.sampled_from(["drop", "pad"]),
+    pack=st.booleans(),
+    how=st.sampled_from(["sequential", "shuffled", "chosen", "repeated"]),
+)
+@settings(max_examples=30, deadline=None)
+def test_the_audit_covers_them(ranks: int, tail: str, pack: bool, how: str) -> None:
+    pipeline = ps.Pipeline(source(LENGTHS[:400]))
+    if how == "chosen":
+        pipeline = pipeline.select([0, 399, 50, 0])
+        ranks = 1  # these are one batch
+    if how != "sequential":
+        pipeline = pipeline.shuffle(seed=2)
+    if how == "repeated":
+        pipeline = pipeline.repeat(2)
+    found = within(pipeline, tail=tail, pack=pack).audit(ranks=ranks, epochs=2)
+    assert found.ok, found
+    assert len(found.steps) == ranks
+    if tail == "pad":
+        assert found.dropped == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "batch.. takes a number of rows"),
+        ({"rows": 4, "budget": 4}, "batch.. takes a number of rows"),
+        ({"rows": 4, "max_rows": 4}, "batch.. takes a number of rows"),
+        ({"budget": 4}, "batch.. takes a number of rows"),
+        ({"by": "length"}, "batch.. takes a number of rows"),
+        ({"budget": 500, "by": "size"}, "by='size'.*which has length"),
+        ({"budget": 500, "by": "values"}, "by='values'.*which has length"),
+        ({"budget": 100, "by": "length"}, "no batch of budget=100 holds it"),
+    ],
+)
+def test_what_cannot_be_batched(arguments: dict[str, object], says: str) -> None:
+    with pytest.raises(ps.PlanError, match=says):
+        ps.Pipeline(source()).batch(**arguments).plan(memory=MEMORY)  # type: ignore[arg-type]
+
+
+def test_lengths_are_whole_numbers() -> None:
+    pipeline = ps.Pipeline(ps.Arrays(length=np.ones(3)))
+    with pytest.raises(ps.PlanError, match="whole numbers, and this column isn't"):
+        within(pipeline).plan(memory=MEMORY)
+
+
+def test_more_ranks_than_batches() -> None:
+    pipeline = within(ps.Pipeline(source(LENGTHS[:3])).shuffle(seed=1), pack=True).shard(0, 8)
+    with pytest.raises(ps.PlanError, match=r'fill no step of 1 batch × 8 ranks.*use tail="pad"'):
+        pipeline.plan(memory=MEMORY)
+
+
+def test_neighbours_in_place_and_in_length_exclude_each_other() -> None:
+    with pytest.raises(ps.PlanError, match="use one of them"):
+        within(ps.Pipeline(source()).shuffle(seed=1, block=10)).plan(memory=MEMORY)
