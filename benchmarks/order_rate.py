@@ -1,8 +1,9 @@
 """How many positions of an order can be had per second, on one core?
 
 Ranges of 4,096 positions, as a large batch asks for them, from shuffles of many lengths; then every kind of order
-over a billion records, in ranges of 256 too. Beside it: a permutation by NumPy, which must be made and kept as a
-whole (8 bytes a record) before its first position is known.
+over a billion records, in ranges of 256 too; then orders that look something up, over half a million records (tables in
+memory) and ten million (tables in files). Beside it: a permutation by NumPy, which must be made and kept as a whole
+(8 bytes a record) before its first position is known.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import time
 import numpy as np
 from _measure import Figure, parser, report
 
+import penstock as ps
 from penstock.contracts import Order
 from penstock.order import BlockShuffled, Repeated, Selected, Sequential, Shuffled, Split
+from penstock.ordering import order_of
 
 RANGE, SMALL_RANGE = 4096, 256
 MANY = 10**9
+LOOKED_UP = (500_000, 10**7)
 TURN_S = 0.2
 LARGEST_PERMUTATION = 10**7
 
@@ -38,6 +42,11 @@ def main() -> None:
         for take in (SMALL_RANGE, RANGE):
             ours = [rate(order, take, number) / 1e6 for number in range(args.rounds)]
             rows.append([f"{name}, {take:,} at once", f"{MANY:,}", Figure(ours, ".1f"), "—", "—"])
+    for n in LOOKED_UP:
+        for name, order in of_columns(n).items():
+            for take in (SMALL_RANGE, RANGE):
+                ours = [rate(order, take, number) / 1e6 for number in range(args.rounds)]
+                rows.append([f"{name}, {take:,} at once", f"{n:,}", Figure(ours, ".1f"), "—", "—"])
     header = ["order", "records", "penstock, million/s", "NumPy permutation, million/s", "ratio"]
     report(args, header, rows)
 
@@ -52,6 +61,21 @@ def kinds() -> dict[str, Order]:
         "a split, shuffled": Selected(Shuffled(share.count(MANY), 1), (share,), (MANY,)),
         "shuffle, repeated 3 times": Repeated(Shuffled(MANY, 1), 3),
     }
+
+
+def of_columns(n: int) -> dict[str, Order]:
+    """One order of each kind that looks at columns, over ``n`` records."""
+    random = np.random.default_rng(0)
+    source = ps.Arrays(label=random.integers(0, 1000, n, np.int16), weight=random.random(n, np.float32))
+    pipeline = ps.Pipeline(source)
+    kinds = {
+        "a filter, shuffled": pipeline.filter("label < 900").shuffle(seed=1),
+        "a split by groups, shuffled": pipeline.split(0.9, seed=1, by="label")[0].shuffle(seed=1),
+        "weighted": pipeline.shuffle(seed=1, weights="weight"),
+        "1,000 classes balanced": pipeline.shuffle(seed=1, balance="label"),
+    }
+    opened = source.open()
+    return {name: order_of(kind, opened) for name, kind in kinds.items()}
 
 
 def rate(order: Order, most: int, seed: int) -> float:

@@ -22,6 +22,7 @@ LAYERS = (
     ("contracts",),
     (*PLACES, "cache"),
     ("pipeline", "machine"),
+    ("ordering",),
     ("plan",),
     ("explain", "audit"),
     ("engine",),

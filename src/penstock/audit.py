@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.contracts import Order
 from penstock.order import Batches, Steps, whole_number
+from penstock.ordering import once_each, order_of
 from penstock.pipeline import Pipeline
-from penstock.plan import Plan, make_plan, order_of, show_bytes
+from penstock.plan import Plan, make_plan, show_bytes
 
 AT_ONCE = 1 << 20  # positions
-Counts = NDArray[np.uint16]
+Counts = NDArray[Any]  # uint16 or uint32
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Audit:
     padded     rows that are padding, in the worst epoch
     twice      rows that came more often than the order has them, in the worst epoch
     missing    rows that never came, beyond those dropped, in the worst epoch
+    sampled    None where an epoch has every selected record once (times ``repeat``). Where the order samples,
+               by weights, classes or a mixture: how often a record comes in an epoch, (least, most) of all
     plan       of one rank
     """
 
@@ -38,6 +43,7 @@ class Audit:
     padded: int
     twice: int
     missing: int
+    sampled: tuple[int, int] | None
     plan: Plan
 
     @property
@@ -73,24 +79,32 @@ class Audit:
             "padded": self.padded,
             "twice": self.twice,
             "missing": self.missing,
+            "sampled": None if self.sampled is None else list(self.sampled),
             "forecast": self.plan.forecast.expected,
             "descriptors": self.plan.most_descriptors,
         }
 
     def __str__(self) -> str:
         steps = f"{self.steps[0]:,}" if self.equal_steps else f"{min(self.steps):,} to {max(self.steps):,}"
+        what = "row" if self.sampled is None else "position"
         lines = [
             f"{self.ranks:,} data ranks, {self.epochs:,} epochs, {self.records:,} records: "
-            + ("every row once" if self.ok else "NOT every row once"),
+            + (f"every {what} once" if self.ok else f"NOT every {what} once"),
             f"  disjoint   {_answer(self.disjoint, self.twice, 'come twice')}",
             f"  complete   {_answer(self.complete, self.missing, 'never come')}",
             f"  steps      {steps} on each rank"
             + ("" if self.equal_steps else ": ranks would wait for ever"),
             f"  rows       {self.positions:,} an epoch, {self.dropped:,} dropped, {self.padded:,} of padding",
+            *self._sampling(),
             f"  memory     forecast {show_bytes(self.plan.forecast.expected)} a rank",
             f"  files      at most {self.plan.most_descriptors} open at once a rank",
         ]
         return "\n".join(lines)
+
+    def _sampling(self) -> list[str]:
+        if self.sampled is None:
+            return []
+        return ["  sampled    a record comes {:,} to {:,} times an epoch".format(*self.sampled)]
 
 
 def audit(pipeline: Pipeline, *, ranks: int, epochs: int) -> Audit:
@@ -99,12 +113,19 @@ def audit(pipeline: Pipeline, *, ranks: int, epochs: int) -> Audit:
     epochs = whole_number("epochs", epochs, low=1, high=1 << 20)
     plan = make_plan(replace(pipeline, rank=0, world=ranks))
     steps = [replace(plan.steps, rank=rank) for rank in range(ranks)]
-    expected = _expected(plan)
+    is_sampled = not once_each(plan.pipeline)
+    each = plan.order if is_sampled else order_of(replace(plan.pipeline, shuffled=False), plan.source)
+    assert not isinstance(each, Batches)  # within a budget nothing is sampled
+    expected = _expected(plan, each, 0)
+    sampled: list[int] = []
     twice = missing = dropped = padded = 0
     for epoch in range(epochs):
+        if is_sampled:  # then each epoch has records of its own
+            expected = _expected(plan, each, epoch)
+            sampled += int(expected.min()), int(expected.max())
         counts = np.zeros_like(expected)
         padded = max(padded, sum(_count(plan, of_rank, epoch, counts) for of_rank in steps))
-        difference = counts.astype(np.int32) - expected
+        difference = counts.astype(np.int64) - expected
         left_out = _dropped(plan, epoch)
         dropped = max(dropped, left_out)
         twice = max(twice, int(difference[difference > 0].sum()))
@@ -119,17 +140,18 @@ def audit(pipeline: Pipeline, *, ranks: int, epochs: int) -> Audit:
         padded=padded,
         twice=twice,
         missing=missing,
+        sampled=(min(sampled), max(sampled)) if sampled else None,
         plan=plan,
     )
 
 
-def _expected(plan: Plan) -> Counts:
+def _expected(plan: Plan, order: Order, epoch: int) -> Counts:
     """(records,) how often an epoch shall have each record, whatever order they come in."""
-    order = order_of(replace(plan.pipeline, shuffled=False), plan.source.num_records)
-    counts = np.zeros(plan.source.num_records, np.uint16)
+    is_sampled = order is plan.order  # then a record may come at every position
+    counts: Counts = np.zeros(plan.source.num_records, np.dtype(np.uint32 if is_sampled else np.uint16))
     for start in range(0, order.num_positions, AT_ONCE):
         stop = min(start + AT_ONCE, order.num_positions)
-        np.add.at(counts, order.indices(0, start, stop), 1)
+        np.add.at(counts, order.indices(epoch, start, stop), 1)
     return counts
 
 

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 from penstock.contracts import Source, Transform
 from penstock.errors import PlanError
 from penstock.launcher import DeviceMesh, data_rank
-from penstock.order import Budget, Select, Selection, Skip, Split, Take
+from penstock.order import (
+    Balance,
+    Budget,
+    Filter,
+    OfColumns,
+    Sampling,
+    Select,
+    Selection,
+    Skip,
+    Split,
+    SplitByColumn,
+    Take,
+    Weights,
+)
 from penstock.spec import DecodeLimits, DecodeMode, Tail
 
 if TYPE_CHECKING:
@@ -40,10 +53,11 @@ class Pipeline:
 
     source: Source
     seed: int = field(default=0, kw_only=True)
-    selections: tuple[Selection, ...] = field(default=(), kw_only=True)
+    selections: tuple[Selection | OfColumns, ...] = field(default=(), kw_only=True)
     shuffled: bool = field(default=False, kw_only=True)
     block: int | None = field(default=None, kw_only=True)
     window: int = field(default=64, kw_only=True)
+    sampling: Sampling | None = field(default=None, kw_only=True)
     repeats: int = field(default=1, kw_only=True)
     transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
     rows: int | None = field(default=None, kw_only=True)
@@ -69,23 +83,90 @@ class Pipeline:
         """
         return self._selected(Select.of(indices))
 
-    def split(self, share: float, *, seed: int) -> tuple[Pipeline, Pipeline]:
+    def filter(self, condition: str) -> Pipeline:
+        """Use the records for which a condition on columns holds, such as ``"label < 10 and length <= 512"``.
+
+        Columns are ``label``, further columns of an index, and the fields of ``Arrays`` with one number per
+        record. A condition has comparisons (also chained), ``in [...]``, ``and``, ``or``, ``not``,
+        ``+ - * // %``, numbers and columns; ``label`` compares with class names in quotes, by ``==``, ``!=`` and
+        ``in``. Whole numbers are 64-bit, others float64. ``plan()`` looks at the columns once, and raises
+        ``PlanError`` when nothing is left. Written before ``shuffle``.
+        """
+        return self._selected(Filter(condition))
+
+    def split(
+        self, share: float, *, seed: int, by: str | None = None, stratify: str | None = None
+    ) -> tuple[Pipeline, Pipeline]:
         """Cut the records at random in two: ``share`` of them, and the rest, as two pipelines.
 
-        Who is on which side depends on ``share``, ``seed`` and the number of records only. Without ``shuffle``
-        each side comes in a random order that is the same in every epoch. Written before ``shuffle``.
+        by        a column: records with the same value in it (a patient, a scene) are on the same side, and the
+                  cut is as near to ``share`` of the records as that allows
+        stratify  instead of ``by``, a column of whole numbers, at most 65,536 different: of each value ``share``
+                  of its records, to the nearest whole number or the one beside it, and of all ``share`` exactly
+
+        Who is on which side depends on ``share``, ``seed`` and the number of records only, or on the column
+        too. Without ``shuffle`` each side comes in a random order that is the same in every epoch. Written
+        before ``shuffle``.
         """
+        if by is not None and stratify is not None:
+            raise PlanError(f"split(by={by!r}, stratify={stratify!r}): one of them")
+        if by is not None:
+            return (
+                self._selected(SplitByColumn(share, seed, "first", "by", by)),
+                self._selected(SplitByColumn(share, seed, "rest", "by", by)),
+            )
+        if stratify is not None:
+            return (
+                self._selected(SplitByColumn(share, seed, "first", "stratify", stratify)),
+                self._selected(SplitByColumn(share, seed, "rest", "stratify", stratify)),
+            )
         return self._selected(Split(share, seed, "first")), self._selected(Split(share, seed, "rest"))
 
-    def shuffle(self, *, seed: int, block: int | None = None, window: int = 64) -> Pipeline:
+    def shuffle(
+        self,
+        *,
+        seed: int,
+        block: int | None = None,
+        window: int = 64,
+        weights: object = None,
+        balance: str | None = None,
+        samples: int | None = None,
+    ) -> Pipeline:
         """Deliver the records of each epoch in a new random order, fixed by ``seed``.
 
-        block   for media that are quick to read in sequence: this many neighbouring records stay near each
-                other. Blocks come in random order, and the records of ``window`` blocks are mixed. Default: the
-                order is random over all records
-        window  blocks that are mixed; without ``block`` it means nothing
+        block    for media that are quick to read in sequence: this many neighbouring records stay near each
+                 other. Blocks come in random order, and the records of ``window`` blocks are mixed. Default: the
+                 order is random over all records
+        window   blocks that are mixed; without ``block`` it means nothing
+        weights  sample with replacement: a column, or one number per selected record, (n,), from 0 on. Each
+                 position draws record i with probability weight i / sum of weights. In an epoch a record comes
+                 as often as that says, give or take less than two, so nearer than independent draws would come.
+                 A weight below 2^-31 of the largest may count as 0
+        balance  a column of whole numbers, at most 65,536 different: each value comes equally often, give or
+                 take one, in each epoch and over all. Its records come in a random order, each once before any
+                 comes again, and an epoch goes on where the one before stopped
+        samples  with ``weights`` or ``balance``: positions of an epoch; default: as many as records
+
+        Up to 2^29 − 1 records and samples with ``weights`` or ``balance``. A record that comes again has other
+        random draws.
         """
-        return replace(self, shuffled=True, seed=seed, block=block, window=window)
+        given = [
+            name
+            for name, value in (("block", block), ("weights", weights), ("balance", balance))
+            if value is not None
+        ]
+        if len(given) > 1:
+            raise PlanError(f"shuffle({'=…, '.join(given)}=…): one of them")
+        if samples is not None and weights is None and balance is None:
+            raise PlanError(
+                "shuffle(samples=…) goes with weights= or balance=; to use fewer records write .take(n)"
+            )
+        sampling: Sampling | None = None
+        if weights is not None:
+            sampling = Weights.of(weights, samples)
+        elif balance is not None:
+            sampling = Balance(balance, samples)
+        return replace(self, shuffled=True, seed=seed, block=block, window=window, sampling=sampling)
 
     def repeat(self, times: int) -> Pipeline:
         """Deliver every record ``times`` times in a row, each with random draws of its own.
@@ -198,7 +279,8 @@ class Pipeline:
     def audit(self, *, ranks: int = 1, epochs: int = 1) -> Audit:
         """Check, without reading a sample, what ``ranks`` data ranks would get in the first ``epochs`` epochs.
 
-        Counts every record that every step of every rank names. 2 bytes of memory per record.
+        Counts every record that every step of every rank names. 2 bytes of memory per record; where the order
+        samples 8.
         """
         from penstock.audit import audit  # likewise
 
@@ -210,7 +292,7 @@ class Pipeline:
 
         return Loader(self.plan(**settings))
 
-    def _selected(self, selection: Selection) -> Pipeline:
+    def _selected(self, selection: Selection | OfColumns) -> Pipeline:
         if self.shuffled or self.repeats != 1:
             raise PlanError(
                 f"{selection.describe()} says which records of the source take part: write it before .shuffle() "

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -15,18 +14,8 @@ from penstock import machine
 from penstock.batch import SlotLayout
 from penstock.contracts import Encoded, OpenSource, Order, Source
 from penstock.errors import BudgetError, PlanError
-from penstock.order import (
-    MAX_POSITIONS,
-    Batches,
-    BlockShuffled,
-    Chain,
-    Repeated,
-    Selected,
-    Sequential,
-    Shuffled,
-    Steps,
-    whole_number,
-)
+from penstock.order import Batches, Steps
+from penstock.ordering import order_recipe, planned_order
 from penstock.pipeline import Pipeline
 from penstock.read import ReadAhead
 from penstock.spec import DecodeLimits, Spec, Tail
@@ -184,9 +173,7 @@ def make_plan(
         )
     _check_limits(pipeline.limits)
     source = pipeline.source.open()
-    order: Order | Batches = order_of(pipeline, source.num_records)
-    if pipeline.budget is not None:
-        order = _batches(pipeline, source)
+    order = planned_order(pipeline, source)
     tail = pipeline.tail or (Tail.DROP if pipeline.shuffled else Tail.PAD)
     steps = Steps(
         num_positions=order.num_positions,
@@ -225,43 +212,6 @@ def make_plan(
         lend_wait_s=lend_wait_s,
         recipe=_recipe(pipeline, source),
     )
-
-
-def order_of(pipeline: Pipeline, num_records: int) -> Order:
-    """The order that the pipeline describes, over ``num_records`` records of its source."""
-    sizes = []
-    for selection in pipeline.selections:
-        sizes.append(num_records)
-        num_records = selection.count(num_records)
-    # Checks the seed too, which keys draws in any order.
-    shuffled = Shuffled(num_records, pipeline.seed)
-    order: Order = shuffled if pipeline.shuffled else Sequential(num_records)
-    if pipeline.shuffled and pipeline.block is not None:
-        order = BlockShuffled(num_records, pipeline.seed, pipeline.block, pipeline.window)
-    if sizes:
-        order = Selected(order, pipeline.selections, tuple(sizes))
-    times = whole_number("repeat", pipeline.repeats, low=1, high=MAX_POSITIONS // num_records)
-    return order if times == 1 else Repeated(order, times)
-
-
-def _batches(pipeline: Pipeline, source: OpenSource) -> Batches:
-    """The batches within a budget that the pipeline describes."""
-    budget = pipeline.budget
-    assert budget is not None
-    if budget.by not in source.columns:
-        raise PlanError(
-            f"batch(by={budget.by!r}): lengths are a column of the source, which has "
-            + (", ".join(source.columns) or "none")
-        )
-    if source.column(budget.by, 0, 1).dtype.kind not in "iu":
-        raise PlanError(f"batch(by={budget.by!r}): lengths are whole numbers, and this column isn't")
-    if pipeline.shuffled and pipeline.block is not None:
-        raise PlanError(
-            "batch(budget=…) gathers records by length, shuffle(block=…) by place: use one of them"
-        )
-    chain = Chain(source.num_records, pipeline.selections, pipeline.repeats)
-    seed = pipeline.seed if pipeline.shuffled else None
-    return Batches.of(budget, partial(source.column, budget.by), chain, seed=seed)
 
 
 def _check_limits(limits: object) -> None:
@@ -426,16 +376,10 @@ def _recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:
     """What decides the content of a stream of samples. Not on which rank they come, or how fast; how many come at
     once only where that decides which ones meet.
     """
-    order = "shuffled" if pipeline.shuffled else "sequential"
-    if pipeline.shuffled and pipeline.block is not None:
-        order += f"(block={pipeline.block}, window={pipeline.window})"
     recipe: dict[str, str | int] = {
         "source": source.digest,
         "rows": source.num_records,
-        "selection": "; ".join(selection.describe() for selection in pipeline.selections),
-        "order": order,
-        "repeat": pipeline.repeats,
-        "seed": pipeline.seed,
+        **order_recipe(pipeline),
         "transforms": "; ".join(transform.describe() for transform in pipeline.transforms),
         "decode": pipeline.decode_mode.value,
         "limits": repr(pipeline.limits),

@@ -7,30 +7,33 @@ from penstock.contracts import Order
 FULL = 100_000  # positions: above it a contract is checked on windows
 
 
-def check_order(order: Order, num_records: int | None = None) -> None:
+def check_order(order: Order, num_records: int | None = None, *, repeats: bool = False) -> None:
     """In range, no record twice, the same numbers for any split, the same when asked again.
 
     num_records  of the source; default: as many as positions, so that every record comes once
+    repeats      whether a record may come twice in an epoch
     """
     n = order.num_positions
     limit = n if num_records is None else num_records
     assert n >= 1
     for epoch in (0, 1, 2**64 - 1):
         for start, stop in windows(n):
-            check_window(order, limit, epoch, start, stop)
+            check_window(order, limit, epoch, start, stop, repeats=repeats)
     check_edges(order)
     text = order.describe()
     assert text == text.strip()
     assert text.isprintable(), "describe() is one line"
 
 
-def check_window(order: Order, limit: int, epoch: int, start: int, stop: int) -> None:
+def check_window(
+    order: Order, limit: int, epoch: int, start: int, stop: int, *, repeats: bool = False
+) -> None:
     records = order.indices(epoch, start, stop)
     assert records.dtype == np.int64
     assert records.shape == (stop - start,)
     assert records.min() >= 0
     assert records.max() < limit
-    assert len(np.unique(records)) == stop - start, "a record comes twice"
+    assert repeats or len(np.unique(records)) == stop - start, "a record comes twice"
     assert np.array_equal(records, order.indices(epoch, start, stop)), "asked again it answers otherwise"
     for split in {start, start + 1, (start + stop) // 2, stop}:
         parts = (order.indices(epoch, start, split), order.indices(epoch, split, stop))

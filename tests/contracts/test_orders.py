@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 from orders import check_order
 
+import penstock as ps
 from penstock.contracts import Order
 from penstock.order import BlockShuffled, Select, Selected, Sequential, Shuffled, Skip, Split, Take
+from penstock.ordering import order_of
 from penstock.spec import Int64Array
 
 SIZES = [1, 2, 3, 1023, 1024, 1025, 1026, 1089, 1090, 65_536, 99_991, 10**8, 2**53 + 1, 2**62]
@@ -24,6 +26,27 @@ ORDERS += [
 def test_an_order_keeps_its_contract(order: Order) -> None:
     assert isinstance(order, Order)
     check_order(order, order.sizes[0] if isinstance(order, Selected) else None)
+
+
+LABEL = np.random.default_rng(0).integers(0, 7, 3_000)
+COLUMNS = ps.Pipeline(ps.Arrays(label=LABEL, weight=np.random.default_rng(1).random(3_000)))
+OF_COLUMNS = {
+    "filter": COLUMNS.filter("label < 3"),
+    "filter, shuffled": COLUMNS.filter("label < 3 and weight > 0.5").shuffle(seed=1),
+    "by": COLUMNS.split(0.5, seed=3, by="label")[0].shuffle(seed=2, block=10, window=5),
+    "stratify": COLUMNS.split(0.5, seed=3, stratify="label")[1],
+    "weights": COLUMNS.shuffle(seed=1, weights="weight"),
+    "weights, few": COLUMNS.skip(7).shuffle(seed=1, weights="weight", samples=5),
+    "balance": COLUMNS.shuffle(seed=1, balance="label"),
+    "balance, many": COLUMNS.take(50).shuffle(seed=1, balance="label", samples=4_000),
+}
+
+
+@pytest.mark.parametrize("pipeline", OF_COLUMNS.values(), ids=OF_COLUMNS)
+def test_an_order_of_columns_keeps_its_contract(pipeline: ps.Pipeline) -> None:
+    order = order_of(pipeline, pipeline.source.open())
+    assert isinstance(order, Order)
+    check_order(order, 3_000, repeats=pipeline.sampling is not None)
 
 
 class Repeats(Sequential):

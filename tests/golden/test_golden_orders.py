@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import penstock as ps
 from penstock.order import Batches, BlockShuffled, Budget, Chain, Shuffled, Split
+from penstock.ordering import order_of
 
 
 def golden_of(name: str) -> list[dict]:
@@ -45,3 +47,25 @@ def test_batches_within_a_budget_never_change(golden: dict) -> None:
     batches = Batches.of(budget, lambda start, stop: lengths[start:stop], chain, seed=golden["seed"])
     assert batches.num_positions == golden["num_batches"]
     assert batches.records(golden["epoch"], golden["position"]).tolist() == golden["records"]
+
+
+LABEL = np.arange(1_000) ** 2 % 11
+COLUMNS = ps.Pipeline(ps.Arrays(label=LABEL, weight=(LABEL + 1) / 8))
+OF_COLUMNS = {
+    "filter": COLUMNS.filter("label < 3"),
+    "by": COLUMNS.split(0.5, seed=3, by="label")[0],
+    "by, floats": COLUMNS.split(0.5, seed=3, by="weight")[1],
+    "stratify": COLUMNS.split(0.9, seed=3, stratify="label")[1],
+    "weights": COLUMNS.shuffle(seed=1, weights="weight"),
+    "weights, samples": COLUMNS.shuffle(seed=2**64 - 1, weights="weight", samples=3_000),
+    "balance": COLUMNS.shuffle(seed=1, balance="label"),
+    "balance, samples": COLUMNS.shuffle(seed=2**64 - 1, balance="label", samples=50),
+}
+
+
+@pytest.mark.parametrize("golden", golden_of("columns"), ids=lambda g: f"{g['order']}-{g['epoch']}")
+def test_an_order_of_columns_never_changes(golden: dict) -> None:
+    pipeline = OF_COLUMNS[golden["order"]]
+    order = order_of(pipeline, pipeline.source.open())
+    stop = golden["start"] + len(golden["indices"])
+    assert order.indices(golden["epoch"], golden["start"], stop).tolist() == golden["indices"]

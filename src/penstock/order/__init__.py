@@ -3,6 +3,9 @@
 from penstock.order._arguments import MAX_POSITIONS, whole_number
 from penstock.order.blocks import BlockShuffled
 from penstock.order.budget import Batches, Budget
+from penstock.order.chosen import Chosen, Filter, OfColumns, SplitByColumn
+from penstock.order.columns import Columns
+from penstock.order.sampled import Balance, Balanced, Sampling, Weighted, Weights
 from penstock.order.selection import Chain, Repeated, Select, Selected, Selection, Skip, Split, Take
 from penstock.order.sequential import Sequential
 from penstock.order.shuffle import Shuffled
@@ -11,13 +14,20 @@ from penstock.order.table import Table, grouped_by, sorted_by
 
 __all__ = [
     "MAX_POSITIONS",
+    "Balance",
+    "Balanced",
     "Batches",
     "BlockShuffled",
     "Budget",
     "Chain",
+    "Chosen",
+    "Columns",
     "Cursor",
     "Drawn",
+    "Filter",
+    "OfColumns",
     "Repeated",
+    "Sampling",
     "Select",
     "Selected",
     "Selection",
@@ -25,10 +35,13 @@ __all__ = [
     "Shuffled",
     "Skip",
     "Split",
+    "SplitByColumn",
     "Step",
     "Steps",
     "Table",
     "Take",
+    "Weighted",
+    "Weights",
     "grouped_by",
     "sorted_by",
     "whole_number",

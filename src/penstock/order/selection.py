@@ -129,8 +129,7 @@ class Split:
     side: Literal["first", "rest"]
 
     def __post_init__(self) -> None:
-        if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 < self.share < 1:
-            raise PlanError(f"split({self.share!r}): a share between 0 and 1, such as 0.9")
+        check_share(self.share)
         object.__setattr__(self, "seed", whole_number("split's seed", self.seed, low=0, high=WORDS - 1))
 
     def count(self, num_records: int) -> int:
@@ -152,6 +151,12 @@ class Split:
 
     def _first(self, num_records: int) -> int:
         return math.floor(num_records * self.share + 0.5)
+
+
+def check_share(share: object) -> None:
+    """Raise ``PlanError`` unless both sides of a split are some share of all."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+        raise PlanError(f"split({share!r}): a share between 0 and 1, such as 0.9")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,158 @@
+"""From the description of an order, and what a source knows of its records, to the order itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from penstock.contracts import OpenSource, Order
+from penstock.errors import PlanError
+from penstock.order import (
+    MAX_POSITIONS,
+    Batches,
+    BlockShuffled,
+    Budget,
+    Chain,
+    OfColumns,
+    Repeated,
+    Selected,
+    Selection,
+    Sequential,
+    Shuffled,
+    Table,
+    whole_number,
+)
+from penstock.pipeline import Pipeline
+from penstock.spec import AnyArray, Int64Array
+
+READ_AT_ONCE = 1 << 18  # records of a column
+SPREAD = 4  # records that may be read for one that is wanted
+
+
+def planned_order(pipeline: Pipeline, source: OpenSource) -> Order | Batches:
+    """What a run follows: ``order_of`` or, within a budget, whole batches of it."""
+    return (
+        order_of(pipeline, source) if pipeline.budget is None else _batches(pipeline, pipeline.budget, source)
+    )
+
+
+def order_of(pipeline: Pipeline, source: OpenSource) -> Order:
+    """The order that the pipeline describes, over the records of its opened source."""
+    selected = _select(pipeline, source)
+    num_records = selected.num_records
+    # Checks the seed too, which keys draws in any order.
+    shuffled = Shuffled(num_records, pipeline.seed)
+    order: Order = shuffled if pipeline.shuffled else Sequential(num_records)
+    if pipeline.sampling is not None:
+        order = pipeline.sampling.order(selected, pipeline.seed)
+    elif pipeline.shuffled and pipeline.block is not None:
+        order = BlockShuffled(num_records, pipeline.seed, pipeline.block, pipeline.window)
+    if selected.selections:
+        order = Selected(order, selected.selections, selected.sizes)
+    times = whole_number("repeat", pipeline.repeats, low=1, high=MAX_POSITIONS // num_records)
+    return order if times == 1 else Repeated(order, times)
+
+
+def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
+    """The batches within a budget that the pipeline describes."""
+    if budget.by not in source.columns:
+        raise PlanError(
+            f"batch(by={budget.by!r}): lengths are a column of the source, which has "
+            + (", ".join(source.columns) or "none")
+        )
+    if source.column(budget.by, 0, 1).dtype.kind not in "iu":
+        raise PlanError(f"batch(by={budget.by!r}): lengths are whole numbers, and this column isn't")
+    if pipeline.shuffled and pipeline.block is not None:
+        raise PlanError(
+            "batch(budget=…) gathers records by length, shuffle(block=…) by place: use one of them"
+        )
+    if pipeline.sampling is not None:
+        raise PlanError(
+            f"batch(budget=…) has every record in one batch, shuffle({pipeline.sampling.describe()}) samples: "
+            "use one of them"
+        )
+    chain = Chain(source.num_records, _select(pipeline, source).selections, pipeline.repeats)
+    seed = pipeline.seed if pipeline.shuffled else None
+    return Batches.of(budget, partial(source.column, budget.by), chain, seed=seed)
+
+
+def once_each(pipeline: Pipeline) -> bool:
+    """Whether an epoch has what is selected as often as it was selected, times ``repeat``."""
+    return pipeline.sampling is None
+
+
+def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
+    """What decides which record stands at a position of an epoch, beside the source."""
+    order = "shuffled" if pipeline.shuffled else "sequential"
+    if pipeline.sampling is not None:
+        order += f"({pipeline.sampling.describe()})"
+    elif pipeline.shuffled and pipeline.block is not None:
+        order += f"(block={pipeline.block}, window={pipeline.window})"
+    return {
+        "selection": "; ".join(selection.describe() for selection in pipeline.selections),
+        "order": order,
+        "repeat": pipeline.repeats,
+        "seed": pipeline.seed,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """What a chain of selections leaves of a source: ``order.Columns`` of it.
+
+    sizes  (selections,) how many records each is given
+    """
+
+    source: OpenSource
+    selections: tuple[Selection, ...] = ()
+    sizes: tuple[int, ...] = ()
+    num_records: int = 0
+    _tables: dict[str, Table] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.source.columns
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        return self.source.classes
+
+    def then(self, described: Selection | OfColumns) -> _Records:
+        """What one more selection leaves."""
+        selection = described.over(self) if isinstance(described, OfColumns) else described
+        left = selection.count(self.num_records)
+        return _Records(
+            self.source, (*self.selections, selection), (*self.sizes, self.num_records), left, self._tables
+        )
+
+    def read(self, name: str, start: int, stop: int) -> AnyArray:
+        """A column of the selected records [start, stop)."""
+        if not self.selections or start == stop:
+            return self.source.column(name, start, stop)
+        inner = Sequential(self.num_records)
+        records = Selected(inner, self.selections, self.sizes).indices(0, start, stop)
+        lowest, highest = int(records.min()), int(records.max())
+        if highest - lowest < SPREAD * len(records):
+            return self.source.column(name, lowest, highest + 1)[records - lowest]
+        return self._anywhere(name, records)
+
+    def _anywhere(self, name: str, records: Int64Array) -> AnyArray:
+        """A column of records that lie far from each other: by a table of the whole column, made once."""
+        dtype = self.source.column(name, 0, 0).dtype
+        as_words = np.dtype(np.float64 if dtype.kind in "fc" else np.int64)
+        if name not in self._tables:
+            total = self.source.num_records
+            self._tables[name] = Table.from_chunks(
+                self.source.column(name, at, min(at + READ_AT_ONCE, total)).astype(as_words).view(np.int64)
+                for at in range(0, total, READ_AT_ONCE)
+            )
+        return self._tables[name].at(records).view(as_words).astype(dtype)
+
+
+def _select(pipeline: Pipeline, source: OpenSource) -> _Records:
+    records = _Records(source, num_records=source.num_records)
+    for described in pipeline.selections:
+        records = records.then(described)
+    return records
