@@ -150,6 +150,29 @@ def test_what_cannot_be_batched(arguments: dict[str, object], says: str) -> None
         ps.Pipeline(source()).batch(**arguments).plan(memory=MEMORY)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "says"),
+    [
+        (ps.Pipeline(source(), seed=-1), "seed is -1"),
+        (ps.Pipeline(source()).shuffle(seed=2**64), "seed is"),
+        (ps.Pipeline(source()).repeat(0), "repeat is 0"),
+        (ps.Pipeline(source()).shuffle(seed=1, weights="length"), "use one of them"),
+        (ps.Pipeline(source()).shuffle(seed=1, block=10), "use one of them"),
+    ],
+)
+def test_orders_that_have_no_budget(pipeline: ps.Pipeline, says: str) -> None:
+    with pytest.raises(ps.PlanError, match=says):
+        within(pipeline).plan(memory=MEMORY)
+
+
+def test_filters_come_before_the_budget() -> None:
+    pipeline = within(ps.Pipeline(source()).filter("length <= 50").shuffle(seed=1), budget=50, pack=True)
+    assert pipeline.audit(ranks=2, epochs=2).ok
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        seen = sorted(index for batch in loader for index in batch["index"].tolist())
+    assert seen == np.flatnonzero(LENGTHS <= 50).tolist()
+
+
 def test_lengths_are_whole_numbers() -> None:
     pipeline = ps.Pipeline(ps.Arrays(length=np.ones(3)))
     with pytest.raises(ps.PlanError, match="whole numbers, and this column isn't"):
@@ -160,8 +183,3 @@ def test_more_ranks_than_batches() -> None:
     pipeline = within(ps.Pipeline(source(LENGTHS[:3])).shuffle(seed=1), pack=True).shard(0, 8)
     with pytest.raises(ps.PlanError, match=r'fill no step of 1 batch × 8 ranks.*use tail="pad"'):
         pipeline.plan(memory=MEMORY)
-
-
-def test_neighbours_in_place_and_in_length_exclude_each_other() -> None:
-    with pytest.raises(ps.PlanError, match="use one of them"):
-        within(ps.Pipeline(source()).shuffle(seed=1, block=10)).plan(memory=MEMORY)

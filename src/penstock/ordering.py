@@ -73,9 +73,12 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
             f"batch(budget=…) has every record in one batch, shuffle({pipeline.sampling.describe()}) samples: "
             "use one of them"
         )
-    chain = Chain(source.num_records, _select(pipeline, source).selections, pipeline.repeats)
-    seed = pipeline.seed if pipeline.shuffled else None
-    return Batches.of(budget, partial(source.column, budget.by), chain, seed=seed)
+    selected = _select(pipeline, source)
+    times = whole_number("repeat", pipeline.repeats, low=1, high=MAX_POSITIONS // selected.num_records)
+    chain = Chain(source.num_records, selected.selections, times)
+    seed = Shuffled(selected.num_records, pipeline.seed).seed  # checked: it keys draws in any order
+    lengths = partial(selected.read, budget.by)
+    return Batches.of(budget, lengths, chain, seed=seed if pipeline.shuffled else None)
 
 
 def once_each(pipeline: Pipeline) -> bool:

@@ -26,13 +26,11 @@ def planned(
     pack: bool = False,
     chain: Chain | None = None,
 ) -> Batches:
-    column = np.asarray(lengths)
-    return Batches.of(
-        Budget(most, "length", max_rows, pack),
-        lambda start, stop: column[start:stop],
-        chain or Chain(len(column)),
-        seed=seed,
-    )
+    chain = chain or Chain(len(lengths))
+    selected = replace(chain, times=1)
+    column = np.asarray(lengths)[selected.records(np.arange(selected.count))]
+    budget = Budget(most, "length", max_rows, pack)
+    return Batches.of(budget, lambda start, stop: column[start:stop], chain, seed=seed)
 
 
 def lognormal(number: int, most: int) -> Int64Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock import _native
 from penstock.errors import PlanError
-from penstock.order._arguments import MAX_ROWS, WORDS, check_positions, whole_number
+from penstock.order._arguments import MAX_ROWS, check_positions, whole_number
 from penstock.order.cut import MAX_LENGTH, Cut, Lengths, cut_packed, cut_padded
 from penstock.order.selection import Chain
 from penstock.order.table import Table, grouped_by
@@ -81,12 +81,10 @@ class Batches:
     def of(cls, budget: Budget, column: Column, chain: Chain, *, seed: int | None) -> Batches:
         """Plan the batches of all records.
 
-        column  the lengths of the records [start, stop), (stop − start,) of any whole numbers
+        column  the lengths of the selected records [start, stop), (stop − start,) of any whole numbers
 
         Raises ``PlanError`` for lengths that are no whole numbers, negative, or more than the budget.
         """
-        if seed is not None:
-            seed = whole_number("seed", seed, low=0, high=WORDS - 1)
         lengths = _Lengths(budget, column, chain)
         total = 0
 
@@ -162,32 +160,27 @@ class _Lengths:
     chain: Chain
 
     def __iter__(self) -> Iterator[Int64Array]:
-        read: Column = self.column
-        if self.chain.selections or self.chain.times > 1:
-            records = self.chain.num_records
-            table = Table.from_chunks(self.column(*each) for each in _pieces(records))
+        times = self.chain.times
+        selected = self.chain.count // times
+        at_once = max(ROWS_AT_ONCE // times, 1)
+        for start in range(0, selected, at_once):
+            lengths = self._checked(self.column(start, min(start + at_once, selected)), start * times)
+            yield np.repeat(np.maximum(lengths, 1), times)
 
-            def read(start: int, stop: int) -> AnyArray:
-                return table.at(self.chain.records(np.arange(start, stop)))
+    def _checked(self, lengths: AnyArray, place: int) -> Int64Array:
+        """``lengths`` as int64. Raises a ``PlanError`` that names the first record whose length doesn't fit.
 
-        for start, stop in _pieces(self.chain.count):
-            yield np.maximum(self._checked(read(start, stop), start), 1)
-
-    def _checked(self, lengths: AnyArray, start: int) -> Int64Array:
-        """``lengths`` as int64. Raises a ``PlanError`` that names the first record whose length doesn't fit."""
+        place  of the first of them
+        """
         by, most = self.budget.by, self.budget.most
         numbers = lengths.astype(np.int64)
         bad = np.flatnonzero((numbers < 0) | (numbers > most))
         if len(bad) == 0:
             return numbers
         length = int(lengths[bad[0]])
-        record = int(self.chain.records(np.array([start + bad[0]]))[0])
+        record = int(self.chain.records(np.array([place + bad[0] * self.chain.times]))[0])
         remedy = "lengths are whole numbers from 0 on"
         if length > 0:
-            remedy = f"no batch of budget={most} holds it: raise the budget, or leave such records out"
+            leave_out = f".filter({f'{by} <= {most}'!r})"
+            remedy = f"no batch of budget={most} holds it: raise it, or leave such records out, {leave_out}"
         raise PlanError(f"record {record} has {by!r} {length}; {remedy}")
-
-
-def _pieces(number: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, number, ROWS_AT_ONCE):
-        yield start, min(start + ROWS_AT_ONCE, number)
