@@ -1,7 +1,18 @@
 """What holds for all tests."""
 
 import signal
+from collections.abc import Iterator
+
+import pytest
 
 # A shell without job control, such as a script that runs the tests in the background, has its children ignore
 # Ctrl-C, and theirs in turn. Programs that tests start and interrupt shall not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Indexes that tests build go to a folder of theirs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -26,6 +26,66 @@ def shuffled_at(
 def mix(key: int, word: int) -> int:
     """A new 64-bit key of a key and a word."""
 
+class ListLines:
+    """Splits the lines of a list into paths and labels, chunk by chunk."""
+
+    def __init__(self, labels: bool) -> None: ...
+    def take(
+        self,
+        text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        offset: int,
+        last: bool,
+    ) -> int:
+        """Take whole lines; how many bytes they are."""
+
+    @property
+    def places(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), writable=False)]:
+        """(n,) where the chunk's paths are: offset, and length from bit 48 on."""
+
+    @property
+    def labels(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]:
+        """(n,) the chunk's labels: numbers, or places in ``names``."""
+
+    @property
+    def paths(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
+        """The chunk's paths, one after another."""
+
+    @property
+    def has_labels(self) -> bool: ...
+    @property
+    def has_names(self) -> bool: ...
+    @property
+    def names(self) -> list[bytes]:
+        """Class names in the order in which they came."""
+
+    @property
+    def fault(self) -> tuple[str, int, str, str, int, bytes] | None:
+        """
+        Why a line can't be read: (what, line, its label's kind, the first record's kind, the first record's line, label).
+        """
+
+def packed_rows(
+    file: int,
+    begin: int,
+    row_bytes: int,
+    count: int,
+    indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+    """Rows of a column that starts at byte ``begin`` of a file, packed."""
+
+def packed_paths(
+    places: tuple[int, int, int],
+    text: tuple[int, int, int],
+    around: tuple[bytes, bytes, bytes],
+    base: bytes,
+    indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+) -> tuple[
+    Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]
+]:
+    """
+    Paths of records, as (blob, ends). ``places``: (file, first byte, records); ``text``: (file, begin, end); ``around``: bytes before a path, after it, and never in it.
+    """
+
 class Stage:
     """Adjacent geometric transforms that one pass does."""
 

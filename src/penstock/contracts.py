@@ -155,6 +155,19 @@ class OpenSource(Protocol):
 
 
 @runtime_checkable
+class KeepsIndex(Protocol):
+    """An ``OpenSource`` whose records stand in a packed index, which lies in a file."""
+
+    @property
+    def index_note(self) -> str:
+        """Where the index is, and its size: one line for ``explain()``."""
+
+    @property
+    def descriptors(self) -> int:
+        """Files it holds open."""
+
+
+@runtime_checkable
 class Source(Protocol):
     """A description of where records come from. Constructing it touches nothing."""
 

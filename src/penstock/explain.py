@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from penstock.contracts import Encoded
+from penstock.contracts import Encoded, KeepsIndex
 from penstock.plan import Plan, environment, show_bytes
 
 COLUMNS = 80
@@ -40,7 +40,8 @@ def _source(plan: Plan) -> list[str]:
     source = plan.source
     classes = f", {len(source.classes):,} classes" if source.classes is not None else ""
     fields = ", ".join(f"{name}: {spec}" for name, spec in source.fields.items())
-    return [plan.pipeline.source.describe(), f"{source.num_records:,} records{classes}; {fields}"]
+    index = [source.index_note] if isinstance(source, KeepsIndex) else []
+    return [plan.pipeline.source.describe(), f"{source.num_records:,} records{classes}; {fields}", *index]
 
 
 def _read(plan: Plan) -> list[str]:

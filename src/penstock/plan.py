@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock import machine
 from penstock.batch import SlotLayout
-from penstock.contracts import Encoded, OpenSource, Order, Source
+from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, Source
 from penstock.errors import BudgetError, PlanError
 from penstock.order import Batches, Steps
 from penstock.ordering import order_recipe, planned_order
@@ -108,10 +108,13 @@ class Plan:
 
     @property
     def most_descriptors(self) -> int:
-        """Files that the run has open at once, at most: one per thread that reads, and the arena of slots."""
+        """Files that the run has open at once, at most: one per thread that reads, the source's index, and the
+        arena of slots.
+        """
+        index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
         reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
         threads = self.workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
-        return (threads if reads else 0) + 1
+        return (threads if reads else 0) + index + 1
 
     @property
     def fields(self) -> Mapping[str, Spec]:

@@ -276,14 +276,14 @@ def test_digest_covers_paths_order_labels_and_classes_but_not_the_root(tmp_path:
     assert digest(b"ab\nc", labels=False) != digest(b"a\nbc", labels=False)
 
 
-def test_memory_is_the_packed_index_and_a_few_chunks(tmp_path: Path) -> None:
+def test_memory_is_a_small_index_and_a_few_chunks(tmp_path: Path) -> None:
     content = b"".join(b"folder/%08d.jpg c%d\n" % (row, row % 100) for row in range(300_000))
     tracemalloc.start()
     source = opened(tmp_path, content)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert source.index_bytes == 300_000 * (len("folder/00000000.jpg") + 8 + 1)
-    assert peak_bytes < 2 * source.index_bytes + (24 << 20)
+    assert source.index_bytes < 300_000 * (8 + 1) + 4096
+    assert peak_bytes < 8 << 20
 
 
 def test_describe() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock import _native
 from penstock.contracts import Encoded, Files, Paths, Records
+from penstock.source._index_file import IndexFile, column_section
+from penstock.source._index_store import Subject, open_index
 from penstock.source._paths import shown
-from penstock.spec import Int64Array, Spec
+from penstock.spec import AnyArray, Int64Array, Spec
 
 IMAGE_SUFFIXES = (
     b".jpg",
@@ -24,8 +26,6 @@ IMAGE_SUFFIXES = (
     b".webp",
     b".gif",
 )
-ROWS_AT_ONCE = 1 << 14
-SLASH = ord("/")
 
 
 def is_image_name(name: bytes) -> bool:
@@ -35,108 +35,126 @@ def is_image_name(name: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listing:
-    """n image files, opened: an ``OpenSource`` with the fields ``image`` and, with labels, ``label``.
-
-    base     the folder that relative paths start from: absolute, ends with a slash
-    paths    n paths, none empty
-    labels   (n,) any integer dtype, or None when the list has none
-    classes  class names by label, or None when labels are plain numbers or absent
-    digest   see ``listing_digest``
+    """n image files, opened: an ``OpenSource`` over a packed index, with the fields ``image`` and, with labels,
+    ``label``, and those that were added to the index.
     """
 
-    base: bytes
-    paths: Paths
-    labels: NDArray[np.integer] | None
-    classes: tuple[str, ...] | None
-    digest: str
+    subject: Subject
+    index: IndexFile
+
+    @classmethod
+    def open(cls, subject: Subject) -> Listing:
+        """Find or build the index of a list or folder."""
+        return cls(subject, open_index(subject))
 
     @property
     def num_records(self) -> int:
         """How many files are listed."""
-        return len(self.paths)
+        return self.index.facts.rows
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names by label, or None when labels are plain numbers or absent."""
+        return self.index.facts.classes
+
+    @property
+    def digest(self) -> str:
+        """Digest of paths as listed, labels, class names and added columns. Not of the folder they start from."""
+        facts = self.index.facts
+        if not facts.columns:
+            return facts.manifest
+        from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
+
+        digest = blake2b(facts.manifest.encode(), digest_size=16)
+        for name, column in sorted(facts.columns.items()):
+            content = facts.sections[column_section(name)].digest
+            digest.update(f"{name!r} {column.dtype} {column.shape} {content};".encode())
+        return digest.hexdigest()
 
     @property
     def fields(self) -> Mapping[str, Spec | Encoded]:
-        """``image``, encoded, and ``label``, () int64."""
-        if self.labels is None:
-            return {"image": Encoded()}
-        return {"image": Encoded(), "label": Spec((), np.dtype(np.int64))}
+        """``image``, encoded; ``label``, () int64, if there are labels; and the added columns."""
+        label = {} if self.index.facts.label is None else {"label": Spec((), np.dtype(np.int64))}
+        added = {name: column.spec for name, column in self.index.facts.columns.items()}
+        return {"image": Encoded(), **label, **added}
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """``label``, if the list has labels."""
-        return () if self.labels is None else ("label",)
+        """``label``, if there are labels, and the added columns of one number a record."""
+        label = () if self.index.facts.label is None else ("label",)
+        return label + tuple(name for name, column in self.index.facts.columns.items() if not column.shape)
 
-    def column(self, name: str, start: int, stop: int) -> Int64Array:
-        """Labels of the records [start, stop), (stop − start,) int64."""
-        if name != "label" or self.labels is None:
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """One of ``columns`` for the records [start, stop), (stop − start,)."""
+        if name not in self.columns:
             raise KeyError(name)
         if not 0 <= start <= stop <= self.num_records:
             raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
-        return self.labels[start:stop].astype(np.int64)
+        facts = self.index.facts
+        if name == "label":
+            assert facts.label is not None
+            return self._checked(self.index.part("labels", facts.label, (), start, stop))
+        column = facts.columns[name]
+        return self.index.part(column_section(name), column.dtype, column.shape, start, stop)
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of the paths and labels."""
-        return self.paths.nbytes + (0 if self.labels is None else self.labels.nbytes)
+        """Bytes of an index that stays in memory; of another one, of the class names alone."""
+        return self.index.size if self.index.held else sum(map(len, self.classes or ()))
+
+    @property
+    def index_note(self) -> str:
+        """Where the index is, and its bytes, for ``explain()``."""
+        size = f"{self.index.size:,} bytes"
+        if self.index.held:
+            return f"index: {size}, in memory"
+        return f"index: {size}, {'in an unnamed file' if self.index.path is None else shown(self.index.path)}"
+
+    @property
+    def descriptors(self) -> int:
+        """Files that it holds open: the index, and a list that paths are read from."""
+        return 1 + self.subject.files
 
     def locate(self, indices: Int64Array) -> Records:
-        """Whole files: absolute paths, offset 0, length -1; ``label`` (n,) int64."""
+        """Whole files: absolute paths, offset 0, length -1; ``label`` (n,) int64, and added columns (n, …)."""
+        facts, index = self.index.facts, self.index
         files = Files(
-            _below(self.base, self.paths.take(indices)),
+            self.paths(indices),
             offset=np.zeros(len(indices), np.int64),
             length=np.full(len(indices), -1, np.int64),
         )
-        if self.labels is None:
-            return Records(indices, files={"image": files})
-        return Records(
-            indices, files={"image": files}, plain={"label": self.labels[indices].astype(np.int64)}
-        )
+        plain: dict[str, AnyArray] = {}
+        if facts.label is not None:
+            plain["label"] = self._checked(index.rows("labels", facts.label, (), indices))
+        for name, column in facts.columns.items():
+            plain[name] = index.rows(column_section(name), column.dtype, column.shape, indices)
+        return Records(indices, files={"image": files}, plain=plain)
+
+    def paths(self, indices: Int64Array) -> Paths:
+        """Absolute paths of records ``indices`` (n,) int64."""
+        self.subject.check_unchanged()
+        places = (self.index.file, self.index.facts.sections["places"].begin, self.num_records)
+        text, around = self.subject.text(self.index), self.subject.around
+        with self.index.told():
+            blob, ends = _native.packed_paths(places, text, around, self.subject.base, indices)
+        return Paths(blob, ends)
 
     def name(self, index: int) -> str:
         """The record's path, printable."""
-        path = self.paths[index]
-        return shown(path if path.startswith(b"/") else self.base + path)
+        return shown(self.paths(np.array([index], np.int64))[0])
+
+    def _checked(self, labels: AnyArray) -> Int64Array:
+        """Labels as (n,) int64; those of classes must name one."""
+        classes = self.classes
+        wide: Int64Array = labels.astype(np.int64)
+        if classes is not None and len(wide) and not 0 <= wide.min() <= wide.max() < len(classes):
+            with self.index.told():
+                raise ValueError("a label is that of no class")
+        return wide
 
 
-def listing_digest(paths: Paths, labels: NDArray[np.integer] | None, classes: tuple[str, ...] | None) -> str:
-    """Hash paths as listed, labels and class names. Not the folder they start from: a data set may move."""
-    from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
-
-    digest = blake2b(digest_size=16)
-    digest.update(f"listing 1, {len(paths)} records, labels {labels is not None}, {classes!r}".encode())
-    for rows in row_blocks(len(paths)):
-        digest.update(paths.ends[rows].astype("<i8").data)
-        if labels is not None:
-            digest.update(labels[rows].astype("<i8").data)
-    digest.update(paths.blob.data)
-    return digest.hexdigest()
-
-
-def smallest_integers(values: NDArray[np.integer]) -> NDArray[np.integer]:
-    """The same values in the smallest signed dtype that holds them; ``values`` is not empty."""
-    lowest, highest = int(values.min()), int(values.max())
-    for dtype in (np.int8, np.int16, np.int32):
-        if np.iinfo(dtype).min <= lowest and highest <= np.iinfo(dtype).max:
-            return values.astype(dtype)
-    return values
-
-
-def row_blocks(num_rows: int) -> Iterator[slice]:
-    """Cut [0, num_rows) into blocks, so that work on all rows needs memory for few."""
-    for start in range(0, num_rows, ROWS_AT_ONCE):
-        yield slice(start, min(start + ROWS_AT_ONCE, num_rows))
-
-
-def _below(base: bytes, paths: Paths) -> Paths:
-    """Put ``base`` in front of every path that isn't absolute."""
-    lengths = np.diff(paths.ends, prepend=0)
-    relative = paths.blob[paths.ends - lengths] != SLASH
-    ends = paths.ends + np.cumsum(relative * len(base))
-    base_at = (ends - lengths - len(base))[relative, np.newaxis] + np.arange(len(base))
-    blob = np.empty(ends[-1] if len(ends) else 0, np.uint8)
-    is_path = np.ones(len(blob), np.bool_)
-    is_path[base_at] = False
-    blob[is_path] = paths.blob
-    blob[base_at] = np.frombuffer(base, np.uint8)
-    return Paths(blob, ends)
+def some(names: Iterable[str]) -> str:
+    """A few of many names."""
+    names = sorted(names)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(f"'{name}'" for name in names[:3]) + more

@@ -9,23 +9,19 @@ from penstock.spec import Int64Array, UInt8Array
 WORD_BYTES = 8
 
 
-def sort_keys(
-    blob: UInt8Array, starts: Int64Array, lengths: Int64Array, groups: Int64Array
-) -> tuple[Int64Array, Int64Array]:
-    """Sort n keys by (group, bytes), eight bytes of the keys that are still tied at a time. Stable.
+def sort_keys(blob: UInt8Array, starts: Int64Array, lengths: Int64Array) -> Int64Array:
+    """Sort n keys by their bytes, eight bytes of the keys that are still tied at a time. Stable.
 
     blob     (m,) uint8, with at least 8 bytes after the last key
     starts   (n,) int64: key i is ``blob[starts[i]:starts[i] + lengths[i]]``
     lengths  (n,) int64
-    groups   (n,) int64, never falling
 
-    Returns ``(order, first)``: order (n,) int64, the keys' numbers in sorted order; first (n,) int64, for
-    each place in that order the first place that holds an equal key of the same group.
+    Returns the keys' numbers in sorted order, (n,) int64.
 
-    A key may hold a NUL byte only where no other key of its group ends: past its end a key counts as NULs.
+    No key may be another one and NUL bytes behind it: past its end a key counts as NULs.
     """
     order = np.arange(len(starts))
-    first = groups.copy()
+    first = np.zeros(len(starts), np.int64)  # for each place in that order, the first that is tied with it
     tied = np.arange(len(starts))
     words = np.ndarray((len(blob) - WORD_BYTES + 1,), ">u8", blob, strides=(1,))
     longest = int(lengths.max()) if len(lengths) else 0
@@ -45,4 +41,4 @@ def sort_keys(
         first[tied] = np.maximum.accumulate(np.where(differs, tied, 0))
         alone = differs & np.append(differs[1:], True)
         tied = tied[~alone & (left > 0)]
-    return order, first
+    return order

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
 
 from penstock.contracts import OpenSource
-from penstock.errors import PlanError
-from penstock.source._lines import LONGEST_LINE_BYTES, Lines
-from penstock.source._listing import Listing, listing_digest
-from penstock.source._paths import AnyPath, absolute, open_regular, reading, shown
-
-BYTES_AT_ONCE = 1 << 20
-BOM = b"\xef\xbb\xbf"
+from penstock.source._list_subject import ListSubject
+from penstock.source._listing import Listing
+from penstock.source._paths import AnyPath, absolute, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +19,8 @@ class FileList:
     root    folder that relative paths start from; default: the list's own folder
     labels  False: every line is a path and nothing else, its spaces and tabs included
 
-    Fields: ``image``, an encoded image, and, if the list has labels, ``label``, () int64.
+    Fields: ``image``, an encoded image, and, if the list has labels, ``label``, () int64. Columns that
+    ``build_index`` or ``penstock index`` added are further fields.
 
     - Paths are bytes, in whatever encoding the file system has; a UTF-8 byte order mark before the first
       line is no part of it. Lines end with LF or CR LF and hold no other CR. Lines of nothing but spaces
@@ -40,6 +35,9 @@ class FileList:
       a name's place there. A mixture is an error, and so is a name with an image's suffix: it is half a
       path.
     - Files may be listed more than once, and whether they exist shows when they are read.
+    - A list is read once, into an index; later starts use that while the list's size, modification time
+      and inode are the same. Paths are read from the list itself: while it is in use, write another list
+      beside it and rename that, instead of changing it.
     """
 
     path: AnyPath
@@ -47,24 +45,13 @@ class FileList:
     labels: bool = True
 
     def open(self) -> OpenSource:
-        """Read the list.
+        """Find the list's index, or read the list and build one.
 
         Raises ``PlanError`` when it is missing, not readable or empty, and with file and line for the first
-        line that holds a NUL byte, a CR or no path, is longer than 65,535 bytes, or whose label doesn't fit.
+        line that holds a NUL byte, a CR or no path, is longer than 65,535 bytes, or whose label doesn't fit;
+        and when it changed since columns were added to its index.
         """
-        path = absolute(self.path, field="FileList's path")
-        base = os.path.dirname(path)  # noqa: PTH120
-        if self.root is not None:
-            base = absolute(self.root, field="FileList's root")
-        lines = Lines(name=shown(self.path), labels=self.labels)
-        with open_regular(path) as file, reading(path):
-            for chunk in _whole_lines(file):
-                lines.add(chunk)
-        paths, labels, classes = lines.finish()
-        if len(paths) == 0:
-            raise PlanError(f"{shown(self.path)} lists no file; give it one path per line")
-        base = os.path.join(base, b"")  # noqa: PTH118 (pathlib has no bytes)
-        return Listing(base, paths, labels, classes, listing_digest(paths, labels, classes))
+        return Listing.open(self.subject())
 
     def describe(self) -> str:
         """One line for ``explain()``."""
@@ -72,20 +59,11 @@ class FileList:
         labels = "" if self.labels else ", labels=False"
         return f"FileList('{shown(self.path)}'{root}{labels})"
 
-
-def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the file without its byte order mark in chunks of whole lines, the last one ended as the others.
-
-    A chunk ends early inside a line that is too long, so that a file without lines isn't read as a whole.
-    """
-    rest = file.read(len(BOM)).removeprefix(BOM)
-    while data := file.read(BYTES_AT_ONCE):
-        rest += data
-        cut = rest.rfind(b"\n") + 1
-        if cut:
-            yield rest[:cut]
-            rest = rest[cut:]
-        if len(rest) > LONGEST_LINE_BYTES:
-            break
-    if rest:
-        yield rest + b"\n"
+    def subject(self) -> ListSubject:
+        """The list, opened, for its index."""
+        path = absolute(self.path, field="FileList's path")
+        base = os.path.dirname(path)  # noqa: PTH120
+        if self.root is not None:
+            base = absolute(self.root, field="FileList's root")
+        base = os.path.join(base, b"")  # noqa: PTH118 (pathlib has no bytes)
+        return ListSubject.open(path, base, name=shown(self.path), labels=self.labels)

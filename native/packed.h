@@ -1,0 +1,54 @@
+// Reads rows of packed index files by position, never mapping them: mapped pages count as the process's
+// memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace penstock {
+
+enum class PackedFault : int {
+    none = 0,
+    cant_read,  // the system says no; `errno_` of the result
+    too_short,  // the file ends before what should be there
+    bad_place,  // a path's place lies outside the text
+    bad_path,   // what stands there isn't one path between its separators
+};
+
+struct PackedResult {
+    PackedFault fault = PackedFault::none;
+    int error = 0;       // the system's number, for cant_read
+    int64_t index = -1;  // the record, for bad_place and bad_path
+};
+
+// Rows of `row_bytes` each that lie one after another from byte `begin` of a file.
+struct PackedRows {
+    int file;
+    uint64_t begin;
+    uint64_t row_bytes;
+};
+
+// Paths in a file's bytes [begin, end); places count from `begin`. Before each stands the beginning or a byte
+// of `before`, after it the end or a byte of `after`; inside are neither of `never`.
+struct PackedText {
+    int file;
+    uint64_t begin;
+    uint64_t end;
+    std::string_view before;
+    std::string_view after;
+    std::string_view never;
+};
+
+// Copies the rows `indices` in that order to `out`, packed. Reads are sorted, and neighbours are read
+// together.
+PackedResult read_rows(const PackedRows& rows, std::span<const int64_t> indices, uint8_t* out);
+
+// The paths of the records `indices`, one after another in `blob`, path i ending at `ends[i]`; `base` stands
+// before those that don't start with a slash. `places`: (n,) uint64, as pack_place makes them.
+PackedResult read_paths(const PackedRows& places, const PackedText& text, std::string_view base,
+                        std::span<const int64_t> indices, std::vector<uint8_t>& blob,
+                        std::span<int64_t> ends);
+
+}  // namespace penstock
