@@ -13,6 +13,7 @@
 #include <span>
 #include <utility>
 
+#include "bind_samples.h"
 #include "list_lines.h"
 #include "order.h"
 #include "packed.h"
@@ -457,6 +458,12 @@ NB_MODULE(_native, m) {
         .def("trim", &SlotRing::trim, Unlocked(), "Give back the memory of slots beyond the base.")
         .def("retire", &SlotRing::retire, Unlocked(),
              "Give back the memory of all slots that aren't lent, and of these as they come back.")
+        .def_prop_ro(
+            "descriptor", [](const SlotRing& r) { return r.arena()->descriptor(); },
+            "The memfd of the slots; it stays the ring's.")
+        .def_prop_ro(
+            "stride_bytes", [](const SlotRing& r) { return r.arena()->stride_bytes(); },
+            "From the start of one slot to that of the next.")
         .def("view", &slot_view, "slot"_a, "The slot's bytes, to fill.")
         .def("lend", &slot_lease, "slot"_a, "The slot's bytes; dropping the last view gives the slot back.")
         .def(
@@ -565,4 +572,6 @@ NB_MODULE(_native, m) {
             "close", [](Pool& p, int patience_ms) { return p.close(std::chrono::milliseconds(patience_ms)); },
             Unlocked(), "patience_ms"_a, "End the threads; False when some are still inside a system call.")
         .def("stats", &Pool::stats);
+
+    bind_samples(m);
 }

@@ -47,6 +47,8 @@ class Arena {
     uint8_t* slot(size_t i) const noexcept { return base_ + i * stride_; }
     size_t slots() const noexcept { return slots_; }
     size_t slot_bytes() const noexcept { return slot_bytes_; }
+    size_t stride_bytes() const noexcept { return stride_; }
+    int descriptor() const noexcept { return fd_; }  // of the memfd, for another process to map
 
     // Gives a slot's memory back to the system; it reads as zeros until it is written again.
     void punch(size_t i) noexcept;

@@ -4,10 +4,15 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 # A shell without job control, such as a script that runs the tests in the background, has its children ignore
 # Ctrl-C, and theirs in turn. Programs that tests start and interrupt shall not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests ask what comes out, not how long it took.
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -162,7 +162,7 @@ def test_ways_to_write_a_size(text: int | str, size: int) -> None:
 
 def test_sources_that_cannot_work() -> None:
     text = ps.Pipeline(numbers(4)).map(CROP).batch(2)
-    with pytest.raises(ps.PlanError, match=r"CenterCrop.* reads the field 'image'; the source has x"):
+    with pytest.raises(ps.PlanError, match=r"CenterCrop.* reads the field 'image'; there are x"):
         text.plan()
     for image in (np.zeros((4, 8, 8), np.uint8), np.zeros((4, 8, 8, 1), np.uint8), np.zeros((4, 8, 8, 3))):
         with pytest.raises(ps.PlanError, match=r"image transforms take \(H, W, 3\) uint8"):

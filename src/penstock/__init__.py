@@ -33,7 +33,7 @@ from penstock.errors import (
 from penstock.loader import Loader
 from penstock.pipeline import Pipeline
 from penstock.plan import MemoryForecast, Plan
-from penstock.source import Arrays, FileList, ImageFolder
+from penstock.source import Arrays, FileList, ImageFolder, Indexed
 from penstock.spec import DecodeLimits, Spec
 from penstock.transform import (
     CenterCrop,
@@ -55,6 +55,7 @@ __all__ = [
     "DecodeLimits",
     "FileList",
     "ImageFolder",
+    "Indexed",
     "Loader",
     "MemoryForecast",
     "Normalize",

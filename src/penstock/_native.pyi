@@ -164,6 +164,14 @@ class SlotRing:
         Give back the memory of all slots that aren't lent, and of these as they come back.
         """
 
+    @property
+    def descriptor(self) -> int:
+        """The memfd of the slots; it stays the ring's."""
+
+    @property
+    def stride_bytes(self) -> int:
+        """From the start of one slot to that of the next."""
+
     def view(self, slot: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
         """The slot's bytes, to fill."""
 
@@ -276,3 +284,55 @@ class Pool:
         """End the threads; False when some are still inside a system call."""
 
     def stats(self) -> PoolStats: ...
+
+def sample_key(seed: int, epoch: int, position: int, op: int) -> int:
+    """The 64-bit key of one op's draws for one sample."""
+
+def jpeg_size(
+    data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    max_pixels: int,
+    max_scans: int,
+) -> tuple[int, int, str]:
+    """
+    (height, width, '') from a header; (0, 0, 'foreign') for what is no JPEG; else (0, 0, what is wrong).
+    """
+
+def read_file(
+    path: bytes, offset: int, length: int, max_bytes: int
+) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str]:
+    """
+    Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is wrong.
+    """
+
+def end_with(pipe: int, process: int) -> None:
+    """
+    Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has ended.
+    """
+
+class SampleMaker:
+    """Makes image rows for one thread. Not to be shared by threads."""
+
+    def __init__(self, side_bytes: int) -> None: ...
+    def from_encoded(
+        self,
+        program: Program,
+        data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        seed: int,
+        epoch: int,
+        position: int,
+        out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+    ) -> str:
+        """Write the row; '' or 'foreign' or what is wrong."""
+
+    def from_pixels(
+        self,
+        program: Program,
+        rgb: Annotated[
+            NDArray[numpy.uint8], dict(shape=(None, None, 3), order="C", device="cpu", writable=False)
+        ],
+        seed: int,
+        epoch: int,
+        position: int,
+        out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+    ) -> str:
+        """Likewise, from pixels."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -179,6 +179,23 @@ class Source(Protocol):
 
     def describe(self) -> str:
         """One line for ``explain()``."""
+
+
+@runtime_checkable
+class PythonSource(Protocol):
+    """What an ``OpenSource`` is beside that when Python code gives its samples: in a worker, one at a time."""
+
+    @property
+    def dataset(self) -> Any:
+        """An object whose ``dataset[index]`` is a sample."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Fields of a sample that is a tuple, in its order."""
+
+    @property
+    def declared(self) -> Mapping[str, Spec] | None:
+        """What samples look like, by field, or None: that is measured on one."""
 
 
 @runtime_checkable

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from typing import assert_never
 
-from penstock.contracts import Encoded, KeepsIndex
-from penstock.plan import Plan, environment, show_bytes
+from penstock.contracts import Encoded, KeepsIndex, PythonSource
+from penstock.plan import ALL, Plan, environment, show_bytes
+from penstock.spec import Executor
+from penstock.transform import FunctionStep, NativeStep
 
 COLUMNS = 80
 NAME_COLUMNS = 12  # two of indentation, and the longest name of a place
@@ -40,29 +43,53 @@ def _source(plan: Plan) -> list[str]:
     source = plan.source
     classes = f", {len(source.classes):,} classes" if source.classes is not None else ""
     fields = ", ".join(f"{name}: {spec}" for name, spec in source.fields.items())
+    if isinstance(source, PythonSource) and source.declared is None:
+        fields = "fields measured at start" if plan.open else "fields measured"
     index = [source.index_note] if isinstance(source, KeepsIndex) else []
     return [plan.pipeline.source.describe(), f"{source.num_records:,} records{classes}; {fields}", *index]
 
 
 def _read(plan: Plan) -> list[str]:
+    if isinstance(plan.source, PythonSource):
+        return ["by the dataset, in the workers"]
     if not any(isinstance(spec, Encoded) for spec in plan.source.fields.values()):
         return ["rows in memory"]
+    if plan.program is not None:
+        return ["files by the workers"]
     ahead = show_bytes(plan.forecast.read_ahead)
     return [f"warm files by the decoding threads, slow ones by reading threads, at most {ahead} ahead"]
 
 
 def _transform(plan: Plan) -> list[str]:
+    limits = plan.pipeline.limits
+    decode = f"decode {plan.pipeline.decode_mode.value}, max_pixels={limits.max_pixels:,}, max_scans={limits.max_scans}"
+    if plan.program is not None:
+        kinds = {NativeStep: "native", FunctionStep: "Python"}
+        steps = [f"{kinds[type(step)]}: {step.describe()}" for step in plan.program.steps]
+        return [f"per sample, in {_workers(plan)}", *(steps or ["nothing"])]
     if plan.kernel is None:
         return ["none: rows are copied into the slot"]
     kernels = (
         "one kernel" if len(plan.kernel.stages) == 1 else f"one kernel of {len(plan.kernel.stages)} passes"
     )
-    limits = plan.pipeline.limits
     return [
         f"{kernels}: {plan.kernel.describe()}",
         *(f"  {transform.describe()}" for transform in plan.pipeline.transforms),
-        f"decode {plan.pipeline.decode_mode.value}, max_pixels={limits.max_pixels:,}, max_scans={limits.max_scans}",
+        decode,
     ]
+
+
+def _workers(plan: Plan) -> str:
+    many = "s" if plan.workers > 1 else ""
+    match plan.executor:
+        case Executor.INLINE:
+            return "the thread that asks for a batch"
+        case Executor.THREAD:
+            return f"{plan.workers} Python thread{many}"
+        case Executor.PROCESS:
+            return f"{plan.workers} worker process{'es' if many else ''}"
+        case unknown:
+            assert_never(unknown)
 
 
 def _batch(plan: Plan) -> list[str]:
@@ -70,6 +97,11 @@ def _batch(plan: Plan) -> list[str]:
     workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
     return [
         *(f"{name}: {(rows, *spec.shape)} {spec.dtype}" for name, spec in plan.fields.items()),
+        *(f"{name}: a list of {rows}, in no slot" for name in plan.listed),
+        *(
+            "all other fields: measured at start" if name == ALL else f"{name}: measured at start"
+            for name in plan.open
+        ),
         f"{plan.depth} slots of {show_bytes(plan.layout.stride_bytes)}, up to {plan.most_slots} "
         f"when batches are held; {workers}",
     ]

@@ -159,10 +159,11 @@ class Loader:
         if self._run is not None:
             self._run.seek(self._cursor)
             return
-        run = Run(self.plan)
+        run = Run(self.plan, self._cursor)
+        self.plan = run.plan
         # Not through the loader: a reference to it would keep it alive.
         self._finalizer = weakref.finalize(self, run.close)
-        run.start(self._cursor)
+        run.start()
         self._run = run
 
     def _deliver(self, iterator: _Epoch) -> dict[str, AnyArray] | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, Unpack, cast
 
 from penstock.contracts import Source, Transform
 from penstock.errors import PlanError
@@ -23,7 +23,9 @@ from penstock.order import (
     Take,
     Weights,
 )
-from penstock.spec import DecodeLimits, DecodeMode, Tail
+from penstock.spec import DecodeLimits, DecodeMode, Spec, Tail
+from penstock.transform import Function
+from penstock.transform.function import As
 
 if TYPE_CHECKING:
     from penstock.audit import Audit
@@ -36,6 +38,7 @@ class Settings(TypedDict, total=False):
 
     memory: int | str | None
     workers: int | Literal["auto"]
+    executor: Literal["thread", "process", "inline"]
     depth: int | None
     side_memory: int | str | None
     lend_wait_s: float
@@ -175,9 +178,40 @@ class Pipeline:
         """
         return replace(self, repeats=times)
 
-    def map(self, *transforms: Transform) -> Pipeline:
-        """Append transforms, which are applied in the order of writing. Adjacent native ones become one."""
-        return replace(self, transforms=(*self.transforms, *transforms))
+    def map(
+        self,
+        *transforms: Transform | Callable[..., Any],
+        field: str | None = None,
+        as_: As | None = None,
+        spec: Spec | Mapping[str, Spec] | None = None,
+    ) -> Pipeline:
+        """Append transforms, which are applied in the order of writing.
+
+        Transforms of penstock are native, and adjacent ones become one. Anything else that can be called is Python
+        code, which workers run (``executor=`` of ``loader()``): a function, a torchvision transform, an
+        albumentations transform. It takes a sample, a dict of values by field, and returns the new one; or, with
+        ``field``, that field's value and its new one. torchvision's and albumentations' get the image, unless
+        ``field`` says otherwise; albumentations' also ``mask``, ``bboxes`` and ``keypoints`` of the sample.
+
+        Images between transforms are (H, W, 3) uint8 arrays. A parameter named ``rng`` gets a
+        ``numpy.random.Generator``; ``random``, NumPy's and torch's global generators are seeded too: all by (seed,
+        epoch, position), so that who calls it and when makes no difference.
+
+        field  for Python code: the field it takes and returns
+        as_    how images come to Python code: ``"numpy"`` (default), ``"pil"`` (torchvision's default), or
+               ``"tensor"``: (3, H, W) uint8
+        spec   shape and dtype of what it returns: of ``field``, or of all fields by name; default: measured on one
+               sample when a loader starts
+        """
+        appended = [
+            Function.of(each, field=field, as_=as_, spec=spec) if _is_python(each) else cast(Transform, each)
+            for each in transforms
+        ]
+        if any(option is not None for option in (field, as_, spec)) and not any(map(_is_python, transforms)):
+            raise PlanError(
+                "map(field=, as_=, spec=) are for Python callables; penstock's own transforms need none"
+            )
+        return replace(self, transforms=(*self.transforms, *appended))
 
     def batch(
         self,
@@ -256,8 +290,10 @@ class Pipeline:
 
         memory       ceiling in bytes of what penstock allocates, or text such as ``"2GiB"``; default: half of
                      the memory that is free
-        workers      decoding threads; ``"auto"`` (default): one per CPU that this process may use, fewer when
-                     memory is short
+        workers      threads or processes that make rows; ``"auto"`` (default): one per CPU that this process
+                     may use, fewer when memory is short
+        executor     who runs Python code, of datasets and transforms: ``"thread"`` (default), ``"process"``, or
+                     ``"inline"``, the thread that asks for a batch, in which a debugger can stop
         depth        slots in turn: one lent, the others filling; default: 2, more for batches smaller than
                      what the workers have in hand
         side_memory  bytes (or text) for rows that need a whole frame at once: progressive JPEGs, other
@@ -299,3 +335,8 @@ class Pipeline:
                 "and .repeat(), which say when they come"
             )
         return replace(self, selections=(*self.selections, selection))
+
+
+def _is_python(transform: object) -> TypeGuard[Callable[..., Any]]:
+    """Whether it is somebody's callable; classes and penstock's own transforms aren't."""
+    return callable(transform) and not isinstance(transform, type) and not isinstance(transform, Transform)

@@ -6,22 +6,31 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 
 from penstock import machine
 from penstock.batch import SlotLayout
-from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, Source
+from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, PythonSource, Source
 from penstock.errors import BudgetError, PlanError
 from penstock.order import Batches, Steps
 from penstock.ordering import order_recipe, planned_order
-from penstock.pipeline import Pipeline
+from penstock.pipeline import Pipeline, Settings
 from penstock.read import ReadAhead
-from penstock.spec import DecodeLimits, Spec, Tail
-from penstock.transform import ImageKernel, decoder_version, fuse, simd_paths
+from penstock.spec import DecodeLimits, Executor, Listed, Spec, Tail
+from penstock.transform import (
+    ImageKernel,
+    NativeStep,
+    SampleProgram,
+    decoder_version,
+    fuse,
+    sample_program,
+    simd_paths,
+)
 
 MIB = 1 << 20
+ALL = "…"  # stands for fields whose names are measured too
 PIXEL_CONTRACT = 1  # version of "these pixels from these bytes"; enters the recipe's digest
 
 WORKER_BYTES = (
@@ -74,8 +83,12 @@ class MemoryForecast:
 class Plan:
     """Everything a run needs, checked and sized. ``explain()`` prints it.
 
-    simd  an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
-          the same bytes
+    kernel    what native threads do to every image, when no Python code takes part
+    program   what workers in Python do to every sample, when some does
+    contents  what a sample holds in the end, by field: None for what is measured when a loader starts
+    settings  what the plan was asked for with
+    simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
+              the same bytes
     """
 
     pipeline: Pipeline
@@ -83,7 +96,11 @@ class Plan:
     order: Order | Batches
     steps: Steps
     kernel: ImageKernel | None
+    program: SampleProgram | None
     layout: SlotLayout
+    contents: Mapping[str, Spec | Listed | None]
+    settings: Settings
+    executor: Executor
     workers: int
     depth: int
     most_slots: int
@@ -118,8 +135,27 @@ class Plan:
 
     @property
     def fields(self) -> Mapping[str, Spec]:
-        """The fields of a batch, with shape and dtype of one row."""
+        """The fields of a batch that lie in its slot, with shape and dtype of one row."""
         return self.layout.fields
+
+    @property
+    def sample_fields(self) -> tuple[str, ...]:
+        """Of these, the fields that a sample fills."""
+        return tuple(name for name, spec in self.contents.items() if isinstance(spec, Spec))
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """Fields that lie in no slot: a batch has lists of them."""
+        return tuple(name for name, spec in self.contents.items() if isinstance(spec, Listed))
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """Fields that are measured when a loader starts; what the plan says of memory is without them."""
+        return tuple(name for name, spec in self.contents.items() if spec is None)
+
+    def measured(self, fields: Mapping[str, Spec | Listed]) -> Plan:
+        """The plan again, with what one sample's fields turned out to be. Raises as ``make_plan`` does."""
+        return make_plan(self.pipeline, measured=fields, **self.settings)
 
     def explain(self) -> str:
         """What will happen, for a person: every place, every byte of the forecast."""
@@ -154,15 +190,13 @@ class Plan:
 
 
 def make_plan(
-    pipeline: Pipeline,
-    *,
-    memory: int | str | None = None,
-    workers: int | Literal["auto"] = "auto",
-    depth: int | None = None,
-    side_memory: int | str | None = None,
-    lend_wait_s: float = 0.0,
+    pipeline: Pipeline, *, measured: Mapping[str, Spec | Listed] | None = None, **settings: Unpack[Settings]
 ) -> Plan:
-    """``Pipeline.plan`` says what the arguments mean."""
+    """``Pipeline.plan`` says what the settings mean.
+
+    measured  what the fields of a sample look like, once that is known
+    """
+    memory, lend_wait_s = settings.get("memory"), settings.get("lend_wait_s", 0.0)
     if pipeline.rows is None and pipeline.budget is None:
         raise PlanError("the pipeline has no batch size: add .batch(rows), or .batch(budget=…, by=…)")
     if not isinstance(lend_wait_s, int | float) or not lend_wait_s >= 0:
@@ -187,10 +221,12 @@ def make_plan(
         unit="batches" if isinstance(order, Batches) else "rows",
     )
     rows = order.most_rows if isinstance(order, Batches) else steps.batch
-    kernel = _kernel(pipeline, source)
-    layout = _layout(source, kernel, rows, tail)
+    executor = _executor(settings.get("executor", "thread"))
+    kernel, program = _transforms(pipeline, source, executor)
+    contents = _contents(source, kernel, program, measured)
+    layout = _layout(contents, rows, tail)
     budget = parse_bytes("memory", memory) if memory is not None else machine.free_memory_bytes() // 2
-    sizes = _fit(layout, budget, workers, depth, side_memory)
+    sizes = _fit(layout, budget, _asked_workers(settings, executor), settings)
     process = machine.process_memory_bytes()
     return Plan(
         pipeline=pipeline,
@@ -198,7 +234,11 @@ def make_plan(
         order=order,
         steps=steps,
         kernel=kernel,
+        program=program,
         layout=layout,
+        contents=contents,
+        settings=settings,
+        executor=executor,
         workers=sizes.workers,
         depth=sizes.depth,
         most_slots=sizes.most_slots,
@@ -256,35 +296,77 @@ def parse_bytes(name: str, value: int | str) -> int:
     return int(number)
 
 
-def _kernel(pipeline: Pipeline, source: OpenSource) -> ImageKernel | None:
-    """The fused image kernel, or None when the pipeline has no transform and its fields are only copied."""
-    image = source.fields.get("image")
-    if isinstance(image, Encoded):
-        return fuse(pipeline.transforms, None)
-    if not pipeline.transforms:
-        return None
-    if image is None:
-        raise PlanError(
-            f"{pipeline.transforms[0].describe()} reads the field 'image'; the source has {', '.join(source.fields)}"
-        )
-    if len(image.shape) != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-        raise PlanError(f"the field 'image' is {image}; image transforms take (H, W, 3) uint8")
-    return fuse(pipeline.transforms, (image.shape[0], image.shape[1]))
+def _executor(value: object) -> Executor:
+    if value not in [each.value for each in Executor]:
+        raise PlanError(f"executor={value!r}: 'thread', 'process' or 'inline'")
+    return Executor(value)
 
 
-def _layout(source: OpenSource, kernel: ImageKernel | None, rows: int, tail: Tail) -> SlotLayout:
-    fields: dict[str, Spec] = dict(kernel.outputs) if kernel is not None else {}
-    for name, spec in source.fields.items():
-        if name in fields:
-            continue
-        if isinstance(spec, Encoded):
-            raise PlanError(f"the field {name!r} is an {spec} that nothing decodes")
-        fields[name] = spec
+def _asked_workers(settings: Settings, executor: Executor) -> int | Literal["auto"]:
+    return 1 if executor is Executor.INLINE else settings.get("workers", "auto")
+
+
+def _transforms(
+    pipeline: Pipeline, source: OpenSource, executor: Executor
+) -> tuple[ImageKernel | None, SampleProgram | None]:
+    """The one native kernel of a pipeline without Python code; else, what Python workers do. Or neither: rows
+    are copied.
+    """
+    declared = source.declared if isinstance(source, PythonSource) else source.fields
+    program = sample_program(pipeline.transforms, declared)
+    if isinstance(source, PythonSource) or not program.is_native or executor is Executor.INLINE:
+        return None, program
+    if not program.steps:
+        return None, None
+    (step,) = program.steps
+    assert isinstance(step, NativeStep)
+    # Where the images' size isn't fixed there is no kernel, and this says so.
+    return step.kernel or fuse(step.transforms, None), None
+
+
+def _contents(
+    source: OpenSource,
+    kernel: ImageKernel | None,
+    program: SampleProgram | None,
+    measured: Mapping[str, Spec | Listed] | None,
+) -> Mapping[str, Spec | Listed | None]:
+    """What a sample holds in the end, by field; None for what is measured when a loader starts."""
+    contents: dict[str, Spec | Listed | None]
+    if program is None:
+        contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, Spec)}
+        if kernel is not None:
+            contents = {**kernel.outputs, **{name: contents[name] for name in contents if name != "image"}}
+    elif program.fields is None:
+        contents = {ALL: None} if measured is None else dict(measured)
+    else:
+        contents = dict(program.fields)
+        if measured is not None:
+            _check_declared(contents, measured)
+            contents = dict(measured)
+    if "index" in contents:
+        raise PlanError("a sample has a field 'index', which every batch has of its own: rename it")
+    return contents
+
+
+def _check_declared(
+    declared: Mapping[str, Spec | Listed | None], measured: Mapping[str, Spec | Listed]
+) -> None:
+    for name in {*declared, *measured}:
+        spec, got = declared.get(name), measured.get(name)
+        if name not in declared or name not in measured or (spec is not None and spec != got):
+            raise PlanError(
+                f"the field {name!r} was declared as {declared.get(name, 'absent')} and is "
+                f"{measured.get(name, 'absent')} in the first sample"
+            )
+
+
+def _layout(contents: Mapping[str, Spec | Listed | None], rows: int, tail: Tail) -> SlotLayout:
+    fields = {name: spec for name, spec in contents.items() if isinstance(spec, Spec)}
     fields["index"] = Spec((), np.dtype(np.int64))
     if tail is Tail.PAD:
-        if "valid" in fields:
+        if "valid" in contents:
             raise PlanError(
-                "the source has a field 'valid', which padding adds too: rename it, or use tail=\"drop\""
+                "a sample has a field 'valid', which padding adds too: rename it, or use tail=\"drop\""
             )
         fields["valid"] = Spec((), np.dtype(np.bool_))
     return SlotLayout(fields, rows)
@@ -303,10 +385,10 @@ def _fit(
     layout: SlotLayout,
     budget: int,
     workers: int | Literal["auto"],
-    depth: int | None,
-    side_memory: int | str | None,
+    settings: Settings,
 ) -> _Sizes:
     """Choose workers, slots and buffers within the budget; what the caller fixed stays."""
+    depth, side_memory = settings.get("depth"), settings.get("side_memory")
     if workers != "auto" and not _is_count(workers, 1, MOST_WORKERS):
         raise PlanError(
             f"workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"

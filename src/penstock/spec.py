@@ -49,6 +49,14 @@ class DecodeMode(Enum):
     FAST = "fast"
 
 
+class Executor(Enum):
+    """Who runs Python code: threads, processes, or the thread that asks for a batch."""
+
+    THREAD = "thread"
+    PROCESS = "process"
+    INLINE = "inline"
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
     """Shape and dtype of one sample's value of a field.
@@ -67,6 +75,19 @@ class Spec:
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.shape))}) {self.dtype.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A field that lies in no slot: a batch has a Python list of it, one value per row.
+
+    kind  the type's name
+    """
+
+    kind: str
+
+    def __str__(self) -> str:
+        return f"list of {self.kind}, in no slot"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A running loader: keeps slots filling, in order, and hands them over.
 
-Life of a slot: ``_submit`` takes it (FREE → FILLING) and gives its rows to the native pool; ``_collect`` sees
+Life of a slot: ``_submit`` takes it (FREE → FILLING) and gives its rows to the workers; ``_collect`` sees
 the oldest job done (FILLING → READY); ``take`` lends it (READY → LENT); dropping the last view frees it. One
 thread submits and collects, woken by a native bell that finished jobs and freed slots ring; nothing polls.
 
@@ -10,27 +10,23 @@ error or an interrupt between two steps of handing over, filling starts again at
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from penstock import _native
 from penstock.contracts import Records
 from penstock.device import lend_to_host
-from penstock.engine.failures import first_error
+from penstock.engine.start import started
+from penstock.engine.workers import Assignment, Job, Stats, first_error
 from penstock.errors import BudgetError, PenstockError
 from penstock.order import Cursor
 from penstock.plan import Plan, show_bytes
-from penstock.read import ReadAhead
-from penstock.spec import AnyArray
-from penstock.transform.foreign import finish_foreign
 
 if TYPE_CHECKING:
     import logging
@@ -48,19 +44,19 @@ class Delivered:
     after  where the run stands then; another epoch than the batch's when it was the epoch's last
     """
 
-    batch: dict[str, AnyArray]
+    batch: dict[str, Any]
     after: Cursor
 
 
 @dataclass(frozen=True, slots=True)
 class _Filling:
-    """A slot whose rows the native pool makes."""
+    """A slot whose rows the workers make."""
 
     slot: int
     at: Cursor
     rows: int
     records: Records
-    job: _native.Job
+    job: Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,34 +68,21 @@ class _Filled:
     slot: int
     at: Cursor
     rows: int = 0
+    lists: Mapping[str, list[Any]] = field(default_factory=dict)
     error: Exception | None = None
 
 
 class Run:
-    """Native threads and slots of one plan, from ``start`` to ``close``. One consumer at a time.
+    """Workers and slots of one plan, from ``start`` to ``close``. One consumer at a time.
 
+    plan    what is run; what was measured at the start is in it
     wait_s  seconds that the consumer has waited for batches
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, at: Cursor) -> None:
         self._pid = os.getpid()
         self._bell = _native.Bell()
-        layout = plan.layout
-        limits = plan.pipeline.limits
-        kernel, mode = plan.kernel, plan.pipeline.decode_mode
-        self._program = None if kernel is None else kernel.compile(mode, limits, plan.simd)
-        ahead = ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead)
-        try:
-            self._ring = _native.SlotRing(layout.slot_bytes, plan.depth, plan.most_slots, self._bell)
-            self._pool = _native.Pool(
-                plan.workers, ahead.threads, ahead.limit_bytes, plan.forecast.side, self._bell
-            )
-        except RuntimeError as error:
-            raise PenstockError(
-                f"the system refused what the loader needs, {plan.workers} threads and "
-                f"{show_bytes(plan.most_slots * layout.stride_bytes)} of address space: {error}"
-            ) from error
+        self.plan, self._workers, self._ring = started(plan, at, self._bell)
         # What follows is shared by the consumer and the threads, under the lock. The lock is entered itself,
         # not through a condition, whose methods are Python: an interrupt inside them would leave it locked.
         self._lock = threading.RLock()
@@ -107,32 +90,25 @@ class Run:
         self._news.acquire()
         self._filling: deque[_Filling | _Filled] = deque()
         self._ready: deque[_Filled] = deque()
-        self._next = Cursor()
+        self._next = self.plan.steps.settled(at)
         self._sought: Cursor | None = None
         self._torn = False  # whether a batch may have left the queue and not reached the consumer
         self._waiting = self._starved = self._closed = False
         self._broken: BaseException | None = None
         self.wait_s = 0.0
-        self._threads = [threading.Thread(target=self._keep_filling, name="penstock-fill", daemon=True)]
+        self._thread = threading.Thread(target=self._keep_filling, name="penstock-fill", daemon=True)
 
-    def start(self, at: Cursor) -> None:
-        """Begin to fill batches from ``at`` on."""
-        self._next = self._plan.steps.settled(at)
-        self._threads[0].start()
-        if self._plan.kernel is not None:
-            self._start_foreign_thread()
-        _logger().info(
-            "rank %d of %d data ranks, %d workers",
-            self._plan.steps.rank,
-            self._plan.steps.world,
-            self._plan.workers,
-        )
+    def start(self) -> None:
+        """Begin to fill batches."""
+        self._thread.start()
+        steps = self.plan.steps
+        _logger().info("rank %d of %d data ranks, %d workers", steps.rank, steps.world, self.plan.workers)
 
     def seek(self, at: Cursor) -> None:
         """Fill from ``at`` on: what was filled ahead is dropped, unless it is what comes there."""
         self._check_process()
         with self._lock:
-            self._aim(self._plan.steps.settled(at))
+            self._aim(self.plan.steps.settled(at))
 
     def take(self, at: Cursor) -> Delivered:
         """The batch that starts at ``at``; waits for it.
@@ -143,16 +119,20 @@ class Run:
         begin = time.perf_counter()
         try:
             while (delivered := self._hand_over(at)) is None:
-                self._await_news(begin)
+                if not self._workers.help():
+                    self._await_news(begin)
+        except BaseException:
+            self._torn |= self._workers.helps  # an interrupt may have left a row half made
+            raise
         finally:
             self._waiting = False
         self.wait_s += time.perf_counter() - begin
         return delivered
 
-    def stats(self) -> _native.PoolStats:
-        """Counters of the native threads."""
+    def stats(self) -> Stats:
+        """Counters of the workers."""
         self._check_process()
-        return self._pool.stats()
+        return self._workers.stats()
 
     def close(self) -> None:
         """End all threads. Batches that were lent stay valid; calling it again does nothing."""
@@ -165,11 +145,10 @@ class Run:
             self._tell()
         ends = time.monotonic() + PATIENCE_S
         self._bell.ring()
-        all_ended = self._pool.close(int(PATIENCE_S * 1000))
-        for thread in self._threads:
-            if thread.ident is not None and thread is not threading.current_thread():
-                thread.join(max(ends - time.monotonic(), 0))
-                all_ended &= not thread.is_alive()
+        all_ended = self._workers.close(PATIENCE_S)
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(max(ends - time.monotonic(), 0))
+            all_ended &= not self._thread.is_alive()
         if all_ended:
             self._ready.clear()
             self._filling.clear()
@@ -197,9 +176,9 @@ class Run:
             filled = self._ready.popleft()
             if filled.error is not None:
                 raise filled.error
-            batch = self._plan.layout.views(lend_to_host(self._ring, filled.slot), filled.rows)
+            batch = self.plan.layout.views(lend_to_host(self._ring, filled.slot), filled.rows)
             self._torn = False
-            return Delivered(batch, self._plan.steps.after(at))
+            return Delivered({**batch, **filled.lists}, self.plan.steps.after(at))
 
     def _aim(self, at: Cursor) -> None:
         """See to it that the next batch starts at ``at``. The lock is held."""
@@ -217,19 +196,19 @@ class Run:
         if not self._starved:
             self._news.acquire()
             return
-        patience = begin + self._plan.lend_wait_s - time.perf_counter()
+        patience = begin + self.plan.lend_wait_s - time.perf_counter()
         if patience > 0:
             self._news.acquire(timeout=min(patience, threading.TIMEOUT_MAX))
             return
         gc.collect()  # garbage may hold batches: an exception's frames refer to themselves
-        if self._ring.count("lent") == self._plan.most_slots:
+        if self._ring.count("lent") == self.plan.most_slots:
             raise self._all_lent()
         self._news.acquire()
 
     def _all_lent(self) -> BudgetError:
         lent = self._ring.count("lent")
-        slot = self._plan.layout.stride_bytes
-        budget = self._plan.memory_bytes
+        slot = self.plan.layout.stride_bytes
+        budget = self.plan.memory_bytes
         return BudgetError(
             f"all {lent} batches of {show_bytes(slot)} that fit memory={show_bytes(budget)!r} are held by the "
             "caller; drop some, raise memory=, or set lend_wait_s= when another thread will drop them",
@@ -268,7 +247,7 @@ class Run:
             return
         for filling in self._filling:
             if isinstance(filling, _Filling):
-                self._pool.cancel(filling.job)
+                self._workers.cancel(filling.job)
         seen = 0
         while self._filling and not self._closed:
             if self._outcome(self._filling[0]) is not None:
@@ -297,10 +276,11 @@ class Run:
         if not filling.job.done:
             return None
         try:
-            error: Exception | None = first_error(filling.job, filling.records, self._plan.source)
+            failures = filling.job.failures()
+            error: Exception | None = first_error(failures, filling.records, self.plan.source)
         except Exception as raised:
             error = raised
-        return _Filled(filling.slot, filling.at, filling.rows, error)
+        return _Filled(filling.slot, filling.at, filling.rows, filling.job.lists, error)
 
     def _submit(self) -> None:
         """Fill every slot that can be had. The ring grows only for a consumer that waits while nothing comes."""
@@ -311,7 +291,7 @@ class Run:
             if slot < 0:
                 with self._lock:
                     # A slot that came back meanwhile isn't lent any more, and has rung the bell.
-                    self._starved = needed and self._ring.count("lent") == self._plan.most_slots
+                    self._starved = needed and self._ring.count("lent") == self.plan.most_slots
                     if self._starved:
                         self._tell()
                 return
@@ -319,9 +299,12 @@ class Run:
             with self._lock:
                 self._starved = False
                 self._filling.append(filling)
-                self._next = self._plan.steps.after(filling.at)
+                self._next = self.plan.steps.after(filling.at)
             if isinstance(filling, _Filling):
-                self._pool.submit(filling.job)
+                self._workers.submit(filling.job)
+                if self._workers.helps:
+                    with self._lock:
+                        self._tell()
             else:
                 self._bell.ring()  # it is done
 
@@ -332,63 +315,17 @@ class Run:
             return _Filled(slot, self._next, error=error)
 
     def _begin(self, slot: int) -> _Filling:
-        plan, at = self._plan, self._next
+        plan, at = self.plan, self._next
         step = plan.steps.step(0, at.consumed)
         drawn = step.draw(plan.order, at.epoch)
         records = plan.source.locate(drawn.indices)
-        layout = plan.layout
-        job = _native.Job(
-            ring=self._ring,
-            slot=slot,
-            positions=drawn.positions,
-            program=self._program,
-            image_offset=layout.offsets["image"] if self._program is not None else 0,
-            seed=plan.pipeline.seed,
-            epoch=at.epoch,
-        )
-        views = layout.views(self._ring.view(slot), len(drawn.indices))
+        rows = len(drawn.indices)
+        views = plan.layout.views(self._ring.view(slot), rows)
         views["index"][...] = drawn.indices
         if "valid" in views:
             views["valid"][...] = drawn.valid
-        for name, values in records.plain.items():
-            views[name][...] = values
-        for name, files in records.files.items():
-            if name == "image":
-                job.files(files.paths.blob, files.paths.ends, files.offset, files.length)
-        for name, rows in records.rows.items():
-            if name == "image" and self._program is not None:
-                job.pixels(rows.array.view(np.uint8), rows.rows)
-            else:
-                job.copy(
-                    self._ring,
-                    slot,
-                    rows.array,
-                    rows.rows,
-                    layout.offsets[name],
-                    layout.fields[name].row_bytes,
-                )
-        return _Filling(slot, at, len(drawn.indices), records, job)
-
-    # Rows that are no JPEG.
-
-    def _start_foreign_thread(self) -> None:
-        name = f"penstock-pillow-{len(self._threads)}"
-        thread = threading.Thread(target=self._decode_foreign, name=name, daemon=True)
-        thread.start()
-        self._threads.append(thread)
-
-    def _decode_foreign(self) -> None:
-        while (row := self._pool.take_foreign()) is not None:
-            with self._lock:
-                if (
-                    self._pool.foreign_waiting > 0
-                    and len(self._threads) <= self._plan.workers
-                    and not self._closed
-                ):
-                    # Where the system allows no more threads, this one does all.
-                    with contextlib.suppress(RuntimeError):
-                        self._start_foreign_thread()
-            finish_foreign(row)
+        job = self._workers.begin(Assignment(slot, at, records, drawn.positions, views), self._ring)
+        return _Filling(slot, at, rows, records, job)
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:

@@ -1,20 +1,29 @@
 """The transform place: what happens to a sample, and how adjacent transforms become one native kernel."""
 
 from penstock.transform.element import Normalize, ToDtype, ToLayout
+from penstock.transform.function import BatchFunction, Function
 from penstock.transform.fuse import ImageKernel, fuse
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from penstock.transform.native import decoder_version, simd_paths
+from penstock.transform.program import DATASET_OP, FunctionStep, NativeStep, SampleProgram, sample_program
 
 __all__ = [
+    "DATASET_OP",
+    "BatchFunction",
     "CenterCrop",
+    "Function",
+    "FunctionStep",
     "ImageKernel",
+    "NativeStep",
     "Normalize",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "Resize",
+    "SampleProgram",
     "ToDtype",
     "ToLayout",
     "decoder_version",
     "fuse",
+    "sample_program",
     "simd_paths",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
@@ -30,13 +31,31 @@ FRAME_BYTES_PER_PIXEL = 11
 HEAD_BYTES = 64  # tell the format
 
 
+class Undecodable(Exception):
+    """The text says why."""
+
+
 def finish_foreign(row: _native.ForeignRow) -> None:
     """Decode a row's bytes with Pillow and finish the row, or fail it with what is wrong. Never raises."""
-    head = row.data[:HEAD_BYTES].tobytes()
     try:
-        row.finish(_decoded(row))
+        row.finish(decode_foreign(row.data, row.max_pixels, row.reserve))
     except Exception as error:
-        row.fail(_reason(error, head))
+        row.fail(str(error))
+
+
+def decode_foreign(data: UInt8Array, max_pixels: int, reserve: Callable[[int, int, int], str]) -> UInt8Array:
+    """The first frame as (H, W, 3) uint8, exactly as Pillow's ``convert("RGB")`` gives it.
+
+    data     (n,) uint8, the encoded image
+    reserve  is told (height, width, bytes that decoding takes) before any is taken; its text refuses
+
+    Raises ``Undecodable`` for every image that can't be had.
+    """
+    head = data[:HEAD_BYTES].tobytes()
+    try:
+        return _decoded(data, max_pixels, reserve)
+    except Exception as error:
+        raise Undecodable(_reason(error, head)) from error
 
 
 class _Lent(io.RawIOBase):
@@ -83,16 +102,15 @@ class _Refused(Exception):
     """The image is over a cap."""
 
 
-def _decoded(row: _native.ForeignRow) -> UInt8Array:
-    """The first frame as (H, W, 3) uint8, exactly as Pillow's ``convert("RGB")`` gives it."""
+def _decoded(data: UInt8Array, max_pixels: int, reserve: Callable[[int, int, int], str]) -> UInt8Array:
     from PIL import Image  # 0.05 s that data sets of JPEGs never need
 
-    with _Lent(row.data) as file, Image.open(cast(IO[bytes], file), formats=FORMATS) as image:
+    with _Lent(data) as file, Image.open(cast(IO[bytes], file), formats=FORMATS) as image:
         width, height = image.size
-        if width * height > row.max_pixels:
-            raise _Refused(f"too large: {width} × {height} pixels are above max_pixels={row.max_pixels}")
+        if width * height > max_pixels:
+            raise _Refused(f"too large: {width} × {height} pixels are above max_pixels={max_pixels}")
         # Some of its decoders read the whole file first.
-        if refusal := row.reserve(height, width, width * height * FRAME_BYTES_PER_PIXEL + row.data.nbytes):
+        if refusal := reserve(height, width, width * height * FRAME_BYTES_PER_PIXEL + data.nbytes):
             raise _Refused(refusal)
         # RGB has no place for it, and Pillow would warn that it is lost.
         image.info.pop("transparency", None)

@@ -134,18 +134,25 @@ class ImageKernel:
         return f"{' + '.join(steps)} + write {self.layout.value} {self.output.dtype.name}"
 
 
-def fuse(transforms: Sequence[Transform], source_px: tuple[int, int] | None) -> ImageKernel:
+def fuse(
+    transforms: Sequence[Transform], source_px: tuple[int, int] | None, *, earlier: Sequence[Transform] = ()
+) -> ImageKernel:
     """Make one kernel of ``transforms``.
 
     source_px  (height, width) when every image of the source has this size, else None
+    earlier    transforms of other kernels that come before, so that no two draws have one key
 
     Raises ``PlanError`` when a transform can't work, stands in a wrong place, or leaves the size open.
     """
     stages = [FusedStage()]
-    drawn = dict.fromkeys(_DRAWS, 0)
+    drawn = {kind: sum(type(transform) is kind for transform in earlier) for kind in _DRAWS}
     fixed = source_px is not None
     size = source_px or (0, 0)
     element: dict[type, Element] = {}
+    if done := [type(transform).__name__ for transform in earlier if isinstance(transform, Element)]:
+        raise PlanError(
+            f"native transforms after a Python one that comes after {' and '.join(done)}; put them before"
+        )
     for transform in transforms:
         match transform:
             case RandomResizedCrop() | Resize() | CenterCrop() | RandomHorizontalFlip():

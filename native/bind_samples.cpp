@@ -1,0 +1,125 @@
+// What Python needs to make rows one at a time: for pipelines in which Python code stands between the
+// kernels.
+#include "bind_samples.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "pool.h"
+#include "watch.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace penstock {
+namespace {
+
+using Encoded = nb::ndarray<const uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
+using Picture = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
+using Row = nb::ndarray<uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
+using OwnBytes = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1>>;
+
+// A RowMaker with a side arena of its own.
+struct SampleMaker {
+    explicit SampleMaker(uint64_t side_bytes) : side(side_bytes), rows(side) {}
+
+    SideArena side;
+    RowMaker rows;
+};
+
+// A file's bytes, in a buffer that no other reader waits for.
+struct FileBytes {
+    explicit FileBytes(uint64_t max_bytes) : pool(max_bytes) {}
+
+    BufferPool pool;
+    ReadResult read;
+};
+
+void check_fits(const Program& program, const Row& out) {
+    if (out.shape(0) != program.format.row_bytes()) throw nb::value_error("out: not the size of a row");
+}
+
+// "" for a row that was made, "foreign" for bytes that are no JPEG, or what is wrong.
+std::string verdict(Outcome outcome) {
+    if (outcome.kind == Outcome::Kind::foreign) return "foreign";
+    return std::move(outcome.text);
+}
+
+std::string from_encoded(SampleMaker& maker, const Program& program, Encoded data, uint64_t seed,
+                         uint64_t epoch, uint64_t position, Row out) {
+    check_fits(program, out);
+    nb::gil_scoped_release unlocked;
+    return verdict(maker.rows.from_encoded(program, {data.data(), data.shape(0)},
+                                           {epoch_key(seed, epoch), position, 0}, out.data()));
+}
+
+std::string from_pixels(SampleMaker& maker, const Program& program, Picture rgb, uint64_t seed,
+                        uint64_t epoch, uint64_t position, Row out) {
+    check_fits(program, out);
+    const Size size{static_cast<int>(rgb.shape(0)), static_cast<int>(rgb.shape(1))};
+    nb::gil_scoped_release unlocked;
+    return verdict(
+        maker.rows.from_pixels(program, rgb.data(), size, {epoch_key(seed, epoch), position, 0}, out.data()));
+}
+
+std::tuple<int, int, std::string> jpeg_size(Encoded data, uint64_t max_pixels, int max_scans) {
+    const std::span<const uint8_t> bytes(data.data(), data.shape(0));
+    if (bytes.empty()) return {0, 0, "empty file"};
+    if (!JpegImage::recognises(bytes)) return {0, 0, "foreign"};
+    nb::gil_scoped_release unlocked;
+    JpegImage image;
+    std::string text = image.open(bytes, {max_pixels, max_scans});
+    const Size size = text.empty() ? image.size() : Size{};
+    return {size.height, size.width, std::move(text)};
+}
+
+std::pair<OwnBytes, std::string> read_file(const nb::bytes& path, int64_t offset, int64_t length,
+                                           uint64_t max_bytes) {
+    const std::string name(path.c_str(), path.size());
+    auto file = std::make_unique<FileBytes>(max_bytes);
+    {
+        nb::gil_scoped_release unlocked;
+        file->read = read_sample(name, offset, length, max_bytes, file->pool);
+    }
+    uint8_t* data = file->read.buffer.data();
+    const size_t size = file->read.size;
+    std::string error = std::move(file->read.error);
+    nb::capsule owner(file.release(), [](void* p) noexcept { delete static_cast<FileBytes*>(p); });
+    return {OwnBytes(data, {size}, owner), std::move(error)};
+}
+
+}  // namespace
+
+void bind_samples(nb::module_& m) {
+    m.def(
+        "sample_key",
+        [](uint64_t seed, uint64_t epoch, uint64_t position, uint32_t op) {
+            return SampleKey{epoch_key(seed, epoch), position, 0}.op(op);
+        },
+        "seed"_a, "epoch"_a, "position"_a, "op"_a, "The 64-bit key of one op's draws for one sample.");
+    m.def("jpeg_size", &jpeg_size, "data"_a, "max_pixels"_a, "max_scans"_a,
+          "(height, width, '') from a header; (0, 0, 'foreign') for what is no JPEG; else (0, 0, what is "
+          "wrong).");
+    m.def(
+        "read_file", &read_file, "path"_a, "offset"_a, "length"_a, "max_bytes"_a,
+        "Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is wrong.");
+    m.def("end_with", &end_with, "pipe"_a, "process"_a,
+          "Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has "
+          "ended.");
+
+    nb::class_<SampleMaker>(m, "SampleMaker", "Makes image rows for one thread. Not to be shared by threads.")
+        .def(nb::init<uint64_t>(), "side_bytes"_a)
+        .def("from_encoded", &from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a,
+             "out"_a.noconvert(), "Write the row; '' or 'foreign' or what is wrong.")
+        .def("from_pixels", &from_pixels, "program"_a, "rgb"_a, "seed"_a, "epoch"_a, "position"_a,
+             "out"_a.noconvert(), "Likewise, from pixels.");
+}
+
+}  // namespace penstock

@@ -1,0 +1,305 @@
+"""Random numbers of Python code, as pure functions of (seed, epoch, position, op), whoever draws them.
+
+Three ways, from best to worst for threads:
+
+1. A parameter named ``rng``: a NumPy generator of the worker's own, set to the op's key before each call.
+2. torch's functions: while Python code runs in a worker, a ``TorchFunctionMode``, which is the thread's own,
+   gives them a generator of the worker's.
+3. The global generators of ``random``, NumPy and torch. They belong to the process, so a call that draws from
+   them has to run alone, with them seeded before and put back after. Most functions draw nothing: so functions
+   are called as they are, and the generators' positions are compared. Once they moved, the sample is made
+   again from its beginning, and from then on generators that are drawn from are seeded for every call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+STATE_WORDS = 624  # of the Mersenne Twister in all three
+NAMES = ("random", "numpy", "torch")
+CALLS_WITHOUT_DRAW = 4096  # after which a generator isn't seeded any more
+
+Marks = tuple[int, int, int, int, int, int]  # two words that change with every draw, of each generator
+
+
+class Drew(Exception):
+    """Python code drew from global generators that weren't seeded for it: the sample has to be made again."""
+
+
+class GlobalGenerators:
+    """The global generators of this process, and which of them the pipeline's functions draw from.
+
+    shared  whether anybody else uses them: then seeded calls run one at a time, and states are put back
+    """
+
+    def __init__(self, *, shared: bool) -> None:
+        self._shared = shared
+        self._lock = threading.RLock()
+        self._calm = threading.Condition(self._lock)
+        self._idle: dict[str, int] = {}  # generators drawn from, and calls since they were
+        self._callers: list[OwnGenerators] = []
+        self._words = _random_words()
+        self._torch_words: Any = None
+        bits = np.random.mtrand._rand._bit_generator  # what np.random.seed seeds
+        self._numpy_words = (ctypes.c_uint32 * (STATE_WORDS + 1)).from_address(bits.ctypes.state_address)
+        self._bits = bits  # owns that memory
+        self._saved: tuple[Marks, dict[str, Any]] | None = None  # before unseeded calls
+        self._disturbed: set[str] = set()  # by them
+
+    def add(self, caller: OwnGenerators) -> None:
+        """One more thread that makes calls."""
+        with self._lock:
+            self._callers.append(caller)
+
+    def call(
+        self, caller: OwnGenerators, function: Callable[[Any, int], Any], argument: Any, key: int
+    ) -> Any:
+        """``function(argument, key)``, with every generator that it draws from seeded by ``key``.
+
+        Raises ``Drew`` when that wasn't known before: then the sample has to be made again.
+        """
+        if not self._idle:
+            caller.unseeded = True  # before the second look: whoever seeds looks the other way round
+            try:
+                if not self._idle:
+                    return self._unseeded(caller, function, argument, key)
+            finally:
+                caller.unseeded = False
+                if self._idle:
+                    with self._lock:
+                        self._calm.notify_all()
+        with self._lock:
+            while any(other.unseeded for other in self._callers):
+                self._calm.wait()
+            self._put_back()
+            return self._seeded(function, argument, key)
+
+    def watch_torch(self) -> None:
+        """Look at torch's generator too from now on; it has been imported."""
+        if self._torch_words is None:
+            self._torch_words = _torch_words()
+
+    def _unseeded(
+        self, caller: OwnGenerators, function: Callable[[Any, int], Any], argument: Any, key: int
+    ) -> Any:
+        before = self._marks()
+        saved = self._saved is not None and self._saved[0] == before
+        # What another such call has drawn is not what shall be put back.
+        if self._shared and not saved and not any(o.unseeded for o in self._callers if o is not caller):
+            self._saved = before, {name: _GET[name]() for name in self._names()}
+        try:
+            return function(argument, key)
+        finally:
+            if moved := _moved(before, self._marks()):
+                self._disturbed |= moved
+                self._found(moved)
+
+    def _put_back(self) -> None:
+        """Undo what unseeded calls drew; none of them is under way. The lock is held."""
+        if self._disturbed and self._saved is not None:
+            for name in self._disturbed:
+                _SET[name](self._saved[1][name])
+        self._disturbed = set()
+
+    def _seeded(self, function: Callable[[Any, int], Any], argument: Any, key: int) -> Any:
+        names = tuple(self._idle)
+        states = [_GET[name]() for name in self._names()] if self._shared else []
+        for name in names:
+            _SEED[name](key)
+        before = self._marks()
+        try:
+            return function(argument, key)
+        finally:
+            moved = _moved(before, self._marks())
+            for name, state in zip(self._names(), states, strict=False):
+                if name in moved or name in names:
+                    _SET[name](state)
+            self._count(names, moved)
+
+    def _count(self, names: tuple[str, ...], moved: set[str]) -> None:
+        """Keep in mind who draws from what. Raises ``Drew`` for one that wasn't seeded."""
+        for name in names:
+            self._idle[name] = 0 if name in moved else self._idle[name] + 1
+            if self._idle[name] > CALLS_WITHOUT_DRAW:
+                self._idle.pop(name)
+        if new := moved - set(names):
+            self._found(new)
+
+    def _found(self, names: set[str]) -> None:
+        """Seed these from now on. Raises ``Drew``, unless an interrupt is under way."""
+        self._idle |= dict.fromkeys(names, 0)
+        error = sys.exception()
+        if error is None or isinstance(error, Exception):
+            raise Drew
+
+    def _names(self) -> tuple[str, ...]:
+        return NAMES if self._torch_words is not None else NAMES[:2]
+
+    def _marks(self) -> Marks:
+        """Where the generators stand."""
+        words, numpy_words, torch_words = self._words, self._numpy_words, self._torch_words
+        return (
+            words[0] if words is not None else hash(random.getstate()),
+            words[1] if words is not None else 0,
+            numpy_words[STATE_WORDS],
+            numpy_words[0],
+            torch_words[0] if torch_words is not None else 0,
+            torch_words[2] if torch_words is not None else 0,
+        )
+
+
+class OwnGenerators:
+    """Generators of one worker thread: NumPy's for ``rng``, ``random``'s for libraries that take one, torch's.
+
+    Used as a context manager by the thread while it makes samples.
+    """
+
+    def __init__(self, shared: GlobalGenerators) -> None:
+        self.unseeded = False  # whether it is inside a call whose draws nobody has prepared for
+        self._shared = shared
+        shared.add(self)
+        self._bits = np.random.Philox(key=0)
+        self._state: Any = self._bits.state
+        self._torch: Any = None
+        self._entered = 0
+        self.rng = np.random.Generator(self._bits)
+        self.python = random.Random(0)
+
+    def __enter__(self) -> OwnGenerators:
+        self._entered += 1
+        if self._entered == 1 and "torch" in sys.modules:
+            self.catch_torch()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._entered -= 1
+        if self._torch is not None and self._entered == 0:
+            self._torch.__exit__(*exception)
+
+    def catch_torch(self) -> None:
+        """Give torch's functions this thread's generator until the context manager is left."""
+        if self._torch is None:
+            self._torch = _torch_mode()
+            self._shared.watch_torch()
+        self._torch.__enter__()
+
+    @property
+    def misses_torch(self) -> bool:
+        """Whether torch was imported since, so that its draws aren't seen."""
+        return self._torch is None and "torch" in sys.modules
+
+    def generator(self, key: int) -> np.random.Generator:
+        """NumPy's generator, set to ``key``: Philox (Salmon et al., 2011) from its first number on."""
+        state = self._state
+        state["state"]["key"][:] = key, 0
+        self._bits.state = state
+        return self.rng
+
+    def set(self, key: int) -> None:
+        """Set torch's generator, as soon as it is drawn from."""
+        if self._torch is not None:
+            self._torch.key = key
+
+
+def _random_words() -> Any:
+    """The position of ``random``'s generator and the word after it, where they lie in memory; None if not found.
+
+    CPython keeps position and state side by side inside the object, and gives no quick way to look at them:
+    ``getstate()`` takes 8 µs.
+    """
+    instance = random._inst  # the module's functions are its methods
+    *state, position = random.getstate()[1]
+    words = (ctypes.c_uint32 * (instance.__sizeof__() // 4)).from_address(id(instance))
+    memory = bytes(words)
+    at = memory.find(np.asarray(state, np.uint32).tobytes())
+    if at < 4 or at % 4 or words[at // 4 - 1] != position:
+        return None
+    return (ctypes.c_uint32 * 2).from_address(id(instance) + at - 4)
+
+
+def _torch_words() -> Any:
+    """Likewise for torch's: the words before its state, of which the first and the third change."""
+    generator = _torch_generator()
+    state = generator.get_state().numpy().tobytes()
+    words = np.frombuffer(state, np.uint64, STATE_WORDS, offset=24).astype(np.uint32).tobytes()
+    memory = bytes((ctypes.c_uint8 * (len(words) + 128)).from_address(generator._cdata))
+    at = memory.find(words)
+    if at < 12 or at % 4:
+        raise RuntimeError("this torch keeps the state of its generator in another way than 2.4 to 2.13 do")
+    return (ctypes.c_uint32 * 3).from_address(generator._cdata + at - 12)
+
+
+def _moved(before: Marks, after: Marks) -> set[str]:
+    return {name for i, name in enumerate(NAMES) if before[2 * i : 2 * i + 2] != after[2 * i : 2 * i + 2]}
+
+
+def _seed_numpy(key: int) -> None:
+    np.random.seed([key & 0xFFFFFFFF, key >> 32])  # noqa: NPY002 (the generator that people's code draws from)
+
+
+def _torch_generator() -> Any:
+    return sys.modules["torch"].default_generator
+
+
+_SEED: dict[str, Callable[[int], object]] = {
+    "random": random.seed,
+    "numpy": _seed_numpy,
+    "torch": lambda key: _torch_generator().manual_seed(key >> 1),
+}
+_GET: dict[str, Callable[[], Any]] = {
+    "random": random.getstate,
+    "numpy": np.random.get_state,
+    "torch": lambda: _torch_generator().get_state(),
+}
+_SET: dict[str, Callable[[Any], object]] = {
+    "random": random.setstate,
+    "numpy": np.random.set_state,
+    "torch": lambda state: _torch_generator().set_state(state),
+}
+
+
+def _torch_mode() -> Any:
+    """A mode that gives torch's random functions a generator of its own, set to ``key`` at its first use."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    takes_generator = {
+        *(
+            torch.rand,
+            torch.randn,
+            torch.randint,
+            torch.randperm,
+            torch.normal,
+            torch.bernoulli,
+            torch.multinomial,
+        ),
+        *(torch.poisson, torch.Tensor.bernoulli, torch.Tensor.multinomial),
+        *(torch.Tensor.uniform_, torch.Tensor.normal_, torch.Tensor.random_, torch.Tensor.bernoulli_),
+        *(torch.Tensor.exponential_, torch.Tensor.geometric_, torch.Tensor.log_normal_, torch.Tensor.cauchy_),
+    }
+
+    class Draws(TorchFunctionMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.key: int | None = None
+            self._generator = torch.Generator()
+
+        def __torch_function__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if func in takes_generator and kwargs.get("generator") is None:
+                if self.key is not None:
+                    self._generator.manual_seed(self.key >> 1)
+                    self.key = None
+                kwargs = {**kwargs, "generator": self._generator}
+            return func(*args, **kwargs)
+
+    return Draws()

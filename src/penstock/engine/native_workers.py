@@ -1,0 +1,127 @@
+"""Slots filled by native threads alone; Python helps with rows that are no JPEG."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock import _native
+from penstock.engine.workers import Assignment, Failure, Stats
+from penstock.plan import Plan
+from penstock.read import ReadAhead
+from penstock.transform.foreign import finish_foreign
+
+
+class NativeJob:
+    """The rows of one slot."""
+
+    lists: Mapping[str, list[Any]] = {}
+
+    def __init__(self, job: _native.Job) -> None:
+        self.native = job
+
+    @property
+    def done(self) -> bool:
+        """Whether every row is made or given up."""
+        return self.native.done
+
+    def failures(self) -> Sequence[Failure]:
+        """Rows that can't be made."""
+        return [Failure(row, place, reason) for row, place, reason in self.native.failures()]
+
+
+class NativeWorkers:
+    """The native pool, and one to ``workers`` Python threads for rows that are no JPEG."""
+
+    def __init__(self, plan: Plan, bell: _native.Bell) -> None:
+        limits, kernel = plan.pipeline.limits, plan.kernel
+        mode = plan.pipeline.decode_mode
+        self._plan = plan
+        self._program = None if kernel is None else kernel.compile(mode, limits, plan.simd)
+        ahead = ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead)
+        self._pool = _native.Pool(plan.workers, ahead.threads, ahead.limit_bytes, plan.forecast.side, bell)
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        if kernel is not None:
+            self._start_thread()
+
+    helps = False
+
+    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
+        """Say where every field of every row comes from; small values are written at once."""
+        plan, records, slot = self._plan, assignment.records, assignment.slot
+        layout = plan.layout
+        job = _native.Job(
+            ring=ring,
+            slot=slot,
+            positions=assignment.positions,
+            program=self._program,
+            image_offset=layout.offsets["image"] if self._program is not None else 0,
+            seed=plan.pipeline.seed,
+            epoch=assignment.at.epoch,
+        )
+        for name, values in records.plain.items():
+            assignment.views[name][...] = values
+        for name, files in records.files.items():
+            if name == "image":
+                job.files(files.paths.blob, files.paths.ends, files.offset, files.length)
+        for name, rows in records.rows.items():
+            if name == "image" and self._program is not None:
+                job.pixels(rows.array.view(np.uint8), rows.rows)
+            else:
+                field = layout.fields[name]
+                job.copy(ring, slot, rows.array, rows.rows, layout.offsets[name], field.row_bytes)
+        return NativeJob(job)
+
+    def submit(self, job: NativeJob) -> None:
+        """Work on it after those before."""
+        self._pool.submit(job.native)
+
+    def cancel(self, job: NativeJob) -> None:
+        """Give up what nobody has begun."""
+        self._pool.cancel(job.native)
+
+    def help(self) -> bool:
+        """The caller's thread makes no rows."""
+        return False
+
+    def stats(self) -> Stats:
+        """Counters of the native threads."""
+        counted = self._pool.stats()
+        return Stats(**{name: getattr(counted, name) for name in Stats.__slots__})
+
+    def close(self, patience_s: float) -> bool:
+        """End all threads; those inside a system call or a large image end by themselves."""
+        ends = time.monotonic() + patience_s
+        with self._lock:
+            self._closed = True
+        all_ended = self._pool.close(int(patience_s * 1000))
+        for thread in self._threads:
+            thread.join(max(ends - time.monotonic(), 0))
+            all_ended &= not thread.is_alive()
+        return all_ended
+
+    def _start_thread(self) -> None:
+        name = f"penstock-pillow-{len(self._threads) + 1}"
+        thread = threading.Thread(target=self._decode_foreign, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _decode_foreign(self) -> None:
+        while (row := self._pool.take_foreign()) is not None:
+            with self._lock:
+                if (
+                    self._pool.foreign_waiting > 0
+                    and len(self._threads) < self._plan.workers
+                    and not self._closed
+                ):
+                    # Where the system allows no more threads, this one does all.
+                    with contextlib.suppress(RuntimeError):
+                        self._start_thread()
+            finish_foreign(row)

@@ -1,0 +1,399 @@
+"""How one sample is made where Python code takes part: dataset, native kernels and functions, then its row.
+
+The same code runs in the caller's thread, in worker threads and in worker processes, so that all give the same
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock import _native
+from penstock.contracts import Records
+from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
+from penstock.spec import AnyArray, DecodeLimits, DecodeMode, Listed, Spec, UInt8Array
+from penstock.transform import DATASET_OP, FunctionStep, NativeStep, SampleProgram
+from penstock.transform.foreign import Undecodable, decode_foreign
+from penstock.transform.function import Function
+from penstock.transform.values import as_array, in_form, is_picture, is_tensor, out_of_form
+
+Sample = dict[str, Any]
+TARGETS = frozenset(("image", "images", "mask", "masks", "bboxes", "keypoints"))  # albumentations' names
+KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
+
+_EXACT: Mapping[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
+
+Place = str  # "source", "read", "decode", "transform" or "batch"
+
+
+class RowFailed(Exception):
+    """A sample can't be made. ``cause``: what the user's code raised, if that is why."""
+
+    def __init__(self, place: Place, reason: str, cause: Exception | None = None) -> None:
+        super().__init__(place, reason)
+        self.place, self.reason, self.cause = place, reason, cause
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """Where a sample's encoded bytes are, as one row of ``contracts.Files``."""
+
+    path: bytes
+    offset: int
+    length: int
+
+
+class Inputs:
+    """What the source says of each row of a batch, as values by field."""
+
+    def __init__(self, records: Records) -> None:
+        self._files = {
+            name: (files, files.offset.tolist(), files.length.tolist())
+            for name, files in records.files.items()
+        }
+        self._rows = {name: (rows.array, rows.rows.tolist()) for name, rows in records.rows.items()}
+        self._plain = {
+            name: values.tolist() if values.ndim == 1 and values.dtype == np.int64 else values
+            for name, values in records.plain.items()
+        }
+
+    def row(self, row: int) -> dict[str, Any]:
+        """The values of one row."""
+        inputs: dict[str, Any] = {name: values[row] for name, values in self._plain.items()}
+        for name, (files, offsets, lengths) in self._files.items():
+            inputs[name] = EncodedFile(files.paths[row], offsets[row], lengths[row])
+        for name, (array, rows) in self._rows.items():
+            inputs[name] = array[rows[row]]
+        return inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All that a worker has to know to make samples; goes to worker processes once.
+
+    program     what happens to a sample
+    dataset     an object with ``__getitem__`` that gives samples, or None for sources that say where bytes are
+    names       fields of samples that are no dicts
+    side_bytes  cap of what one image may take beside its rows
+    """
+
+    program: SampleProgram
+    dataset: Any
+    names: tuple[str, ...]
+    seed: int
+    decode: DecodeMode
+    limits: DecodeLimits
+    simd: str | None
+    side_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowKey:
+    """Which sample: its record, and what its draws hang on."""
+
+    index: int
+    epoch: int
+    position: int
+
+
+@dataclass(slots=True)
+class SampleMaker:
+    """Makes samples for one thread."""
+
+    recipe: Recipe
+    shared: GlobalGenerators
+    own: OwnGenerators = field(init=False)
+    native: _native.SampleMaker = field(init=False)
+    _calls: list[Callable[[Sample, int], Sample]] = field(init=False)
+    _programs: dict[tuple[int, int, int], tuple[_native.Program, Spec]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.own = OwnGenerators(self.shared)
+        self.native = _native.SampleMaker(self.recipe.side_bytes)
+        self._calls = [
+            _bound(step.function, self.own) if isinstance(step, FunctionStep) else _not_called
+            for step in self.recipe.program.steps
+        ]
+
+    def make(self, key: RowKey, inputs: Mapping[str, Any], out: Mapping[str, AnyArray]) -> Sample:
+        """The sample of a record, its values by field. Raises ``RowFailed``.
+
+        inputs  what the source says of the record, by field; an image's encoded bytes as ``EncodedFile``
+        out     rows to write into, by field, where the last step can do that without a copy: then the sample's
+                value is that row
+        """
+        while True:
+            try:
+                return self._make(key, dict(inputs), out)
+            except Drew:
+                continue  # now that it is known, draws are seeded
+
+    def _make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]) -> Sample:
+        recipe = self.recipe
+        if recipe.dataset is not None:
+            sample |= self._call(key, DATASET_OP, "source", "the dataset", self._item, key.index)
+        last = len(recipe.program.steps) - 1
+        for number, step in enumerate(recipe.program.steps):
+            if isinstance(step, FunctionStep):
+                sample = self._call(key, step.op, "transform", step.describe(), self._calls[number], sample)
+            else:
+                row = out.get("image") if number == last else None
+                sample = {**sample, "image": self._image(number, step, key, sample.get("image"), row)}
+        return sample
+
+    def _item(self, index: int, _: int) -> Sample:
+        return _named(self.recipe.dataset[index], self.recipe.names)
+
+    def _call(
+        self,
+        key: RowKey,
+        op: int,
+        place: Place,
+        name: str,
+        call: Callable[[Any, int], Sample],
+        argument: Any,
+    ) -> Sample:
+        """Call Python code with its random numbers set."""
+        number = _native.sample_key(self.recipe.seed, key.epoch, key.position, op)
+        self.own.set(number)
+        try:
+            result: Sample = self.shared.call(self.own, call, argument, number)
+            if self.own.misses_torch:  # imported by this call, which may have drawn from it
+                self.own.catch_torch()
+                raise Drew
+            return result
+        except (Drew, RowFailed):
+            raise
+        except Exception as error:
+            raise RowFailed(place, f"{name}: {type(error).__name__}: {error}", error) from error
+
+    def _image(
+        self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None
+    ) -> AnyArray:
+        """An image through a native kernel."""
+        rgb: UInt8Array | None = None
+        data: UInt8Array | None = None
+        if isinstance(image, EncodedFile):
+            data = self._read(image)
+            if step.kernel is not None:
+                size = (0, 0)  # whatever it is, the result's is known
+            else:
+                limits = self.recipe.limits
+                height, width, wrong = _native.jpeg_size(data, limits.max_pixels, limits.max_scans)
+                size = (height, width)
+                if wrong == "foreign":
+                    rgb = self._foreign(data)
+                    size = (rgb.shape[0], rgb.shape[1])
+                elif wrong:
+                    raise RowFailed("decode", wrong)
+        else:
+            rgb = _as_rgb(image, step)
+            size = (rgb.shape[0], rgb.shape[1])
+        program, spec = self._program(number, step, size[0], size[1])
+        out = row if row is not None and row.shape == spec.shape and row.dtype == spec.dtype else None
+        if out is None:
+            out = np.empty(spec.shape, spec.dtype)
+        seeds = (self.recipe.seed, key.epoch, key.position)
+        into = out.reshape(-1).view(np.uint8)
+        wrong = "foreign"
+        if rgb is None:
+            assert data is not None
+            wrong = self.native.from_encoded(program, data, *seeds, into)
+            if wrong == "foreign":
+                rgb = self._foreign(data)
+        if rgb is not None:
+            wrong = self.native.from_pixels(program, rgb, *seeds, into)
+        if wrong:
+            raise RowFailed("decode", wrong)
+        return out
+
+    def _read(self, file: EncodedFile) -> UInt8Array:
+        data, wrong = _native.read_file(file.path, file.offset, file.length, self.recipe.side_bytes)
+        if wrong:
+            raise RowFailed("read", wrong)
+        return data
+
+    def _foreign(self, data: UInt8Array) -> UInt8Array:
+        def reserve(height: int, width: int, frame_bytes: int) -> str:
+            cap = self.recipe.side_bytes
+            return (
+                "" if frame_bytes <= cap else f"too large: needs {frame_bytes} bytes at once, more than {cap}"
+            )
+
+        try:
+            return decode_foreign(data, self.recipe.limits.max_pixels, reserve)
+        except Undecodable as error:
+            raise RowFailed("decode", str(error)) from error
+
+    def _program(
+        self, number: int, step: NativeStep, height: int, width: int
+    ) -> tuple[_native.Program, Spec]:
+        at = (number, height, width) if step.kernel is None else (number, 0, 0)
+        found = self._programs.get(at)
+        if found is None:
+            kernel = step.for_size(height, width)
+            compiled = kernel.compile(self.recipe.decode, self.recipe.limits, self.recipe.simd)
+            found = compiled, kernel.output
+            if len(self._programs) == KEPT_PROGRAMS:
+                self._programs.pop(next(iter(self._programs)))
+            self._programs[at] = found
+        return found
+
+
+def measured(sample: Sample) -> dict[str, Spec | Listed]:
+    """What each field of a sample looks like. Raises ``RowFailed`` for a sample without any."""
+    if not sample:
+        raise RowFailed("batch", "the sample has no fields")
+    specs: dict[str, Spec | Listed] = {}
+    for name, value in sample.items():
+        array = as_array(value)
+        specs[name] = (
+            Listed(type(value).__name__)
+            if array is None
+            else Spec(array.shape, array.dtype.newbyteorder("="))
+        )
+    return specs
+
+
+def write_row(
+    sample: Sample,
+    row: int,
+    arrays: Mapping[str, AnyArray],
+    lists: Mapping[str, list[Any]],
+    out: Mapping[str, AnyArray],
+) -> None:
+    """Write a sample's values into its row. Raises ``RowFailed`` for one that doesn't fit.
+
+    arrays  (rows, …) by field
+    lists   (rows) values by field, of fields that are in no slot
+    out     rows of ``arrays`` that were given to ``SampleMaker.make``
+    """
+    for name, value in sample.items():
+        if out.get(name) is value:
+            continue  # it was made there
+        array = arrays.get(name)
+        if array is None:
+            if name not in lists:
+                raise RowFailed("batch", f"a field {name!r} that the first sample didn't have")
+            lists[name][row] = value
+            continue
+        if array.ndim == 1 and _EXACT.get(type(value)) is array.dtype.type:
+            try:
+                array[row] = value
+            except OverflowError as error:
+                raise RowFailed("batch", f"{name!r} is {value}, beyond 64 bits") from error
+            continue
+        if type(value) is not np.ndarray:
+            value = as_array(value)
+        target = array[row]
+        if (
+            value is None
+            or value.shape != target.shape
+            or (value.dtype != target.dtype and not np.can_cast(value.dtype, target.dtype, "safe"))
+        ):
+            raise RowFailed("batch", _misfit(name, sample[name], target))
+        array[row] = value
+    if len(sample) != len(arrays) + len(lists):
+        missing = ", ".join(name for name in (*arrays, *lists) if name not in sample)
+        raise RowFailed("batch", f"no field {missing}, which the first sample had")
+
+
+def _misfit(name: str, value: Any, target: AnyArray) -> str:
+    array = as_array(value)
+    got = type(value).__name__ if array is None else str(Spec(array.shape, array.dtype))
+    return f"{name!r} is {got}, and {Spec(target.shape, target.dtype)} in the first sample"
+
+
+def _named(item: Any, names: tuple[str, ...]) -> Sample:
+    """A dataset's sample as values by field."""
+    if isinstance(item, Mapping):
+        return dict(item)
+    if isinstance(item, tuple) and hasattr(item, "_asdict"):
+        return dict(item._asdict())
+    values = item if isinstance(item, tuple | list) else (item,)
+    if len(values) > len(names):
+        raise RowFailed(
+            "source", f"a sample of {len(values)} values; name them, as fields={('image', 'label', 'more')!r}"
+        )
+    return dict(zip(names, values, strict=False))
+
+
+def _bound(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sample]:
+    """A call of the function on a sample, with the key of its draws."""
+    if function.kind == "albumentations":
+        return _albumentations(function, own)
+    fn, name, form, takes_rng = function.fn, function.field, function.as_, function.takes_rng
+
+    def on_field(sample: Sample, key: int) -> Sample:
+        if name not in sample:
+            raise RowFailed("transform", f"there is no field {name!r}; there are {', '.join(sample)}")
+        value = in_form(sample[name], form)
+        result = fn(value, rng=own.generator(key)) if takes_rng else fn(value)
+        if result is None:
+            raise RowFailed("transform", f"{function.describe()} returned None; return the new value")
+        return {**sample, name: out_of_form(result, form)}
+
+    def on_sample(sample: Sample, key: int) -> Sample:
+        given = {each: _image_in_form(value, form) for each, value in sample.items()}
+        result = fn(given, rng=own.generator(key)) if takes_rng else fn(given)
+        if not isinstance(result, dict):
+            raise RowFailed(
+                "transform",
+                f"{function.describe()} returned {type(result).__name__}; return the sample, a dict, or say "
+                "which field it is for, as map(fn, field='image')",
+            )
+        return {each: out_of_form(value, form) for each, value in result.items()}
+
+    return on_sample if name is None else on_field
+
+
+def _image_in_form(value: Any, form: Any) -> Any:
+    """Of a whole sample only images change their form; tensors and numbers stay what they are."""
+    image = is_picture(value) or (
+        isinstance(value, np.ndarray) and value.ndim >= 2 and value.dtype == np.uint8
+    )
+    return in_form(value, form) if image else value
+
+
+def _albumentations(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sample]:
+    import copy
+
+    transform: Any = copy.deepcopy(function.fn)  # it keeps generators of its own: one for each thread
+    keyed = hasattr(transform, "set_random_state")
+    if keyed:
+        transform.set_random_state(own.rng, own.python)
+
+    def call(sample: Sample, key: int) -> Sample:
+        if keyed:
+            own.generator(key)
+            own.python.seed(key)
+        if function.field is not None:
+            image = transform(image=in_form(sample[function.field], "numpy"))["image"]
+            return {**sample, function.field: image}
+        given = {name: in_form(value, "numpy") for name, value in sample.items() if name in TARGETS}
+        return {**sample, **transform(**given)}
+
+    return call
+
+
+def _not_called(sample: Sample, key: int) -> Sample:
+    raise AssertionError("a native step is no function")
+
+
+def _as_rgb(image: Any, step: NativeStep) -> UInt8Array:
+    if is_picture(image) and image.mode != "RGB":
+        image = image.convert("RGB")
+    array = as_array(image) if is_picture(image) or is_tensor(image) else image
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+        got = (
+            type(image).__name__ if not isinstance(array, np.ndarray) else str(Spec(array.shape, array.dtype))
+        )
+        raise RowFailed(
+            "transform",
+            f"{step.describe()} takes a Pillow image or an array (H, W, 3) uint8; 'image' is {got}",
+        )
+    return np.ascontiguousarray(array)

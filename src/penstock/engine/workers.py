@@ -1,0 +1,132 @@
+"""Whoever fills slots: native threads, or Python code in threads or processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock import _native
+from penstock.contracts import OpenSource, Records
+from penstock.errors import DecodeError, ReadError, SampleError, TransformError
+from penstock.order import Cursor
+from penstock.spec import AnyArray
+
+_ERRORS = {"read": ReadError, "decode": DecodeError, "transform": TransformError}
+_PLACES = {"decode": "transform"}  # decoding is part of the transform place
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A row that can't be made.
+
+    place   ``"read"``, ``"decode"``, ``"source"``, ``"transform"`` or ``"batch"``
+    cause   what the user's code raised, if that is why
+    """
+
+    row: int
+    place: str
+    reason: str
+    cause: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A slot to fill.
+
+    views      the slot's fields, (rows, …) each
+    positions  (rows,) uint64, places in the epoch's global order
+    """
+
+    slot: int
+    at: Cursor
+    records: Records
+    positions: Any
+    views: Mapping[str, AnyArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counters of a loader's workers since they started.
+
+    rows             made
+    bytes            of encoded samples, read
+    foreign          of the rows, those that are no JPEG
+    decode_s         seconds of work, summed over the workers
+    read_s           seconds of reading, summed over all that read
+    wait_s           seconds without work, summed over the workers
+    side_peak_bytes  most that the side arena held
+    reading_ahead    whether storage is slow, so that reading threads run ahead
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    foreign: int = 0
+    decode_s: float = 0.0
+    read_s: float = 0.0
+    wait_s: float = 0.0
+    side_peak_bytes: int = 0
+    reading_ahead: bool = False
+
+
+class Job(Protocol):
+    """A slot that is being filled."""
+
+    @property
+    def done(self) -> bool:
+        """Whether nobody works on it any more."""
+
+    def failures(self) -> Sequence[Failure]:
+        """Rows that can't be made. Once it is done."""
+
+    @property
+    def lists(self) -> Mapping[str, list[Any]]:
+        """Fields that are in no slot."""
+
+
+class Workers(Protocol):
+    """Threads or processes that fill slots, the oldest first, and ring the run's bell when one is done."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether rows are made by ``help()``."""
+
+    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> Job:
+        """Prepare a job. Raises what makes it impossible."""
+
+    def submit(self, job: Any) -> None:
+        """Work on it, after those submitted before."""
+
+    def cancel(self, job: Any) -> None:
+        """Give up rows that nobody has begun; the job is done all the same."""
+
+    def help(self) -> bool:
+        """Do a piece of the work in the caller's thread, where that is who works; False when there is none."""
+
+    def stats(self) -> Stats:
+        """Counters since the start."""
+
+    def close(self, patience_s: float) -> bool:
+        """End everything. False when some threads were still busy then."""
+
+
+def first_error(failures: Sequence[Failure], records: Records, source: OpenSource) -> SampleError | None:
+    """The error of the first bad row in order, or None. Who found it first doesn't matter."""
+    if not failures:
+        return None
+    return error_of(min(failures, key=lambda failure: failure.row), records, source)
+
+
+def error_of(failure: Failure, records: Records, source: OpenSource) -> SampleError:
+    """The error that says which record it was."""
+    index = int(records.index[failure.row])
+    files = records.files.get("image")
+    error = _ERRORS.get(failure.place, SampleError)(
+        failure.reason,
+        place=_PLACES.get(failure.place, failure.place),
+        index=index,
+        path=source.name(index),
+        offset=int(files.offset[failure.row]) if files is not None else 0,
+    )
+    error.__cause__ = failure.cause
+    return error

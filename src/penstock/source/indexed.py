@@ -1,0 +1,144 @@
+"""Anybody's dataset: an object with ``__len__`` and ``__getitem__``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.contracts import OpenSource, Records
+from penstock.errors import PlanError
+from penstock.spec import AnyArray, Int64Array, Spec
+
+NAMES = ("image", "label")
+RESERVED = ("index", "valid")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Indexed:
+    """A dataset of Python objects: a torch ``Dataset``, a Hugging Face dataset, a list, your own class.
+
+    dataset  has ``len(dataset)`` and ``dataset[index]`` for 0 ≤ index < len
+    fields   names of the values of a sample that is a tuple or list, and of one that is neither; default:
+             ``("image", "label")``. Dicts and named tuples have names of their own
+    spec     shape and dtype of every field of a sample, by name; default: measured on one sample when a loader
+             starts
+
+    ``len`` is asked when a pipeline is planned. Samples are taken in workers only: by several threads at once,
+    or, with ``executor="process"``, from a copy of the dataset in each process.
+
+    Values may be NumPy arrays, Pillow images, torch tensors, numbers, or anything else, which a batch has as a
+    list. ``random``, NumPy and torch are seeded for each sample by (seed, epoch, position).
+
+    The digest covers the dataset's class and length, and a Hugging Face dataset's fingerprint; not its content,
+    which only reading all of it could tell.
+    """
+
+    dataset: Any
+    fields: tuple[str, ...] | str | None = None
+    spec: Mapping[str, Spec] | None = None
+
+    def open(self) -> OpenSource:
+        """Ask for the length.
+
+        Raises ``PlanError`` for an object without length or ``__getitem__``, an empty one, and names or specs
+        that are none.
+        """
+        kind = type(self.dataset).__name__
+        if not hasattr(self.dataset, "__getitem__") or isinstance(self.dataset, Mapping):
+            more = "; for a stream use Iterable(factory)" if hasattr(self.dataset, "__iter__") else ""
+            raise PlanError(f"Indexed({kind}): it has no dataset[index] by number{more}")
+        try:
+            length = len(self.dataset)
+        except Exception as error:
+            raise PlanError(
+                f"Indexed({kind}): len(dataset) fails: {type(error).__name__}: {error}"
+            ) from error
+        if length < 1:
+            raise PlanError(f"Indexed({kind}): it is empty")
+        names = (
+            (self.fields,) if isinstance(self.fields, str) else NAMES if self.fields is None else self.fields
+        )
+        _check_names(kind, names)
+        if self.spec is not None:
+            _check_spec(kind, self.spec)
+        return OpenIndexed(self.dataset, length, tuple(names), self.spec)
+
+    def describe(self) -> str:
+        """The dataset's class."""
+        return f"Indexed({_class_name(self.dataset)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenIndexed:
+    """A dataset of ``num_records`` samples. Satisfies ``contracts.OpenSource`` and ``PythonSource``."""
+
+    dataset: Any
+    num_records: int
+    names: tuple[str, ...]
+    declared: Mapping[str, Spec] | None
+
+    @property
+    def fields(self) -> Mapping[str, Spec]:
+        """What was declared."""
+        return self.declared or {}
+
+    @property
+    def classes(self) -> None:
+        """None: labels are what the dataset gives."""
+        return
+
+    @property
+    def digest(self) -> str:
+        """Of the class, the length, and what Hugging Face's datasets call their fingerprint."""
+        from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
+
+        fingerprint = getattr(self.dataset, "_fingerprint", None)
+        stands_for = f"indexed 1, {_class_name(self.dataset)}, {self.num_records}, {self.names}"
+        if isinstance(fingerprint, str):
+            stands_for += f", {fingerprint}"
+        return blake2b(stands_for.encode(), digest_size=16).hexdigest()
+
+    @property
+    def index_bytes(self) -> int:
+        """0: the dataset is the caller's own."""
+        return 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """None: what a sample holds shows when it is taken."""
+        return ()
+
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """There is none."""
+        raise KeyError(name)
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Numbers only."""
+        return Records(indices)
+
+    def name(self, index: int) -> None:
+        """None: a sample has no name but its number."""
+        return
+
+
+def _class_name(dataset: object) -> str:
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+
+
+def _check_names(kind: str, names: object) -> None:
+    if (
+        not isinstance(names, tuple | list)
+        or not names
+        or len(set(names)) < len(names)
+        or not all(isinstance(name, str) and name and name not in RESERVED for name in names)
+    ):
+        raise PlanError(
+            f"Indexed({kind}, fields={names!r}): different names, none of them {' or '.join(map(repr, RESERVED))}"
+        )
+
+
+def _check_spec(kind: str, spec: object) -> None:
+    if not isinstance(spec, Mapping) or not all(isinstance(each, Spec) for each in spec.values()):
+        raise PlanError(f"Indexed({kind}, spec={spec!r}): a dict with the Spec(shape, dtype) of every field")
+    _check_names(kind, tuple(spec))

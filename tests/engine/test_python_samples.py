@@ -1,0 +1,318 @@
+"""Datasets and transforms in Python: the same bytes whoever runs them, and errors that name the sample."""
+
+import random
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import penstock as ps
+from photos import write_photos
+from torchvision_cpu import torchvision
+
+v2 = torchvision.transforms.v2
+EXECUTORS = [
+    pytest.param({"executor": "inline"}, id="inline"),
+    pytest.param({"executor": "thread", "workers": 1}, id="1 thread"),
+    pytest.param({"executor": "thread", "workers": 3}, id="3 threads"),
+    pytest.param({"executor": "thread", "workers": 8}, id="8 threads"),
+]
+
+
+class Squares:
+    """Samples of the kind that torch datasets give."""
+
+    def __init__(self, length: int = 40) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return np.full((6, 6, 3), index, np.uint8), index * index
+
+
+def epoch(pipeline: ps.Pipeline, **settings: Any) -> list[dict[str, Any]]:
+    with pipeline.loader(**{"memory": "256MiB", **settings}) as loader:
+        return [{name: np.array(value) for name, value in batch.items()} for batch in loader]
+
+
+def assert_same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    assert len(one) == len(other)
+    for left, right in zip(one, other, strict=True):
+        assert left.keys() == right.keys()
+        for name, values in left.items():
+            assert values.dtype == right[name].dtype
+            np.testing.assert_array_equal(values, right[name], err_msg=name)
+
+
+def of_python(image: np.ndarray) -> np.ndarray:
+    return image + random.randrange(100)
+
+
+def of_numpy(image: np.ndarray) -> np.ndarray:
+    return image + np.random.randint(100, dtype=np.uint8)  # noqa: NPY002
+
+
+def of_numpy_normals(image: np.ndarray) -> np.ndarray:
+    return image + np.random.randn(3)  # noqa: NPY002 (an odd number: one is kept for the next call)
+
+
+def of_torch(image: np.ndarray) -> np.ndarray:
+    return image + int(torch.randint(100, (1,))) + torch.empty(1).uniform_(0, 10).numpy().astype(np.uint8)
+
+
+def of_torch_without_generator(image: np.ndarray) -> np.ndarray:
+    return image + torch.rand_like(torch.zeros(1)).numpy()
+
+
+def of_rng(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return image + rng.integers(100, dtype=np.uint8)
+
+
+def now_and_then(image: np.ndarray) -> np.ndarray:
+    return image + random.randrange(100) if image[0, 0, 0] % 7 == 0 else image
+
+
+DRAWING = [of_python, of_numpy, of_numpy_normals, of_torch, of_torch_without_generator, of_rng, now_and_then]
+
+
+@pytest.mark.parametrize("settings", EXECUTORS)
+@pytest.mark.parametrize("draw", DRAWING, ids=lambda draw: draw.__name__)
+def test_draws_hang_on_the_sample_alone(draw: Callable[..., Any], settings: dict[str, Any]) -> None:
+    pipeline = ps.Pipeline(ps.Indexed(Squares())).shuffle(seed=3).map(draw, field="image").batch(8)
+    expected = epoch(pipeline, executor="inline")
+    assert_same(epoch(pipeline, **settings), expected)
+    rows = {
+        int(index): image
+        for batch in expected
+        for index, image in zip(batch["index"], batch["image"], strict=True)
+    }
+    assert len({float(image[0, 0, 0]) - index for index, image in rows.items()}) > 3  # it did draw
+
+
+def test_a_second_draw_of_a_record_is_another_one() -> None:
+    pipeline = (
+        ps.Pipeline(ps.Indexed(Squares(4))).shuffle(seed=3).repeat(2).map(of_rng, field="image").batch(8)
+    )
+    (batch,) = epoch(pipeline)
+    for index in range(4):
+        one, other = batch["image"][batch["index"] == index]
+        assert not np.array_equal(one, other)
+
+
+def test_the_callers_generators_stay_as_they_were() -> None:
+    def draw(image: np.ndarray) -> np.ndarray:
+        return of_python(image) + of_numpy_normals(image) + of_torch_without_generator(image)
+
+    random.seed(5), np.random.seed(5), torch.manual_seed(5)  # noqa: NPY002
+    expected = random.random(), np.random.randn(), float(torch.rand(1))  # noqa: NPY002
+    random.seed(5), np.random.seed(5), torch.manual_seed(5)  # noqa: NPY002
+    pipeline = ps.Pipeline(ps.Indexed(Squares())).map(draw, field="image").batch(8)
+    epoch(pipeline)  # finds out that it draws
+    random.seed(5), np.random.seed(5), torch.manual_seed(5)  # noqa: NPY002
+    with pipeline.loader(workers=2) as loader:
+        assert len([*loader.steps(3)]) == 3
+    assert (random.random(), np.random.randn(), float(torch.rand(1))) == expected  # noqa: NPY002
+
+
+@pytest.mark.parametrize("settings", EXECUTORS)
+def test_native_and_python_transforms_mix(tmp_path: Path, settings: dict[str, Any]) -> None:
+    photos = ps.Pipeline(write_photos(tmp_path, 24)).shuffle(seed=1)
+    whole = photos.map(ps.RandomResizedCrop(16), ps.RandomHorizontalFlip(), ps.Normalize()).batch(6)
+    cut = (
+        photos.map(ps.RandomResizedCrop(16))
+        .map(lambda image: image, field="image")
+        .map(ps.RandomHorizontalFlip(), ps.Normalize())
+        .batch(6)
+    )
+    expected = epoch(whole)
+    assert_same(epoch(cut, **settings), expected)
+    assert_same(epoch(whole, executor="inline"), expected)
+
+
+def test_flips_of_two_kernels_draw_apart(tmp_path: Path) -> None:
+    photos = ps.Pipeline(write_photos(tmp_path, 24)).map(ps.Resize((8, 8)))
+    twice = photos.map(ps.RandomHorizontalFlip(), ps.RandomHorizontalFlip()).batch(24)
+    cut = (
+        photos.map(ps.RandomHorizontalFlip())
+        .map(lambda sample: sample)
+        .map(ps.RandomHorizontalFlip())
+        .batch(24)
+    )
+    assert_same(epoch(cut), epoch(twice))
+
+
+def test_torchvision_gets_pillow_images(tmp_path: Path) -> None:
+    resize = v2.Compose([v2.Resize(20), v2.CenterCrop(16), v2.PILToTensor()])
+    (batch,) = epoch(ps.Pipeline(write_photos(tmp_path, 6)).map(resize).batch(6))
+    for row, path in enumerate(sorted(tmp_path.glob("*.jpg"))):
+        expected = resize(Image.open(path).convert("RGB"))
+        np.testing.assert_array_equal(batch["image"][row], expected.numpy())
+
+
+def test_forms_of_an_image(tmp_path: Path) -> None:
+    photos = ps.Pipeline(write_photos(tmp_path, 3))
+    seen: list[Any] = []
+
+    def look(image: Any) -> Any:
+        seen.append(image)
+        return image
+
+    cut = photos.map(ps.CenterCrop(10))
+    plain = epoch(cut.batch(3))
+    for form in ("numpy", "pil", "tensor"):
+        assert_same(epoch(cut.map(look, field="image", as_=form).batch(3)), plain)
+    assert {type(image).__name__ for image in seen} == {"ndarray", "Image", "Tensor"}
+    assert {tuple(image.shape) for image in seen if not isinstance(image, Image.Image)} == {
+        (10, 10, 3),
+        (3, 10, 10),
+    }
+
+
+def samples() -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
+    point = namedtuple("point", ["x", "y"])
+    yield "tuple", [(np.ones(2), 1)] * 2, {"image": ((2,), "float64"), "label": ((), "int64")}
+    yield "named tuple", [point(1, 2.0)] * 2, {"x": ((), "int64"), "y": ((), "float64")}
+    yield "dict", [{"a": True, "b": torch.ones(3)}] * 2, {"a": ((), "bool"), "b": ((3,), "float32")}
+    yield "value", [Image.new("RGB", (4, 3))] * 2, {"image": ((3, 4, 3), "uint8")}
+    yield "grey", [Image.new("L", (4, 3))] * 2, {"image": ((3, 4), "uint8")}
+
+
+@pytest.mark.parametrize(
+    ("items", "fields"), [case[1:] for case in samples()], ids=[case[0] for case in samples()]
+)
+def test_what_a_sample_may_be(items: list[Any], fields: dict[str, Any]) -> None:
+    with ps.Pipeline(ps.Indexed(items)).batch(2, tail="drop").loader() as loader:
+        next(iter(loader))
+        found = {
+            name: (spec.shape, spec.dtype.name)
+            for name, spec in loader.plan.fields.items()
+            if name != "index"
+        }
+    assert found == fields
+
+
+def test_what_is_no_array_comes_as_a_list() -> None:
+    items = [{"text": "a" * number, "number": number} for number in range(5)]
+    pipeline = ps.Pipeline(ps.Indexed(items)).batch(5)
+    assert "measured at start" in pipeline.plan().explain()
+    with pipeline.loader() as loader:
+        (batch,) = loader
+        assert "text: a list of 5, in no slot" in loader.plan.explain()
+    assert batch["text"] == ["", "a", "aa", "aaa", "aaaa"]
+    np.testing.assert_array_equal(batch["number"], range(5))
+
+
+class Broken(Squares):
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        if index == 5:
+            raise KeyError("no such row")
+        return super().__getitem__(index)
+
+
+def fails_on_36(image: np.ndarray) -> np.ndarray:
+    assert image[0, 0, 0] != 36, "of all numbers"
+    return image
+
+
+def odd_shape(image: np.ndarray) -> np.ndarray:
+    return image[: 6 - (image[0, 0, 0] == 7)]
+
+
+@pytest.mark.parametrize("settings", EXECUTORS)
+@pytest.mark.parametrize(
+    ("dataset", "fn", "index", "kind", "text", "cause"),
+    [
+        (Broken(), None, 5, ps.SampleError, "the dataset: KeyError: 'no such row'", KeyError),
+        (
+            Squares(),
+            fails_on_36,
+            36,
+            ps.TransformError,
+            "fails_on_36.*AssertionError: of all numbers",
+            AssertionError,
+        ),
+        (
+            Squares(),
+            odd_shape,
+            7,
+            ps.SampleError,
+            r"'image' is \(5, 6, 3\) uint8, and \(6, 6, 3\) uint8",
+            None,
+        ),
+        (Squares(), lambda image: None, 0, ps.TransformError, "returned None", None),
+    ],
+    ids=["dataset", "function", "shape", "None"],
+)
+def test_an_error_names_the_sample(
+    dataset: Any,
+    fn: Any,
+    index: int,
+    kind: type[ps.SampleError],
+    text: str,
+    cause: Any,
+    settings: dict[str, Any],
+) -> None:
+    pipeline = ps.Pipeline(ps.Indexed(dataset))
+    pipeline = pipeline if fn is None else pipeline.map(fn, field="image")
+    with pipeline.batch(8).loader(**settings) as loader, pytest.raises(kind, match=text) as caught:
+        list(loader)
+    assert caught.value.index == index
+    assert type(caught.value.__cause__) is (cause or type(None))
+
+
+def test_resumes_in_the_middle(tmp_path: Path) -> None:
+    pipeline = ps.Pipeline(ps.Indexed(Squares())).shuffle(seed=9).map(of_numpy, field="image").batch(5)
+    expected = epoch(pipeline)
+    with pipeline.loader(workers=2) as loader:
+        [*loader.steps(3)]
+        state = loader.state_dict()
+    with pipeline.loader(executor="inline") as loader:
+        loader.load_state_dict(state)
+        rest = [{name: np.array(value) for name, value in batch.items()} for batch in loader]
+    assert_same(rest, expected[3:])
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (ps.Indexed([]), "it is empty"),
+        (ps.Indexed(iter([1])), r"no dataset\[index\] by number; for a stream use Iterable"),
+        (ps.Indexed({1: 2}), r"no dataset\[index\] by number"),
+        (ps.Indexed([1], fields=("a", "a")), "different names"),
+        (ps.Indexed([1], fields="index"), "different names"),
+        (ps.Indexed([1], spec={"x": 3}), "a dict with the Spec"),  # type: ignore[dict-item]
+    ],
+)
+def test_sources_that_cannot_work(source: ps.Indexed, text: str) -> None:
+    with pytest.raises(ps.PlanError, match=text):
+        ps.Pipeline(source).batch(1).plan()
+
+
+def test_maps_that_cannot_work() -> None:
+    source = ps.Pipeline(ps.Indexed(Squares()))
+    with pytest.raises(ps.PlanError, match="as_='jpeg'"):
+        source.map(of_rng, as_="jpeg")  # type: ignore[arg-type]
+    with pytest.raises(ps.PlanError, match="penstock's own transforms need none"):
+        source.map(ps.CenterCrop(3), field="image")
+    with pytest.raises(ps.PlanError, match="a dict with the Spec of every field"):
+        source.map(of_rng, spec=ps.Spec((), np.dtype(np.int64)))
+    with pytest.raises(ps.PlanError, match="executor='fibre'"):
+        source.batch(2).plan(executor="fibre")  # type: ignore[arg-type]
+
+
+def test_declared_shapes_need_no_measuring() -> None:
+    spec = {"image": ps.Spec((6, 6, 3), np.dtype(np.uint8)), "label": ps.Spec((), np.dtype(np.int64))}
+    pipeline = ps.Pipeline(ps.Indexed(Squares(), spec=spec)).map(ps.CenterCrop(4)).batch(4)
+    plan = pipeline.plan()
+    assert plan.open == ()
+    assert plan.fields["image"].shape == (4, 4, 3)
+    wrong = ps.Pipeline(ps.Indexed(Squares(), spec={**spec, "label": spec["image"]})).batch(4)
+    with pytest.raises(ps.SampleError, match=r"'label' is .* int64, and"):
+        epoch(wrong)
