@@ -15,7 +15,7 @@ from _measure import Figure, parser, report
 
 import penstock as ps
 from penstock.contracts import Order
-from penstock.order import BlockShuffled, Repeated, Selected, Sequential, Shuffled, Split
+from penstock.order import BlockShuffled, Mixed, Repeated, Selected, Sequential, Shuffled, Split
 from penstock.ordering import order_of
 
 RANGE, SMALL_RANGE = 4096, 256
@@ -54,7 +54,9 @@ def main() -> None:
 def kinds() -> dict[str, Order]:
     """One order of each kind, over about a billion records."""
     share = Split(0.9, 1, "first")
+    parts = tuple(Shuffled(n, 1) for n in (10**8, 10**9, 10**7))
     return {
+        "mixture of 3": Mixed.over(parts, np.zeros(3, np.int64), [0.5, 0.3, 0.2], MANY, 1),
         "sequential": Sequential(MANY),
         "shuffle": Shuffled(MANY, 1),
         "blocks of 1,000, 64 mixed": BlockShuffled(MANY, 1, 1000, 64),

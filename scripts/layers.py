@@ -22,6 +22,7 @@ LAYERS = (
     ("contracts",),
     (*PLACES, "cache"),
     ("pipeline", "machine"),
+    ("mixture",),
     ("ordering",),
     ("plan",),
     ("explain", "audit"),

@@ -31,9 +31,10 @@ from penstock.errors import (
     WorkerDied,
 )
 from penstock.loader import Loader
+from penstock.mixture import Mix
 from penstock.pipeline import Pipeline
 from penstock.plan import MemoryForecast, Plan
-from penstock.source import Arrays, FileList, ImageFolder, Indexed
+from penstock.source import Arrays, Concat, FileList, ImageFolder, Indexed
 from penstock.spec import DecodeLimits, Spec
 from penstock.transform import (
     CenterCrop,
@@ -51,6 +52,7 @@ __all__ = [
     "BudgetError",
     "CacheError",
     "CenterCrop",
+    "Concat",
     "DecodeError",
     "DecodeLimits",
     "FileList",
@@ -58,6 +60,7 @@ __all__ = [
     "Indexed",
     "Loader",
     "MemoryForecast",
+    "Mix",
     "Normalize",
     "PenstockError",
     "Pipeline",

@@ -5,16 +5,24 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
+
+from penstock.contracts import Order
 from penstock.engine import Run, Stats
 from penstock.errors import PenstockError, PlanError, StateError
-from penstock.order import Cursor
+from penstock.mixture import OpenMix
+from penstock.order import Batches, Cursor, Mixed
 from penstock.plan import Plan
 from penstock.spec import AnyArray
 from penstock.transform import decoder_version
+
+Edit = dict[str, Any]  # plain data, as it is saved
 
 STATE_VERSION = 1
 MOST = 1 << 63  # of an epoch's number, and of positions
@@ -40,8 +48,9 @@ class Loader:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self._planned = plan.order  # before any edit
         self._cursor = Cursor()
-        self._edits: tuple[dict[str, int], ...] = ()
+        self._edits: tuple[Edit, ...] = ()
         self._entered: int | None = None  # the epoch that a batch was last asked of
         self._run: Run | None = None
         self._closed = False
@@ -79,16 +88,34 @@ class Loader:
         self._check_open()
         begin = self._cursor
         self._cursor = self.plan.steps.after(begin, number)
-        edit = {"epoch": begin.epoch, "consumed": begin.consumed, "skip_steps": number}
+        edit: Edit = {"epoch": begin.epoch, "consumed": begin.consumed, "skip_steps": number}
         self._edits = (*self._edits, edit)
         if self._run is not None:
             self._run.seek(self._cursor)
 
-    @property
-    def edits(self) -> list[dict[str, int]]:
-        """What was left out by ``skip_steps``, in this run and those whose state it went on from.
+    def reweigh(self, weights: Mapping[str, float] | Sequence[float]) -> None:
+        """Change a mixture's weights from the next batch on.
 
-        ``epoch`` and ``consumed`` say where, ``skip_steps`` how many steps.
+        weights  of all components, in their order or by their names, from 0 on, not all 0
+
+        Where components are in their orders goes on, and epochs stay as long as they are. Every rank must do the
+        same at the same step. ``edits`` keeps a record, and so does the state: whoever goes on from there, with
+        any ranks and batch size, gets the changed mixture. Raises ``PlanError`` where there is no mixture.
+        """
+        self._check_open()
+        cursor = self.plan.steps.settled(self._cursor)
+        edit: Edit = {"epoch": cursor.epoch, "consumed": cursor.consumed, "reweigh": self._in_order(weights)}
+        order = _reweighed(self.plan.order, edit)
+        edit["reweigh"] = [float(weight) for weight in edit["reweigh"]]  # checked, and now plain data
+        self._edits = (*self._edits, edit)
+        self._follow(order)
+
+    @property
+    def edits(self) -> list[Edit]:
+        """What ``skip_steps`` and ``reweigh`` changed, in this run and those whose state it went on from.
+
+        ``epoch`` and ``consumed`` say where, ``skip_steps`` how many steps were left out, or ``reweigh`` which
+        weights the mixture has from there on.
         """
         return [dict(edit) for edit in self._edits]
 
@@ -109,8 +136,15 @@ class Loader:
 
         Raises ``StateError`` when it is damaged or was saved by another recipe; the message says what differs.
         """
-        cursor, self._edits = _checked(state, self.plan)
+        cursor, edits = _checked(state, self.plan)
+        try:
+            order = reduce(_reweighed, edits, self._planned)
+        except PlanError as error:
+            raise StateError(f"the state is damaged: edits {list(edits)!r}: {error}") from error
+        self._edits = edits
         self._cursor = self.plan.steps.settled(cursor)
+        if order is not self.plan.order:
+            self._follow(order)
         self._entered = None
         self._iterator = None
         if state.get("decoder") != decoder_version():
@@ -142,6 +176,26 @@ class Loader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _in_order(self, weights: Mapping[str, float] | Sequence[float]) -> list[float]:
+        """A mixture's weights in the order of its components."""
+        names = self.plan.source.names if isinstance(self.plan.source, OpenMix) else ()
+        if isinstance(weights, list | tuple | np.ndarray):
+            return list(weights)
+        if not isinstance(weights, Mapping):
+            raise PlanError(f"reweigh({weights!r}): weights by name, or a list in the components' order")
+        if sorted(weights) != sorted(set(names)) or len(set(names)) < len(names):
+            raise PlanError(
+                f"reweigh({dict(weights)!r}): a weight for each component by its name, which are {list(names)!r}; "
+                "Mix(…, names=[…]) gives other names"
+            )
+        return [weights[name] for name in names]
+
+    def _follow(self, order: Order | Batches) -> None:
+        """Deliver by another order from the next batch on."""
+        self.plan = replace(self.plan, order=order)
+        if self._run is not None:
+            self._run.follow(order, self._cursor)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -236,7 +290,16 @@ def _check_number(name: str, number: object, *, least: int) -> None:
         raise PlanError(f"{name}({number!r}): how many batches, a whole number from {least}")
 
 
-def _checked(state: Mapping[str, object], plan: Plan) -> tuple[Cursor, tuple[dict[str, int], ...]]:
+def _reweighed(order: Order | Batches, edit: Edit) -> Order | Batches:
+    """The order after an edit."""
+    if "reweigh" not in edit:
+        return order
+    if not isinstance(order, Mixed):
+        raise PlanError("reweigh() changes the weights of a mixture, and this pipeline's source is no Mix")
+    return order.reweighed(edit["epoch"], edit["consumed"], edit["reweigh"])
+
+
+def _checked(state: Mapping[str, object], plan: Plan) -> tuple[Cursor, tuple[Edit, ...]]:
     """Where a state stands, and its record of edits."""
     if not isinstance(state, Mapping):
         raise StateError(f"a state is a dict as state_dict() gives it, not a {type(state).__name__}")
@@ -261,15 +324,25 @@ def _checked(state: Mapping[str, object], plan: Plan) -> tuple[Cursor, tuple[dic
     return Cursor(epoch, consumed), _edits(state)
 
 
-def _edits(state: Mapping[str, object]) -> tuple[dict[str, int], ...]:
+def _edits(state: Mapping[str, object]) -> tuple[Edit, ...]:
     """The record of edits in a state. Raises ``StateError`` when it is none."""
     edits = state.get("edits", [])
-    names = {"epoch", "consumed", "skip_steps"}
-    if not isinstance(edits, list | tuple) or not all(
-        isinstance(edit, Mapping)
-        and edit.keys() == names
-        and all(type(each) is int for each in edit.values())
-        for edit in edits
-    ):
+    if not isinstance(edits, list | tuple) or not all(_is_edit(edit) for edit in edits):
         raise StateError(f"the state is damaged: edits {edits!r}")
     return tuple(dict(edit) for edit in edits)
+
+
+def _is_edit(edit: object) -> bool:
+    if not isinstance(edit, Mapping):
+        return False
+    whole = [edit.get(name) for name in edit if name != "reweigh"]
+    if not all(type(number) is int and 0 <= number < MOST for number in whole):
+        return False
+    if edit.keys() == {"epoch", "consumed", "skip_steps"}:
+        return True
+    weights = edit.get("reweigh")
+    return (
+        edit.keys() == {"epoch", "consumed", "reweigh"}
+        and isinstance(weights, list | tuple)
+        and all(type(weight) in (int, float) for weight in weights)
+    )

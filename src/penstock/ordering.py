@@ -9,12 +9,14 @@ import numpy as np
 
 from penstock.contracts import OpenSource, Order
 from penstock.errors import PlanError
+from penstock.mixture import Mix, OpenMix
 from penstock.order import (
     MAX_POSITIONS,
     Batches,
     BlockShuffled,
     Budget,
     Chain,
+    Mixed,
     OfColumns,
     Repeated,
     Selected,
@@ -33,13 +35,15 @@ SPREAD = 4  # records that may be read for one that is wanted
 
 def planned_order(pipeline: Pipeline, source: OpenSource) -> Order | Batches:
     """What a run follows: ``order_of`` or, within a budget, whole batches of it."""
-    return (
-        order_of(pipeline, source) if pipeline.budget is None else _batches(pipeline, pipeline.budget, source)
-    )
+    if pipeline.budget is None or isinstance(source, OpenMix):
+        return order_of(pipeline, source)
+    return _batches(pipeline, pipeline.budget, source)
 
 
 def order_of(pipeline: Pipeline, source: OpenSource) -> Order:
     """The order that the pipeline describes, over the records of its opened source."""
+    if isinstance(source, OpenMix):
+        return _mixed(pipeline, source)
     selected = _select(pipeline, source)
     num_records = selected.num_records
     # Checks the seed too, which keys draws in any order.
@@ -53,6 +57,19 @@ def order_of(pipeline: Pipeline, source: OpenSource) -> Order:
         order = Selected(order, selected.selections, selected.sizes)
     times = whole_number("repeat", pipeline.repeats, low=1, high=MAX_POSITIONS // num_records)
     return order if times == 1 else Repeated(order, times)
+
+
+def _mixed(pipeline: Pipeline, source: OpenMix) -> Mixed:
+    """The order of a mixture, of its components' orders."""
+    if pipeline.selections or pipeline.shuffled or pipeline.repeats != 1 or pipeline.budget is not None:
+        raise PlanError(
+            "a mixture is an order already: write .take(), .filter(), .shuffle(), .repeat() and the like on its "
+            "components, and .batch(rows); a seed of the mixture is Pipeline(Mix(…), seed=…)"
+        )
+    mix, concat = source.mix, source.concat
+    seed = Shuffled(1, pipeline.seed).seed  # checked
+    orders = tuple(order_of(each, part) for each, part in zip(mix.components, concat.parts, strict=True))
+    return Mixed.over(orders, concat.begins[:-1], mix.weights, mix.until, seed)
 
 
 def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
@@ -83,11 +100,15 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
 
 def once_each(pipeline: Pipeline) -> bool:
     """Whether an epoch has what is selected as often as it was selected, times ``repeat``."""
-    return pipeline.sampling is None
+    return pipeline.sampling is None and not isinstance(pipeline.source, Mix)
 
 
 def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
     """What decides which record stands at a position of an epoch, beside the source."""
+    if isinstance(pipeline.source, Mix):
+        mix = pipeline.source
+        each = [order_recipe(component) for component in mix.components]
+        return {"order": f"mix({list(mix.weights)}, until={mix.until!r}) of {each}", "seed": pipeline.seed}
     order = "shuffled" if pipeline.shuffled else "sequential"
     if pipeline.sampling is not None:
         order += f"({pipeline.sampling.describe()})"

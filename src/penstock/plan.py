@@ -14,7 +14,7 @@ from penstock import machine
 from penstock.batch import SlotLayout
 from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, PythonSource, Source
 from penstock.errors import BudgetError, PlanError
-from penstock.order import Batches, Steps
+from penstock.order import Batches, Mixed, Steps
 from penstock.ordering import order_recipe, planned_order
 from penstock.pipeline import Pipeline, Settings
 from penstock.read import ReadAhead
@@ -211,7 +211,7 @@ def make_plan(
     _check_limits(pipeline.limits)
     source = pipeline.source.open()
     order = planned_order(pipeline, source)
-    tail = pipeline.tail or (Tail.DROP if pipeline.shuffled else Tail.PAD)
+    tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
     steps = Steps(
         num_positions=order.num_positions,
         batch=1 if pipeline.rows is None else pipeline.rows,

@@ -5,7 +5,7 @@ from orders import check_order
 import penstock as ps
 from penstock.contracts import Order
 from penstock.order import BlockShuffled, Select, Selected, Sequential, Shuffled, Skip, Split, Take
-from penstock.ordering import order_of
+from penstock.ordering import once_each, order_of
 from penstock.spec import Int64Array
 
 SIZES = [1, 2, 3, 1023, 1024, 1025, 1026, 1089, 1090, 65_536, 99_991, 10**8, 2**53 + 1, 2**62]
@@ -40,13 +40,20 @@ OF_COLUMNS = {
     "balance": COLUMNS.shuffle(seed=1, balance="label"),
     "balance, many": COLUMNS.take(50).shuffle(seed=1, balance="label", samples=4_000),
 }
+MIXTURES = {
+    "two": ps.Mix({COLUMNS.shuffle(seed=1): 0.7, COLUMNS.filter("label < 3").repeat(2): 0.3}),
+    "many": ps.Mix([(COLUMNS.take(n).shuffle(seed=n), n) for n in range(1, 30)], until="last"),
+    "odd": ps.Mix({COLUMNS.shuffle(seed=1): 0.123456789, COLUMNS.skip(2_990): 1}, until=1_001),
+}
+OF_COLUMNS |= {name: ps.Pipeline(mix, seed=3) for name, mix in MIXTURES.items()}
 
 
 @pytest.mark.parametrize("pipeline", OF_COLUMNS.values(), ids=OF_COLUMNS)
 def test_an_order_of_columns_keeps_its_contract(pipeline: ps.Pipeline) -> None:
     order = order_of(pipeline, pipeline.source.open())
     assert isinstance(order, Order)
-    check_order(order, 3_000, repeats=pipeline.sampling is not None)
+    num_records = pipeline.source.open().num_records
+    check_order(order, num_records, repeats=not once_each(pipeline))
 
 
 class Repeats(Sequential):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from sources import check_source
 
+import penstock as ps
 from penstock.contracts import Source
-from penstock.source import Arrays, FileList, ImageFolder
+from penstock.source import Arrays, Concat, FileList, ImageFolder
 
 
 def folder(tmp_path: Path) -> Source:
@@ -44,8 +45,21 @@ def arrays_in_files(tmp_path: Path) -> Source:
     return Arrays({"image": tmp_path / "image.npy", "label": tmp_path / "label.npy"})
 
 
+def concatenated(tmp_path: Path) -> Source:
+    for name in ("1", "2"):
+        (tmp_path / f"{name}.txt").write_text(f"{name}/b c.jpg\tcat\n/{name}/a.jpg\tdog\n")
+    lists = [FileList(tmp_path / f"{name}.txt") for name in ("1", "2")]
+    return Concat(lists[0], lists[1], lists[0])
+
+
+def mixed(tmp_path: Path) -> Source:
+    parts = [ps.Pipeline(Arrays(label=np.arange(n), weight=np.arange(n, dtype=np.float32))) for n in (3, 5)]
+    return ps.Mix({parts[0]: 1, parts[1].shuffle(seed=1): 2.5})
+
+
 @pytest.mark.parametrize(
-    "make", [folder, numbered_list, named_list, bare_list, arrays_in_memory, arrays_in_files]
+    "make",
+    [folder, numbered_list, named_list, bare_list, arrays_in_memory, arrays_in_files, concatenated, mixed],
 )
 def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Path) -> None:
     check_source(make(tmp_path))
@@ -53,7 +67,13 @@ def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Pat
 
 @pytest.mark.parametrize(
     "source",
-    [ImageFolder("/nowhere"), FileList("/nowhere"), Arrays(image="/nowhere.npy", label=np.empty(0, object))],
+    [
+        ImageFolder("/nowhere"),
+        FileList("/nowhere"),
+        Arrays(image="/nowhere.npy", label=np.empty(0, object)),
+        Concat(FileList("/nowhere"), FileList("/nowhere")),
+        ps.Mix({ps.Pipeline(FileList("/nowhere")): 1, ps.Pipeline(ImageFolder("/nowhere")): 1}),
+    ],
     ids=lambda source: type(source).__name__,
 )
 def test_constructing_and_describing_touch_nothing(source: Source) -> None:

@@ -60,6 +60,8 @@ OF_COLUMNS = {
     "weights, samples": COLUMNS.shuffle(seed=2**64 - 1, weights="weight", samples=3_000),
     "balance": COLUMNS.shuffle(seed=1, balance="label"),
     "balance, samples": COLUMNS.shuffle(seed=2**64 - 1, balance="label", samples=50),
+    "mix": ps.Pipeline(ps.Mix({COLUMNS.shuffle(seed=1): 0.7, COLUMNS.skip(900): 0.3}), seed=4),
+    "mix, last": ps.Pipeline(ps.Mix({COLUMNS: 1, COLUMNS.skip(9): 0.1234567}, until="last"), seed=4),
 }
 
 

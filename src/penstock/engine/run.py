@@ -16,16 +16,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock import _native
-from penstock.contracts import Records
+from penstock.contracts import Order, Records
 from penstock.device import lend_to_host
 from penstock.engine.start import started
 from penstock.engine.workers import Assignment, Job, Stats, first_error
 from penstock.errors import BudgetError, PenstockError
-from penstock.order import Cursor
+from penstock.order import Batches, Cursor
 from penstock.plan import Plan, show_bytes
 
 if TYPE_CHECKING:
@@ -108,6 +108,14 @@ class Run:
         """Fill from ``at`` on: what was filled ahead is dropped, unless it is what comes there."""
         self._check_process()
         with self._lock:
+            self._aim(self.plan.steps.settled(at))
+
+    def follow(self, order: Order | Batches, at: Cursor) -> None:
+        """Fill from ``at`` on by another order: what was filled ahead by the old one is dropped."""
+        self._check_process()
+        with self._lock:
+            self.plan = replace(self.plan, order=order)
+            self._torn = True
             self._aim(self.plan.steps.settled(at))
 
     def take(self, at: Cursor) -> Delivered:

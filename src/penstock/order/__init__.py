@@ -5,6 +5,7 @@ from penstock.order.blocks import BlockShuffled
 from penstock.order.budget import Batches, Budget
 from penstock.order.chosen import Chosen, Filter, OfColumns, SplitByColumn
 from penstock.order.columns import Columns
+from penstock.order.mixture import Mixed
 from penstock.order.sampled import Balance, Balanced, Sampling, Weighted, Weights
 from penstock.order.selection import Chain, Repeated, Select, Selected, Selection, Skip, Split, Take
 from penstock.order.sequential import Sequential
@@ -25,6 +26,7 @@ __all__ = [
     "Cursor",
     "Drawn",
     "Filter",
+    "Mixed",
     "OfColumns",
     "Repeated",
     "Sampling",

@@ -178,11 +178,11 @@ class Weighted:
         """The record that each point of the line, in the stratum given with it, lies in: bisection."""
         limits = self.begins.at(np.concatenate([strata, strata + 1]))
         low, high = limits[: len(strata)], limits[len(strata) :]
-        while len(open_ := np.flatnonzero(low < high)):
-            middle = (low[open_] + high[open_]) // 2
+        while (open_ := (low < high).nonzero()[0]).size:
+            middle = (low[open_] + high[open_]) >> 1
             is_left = self.ends.at(middle) > points[open_]
-            high[open_[is_left]] = middle[is_left]
-            low[open_[~is_left]] = middle[~is_left] + 1
+            high[open_] = np.where(is_left, middle, high[open_])
+            low[open_] = np.where(is_left, low[open_], middle + 1)
         return low
 
 

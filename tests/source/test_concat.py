@@ -1,0 +1,115 @@
+"""Sources one after another: what is numbered how, what must agree, and that batches hold what was asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from photos import encoded, picture
+
+
+def listing(folder: Path, name: str, lines: str) -> ps.FileList:
+    (folder / name).write_text(lines)
+    return ps.FileList(folder / name)
+
+
+def test_records_are_numbered_on(tmp_path: Path) -> None:
+    a = listing(tmp_path, "a.txt", "x/1.jpg\t3\nx/2.jpg\t4\n")
+    b = listing(tmp_path, "b.txt", "/abs/3.jpg\t5\n")
+    opened = ps.Concat(a, b, a).open()
+    assert opened.num_records == 5
+    records = opened.locate(np.array([4, 2, 0, 2]))
+    assert records.index.tolist() == [4, 2, 0, 2]
+    assert records.plain["label"].tolist() == [4, 5, 3, 5]
+    root = bytes(tmp_path)
+    files = records.files["image"]
+    assert [files.paths[row] for row in range(4)] == [
+        root + b"/x/2.jpg",
+        b"/abs/3.jpg",
+        root + b"/x/1.jpg",
+        b"/abs/3.jpg",
+    ]
+    assert [opened.name(index) for index in (1, 2)] == [f"{tmp_path}/x/2.jpg", "/abs/3.jpg"]
+    assert opened.column("label", 1, 4).tolist() == [4, 5, 3]
+    assert opened.index_bytes == a.open().index_bytes + b.open().index_bytes
+
+
+def test_the_digest_knows_parts_and_their_order(tmp_path: Path) -> None:
+    a = listing(tmp_path, "a.txt", "1.jpg\t3\n")
+    b = listing(tmp_path, "b.txt", "2.jpg\t3\n")
+    both = listing(tmp_path, "ab.txt", "1.jpg\t3\n2.jpg\t3\n")
+    digests = [
+        source.open().digest for source in (ps.Concat(a, b), ps.Concat(b, a), ps.Concat(a, b, b), a, both)
+    ]
+    assert len(set(digests)) == 5
+    assert ps.Concat(a, b).open().digest == digests[0]
+
+
+def test_a_batch_mixes_the_parts(tmp_path: Path) -> None:
+    sources = []
+    for part in range(3):
+        (tmp_path / str(part)).mkdir()
+        for number in range(part + 2):
+            name = f"{part}/{number}.jpg"
+            (tmp_path / name).write_bytes(encoded(picture(10 * part + number), quality=90))
+        lines = "".join(f"{part}/{number}.jpg\t{10 * part + number}\n" for number in range(part + 2))
+        sources.append(listing(tmp_path, f"{part}.txt", lines))
+    whole = listing(tmp_path, "all.txt", "".join((tmp_path / f"{part}.txt").read_text() for part in range(3)))
+
+    def batches(source: ps.Concat | ps.FileList) -> list[tuple[bytes, ...]]:
+        pipeline = ps.Pipeline(source).shuffle(seed=3).map(ps.RandomResizedCrop(16)).batch(4, tail="pad")
+        with pipeline.loader(memory="64MiB", workers=2) as loader:
+            return [tuple(batch[name].tobytes() for name in sorted(batch)) for batch in loader]
+
+    assert batches(ps.Concat(*sources)) == batches(whole)
+
+
+def test_the_same_arrays_twice() -> None:
+    source = ps.Arrays(x=np.arange(12).reshape(4, 3))
+    with ps.Pipeline(ps.Concat(source, source)).batch(8).loader(memory="64MiB", workers=1) as loader:
+        (batch,) = loader
+    assert batch["x"].tolist() == np.tile(np.arange(12).reshape(4, 3), (2, 1)).tolist()
+
+
+def test_columns_are_those_of_all_parts() -> None:
+    a = ps.Arrays(label=np.arange(3), w=np.arange(3.0))
+    b = ps.Arrays(label=np.arange(3) + 5, w=np.arange(3.0))
+    pipeline = ps.Pipeline(ps.Concat(a, b)).filter("1 < label < 7 and w > 0")
+    with pipeline.batch(3).loader(memory="64MiB", workers=1) as loader:
+        (batch,) = loader
+    assert batch["index"][batch["valid"]].tolist() == [2, 4]
+
+
+def folder(path: Path, *classes: str) -> ps.ImageFolder:
+    for name in classes:
+        (path / name).mkdir(parents=True)
+        (path / name / "1.jpg").touch()
+    return ps.ImageFolder(path)
+
+
+def test_what_does_not_fit(tmp_path: Path) -> None:
+    cats = folder(tmp_path / "a", "cat", "dog")
+    more = folder(tmp_path / "b", "cat", "dog", "fox")
+    other = folder(tmp_path / "c", "cat", "fish")
+    plain = listing(tmp_path, "n.txt", "1.jpg\t3\n")
+    bare = listing(tmp_path, "m.txt", "1.jpg\n")
+    x, y = (ps.Arrays(x=np.zeros((3, 2))) for _ in range(2))
+    for sources, says in (
+        ((cats, more), r"ImageFolder.*b'\) differs from .*a'\): it has the class 'fox'"),
+        ((more, cats), "it lacks the class 'fox'"),
+        ((cats, other), "it has the class 'fish'"),
+        ((cats, plain), "class names, those of the other plain numbers"),
+        ((plain, bare), "it has no field 'label'"),
+        ((bare, plain), "it has a field 'label'"),
+        ((x, ps.Arrays(x=np.zeros((3, 3)))), r"its field 'x' is \(3\) float64, not \(2\) float64"),
+        ((x, y), "'x' lies in an array of each source"),
+        ((x,), "two or more, not 1"),
+        ((), "two or more, not 0"),
+        ((x, ps.ImageFolder), "takes sources such as"),
+        ((x, "path"), "takes sources such as"),
+    ):
+        with pytest.raises(ps.PlanError, match=says):
+            ps.Pipeline(ps.Concat(*sources)).batch(1).plan()  # type: ignore[arg-type]
