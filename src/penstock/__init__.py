@@ -16,6 +16,7 @@
 """
 
 from penstock.audit import Audit
+from penstock.batch import Pad, Ragged
 from penstock.engine import Stats
 from penstock.errors import (
     BudgetError,
@@ -62,10 +63,12 @@ __all__ = [
     "MemoryForecast",
     "Mix",
     "Normalize",
+    "Pad",
     "PenstockError",
     "Pipeline",
     "Plan",
     "PlanError",
+    "Ragged",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "ReadError",

@@ -97,6 +97,7 @@ def _batch(plan: Plan) -> list[str]:
     workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
     return [
         *(f"{name}: {(rows, *spec.shape)} {spec.dtype}" for name, spec in plan.fields.items()),
+        *(f"{name}: {region}, as large as each batch needs" for name, region in plan.layout.regions.items()),
         *(f"{name}: a list of {rows}, in no slot" for name in plan.listed),
         *(
             "all other fields: measured at start" if name == ALL else f"{name}: measured at start"

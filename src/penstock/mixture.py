@@ -22,6 +22,7 @@ WRITTEN_BY = {
     "transforms": "map",
     "rows": "batch",
     "budget": "batch",
+    "collate": "batch",
     "tail": "batch",
     "rank": "shard",
     "world": "shard",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, Unpack, cast
 
+from penstock.batch import Collate, checked_collate
 from penstock.contracts import Source, Transform
 from penstock.errors import PlanError
 from penstock.launcher import DeviceMesh, data_rank
@@ -65,6 +66,7 @@ class Pipeline:
     transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
     rows: int | None = field(default=None, kw_only=True)
     budget: Budget | None = field(default=None, kw_only=True)
+    collate: Collate = field(default_factory=dict, kw_only=True, hash=False)
     tail: Tail | None = field(default=None, kw_only=True)
     rank: int = field(default=0, kw_only=True)
     world: int = field(default=1, kw_only=True)
@@ -221,6 +223,7 @@ class Pipeline:
         by: str | None = None,
         max_rows: int | None = None,
         pack: bool = False,
+        collate: Collate | None = None,
         tail: Literal["drop", "pad", "short"] | None = None,
     ) -> Pipeline:
         """Deliver ``rows`` records per rank and step, or as many as ``budget`` allows.
@@ -230,6 +233,9 @@ class Pipeline:
         max_rows  with ``budget``: no batch has more records; default: as many as the budget allows
         pack      what a batch costs. False: rows × its longest record; records of like length meet, as fits
                   padding. True: the lengths of its records together; long and short ones meet
+        collate   for fields whose samples differ in shape, how a batch holds them, by name: ``Pad(…)``,
+                  ``Ragged(…)``, or ``list``, a Python list with a value per row. What is no array of numbers comes
+                  in lists anyway
         tail      what happens to rows that fill no whole step of all ranks: ``"drop"`` leaves them out (default
                   when shuffled), ``"pad"`` repeats the epoch's first rows and adds a field ``valid``, (rows,)
                   bool, that is False for them (default otherwise), ``"short"`` makes the last batch smaller
@@ -248,7 +254,13 @@ class Pipeline:
             raise PlanError(
                 "batch() takes a number of rows, or budget= and by=, and max_rows= and pack= only with these"
             )
-        return replace(self, rows=rows, budget=within, tail=None if tail is None else Tail(tail))
+        return replace(
+            self,
+            rows=rows,
+            budget=within,
+            collate=checked_collate(collate or {}),
+            tail=None if tail is None else Tail(tail),
+        )
 
     def shard(
         self,

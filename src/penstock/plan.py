@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Unpack
 
 import numpy as np
 
 from penstock import machine
-from penstock.batch import SlotLayout
+from penstock.batch import Collation, Contents, SlotLayout, placed
 from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, PythonSource, Source
 from penstock.errors import BudgetError, PlanError
 from penstock.order import Batches, Mixed, Steps
@@ -85,7 +85,7 @@ class Plan:
 
     kernel    what native threads do to every image, when no Python code takes part
     program   what workers in Python do to every sample, when some does
-    contents  what a sample holds in the end, by field: None for what is measured when a loader starts
+    contents  how a batch holds each field of its samples; None for what is measured when a loader starts
     settings  what the plan was asked for with
     simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
               the same bytes
@@ -98,7 +98,7 @@ class Plan:
     kernel: ImageKernel | None
     program: SampleProgram | None
     layout: SlotLayout
-    contents: Mapping[str, Spec | Listed | None]
+    contents: Contents
     settings: Settings
     executor: Executor
     workers: int
@@ -149,6 +149,11 @@ class Plan:
         return tuple(name for name, spec in self.contents.items() if isinstance(spec, Listed))
 
     @property
+    def collated(self) -> Mapping[str, Collation]:
+        """Fields whose samples differ in shape, and how they come into the slot."""
+        return {name: how for name, how in self.contents.items() if isinstance(how, Collation)}
+
+    @property
     def open(self) -> tuple[str, ...]:
         """Fields that are measured when a loader starts; what the plan says of memory is without them."""
         return tuple(name for name, spec in self.contents.items() if spec is None)
@@ -178,6 +183,10 @@ class Plan:
             "fields": {
                 name: {"shape": [self.layout.rows, *spec.shape], "dtype": spec.dtype.name}
                 for name, spec in self.fields.items()
+            }
+            | {
+                name: {"shape": region.text, "dtype": region.dtype.name}
+                for name, region in self.layout.regions.items()
             },
             "workers": self.workers,
             "slots": self.depth,
@@ -223,7 +232,9 @@ def make_plan(
     rows = order.most_rows if isinstance(order, Batches) else steps.batch
     executor = _executor(settings.get("executor", "thread"))
     kernel, program = _transforms(pipeline, source, executor)
-    contents = _contents(source, kernel, program, measured)
+    samples = _samples(source, kernel, program, measured, pipeline.collate)
+    most = None if pipeline.budget is None else pipeline.budget.most
+    contents = placed(samples, pipeline.collate, rows, most)
     layout = _layout(contents, rows, tail)
     budget = parse_bytes("memory", memory) if memory is not None else machine.free_memory_bytes() // 2
     sizes = _fit(layout, budget, _asked_workers(settings, executor), settings)
@@ -314,7 +325,12 @@ def _transforms(
     """
     declared = source.declared if isinstance(source, PythonSource) else source.fields
     program = sample_program(pipeline.transforms, declared)
-    if isinstance(source, PythonSource) or not program.is_native or executor is Executor.INLINE:
+    if (
+        isinstance(source, PythonSource)
+        or not program.is_native
+        or executor is Executor.INLINE
+        or pipeline.collate
+    ):
         return None, program
     if not program.steps:
         return None, None
@@ -324,11 +340,12 @@ def _transforms(
     return step.kernel or fuse(step.transforms, None), None
 
 
-def _contents(
+def _samples(
     source: OpenSource,
     kernel: ImageKernel | None,
     program: SampleProgram | None,
     measured: Mapping[str, Spec | Listed] | None,
+    collate: Collection[str],
 ) -> Mapping[str, Spec | Listed | None]:
     """What a sample holds in the end, by field; None for what is measured when a loader starts."""
     contents: dict[str, Spec | Listed | None]
@@ -341,17 +358,23 @@ def _contents(
     else:
         contents = dict(program.fields)
         if measured is not None:
-            _check_declared(contents, measured)
+            _check_declared(contents, measured, collate)
             contents = dict(measured)
+    if ALL not in contents and (unknown := [name for name in collate if name not in contents]):
+        raise PlanError(
+            f"batch(collate=…): there is no field {unknown[0]!r}; there are {', '.join(contents)}"
+        )
     if "index" in contents:
         raise PlanError("a sample has a field 'index', which every batch has of its own: rename it")
     return contents
 
 
 def _check_declared(
-    declared: Mapping[str, Spec | Listed | None], measured: Mapping[str, Spec | Listed]
+    declared: Mapping[str, Spec | Listed | None],
+    measured: Mapping[str, Spec | Listed],
+    collate: Collection[str],
 ) -> None:
-    for name in {*declared, *measured}:
+    for name in {*declared, *measured}.difference(collate):
         spec, got = declared.get(name), measured.get(name)
         if name not in declared or name not in measured or (spec is not None and spec != got):
             raise PlanError(
@@ -360,7 +383,7 @@ def _check_declared(
             )
 
 
-def _layout(contents: Mapping[str, Spec | Listed | None], rows: int, tail: Tail) -> SlotLayout:
+def _layout(contents: Contents, rows: int, tail: Tail) -> SlotLayout:
     fields = {name: spec for name, spec in contents.items() if isinstance(spec, Spec)}
     fields["index"] = Spec((), np.dtype(np.int64))
     if tail is Tail.PAD:
@@ -369,7 +392,9 @@ def _layout(contents: Mapping[str, Spec | Listed | None], rows: int, tail: Tail)
                 "a sample has a field 'valid', which padding adds too: rename it, or use tail=\"drop\""
             )
         fields["valid"] = Spec((), np.dtype(np.bool_))
-    return SlotLayout(fields, rows)
+    collated = [how for how in contents.values() if isinstance(how, Collation)]
+    regions = {name: region for how in collated for name, region in how.regions.items()}
+    return SlotLayout(fields, rows, regions)
 
 
 @dataclass(frozen=True, slots=True)

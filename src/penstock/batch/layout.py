@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.batch.collate import Region, Shape
 from penstock.spec import AnyArray, Spec, UInt8Array
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -17,19 +18,23 @@ class SlotLayout:
 
     fields   shape and dtype of one row, by name
     rows     rows of a batch
+    regions  fields whose shape isn't the same in every batch, by name
     offsets  where each field begins, bytes from the slot's start
     """
 
     fields: Mapping[str, Spec]
     rows: int
+    regions: Mapping[str, Region] = field(default_factory=dict)
     offsets: Mapping[str, int] = field(init=False)
     slot_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
+        sizes = {name: self.rows * spec.row_bytes for name, spec in self.fields.items()}
+        sizes |= {name: region.nbytes for name, region in self.regions.items()}
         offsets, end = {}, 0
-        for name in sorted(self.fields, key=lambda name: -self.fields[name].row_bytes):
+        for name in sorted(sizes, key=lambda name: -sizes[name]):
             offsets[name] = end
-            end += -(-self.rows * self.fields[name].row_bytes // ALIGNMENT) * ALIGNMENT
+            end += -(-sizes[name] // ALIGNMENT) * ALIGNMENT
         object.__setattr__(self, "offsets", offsets)
         object.__setattr__(self, "slot_bytes", max(end, ALIGNMENT))
 
@@ -49,3 +54,10 @@ class SlotLayout:
             raw = slot[begin : begin + rows * spec.row_bytes]
             batch[name] = raw.view(spec.dtype).reshape(rows, *spec.shape)
         return batch
+
+    def shaped(self, slot: UInt8Array, shapes: Mapping[str, Shape]) -> dict[str, AnyArray]:
+        """The fields of ``regions``, in the shapes that a batch has them in."""
+        return {
+            name: self.regions[name].array(slot[self.offsets[name] :], shape)
+            for name, shape in shapes.items()
+        }

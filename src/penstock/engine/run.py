@@ -20,8 +20,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock import _native
+from penstock.batch import Shape
 from penstock.contracts import Order, Records
 from penstock.device import lend_to_host
+from penstock.engine.collating import Made, collated
 from penstock.engine.start import started
 from penstock.engine.workers import Assignment, Job, Stats, first_error
 from penstock.errors import BudgetError, PenstockError
@@ -69,6 +71,7 @@ class _Filled:
     at: Cursor
     rows: int = 0
     lists: Mapping[str, list[Any]] = field(default_factory=dict)
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
     error: Exception | None = None
 
 
@@ -184,7 +187,8 @@ class Run:
             filled = self._ready.popleft()
             if filled.error is not None:
                 raise filled.error
-            batch = self.plan.layout.views(lend_to_host(self._ring, filled.slot), filled.rows)
+            layout, lent = self.plan.layout, lend_to_host(self._ring, filled.slot)
+            batch = layout.views(lent, filled.rows) | layout.shaped(lent, filled.shapes)
             self._torn = False
             return Delivered({**batch, **filled.lists}, self.plan.steps.after(at))
 
@@ -283,12 +287,18 @@ class Run:
             return filling
         if not filling.job.done:
             return None
+        slot, at, rows, records, job = filling.slot, filling.at, filling.rows, filling.records, filling.job
         try:
-            failures = filling.job.failures()
-            error: Exception | None = first_error(failures, filling.records, self.plan.source)
+            failures = job.failures()
+            made = Made(job.lists)
+            if self.plan.collated and not failures:
+                made = collated(self.plan, self._ring.view(slot), job.lists)
+            error: Exception | None = first_error([*failures, *made.failures], records, self.plan.source)
+            if error is None:
+                return _Filled(slot, at, rows, made.lists, made.shapes)
         except Exception as raised:
             error = raised
-        return _Filled(filling.slot, filling.at, filling.rows, filling.job.lists, error)
+        return _Filled(slot, at, error=error)
 
     def _submit(self) -> None:
         """Fill every slot that can be had. The ring grows only for a consumer that waits while nothing comes."""

@@ -305,7 +305,10 @@ def write_row(
 def _misfit(name: str, value: Any, target: AnyArray) -> str:
     array = as_array(value)
     got = type(value).__name__ if array is None else str(Spec(array.shape, array.dtype))
-    return f"{name!r} is {got}, and {Spec(target.shape, target.dtype)} in the first sample"
+    return (
+        f"{name!r} is {got}, and {Spec(target.shape, target.dtype)} in the first sample; where samples differ in "
+        f"shape, say .batch(…, collate={{{name!r}: …}}) with Pad(max_shape=…), Ragged(max_values=…) or list"
+    )
 
 
 def _named(item: Any, names: tuple[str, ...]) -> Sample:

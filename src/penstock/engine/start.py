@@ -33,7 +33,7 @@ def started(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, 
         generators = GlobalGenerators(shared=True)
         if plan.open:
             plan = plan.measured(_measured(plan, at, recipe, generators))
-        fields, listed = plan.sample_fields, plan.listed
+        fields, listed = plan.sample_fields, (*plan.listed, *plan.collated)
         threads = 0 if plan.executor is Executor.INLINE else plan.workers
         workers = ThreadWorkers(recipe, generators, threads, fields, listed, bell)
         return plan, workers, _ring(plan, bell)

@@ -12,7 +12,7 @@ from penstock.errors import DecodeError, ReadError, SampleError, TransformError
 from penstock.order import Cursor
 from penstock.spec import AnyArray
 
-_ERRORS = {"read": ReadError, "decode": DecodeError, "transform": TransformError}
+_ERRORS = {"read": ReadError, "decode": DecodeError, "transform": TransformError, "batch": TransformError}
 _PLACES = {"decode": "transform"}  # decoding is part of the transform place
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from penstock.contracts import OpenSource, Records
 from penstock.errors import PlanError
 from penstock.spec import AnyArray, Int64Array, Spec
@@ -23,6 +25,8 @@ class Indexed:
              ``("image", "label")``. Dicts and named tuples have names of their own
     spec     shape and dtype of every field of a sample, by name; default: measured on one sample when a loader
              starts
+    columns  numbers that are known of every record without taking it, by name, (records,) each: what ``filter``,
+             ``split``, weights and ``batch(budget=…)`` look at. A batch doesn't have them
 
     ``len`` is asked when a pipeline is planned. Samples are taken in workers only: by several threads at once,
     or, with ``executor="process"``, from a copy of the dataset in each process.
@@ -37,12 +41,13 @@ class Indexed:
     dataset: Any
     fields: tuple[str, ...] | str | None = None
     spec: Mapping[str, Spec] | None = None
+    columns: Mapping[str, Any] | None = None
 
     def open(self) -> OpenSource:
         """Ask for the length.
 
-        Raises ``PlanError`` for an object without length or ``__getitem__``, an empty one, and names or specs
-        that are none.
+        Raises ``PlanError`` for an object without length or ``__getitem__``, an empty one, and names, specs or
+        columns that are none.
         """
         kind = type(self.dataset).__name__
         if not hasattr(self.dataset, "__getitem__") or isinstance(self.dataset, Mapping):
@@ -62,7 +67,9 @@ class Indexed:
         _check_names(kind, names)
         if self.spec is not None:
             _check_spec(kind, self.spec)
-        return OpenIndexed(self.dataset, length, tuple(names), self.spec)
+        return OpenIndexed(
+            self.dataset, length, tuple(names), self.spec, _columns(kind, self.columns, length)
+        )
 
     def describe(self) -> str:
         """The dataset's class."""
@@ -77,6 +84,7 @@ class OpenIndexed:
     num_records: int
     names: tuple[str, ...]
     declared: Mapping[str, Spec] | None
+    known: Mapping[str, AnyArray]
 
     @property
     def fields(self) -> Mapping[str, Spec]:
@@ -90,14 +98,18 @@ class OpenIndexed:
 
     @property
     def digest(self) -> str:
-        """Of the class, the length, and what Hugging Face's datasets call their fingerprint."""
+        """Of the class, the length, the columns, and what Hugging Face's datasets call their fingerprint."""
         from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
 
         fingerprint = getattr(self.dataset, "_fingerprint", None)
         stands_for = f"indexed 1, {_class_name(self.dataset)}, {self.num_records}, {self.names}"
         if isinstance(fingerprint, str):
             stands_for += f", {fingerprint}"
-        return blake2b(stands_for.encode(), digest_size=16).hexdigest()
+        digest = blake2b(stands_for.encode(), digest_size=16)
+        for name, column in self.known.items():
+            digest.update(f", {name!r} {column.dtype.str} ".encode())
+            digest.update(np.ascontiguousarray(column).data)
+        return digest.hexdigest()
 
     @property
     def index_bytes(self) -> int:
@@ -106,12 +118,14 @@ class OpenIndexed:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """None: what a sample holds shows when it is taken."""
-        return ()
+        """What was given; what else a sample holds shows when it is taken."""
+        return tuple(self.known)
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
-        """There is none."""
-        raise KeyError(name)
+        """A part of one of them."""
+        if not 0 <= start <= stop <= self.num_records:
+            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        return self.known[name][start:stop]
 
     def locate(self, indices: Int64Array) -> Records:
         """Numbers only."""
@@ -142,3 +156,19 @@ def _check_spec(kind: str, spec: object) -> None:
     if not isinstance(spec, Mapping) or not all(isinstance(each, Spec) for each in spec.values()):
         raise PlanError(f"Indexed({kind}, spec={spec!r}): a dict with the Spec(shape, dtype) of every field")
     _check_names(kind, tuple(spec))
+
+
+def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:
+    if not isinstance(columns, Mapping | None):
+        raise PlanError(f"Indexed({kind}, columns={columns!r}): a dict of arrays")
+    if not columns:
+        return {}
+    _check_names(kind, tuple(columns))
+    arrays = {name: np.asarray(column) for name, column in columns.items()}
+    for name, array in arrays.items():
+        if array.shape != (length,) or array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            raise PlanError(
+                f"Indexed({kind}): the column {name!r} is {array.dtype} of shape {array.shape}; "
+                f"it has a number for each of {length} records"
+            )
+    return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}

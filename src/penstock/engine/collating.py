@@ -1,0 +1,62 @@
+"""Samples that differ in shape, made by workers one by one, put together in their slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.batch import Collation, Shape, TooMuch
+from penstock.engine.workers import Failure
+from penstock.plan import Plan
+from penstock.spec import AnyArray, UInt8Array
+from penstock.transform.values import as_array
+
+Lists = Mapping[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of values that workers made one by one.
+
+    lists     (rows) values of each field that stays a list
+    shapes    of each field that is in the slot now
+    failures  rows whose values didn't fit
+    """
+
+    lists: Lists
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    failures: Sequence[Failure] = ()
+
+
+def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Made:
+    """Write what ``plan.collated`` names into the slot."""
+    shapes: dict[str, Shape] = {}
+    failures: list[Failure] = []
+    for name, collation in plan.collated.items():
+        arrays, bad = _arrays(name, collation, lists[name])
+        failures += bad
+        if bad:
+            continue
+        try:
+            of_field = collation.shapes([array.shape for array in arrays])
+        except TooMuch as error:
+            failures.append(Failure(error.row, "batch", error.reason))
+            continue
+        collation.fill(arrays, plan.layout.shaped(slot, of_field))
+        shapes |= of_field
+    return Made({name: lists[name] for name in plan.listed}, shapes, failures)
+
+
+def _arrays(name: str, collation: Collation, values: list[Any]) -> tuple[list[AnyArray], list[Failure]]:
+    arrays: list[AnyArray] = []
+    bad: list[Failure] = []
+    for row, value in enumerate(values):
+        array = as_array(value)
+        if array is None:
+            bad.append(Failure(row, "batch", f"{name!r} is {type(value).__name__}, and no array of numbers"))
+        elif wrong := collation.misfit(array.shape, array.dtype):
+            bad.append(Failure(row, "batch", wrong))
+        else:
+            arrays.append(array)
+    return arrays, bad

@@ -1,0 +1,295 @@
+"""Fields whose samples differ in shape: padded, one after another, or in lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.spec import Int64Array
+from photos import encoded, picture, write_list
+
+MEMORY = "64MiB"
+LENGTHS = np.minimum(np.exp(np.random.default_rng(1).normal(2.5, 1, 200)).astype(np.int64), 90)
+EXECUTORS = ["inline", "thread"]
+
+
+class Texts:
+    """Sample i has ``lengths[i]`` tokens i, i + 1, …, and boxes of two numbers."""
+
+    def __init__(self, lengths: Int64Array = LENGTHS) -> None:
+        self.lengths = lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        length = int(self.lengths[index])
+        boxes = np.full((index % 4, 2), index, np.float32)
+        return {"tokens": tokens(index), "boxes": boxes, "name": f"text {index}", "number": length}
+
+
+def tokens(index: int) -> Int64Array:
+    return np.arange(index, index + LENGTHS[index])
+
+
+def texts() -> ps.Indexed:
+    return ps.Indexed(Texts(), columns={"length": LENGTHS})
+
+
+def batches(pipeline: ps.Pipeline, **settings: Any) -> list[dict[str, Any]]:
+    """Copies of an epoch's batches."""
+    with pipeline.loader(**{"memory": MEMORY, "workers": 2, **settings}) as loader:
+        return [{name: copied(value) for name, value in batch.items()} for batch in loader]
+
+
+def copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize(
+    ("pad", "width"),
+    [
+        (ps.Pad(max_shape=90), lambda longest: longest),
+        (ps.Pad(to=8, max_shape=90), lambda longest: -(-longest // 8) * 8),
+        (ps.Pad(to=(96,), value=-1), lambda longest: 96),
+    ],
+    ids=["longest", "multiple", "fixed"],
+)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_padded_rows_are_the_samples_and_the_value(pad: ps.Pad, width: Any, executor: str) -> None:
+    pipeline = (
+        ps.Pipeline(texts()).shuffle(seed=1).batch(16, collate={"tokens": pad, "boxes": list}, tail="pad")
+    )
+    for batch in batches(pipeline, executor=executor):
+        longest = int(LENGTHS[batch["index"]].max())
+        assert batch["tokens"].shape == (16, width(longest))
+        assert batch["tokens"].dtype == np.int64
+        assert batch["tokens_length"].tolist() == LENGTHS[batch["index"]].tolist()
+        for row, index in enumerate(batch["index"]):
+            length = LENGTHS[index]
+            assert batch["tokens"][row, :length].tolist() == tokens(index).tolist()
+            assert (batch["tokens"][row, length:] == pad.value).all()
+
+
+def test_padded_rows_lie_one_behind_the_other() -> None:
+    pipeline = ps.Pipeline(texts()).batch(16, collate={"tokens": ps.Pad(max_shape=90), "boxes": list})
+    with pipeline.loader(memory=MEMORY) as loader:
+        for batch in loader:
+            assert batch["tokens"].flags.c_contiguous
+            assert batch["tokens"].ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_several_axes_are_padded_with_their_shapes(executor: str) -> None:
+    class Pictures:
+        def __len__(self) -> int:
+            return 30
+
+        def __getitem__(self, index: int) -> Any:
+            return np.full((3 + index % 5, 9 - index % 4, 3), index, np.uint8)
+
+    pipeline = ps.Pipeline(ps.Indexed(Pictures(), fields="image")).batch(
+        10, collate={"image": ps.Pad(to=4, value=255, max_shape=(8, 9, 3))}
+    )
+    for batch in batches(pipeline, executor=executor):
+        sizes = [(3 + index % 5, 9 - index % 4, 3) for index in batch["index"]]
+        assert batch["image_length"].tolist() == [list(size) for size in sizes]
+        assert batch["image"].shape == (10, 8, 12, 4)
+        for image, index, (height, width, _) in zip(batch["image"], batch["index"], sizes, strict=True):
+            assert (image[:height, :width, :3] == index).all()
+            assert (image[height:] == 255).all()
+            assert (image[:, width:] == 255).all()
+            assert (image[:, :, 3] == 255).all()
+
+
+def test_photos_in_their_own_sizes_are_padded(tmp_path: Path) -> None:
+    sizes = [(24 + 3 * number, 40 - 2 * number) for number in range(8)]
+    pictures = [picture(number, *size) for number, size in enumerate(sizes)]
+    source = write_list(tmp_path, {f"{n}.png": encoded(each, "PNG") for n, each in enumerate(pictures)})
+    pipeline = ps.Pipeline(source).batch(4, collate={"image": ps.Pad(max_shape=(64, 64, 3))})
+    got = batches(pipeline)
+    assert [batch["image"].shape for batch in got] == [(4, 33, 40, 3), (4, 45, 32, 3)]
+    for batch in got:
+        for image, index in zip(batch["image"], batch["index"], strict=True):
+            height, width = sizes[index]
+            assert np.array_equal(image[:height, :width], pictures[index])
+            assert not image[height:].any()
+            assert not image[:, width:].any()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_ragged_rows_follow_one_another(executor: str) -> None:
+    pipeline = ps.Pipeline(texts()).batch(
+        16, collate={"tokens": ps.Ragged(max_values=16 * 90), "boxes": ps.Ragged(max_values=64)}
+    )
+    for batch in batches(pipeline, executor=executor):
+        offsets, boxes = batch["tokens_offsets"], batch["boxes_offsets"]
+        assert offsets.dtype == boxes.dtype == np.int64
+        assert offsets.shape == (17,)
+        assert batch["tokens"].shape == (offsets[-1],)
+        assert batch["boxes"].shape == (boxes[-1], 2)
+        for row, index in enumerate(batch["index"]):
+            assert batch["tokens"][offsets[row] : offsets[row + 1]].tolist() == tokens(index).tolist()
+            assert batch["boxes"][boxes[row] : boxes[row + 1]].tolist() == [[index, index]] * (index % 4)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_with_a_budget_room_is_for_the_budget(executor: str) -> None:
+    pipeline = ps.Pipeline(texts()).shuffle(seed=1)
+    padded = pipeline.batch(budget=200, by="length", collate={"tokens": ps.Pad(), "boxes": list})
+    for batch in batches(padded, executor=executor):
+        assert batch["tokens"].size <= 200
+        assert batch["tokens"].shape == (len(batch["index"]), batch["tokens_length"].max())
+    packed = pipeline.batch(
+        budget=200, by="length", pack=True, collate={"tokens": ps.Ragged(), "boxes": list}
+    )
+    for batch in batches(packed, executor=executor):
+        assert len(batch["tokens"]) == LENGTHS[batch["index"]].sum() <= 200
+    assert packed.plan(memory=MEMORY).depth >= 2
+
+
+@settings(max_examples=10, deadline=None)
+@given(workers=st.integers(1, 4), seed=st.integers(0, 3))
+def test_who_makes_the_rows_makes_no_difference(workers: int, seed: int) -> None:
+    pipeline = (
+        ps.Pipeline(texts())
+        .shuffle(seed=seed)
+        .map(lambda sample, rng: {**sample, "tokens": sample["tokens"][: rng.integers(1, 90)]})
+        .batch(13, collate={"tokens": ps.Pad(max_shape=90), "boxes": ps.Ragged(max_values=60)}, tail="pad")
+    )
+    expected = batches(pipeline, executor="inline")
+    got = batches(pipeline, executor="thread", workers=workers)
+    assert len(got) == len(expected)
+    for a, b in zip(got, expected, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            assert np.array_equal(a[name], b[name]), name
+
+
+def test_a_declared_shape_is_one_samples_own() -> None:
+    spec = {"tokens": ps.Spec((17,), np.dtype(np.int64)), "number": ps.Spec((), np.dtype(np.int64))}
+    source = ps.Indexed([{"tokens": np.arange(n), "number": n} for n in range(1, 9)], spec=spec)
+    pipeline = ps.Pipeline(source).batch(4, collate={"tokens": ps.Pad(max_shape=20)})
+    assert pipeline.plan(memory=MEMORY).facts()["fields"]["tokens"] == {  # type: ignore[index]
+        "shape": "(4, ≤20)",
+        "dtype": "int64",
+    }
+    assert [batch["tokens"].shape for batch in batches(pipeline)] == [(4, 4), (4, 8)]
+
+
+def test_what_fits_no_slot_comes_in_lists_and_explain_says_so() -> None:
+    pipeline = ps.Pipeline(texts()).batch(16, collate={"tokens": list, "boxes": list})
+    with pipeline.loader(memory=MEMORY) as loader:
+        batch = next(iter(loader))
+        assert batch["name"] == [f"text {index}" for index in range(16)]
+        assert [value.tolist() for value in batch["tokens"]] == [
+            tokens(index).tolist() for index in range(16)
+        ]
+        text = " ".join(loader.plan.explain().split())
+    assert "name: a list of 16, in no slot" in text
+    assert "tokens: a list of 16, in no slot" in text
+
+
+def test_explain_says_how_fields_are_collated() -> None:
+    collate = {"tokens": ps.Pad(to=8, max_shape=90), "boxes": ps.Ragged(max_values=64)}
+    with ps.Pipeline(texts()).batch(16, collate=collate).loader(memory=MEMORY) as loader:
+        next(iter(loader))
+        text = " ".join(loader.plan.explain().split())
+    assert "tokens: (16, ≤96) int64" in text
+    assert "tokens_length: (16,) int64" in text
+    assert "boxes: (≤64, 2) float32" in text
+    assert "boxes_offsets: (17,) int64" in text
+
+
+@pytest.mark.parametrize(
+    ("collate", "says"),
+    [
+        (
+            {"tokens": ps.Pad(max_shape=20)},
+            r"'tokens' is \(\d+\) int64; there is room for \(20\) int64 at most",
+        ),
+        (
+            {"tokens": ps.Ragged(max_values=150)},
+            r"'tokens' is \d+ long, and with the rows before it \d+; a batch",
+        ),
+        (
+            {},
+            r"'tokens' is .*; where samples differ in shape, say .batch\(…, collate=\{'tokens': …\}\) with Pad",
+        ),
+    ],
+)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_sample_without_room_is_an_error_with_its_number(collate: Any, says: str, executor: str) -> None:
+    pipeline = ps.Pipeline(texts()).batch(16, collate={"boxes": list, **collate})
+    with pytest.raises(ps.SampleError, match=says) as caught:
+        batches(pipeline, executor=executor)
+    row = caught.value.index
+    if isinstance(how := collate.get("tokens"), ps.Pad):
+        assert isinstance(caught.value, ps.TransformError)
+        assert row == int(np.flatnonzero(LENGTHS > 20)[0])
+    elif how is not None:
+        ends = np.cumsum(LENGTHS[row - row % 16 :])
+        assert row % 16 == int(np.searchsorted(ends, 150, "right"))
+
+
+@pytest.mark.parametrize(("pack", "how"), [(False, ps.Pad()), (True, ps.Ragged())])
+def test_a_budget_of_another_length_needs_room_of_its_own(pack: bool, how: Any) -> None:
+    lengths = ps.Indexed(Texts(), columns={"half": np.maximum(LENGTHS // 2, 1)})
+    pipeline = ps.Pipeline(lengths).shuffle(seed=1)
+    with pytest.raises(ps.TransformError, match=r"'tokens' is \d+ long.*room for"):
+        batches(pipeline.batch(budget=100, by="half", pack=pack, collate={"tokens": how, "boxes": list}))
+
+
+def test_samples_of_another_dtype_or_other_axes_are_errors() -> None:
+    def broken(sample: dict[str, Any], what: str) -> dict[str, Any]:
+        if sample["name"] == "text 5":
+            value = sample["tokens"]
+            sample["tokens"] = {"dtype": value + 0.5, "axes": value[None], "kind": "words"}[what]
+        return sample
+
+    for what in ("dtype", "axes", "kind"):
+        for how in (ps.Pad(max_shape=90), ps.Ragged(max_values=1440)):
+            pipeline = ps.Pipeline(texts()).map(lambda sample, what=what: broken(sample, what))
+            with pytest.raises(ps.TransformError, match="'tokens' is") as caught:
+                batches(pipeline.batch(16, collate={"tokens": how, "boxes": list}))
+            assert caught.value.index == 5
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ps.Pad(to=0), "neither a whole number from 1 on"),
+        (lambda: ps.Pad(max_shape=(3, -1)), "neither a whole number from 1 on"),
+        (lambda: ps.Pad(to=(3,), max_shape=3), "leave one out"),
+        (lambda: ps.Pad(value="0"), "value='0'"),  # type: ignore[arg-type]
+        (lambda: ps.Ragged(max_values=0), "neither a whole number from 1 on"),
+        (lambda: ps.Pipeline(texts()).batch(4, collate={"tokens": "pad"}), "Pad, Ragged or list"),  # type: ignore[dict-item]
+    ],
+)
+def test_descriptions_that_cannot_work(make: Any, says: str) -> None:
+    with pytest.raises(ps.PlanError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("collate", "says"),
+    [
+        ({"tokens": ps.Pad()}, "'tokens'.*needs max_shape="),
+        ({"tokens": ps.Ragged()}, "'tokens'.*needs max_values="),
+        ({"tokens": ps.Pad(max_shape=(3, 3))}, r"\(3, 3\) has 2 axes, and a sample 1"),
+        ({"tokens": ps.Pad(max_shape=90, value=0.5)}, "value=0.5 is no int64"),
+        ({"number": ps.Pad(max_shape=90)}, "'number'.*single numbers"),
+        ({"number": ps.Ragged(max_values=90)}, "'number'.*single numbers"),
+        ({"name": ps.Pad(max_shape=90)}, "'name'.*str"),
+        ({"other": ps.Pad(max_shape=90)}, "no field 'other'"),
+    ],
+)
+def test_what_cannot_be_collated_is_refused_when_it_is_measured(collate: Any, says: str) -> None:
+    with pytest.raises(ps.PlanError, match=says):
+        batches(ps.Pipeline(texts()).batch(16, collate={"boxes": list, **collate}))
