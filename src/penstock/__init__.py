@@ -35,7 +35,17 @@ from penstock.loader import Loader
 from penstock.mixture import Mix
 from penstock.pipeline import Pipeline
 from penstock.plan import MemoryForecast, Plan
-from penstock.source import Arrays, Concat, FileList, ImageFolder, Indexed
+from penstock.source import (
+    Arrays,
+    BuiltIndex,
+    CheckedIndex,
+    Concat,
+    FileList,
+    ImageFolder,
+    Indexed,
+    build_index,
+    verify_index,
+)
 from penstock.spec import DecodeLimits, Spec
 from penstock.transform import (
     CenterCrop,
@@ -51,8 +61,10 @@ __all__ = [
     "Arrays",
     "Audit",
     "BudgetError",
+    "BuiltIndex",
     "CacheError",
     "CenterCrop",
+    "CheckedIndex",
     "Concat",
     "DecodeError",
     "DecodeLimits",
@@ -82,6 +94,8 @@ __all__ = [
     "ToLayout",
     "TransformError",
     "WorkerDied",
+    "build_index",
+    "verify_index",
 ]
 
 

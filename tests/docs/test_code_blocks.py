@@ -4,8 +4,12 @@ The blocks of one page run in order, in one namespace, in a folder that holds ``
 ``photos/cat`` and ``photos/dog``. Two names exist beforehand: ``step``, which stands for a training step and
 takes anything, and ``__name__``, which is ``"__main__"``. Code that can't run so is a ```text block.
 
-The commands of ```console blocks run too, in a folder that holds ``photos/``, made by ``penstock synth``, and
-``my-photos/`` without class folders; each once, on the first page that has it. Not run:
+The commands of ```console blocks run too, each once, on the first page that has it, in a folder that holds:
+
+- ``photos/``, made by ``penstock synth``, and ``my-photos/`` without class folders
+- ``train.txt``, a list of the photos; ``widths.npy``, a number each; ``my_lengths.py`` with a function ``words``
+
+Not run:
 
 - make: it builds penstock and runs these tests
 - pip, git: they install or fetch what is being tested
@@ -98,6 +102,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "my-photos").mkdir()
     for path in folder.glob("photos/*/*.jpg"):
         shutil.copy(path, folder / "my-photos")
+    paths = sorted(folder.glob("photos/*/*.jpg"))
+    (folder / "train.txt").write_text("".join(f"{path}\t{path.parent.name}\n" for path in paths))
+    (folder / "my_lengths.py").write_text("def words(path):\n    return len(path)\n")
+    np.save(folder / "widths.npy", np.zeros(len(paths), np.int16))
     return folder
 
 

@@ -27,7 +27,7 @@ def test_links_and_files_exist(page: Path) -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    documented = re.findall(r"^\.\. auto(?:class|exception):: (\w+)", text, re.MULTILINE)
+    documented = re.findall(r"^\.\. auto(?:class|exception|function):: (\w+)", text, re.MULTILINE)
     assert sorted(documented) == sorted(ps.__all__)
 
 

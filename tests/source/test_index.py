@@ -212,7 +212,7 @@ def test_no_place_to_write(
     opened = ps.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n")).open()
     assert names(opened) == [("a", 1), ("b", 2)]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "--output" in caplog.text
+    assert "give the source another place by index=" in caplog.text
 
 
 def test_files_are_closed_with_their_source(cache: Path, tmp_path: Path) -> None:

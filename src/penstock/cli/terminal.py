@@ -43,11 +43,11 @@ def print_json(value: Any) -> None:
 
 
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Advance]:
+def progress(title: str, total: int | None) -> Iterator[Advance]:
     """Show how far a long task is, on stderr, so that stdout holds results only.
 
     Yields a function to be called with the number of things done so far. At a terminal with rich it moves a
-    bar, elsewhere it prints a line every 5 seconds.
+    bar, elsewhere it prints a line every 5 seconds. Without a total, how much is left isn't known.
     """
     console = _console(stderr=True)
     if console is None:
@@ -85,7 +85,7 @@ def _without_tags(markup: str) -> str:
     return TAG.sub(plain, markup)
 
 
-def _lines(title: str, total: int) -> Advance:
+def _lines(title: str, total: int | None) -> Advance:
     """Plain progress. Short tasks print nothing."""
     next_at = time.monotonic() + LINE_EVERY_S
 
@@ -94,7 +94,8 @@ def _lines(title: str, total: int) -> Advance:
         now = time.monotonic()
         if now >= next_at:
             next_at = now + LINE_EVERY_S
-            print(f"{title}: {done} of {total}", file=sys.stderr, flush=True)
+            of = "" if total is None else f" of {total}"
+            print(f"{title}: {done}{of}", file=sys.stderr, flush=True)
 
     return advance
 

@@ -4,6 +4,19 @@ from penstock.source.arrays import Arrays
 from penstock.source.concat import Concat, OpenConcat, open_concat
 from penstock.source.filelist import FileList
 from penstock.source.folder import ImageFolder
+from penstock.source.index import BuiltIndex, CheckedIndex, build_index, verify_index
 from penstock.source.indexed import Indexed
 
-__all__ = ["Arrays", "Concat", "FileList", "ImageFolder", "Indexed", "OpenConcat", "open_concat"]
+__all__ = [
+    "Arrays",
+    "BuiltIndex",
+    "CheckedIndex",
+    "Concat",
+    "FileList",
+    "ImageFolder",
+    "Indexed",
+    "OpenConcat",
+    "build_index",
+    "open_concat",
+    "verify_index",
+]

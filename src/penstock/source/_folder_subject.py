@@ -26,15 +26,26 @@ AROUND = (b"\0", b"\0", b"\0")  # paths of a folder's index stand between NUL by
 
 @dataclass(frozen=True, slots=True)
 class FolderSubject:
-    """A folder: a ``Subject``. ``base``: its absolute path, with a slash at its end."""
+    """A folder: a ``Subject``.
+
+    base         its absolute path, with a slash at its end
+    allow_empty  whether classes may be without an image
+    index        where its index is or is to be, if that was asked for
+    """
 
     base: bytes
     name: str
     allow_empty: bool
+    index: bytes | None
 
     kind = "folder"
     files = 0
     around = AROUND
+
+    @property
+    def arguments(self) -> list[str]:
+        """None."""
+        return []
 
     @property
     def path(self) -> bytes:
@@ -90,7 +101,7 @@ class FolderSubject:
                 names.add(label, path, images)
                 seen += len(images)
                 if on_progress is not None:
-                    on_progress(seen, None)
+                    on_progress("files", seen, None)
             names.end_class()
             if seen == before:
                 empty.append(label)

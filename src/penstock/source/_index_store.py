@@ -11,11 +11,12 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from penstock.errors import PenstockError, PlanError
-from penstock.source._index_file import Damaged, Facts, IndexFile, read_index
+from penstock.source._index_file import Column, Damaged, Facts, IndexFile, column_section, read_index
 from penstock.source._index_writer import NoRoom, Room, TooLarge, Writer
 from penstock.source._paths import shown
 
@@ -26,7 +27,9 @@ SUFFIX = b".penstock-index"
 BUILDING = b".building"
 COARSE_TICK_NS, FINE_TICK_NS = 2_000_000_000, 20_000_000
 
-Progress: TypeAlias = Callable[[int, int | None], None]
+Progress: TypeAlias = Callable[
+    [str, int, int | None], None
+]  # what is counted, how many are done, of how many
 Finish: TypeAlias = Callable[[Writer, Facts, IndexFile], Facts]  # what else goes into an index once it stands
 
 
@@ -42,8 +45,16 @@ class Subject(Protocol):
         """Absolute; an index may lie beside it."""
 
     @property
+    def index(self) -> bytes | None:
+        """Where its index is or is to be, if that was asked for."""
+
+    @property
     def key(self) -> str:
         """What an index of it in the cache folder is named by: another path or other options, another key."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """What ``penstock index`` needs to index the same."""
 
     @property
     def base(self) -> bytes:
@@ -75,37 +86,39 @@ class Subject(Protocol):
 
 
 class Unfit(Exception):
-    """An index can't be used; the text says why, and is empty where there is none."""
+    """An index can't be used; the text says why, and is empty where there is none.
+
+    old  the index, if it has columns, which only the user can make again
+    """
+
+    def __init__(self, reason: str = "", old: IndexFile | None = None) -> None:
+        super().__init__(reason)
+        self.old = old
 
 
 def open_index(subject: Subject) -> IndexFile:
-    """The index of a subject, built if there is none that fits."""
-    path = beside(subject)
-    try:
-        return fitting(path, subject)
-    except Unfit as why:
-        if str(why):
-            _logger().warning("the index %s isn't used: %s", shown(path), why)
-    path = cached_path(subject)
-    try:
-        return fitting(path, subject)
-    except Unfit:
-        pass
-    with contextlib.suppress(TooLarge):
-        return build_unnamed(subject, Room(None))
-    try:
-        return build_shared(subject, path)
-    except NoRoom as error:
-        room = os.fsencode(tempfile.gettempdir())
-        _logger().warning(
-            "can't write %s (%s): this process indexes %s in an unnamed file of %s, and so will every other "
-            "one; write the index once by: penstock index PATH --output FILE",
-            shown(path),
-            error,
-            subject.name,
-            shown(room),
-        )
-        return _last_resort(subject, room)
+    """The index of a subject, built if there is none that fits.
+
+    Raises ``PlanError`` when one that doesn't fit has columns, and the records are others now.
+    """
+    *_, last = candidates = places(subject)
+    for path in candidates:
+        try:
+            return fitting(path, subject)
+        except Unfit as why:
+            if why.old is not None:
+                return _built(subject, path, _keep_all(subject, path, why.old, str(why)))
+            if str(why) and path != last:
+                _logger().warning("the index %s isn't used: %s", shown(path), why)
+    if subject.index is None:
+        with contextlib.suppress(TooLarge):
+            return build_unnamed(subject, Room(None))
+    return _built(subject, last)
+
+
+def places(subject: Subject) -> list[bytes]:
+    """Where its index may be; at the last one it is built when nobody says otherwise."""
+    return [beside(subject), cached_path(subject)] if subject.index is None else [subject.index]
 
 
 def beside(subject: Subject) -> bytes:
@@ -122,10 +135,7 @@ def cached_path(subject: Subject) -> bytes:
 
 
 def fitting(path: bytes, subject: Subject) -> IndexFile:
-    """The index at ``path``. Raises ``Unfit`` when it isn't that of the subject as it is now.
-
-    Raises ``PlanError`` when it was, and has columns that only the user can make again.
-    """
+    """The index at ``path``. Raises ``Unfit`` when it isn't that of the subject as it is now."""
     try:
         index = read_index(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -136,39 +146,44 @@ def fitting(path: bytes, subject: Subject) -> IndexFile:
         objection = subject.objection(index)
     except PenstockError as error:  # its own tables make no sense
         raise Unfit(str(error)) from error
-    if objection is None:
-        return index
-    if index.facts.columns and index.facts.kind == subject.kind:
-        names = ", ".join(repr(name) for name in index.facts.columns)
-        raise PlanError(
-            f"the index {shown(path)} has the columns {names}, and doesn't fit {subject.name} any more: "
-            f"{objection}; make it again: {command(subject, index.facts)}, or delete it"
-        )
-    raise Unfit(objection)
+    if objection is not None:
+        raise Unfit(objection, index if index.facts.columns and index.facts.kind == subject.kind else None)
+    return index
+
+
+def keep_columns(writer: Writer, old: IndexFile, names: Iterable[str]) -> dict[str, Column]:
+    """Copy columns of another index of the same records."""
+    for name in names:
+        for block in old.blocks(column_section(name)):
+            writer.add(column_section(name), block)
+    return {name: old.facts.columns[name] for name in names}
 
 
 def command(subject: Subject, facts: Facts) -> str:
     """The command that makes such an index."""
+    if not all(column.origin for column in facts.columns.values()):
+        return "by build_index(…, columns=…)"
     import shlex
 
-    words = ["penstock", "index", shown(subject.path.rstrip(b"/"))]
-    words += ["--no-labels"] if facts.options.get("labels") is False else []
-    for column in facts.columns.values():
-        words += shlex.split(column.origin)
+    words = ["penstock", "index", shown(subject.path.rstrip(b"/")), *subject.arguments]
+    words += [] if subject.index is None else ["--output", shown(subject.index)]
+    words += [word for column in facts.columns.values() for word in shlex.split(column.origin)]
     return shlex.join(words)
 
 
-def build_unnamed(subject: Subject, room: Room, on_progress: Progress | None = None) -> IndexFile:
+def build_unnamed(
+    subject: Subject, room: Room, on_progress: Progress | None = None, finish: Finish | None = None
+) -> IndexFile:
     """Build an index that goes when it is closed. Raises ``TooLarge`` or ``NoRoom``."""
     file = room.file()
     try:
-        return _build(subject, file, None, room, on_progress, None)
+        return _build(subject, file, None, room, on_progress, finish)
     except BaseException:
         os.close(file)
         raise
 
 
-def build_shared(subject: Subject, path: bytes) -> IndexFile:
+def build_shared(subject: Subject, path: bytes, finish: Finish | None = None) -> IndexFile:
     """Build an index at ``path``, or use the one that another process has built meanwhile.
 
     Raises ``NoRoom`` when it can't be written there.
@@ -179,7 +194,7 @@ def build_shared(subject: Subject, path: bytes) -> IndexFile:
         except Unfit as why:
             reason = f": {why}" if str(why) else ""
             _logger().info("indexing %s in %s%s", subject.name, shown(path), reason)
-        return build_at(subject, file, path)
+        return build_at(subject, file, path, finish=finish)
 
 
 def build_at(
@@ -277,14 +292,49 @@ def _build(
     return IndexFile(file, path, os.fstat(file).st_size, held, facts)
 
 
-def _last_resort(subject: Subject, folder: bytes) -> IndexFile:
+def build_temporary(
+    subject: Subject, on_progress: Progress | None = None, finish: Finish | None = None
+) -> IndexFile:
+    """Build an index in the temp folder, for this process alone. Raises ``PlanError`` when there is no room."""
+    room = Room(os.fsencode(tempfile.gettempdir()))
     try:
-        return build_unnamed(subject, Room(folder))
+        return build_unnamed(subject, room, on_progress, finish)
     except NoRoom as error:
         raise PlanError(
-            f"there is no place for the index of {subject.name}: neither {shown(cached_path(subject))} nor "
-            f"{shown(folder)} can be written ({error}); free some space, or set XDG_CACHE_HOME to a folder that has"
+            f"there is no place for the index of {subject.name}: the temp folder {tempfile.gettempdir()} can't be "
+            f"written either ({error}); free some space, or name a place by index="
         ) from error
+
+
+def _built(subject: Subject, path: bytes, finish: Finish | None = None) -> IndexFile:
+    """Build an index at ``path``; where that can't be written, in the temp folder."""
+    try:
+        return build_shared(subject, path, finish)
+    except NoRoom as error:
+        _logger().warning(
+            "can't write %s (%s): every process indexes %s for itself, in an unnamed file of %s; give the source "
+            "another place by index=",
+            shown(path),
+            error,
+            subject.name,
+            tempfile.gettempdir(),
+        )
+        return build_temporary(subject, finish=finish)
+
+
+def _keep_all(subject: Subject, path: bytes, old: IndexFile, objection: str) -> Finish:
+    """What takes over the columns of an index that doesn't fit, if the records are still the same."""
+
+    def finish(writer: Writer, facts: Facts, draft: IndexFile) -> Facts:
+        if facts.manifest != old.facts.manifest:
+            names = ", ".join(repr(name) for name in old.facts.columns)
+            raise PlanError(
+                f"the index {shown(path)} has the columns {names}, and {subject.name} has other records now "
+                f"({objection}); make it again: {command(subject, old.facts)}, or delete it"
+            )
+        return replace(facts, columns=keep_columns(writer, old, old.facts.columns))
+
+    return finish
 
 
 def _lock(file: int, path: bytes) -> None:

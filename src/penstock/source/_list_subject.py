@@ -40,6 +40,7 @@ class ListSubject:
     """An open list: a ``Subject``. The file is closed when this object is gone.
 
     file    descriptor
+    index   where its index is or is to be, if that was asked for
     begin   where the first line starts: behind a byte order mark
     info    as the file was when it was opened
     labels  whether lines may hold labels
@@ -50,6 +51,7 @@ class ListSubject:
     base: bytes
     name: str
     labels: bool
+    index: bytes | None
     begin: int
     info: os.stat_result
 
@@ -57,11 +59,12 @@ class ListSubject:
     files = 1
 
     @classmethod
-    def open(cls, path: bytes, base: bytes, *, name: str, labels: bool) -> ListSubject:
+    def open(cls, path: bytes, base: bytes, *, name: str, labels: bool, index: bytes | None) -> ListSubject:
         """Open a list. Raises ``PlanError`` when it can't be read."""
         with open_regular(path) as opened, reading(path):
             begin = len(BOM) if opened.read(len(BOM)) == BOM else 0
-            return cls(os.dup(opened.fileno()), path, base, name, labels, begin, os.fstat(opened.fileno()))
+            info = os.fstat(opened.fileno())
+            return cls(os.dup(opened.fileno()), path, base, name, labels, index, begin, info)
 
     def __post_init__(self) -> None:
         weakref.finalize(self, os.close, self.file)
@@ -72,6 +75,11 @@ class ListSubject:
         from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
 
         return blake2b(f"list {self.labels} ".encode() + self.path, digest_size=16).hexdigest()
+
+    @property
+    def arguments(self) -> list[str]:
+        """Whether there may be labels."""
+        return [] if self.labels else ["--no-labels"]
 
     @property
     def around(self) -> tuple[bytes, bytes, bytes]:
@@ -119,7 +127,7 @@ class ListSubject:
             manifest.add_paths(lines.paths, places >> np.uint64(LENGTH_SHIFT))
             labels.add(lines.labels)
             if on_progress is not None:
-                on_progress(done, self.info.st_size)
+                on_progress("bytes", done, self.info.st_size)
         if rows == 0:
             raise PlanError(f"{self.name} lists no file; give it one path per line")
         now = os.fstat(self.file)

@@ -18,6 +18,8 @@ class FileList:
     path    the list
     root    folder that relative paths start from; default: the list's own folder
     labels  False: every line is a path and nothing else, its spaces and tabs included
+    index   where the list's index file is or is to be; default: beside the list if it is there, else in the
+            user's cache folder, or in memory if it is small
 
     Fields: ``image``, an encoded image, and, if the list has labels, ``label``, () int64. Columns that
     ``build_index`` or ``penstock index`` added are further fields.
@@ -43,13 +45,14 @@ class FileList:
     path: AnyPath
     root: AnyPath | None = None
     labels: bool = True
+    index: AnyPath | None = None
 
     def open(self) -> OpenSource:
         """Find the list's index, or read the list and build one.
 
         Raises ``PlanError`` when it is missing, not readable or empty, and with file and line for the first
         line that holds a NUL byte, a CR or no path, is longer than 65,535 bytes, or whose label doesn't fit;
-        and when it changed since columns were added to its index.
+        and when columns were added to its index and it has other records now.
         """
         return Listing.open(self.subject())
 
@@ -57,7 +60,8 @@ class FileList:
         """One line for ``explain()``."""
         root = "" if self.root is None else f", root='{shown(self.root)}'"
         labels = "" if self.labels else ", labels=False"
-        return f"FileList('{shown(self.path)}'{root}{labels})"
+        index = "" if self.index is None else f", index='{shown(self.index)}'"
+        return f"FileList('{shown(self.path)}'{root}{labels}{index})"
 
     def subject(self) -> ListSubject:
         """The list, opened, for its index."""
@@ -66,4 +70,5 @@ class FileList:
         if self.root is not None:
             base = absolute(self.root, field="FileList's root")
         base = os.path.join(base, b"")  # noqa: PTH118 (pathlib has no bytes)
-        return ListSubject.open(path, base, name=shown(self.path), labels=self.labels)
+        index = None if self.index is None else absolute(self.index, field="FileList's index")
+        return ListSubject.open(path, base, name=shown(self.path), labels=self.labels, index=index)

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from penstock.contracts import OpenSource
+from penstock.errors import PlanError
 from penstock.source._folder_subject import FolderSubject
 from penstock.source._listing import Listing
 from penstock.source._paths import AnyPath, absolute, shown
@@ -17,6 +18,8 @@ class ImageFolder:
 
     root         folder whose direct subfolders are the classes
     allow_empty  whether a class folder may hold no image; its label stays taken
+    index        where the folder's index file is or is to be, outside of it; default: next to the folder if it
+                 is there, else in the user's cache folder, or in memory if it is small
 
     Fields: ``image``, an encoded image, and ``label``, () int64, the number of the record's class among the
     sorted names of root's subfolders. Records are all files at any depth below a class folder whose names end
@@ -40,22 +43,30 @@ class ImageFolder:
 
     root: AnyPath
     allow_empty: bool = False
+    index: AnyPath | None = None
 
     def open(self) -> OpenSource:
         """Find the folder's index, or list the folder and build one.
 
         Raises ``PlanError`` when ``root`` is missing, no folder, not readable or without class folders,
-        when a class folder holds no image, and for the cases named above; and when the folder changed since
-        columns were added to its index.
+        when a class folder holds no image, and for the cases named above; and when columns were
+        added to its index and it has other records now.
         """
         return Listing.open(self.subject())
 
     def describe(self) -> str:
         """One line for ``explain()``."""
         empty = ", allow_empty=True" if self.allow_empty else ""
-        return f"ImageFolder('{shown(self.root)}'{empty})"
+        index = "" if self.index is None else f", index='{shown(self.index)}'"
+        return f"ImageFolder('{shown(self.root)}'{empty}{index})"
 
     def subject(self) -> FolderSubject:
         """The folder, for its index."""
         root = os.path.join(absolute(self.root, field="ImageFolder's root"), b"")  # noqa: PTH118 (pathlib has no bytes)
-        return FolderSubject(root, name=shown(self.root), allow_empty=self.allow_empty)
+        index = None if self.index is None else absolute(self.index, field="ImageFolder's index")
+        if index is not None and index.startswith(root):
+            raise PlanError(
+                f"ImageFolder(index='{shown(index)}') lies inside the folder, whose time it would change; name a "
+                "place outside"
+            )
+        return FolderSubject(root, name=shown(self.root), allow_empty=self.allow_empty, index=index)
