@@ -293,3 +293,47 @@ def test_descriptions_that_cannot_work(make: Any, says: str) -> None:
 def test_what_cannot_be_collated_is_refused_when_it_is_measured(collate: Any, says: str) -> None:
     with pytest.raises(ps.PlanError, match=says):
         batches(ps.Pipeline(texts()).batch(16, collate={"boxes": list, **collate}))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_lists_of_numbers_are_arrays_where_they_are_padded(executor: str) -> None:
+    samples = [{"ids": list(range(n % 5)), "box": [(0.5, n)] * (n % 3)} for n in range(4, 40)]
+    pipeline = ps.Pipeline(ps.Indexed(samples)).batch(
+        6, collate={"ids": ps.Pad(max_shape=4, value=9), "box": ps.Ragged(max_values=12)}
+    )
+    for batch in batches(pipeline, executor=executor):
+        for row, index in enumerate(batch["index"]):
+            length = len(samples[index]["ids"])
+            assert batch["ids"][row].tolist()[:length] == samples[index]["ids"]
+        boxes = [list(box) for index in batch["index"] for box in samples[index]["box"]]
+        assert batch["box"].tolist() == boxes
+
+
+def test_measuring_opens_the_source_once_and_keeps_its_order() -> None:
+    opened = []
+
+    class Once(ps.Arrays):
+        def open(self) -> Any:
+            opened.append(self)
+            return super().open()
+
+    left, right = ps.Pipeline(Once(x=np.zeros(50))), ps.Pipeline(Once(x=np.ones(50)))
+    pipeline = ps.Pipeline(ps.Mix({left: 0.5, right: 0.5})).map(lambda sample: sample).batch(8)
+    with pipeline.loader(memory=MEMORY) as loader:
+        loader.reweigh([0, 1])
+        for batch in loader.steps(3):
+            assert (batch["x"] == 1).all()
+    assert len(opened) == 2
+
+
+def test_samples_that_wait_are_part_of_the_forecast() -> None:
+    spec = {"tokens": ps.Spec((1,), np.dtype(np.uint8))}
+    source = ps.Indexed([{"tokens": np.zeros(1, np.uint8)}] * 8, spec=spec)
+    forecasts = [
+        ps.Pipeline(source)
+        .batch(4, collate={"tokens": ps.Pad(max_shape=most)})
+        .plan(memory="256MiB", workers=1)
+        .forecast.allocated
+        for most in (1 << 10, 1 << 20)
+    ]
+    assert 2 * 2 * 4 * (1 << 20) <= forecasts[1] - forecasts[0] + 2 * 2 * 4 * (1 << 10) <= 17 * (1 << 20)

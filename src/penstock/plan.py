@@ -56,7 +56,7 @@ class MemoryForecast:
     slots       depth × slot
     workers     stacks and scratch of the decoding threads
     read_ahead  encoded samples, read and waiting to be decoded
-    engine      the rest of a running loader
+    engine      the rest of a running loader, with samples that wait until their batch is collated
     side        the side arena: used only for progressive JPEGs, formats other than JPEG, very long filters
     """
 
@@ -160,7 +160,7 @@ class Plan:
 
     def measured(self, fields: Mapping[str, Spec | Listed]) -> Plan:
         """The plan again, with what one sample's fields turned out to be. Raises as ``make_plan`` does."""
-        return make_plan(self.pipeline, measured=fields, **self.settings)
+        return make_plan(self.pipeline, before=self, measured=fields, **self.settings)
 
     def explain(self) -> str:
         """What will happen, for a person: every place, every byte of the forecast."""
@@ -199,10 +199,15 @@ class Plan:
 
 
 def make_plan(
-    pipeline: Pipeline, *, measured: Mapping[str, Spec | Listed] | None = None, **settings: Unpack[Settings]
+    pipeline: Pipeline,
+    *,
+    before: Plan | None = None,
+    measured: Mapping[str, Spec | Listed] | None = None,
+    **settings: Unpack[Settings],
 ) -> Plan:
     """``Pipeline.plan`` says what the settings mean.
 
+    before    a plan of this pipeline: its source is open, and its order stays
     measured  what the fields of a sample look like, once that is known
     """
     memory, lend_wait_s = settings.get("memory"), settings.get("lend_wait_s", 0.0)
@@ -218,8 +223,8 @@ def make_plan(
             f"Pipeline({pipeline.source!r}): a source such as ImageFolder(path) or FileList(path)"
         )
     _check_limits(pipeline.limits)
-    source = pipeline.source.open()
-    order = planned_order(pipeline, source)
+    source = pipeline.source.open() if before is None else before.source
+    order = planned_order(pipeline, source) if before is None else before.order
     tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
     steps = Steps(
         num_positions=order.num_positions,
@@ -260,7 +265,7 @@ def make_plan(
             slots=sizes.depth * layout.stride_bytes,
             workers=sizes.workers * WORKER_BYTES,
             read_ahead=sizes.read_ahead,
-            engine=ENGINE_BYTES,
+            engine=ENGINE_BYTES + sizes.depth * layout.waiting_bytes,
             side=sizes.side,
         ),
         lend_wait_s=lend_wait_s,
@@ -429,7 +434,8 @@ def _fit(
         return depth if depth is not None else 1 + max(1, -(-ROWS_IN_HAND * threads // layout.rows))
 
     def needed(threads: int, slots: int) -> int:
-        return slots * slot + threads * WORKER_BYTES + READ_AHEAD_BYTES[0] + least_side + ENGINE_BYTES
+        filling = slots * (slot + layout.waiting_bytes)
+        return filling + threads * WORKER_BYTES + READ_AHEAD_BYTES[0] + least_side + ENGINE_BYTES
 
     threads = machine.cpu_count() if workers == "auto" else workers
     if workers == "auto":
@@ -444,7 +450,7 @@ def _fit(
         # What the caller fixed, and what each could save.
         savings = {
             "side_memory": 0 if side_memory is None else least_side - SIDE_BYTES[0],
-            "depth": 0 if depth is None else (slots - 2) * slot,
+            "depth": 0 if depth is None else (slots - 2) * (slot + layout.waiting_bytes),
             "workers": 0 if workers == "auto" else (threads - 1) * WORKER_BYTES,
         }
         raise BudgetError(

@@ -62,7 +62,7 @@ class Pad:
                all rows, and other axes as in the first sample
 
     The batch also has ``<field>_length``, int64: how long each sample is, (rows,), or for several axes its shape,
-    (rows, axes). A larger sample is a ``TransformError``.
+    (rows, axes). Samples are arrays, or lists of numbers. A larger one is a ``TransformError``.
     """
 
     to: int | Shape | None = None
@@ -123,8 +123,8 @@ class Ragged:
                 ``budget``
 
     The field is (values, …), the other axes as in the first sample; ``<field>_offsets``, (rows + 1,) int64, says
-    where each row begins: row i is ``batch[field][offsets[i]:offsets[i + 1]]``. A batch with more values is a
-    ``TransformError``.
+    where each row begins: row i is ``batch[field][offsets[i]:offsets[i + 1]]``. Samples are arrays, or lists of
+    numbers. A batch with more values is a ``TransformError``.
     """
 
     max_values: int | None = None
@@ -179,6 +179,10 @@ class Padded:
             self.name: Region(self.room, self.dtype, f"({self.rows}, {sides})"),
             f"{self.name}_length": Region(math.prod(lengths), np.dtype(np.int64), str(lengths)),
         }
+
+    def empty(self) -> AnyArray:
+        """A sample without a value."""
+        return np.empty((0,) * len(self.most), self.dtype)
 
     def misfit(self, shape: Shape, dtype: np.dtype[np.generic]) -> str | None:
         """Whether it has another dtype or other axes, or is too large."""
@@ -237,6 +241,10 @@ class Joined:
             self.name: Region(self.most * math.prod(self.sides), self.dtype, f"(≤{self.most}{sides or ','})"),
             f"{self.name}_offsets": Region(self.rows + 1, np.dtype(np.int64), f"({self.rows + 1},)"),
         }
+
+    def empty(self) -> AnyArray:
+        """A sample without a value."""
+        return np.empty((0, *self.sides), self.dtype)
 
     def misfit(self, shape: Shape, dtype: np.dtype[np.generic]) -> str | None:
         """Whether it has another dtype, or other axes behind the first."""

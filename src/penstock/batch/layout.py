@@ -43,6 +43,11 @@ class SlotLayout:
         """Memory of one slot: whole pages."""
         return -(-self.slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Memory of samples of ``regions`` until all of a batch are there, at most."""
+        return sum(region.nbytes for region in self.regions.values())
+
     def views(self, slot: UInt8Array, rows: int) -> dict[str, AnyArray]:
         """The fields of a slot's first ``rows`` rows, as arrays over it.
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.batch import Collation, Shape, TooMuch
+import numpy as np
+
+from penstock.batch import Collate, Collation, Pad, Ragged, Shape, TooMuch
 from penstock.engine.workers import Failure
 from penstock.plan import Plan
 from penstock.spec import AnyArray, UInt8Array
@@ -48,11 +50,31 @@ def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Made:
     return Made({name: lists[name] for name in plan.listed}, shapes, failures)
 
 
+def numbered(sample: Mapping[str, Any], collate: Collate) -> dict[str, Any]:
+    """A sample whose lists of numbers are arrays where they shall be padded or joined."""
+    joined = {name for name, how in collate.items() if isinstance(how, Pad | Ragged)}
+    return {name: _numbers(value) if name in joined else value for name, value in sample.items()}
+
+
+def _numbers(value: Any) -> Any:
+    """The array of a list or tuple of numbers; anything else as it is."""
+    if not isinstance(value, list | tuple):
+        return value
+    try:
+        array = np.array(value) if value else np.empty(0, np.int64)
+    except ValueError:  # lists of different lengths
+        return value
+    return value if as_array(array) is None else array
+
+
 def _arrays(name: str, collation: Collation, values: list[Any]) -> tuple[list[AnyArray], list[Failure]]:
     arrays: list[AnyArray] = []
     bad: list[Failure] = []
     for row, value in enumerate(values):
-        array = as_array(value)
+        # An empty list says nothing of its axes.
+        array = (
+            collation.empty() if isinstance(value, list | tuple) and not value else as_array(_numbers(value))
+        )
         if array is None:
             bad.append(Failure(row, "batch", f"{name!r} is {type(value).__name__}, and no array of numbers"))
         elif wrong := collation.misfit(array.shape, array.dtype):

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock import _native
 from penstock.contracts import PythonSource
+from penstock.engine.collating import numbered
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.native_workers import NativeWorkers
 from penstock.engine.samples import Inputs, Recipe, RowFailed, RowKey, SampleMaker, measured
@@ -76,7 +77,7 @@ def _measured(
     maker = SampleMaker(recipe, generators)
     try:
         with maker.own:
-            return measured(maker.make(key, Inputs(records).row(0), {}))
+            return measured(numbered(maker.make(key, Inputs(records).row(0), {}), plan.pipeline.collate))
     except RowFailed as failed:
         failure = Failure(0, failed.place, failed.reason, failed.cause)
         raise error_of(failure, records, plan.source) from failed.cause
