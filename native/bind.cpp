@@ -123,10 +123,14 @@ struct SubmittedJob {
     std::vector<nb::object> arrays;
 };
 
-void check_records(Column<int64_t> rows, size_t records) {
-    for (size_t i = 0; i < rows.shape(0); ++i)
-        if (rows.data()[i] < 0 || static_cast<size_t>(rows.data()[i]) >= records)
+// partial: a row may be -1, for one that is in another array.
+void check_records(Column<int64_t> rows, size_t records, bool partial) {
+    for (size_t i = 0; i < rows.shape(0); ++i) {
+        const int64_t row = rows.data()[i];
+        if (partial && row == -1) continue;
+        if (row < 0 || static_cast<size_t>(row) >= records)
             throw nb::value_error("a row number lies outside its array");
+    }
 }
 
 void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset,
@@ -143,22 +147,22 @@ void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, C
         s.arrays.push_back(array);
 }
 
-void attach_pixels(SubmittedJob& s, Pictures pictures, Column<int64_t> rows) {
+void attach_pixels(SubmittedJob& s, Pictures pictures, Column<int64_t> rows, bool partial) {
     check_rows(rows.shape(0), s.job->rows, "pixels: one record per row");
-    check_records(rows, pictures.shape(0));
-    s.job->pixels = {pictures.data(),
-                     rows.data(),
-                     {static_cast<int>(pictures.shape(1)), static_cast<int>(pictures.shape(2))}};
+    check_records(rows, pictures.shape(0), partial);
+    s.job->pixels.push_back({pictures.data(),
+                             rows.data(),
+                             {static_cast<int>(pictures.shape(1)), static_cast<int>(pictures.shape(2))}});
     s.arrays.push_back(nb::cast(pictures));
     s.arrays.push_back(nb::cast(rows));
 }
 
 void attach_copy(SubmittedJob& s, AnyRows array, Column<int64_t> rows, size_t slot_offset, size_t row_bytes,
-                 uint8_t* slot) {
+                 bool partial, uint8_t* slot) {
     check_rows(rows.shape(0), s.job->rows, "copy: one record per row");
     if (array.ndim() < 1 || array.nbytes() != array.shape(0) * row_bytes)
         throw nb::value_error("copy: rows have another size");
-    check_records(rows, array.shape(0));
+    check_records(rows, array.shape(0), partial);
     if (slot_offset + row_bytes * rows.shape(0) > s.job->arena->slot_bytes())
         throw nb::value_error("copy: rows don't fit the slot");
     s.job->copies.push_back(
@@ -501,15 +505,17 @@ NB_MODULE(_native, m) {
             },
             "ring"_a, "slot"_a, "positions"_a, "program"_a.none(), "image_offset"_a, "seed"_a, "epoch"_a)
         .def("files", &attach_files, "blob"_a, "ends"_a, "offset"_a, "length"_a)
-        .def("pixels", &attach_pixels, "pictures"_a, "rows"_a)
+        .def("pixels", &attach_pixels, "pictures"_a, "rows"_a, "partial"_a = false,
+             "Make rows from pixels of an array; with ``partial`` a row -1 is one of another array's.")
         .def(
             "copy",
             [](SubmittedJob& s, const SlotRing& ring, int slot, AnyRows array, Column<int64_t> rows,
-               size_t slot_offset, size_t row_bytes) {
-                attach_copy(s, array, rows, slot_offset, row_bytes,
+               size_t slot_offset, size_t row_bytes, bool partial) {
+                attach_copy(s, array, rows, slot_offset, row_bytes, partial,
                             ring.arena()->slot(static_cast<size_t>(slot)));
             },
-            "ring"_a, "slot"_a, "array"_a, "rows"_a, "slot_offset"_a, "row_bytes"_a)
+            "ring"_a, "slot"_a, "array"_a, "rows"_a, "slot_offset"_a, "row_bytes"_a, "partial"_a = false,
+            "Copy rows of an array; with ``partial`` a row -1 is one of another array's.")
         .def_prop_ro("done", [](const SubmittedJob& s) { return s.job->remaining == 0; })
         .def_prop_ro("damaged", [](const SubmittedJob& s) { return s.job->damaged.load(); })
         .def(

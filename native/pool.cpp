@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
@@ -171,18 +172,22 @@ void Pool::State::finish(Job& job, int row, Outcome outcome) {
 
 Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
-    for (const CopyInput& copy : job.copies)
+    for (const CopyInput& copy : job.copies) {
+        if (copy.rows[row.row] < 0) continue;
         std::memcpy(copy.out + static_cast<size_t>(row.row) * copy.row_bytes,
                     copy.base + static_cast<size_t>(copy.rows[row.row]) * copy.row_bytes, copy.row_bytes);
+    }
     if (!job.program) return {};
     const SampleKey key = key_of(job, row.row);
     uint8_t* out = job.out + static_cast<size_t>(row.row) * job.program->format.row_bytes();
     if (!job.reads_files()) {
-        const Size size = job.pixels.size;
+        const auto from = std::ranges::find_if(
+            job.pixels, [&](const PixelInput& input) { return input.rows[row.row] >= 0; });
+        if (from == job.pixels.end()) return Outcome::decode_error("its pixels are in no array");
         const size_t record_bytes =
-            size_t{3} * static_cast<size_t>(size.height) * static_cast<size_t>(size.width);
-        const uint8_t* rgb = job.pixels.base + static_cast<size_t>(job.pixels.rows[row.row]) * record_bytes;
-        return maker.from_pixels(*job.program, rgb, size, key, out);
+            size_t{3} * static_cast<size_t>(from->size.height) * static_cast<size_t>(from->size.width);
+        const uint8_t* rgb = from->base + static_cast<size_t>(from->rows[row.row]) * record_bytes;
+        return maker.from_pixels(*job.program, rgb, from->size, key, out);
     }
     if (!row.read.error.empty()) return {Outcome::Kind::read_error, false, std::move(row.read.error)};
     return maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out,

@@ -26,11 +26,11 @@ struct FileInput {
 
 struct PixelInput {
     const uint8_t* base = nullptr;  // (records, height, width, 3)
-    const int64_t* rows = nullptr;  // (rows,) record of each row
+    const int64_t* rows = nullptr;  // (rows,) record of each row; -1: it is in another array
     Size size;
 };
 
-// A field that is copied as it is: row i of `out` becomes record rows[i] of `base`.
+// A field that is copied as it is: row i of `out` becomes record rows[i] of `base`, unless that is -1.
 struct CopyInput {
     const uint8_t* base = nullptr;
     const int64_t* rows = nullptr;
@@ -47,7 +47,7 @@ struct Failure {
 struct Job {
     std::shared_ptr<const Program> program;  // null: nothing but copies
     FileInput files;
-    PixelInput pixels;
+    std::vector<PixelInput> pixels;
     std::vector<CopyInput> copies;
     int rows = 0;
     uint64_t epoch_key = 0;

@@ -228,7 +228,12 @@ class Job:
             NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order="C", device="cpu", writable=False)
         ],
         rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    ) -> None: ...
+        partial: bool = False,
+    ) -> None:
+        """
+        Make rows from pixels of an array; with ``partial`` a row -1 is one of another array's.
+        """
+
     def copy(
         self,
         ring: SlotRing,
@@ -237,7 +242,12 @@ class Job:
         rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         slot_offset: int,
         row_bytes: int,
-    ) -> None: ...
+        partial: bool = False,
+    ) -> None:
+        """
+        Copy rows of an array; with ``partial`` a row -1 is one of another array's.
+        """
+
     @property
     def done(self) -> bool: ...
     @property

@@ -74,14 +74,21 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A field that lies in memory: rows of one array, to be copied or transformed by the engine.
+    """A field that lies in memory: rows of one array or of a few, to be copied or transformed by the engine.
 
-    array  (records, …), any numeric dtype, C order
-    rows   (n,) int64: which rows of ``array`` the n records are
+    array   (records, …), any numeric dtype, C order
+    rows    (n,) int64: which rows of ``array`` the n records are; −1 for those that lie in one of ``others``
+    others  further arrays with rows of the same shape and dtype; each record is in exactly one array
     """
 
     array: AnyArray
     rows: Int64Array
+    others: tuple[Rows, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Rows, ...]:
+        """The arrays, one by one."""
+        return (self, *self.others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ class Loader:
 
     def _in_order(self, weights: Mapping[str, float] | Sequence[float]) -> list[float]:
         """A mixture's weights in the order of its components."""
-        names = self.plan.source.names if isinstance(self.plan.source, OpenMix) else ()
+        names = self.plan.source.component_names if isinstance(self.plan.source, OpenMix) else ()
         if isinstance(weights, list | tuple | np.ndarray):
             return list(weights)
         if not isinstance(weights, Mapping):

@@ -12,7 +12,7 @@ from penstock.contracts import Encoded, OpenSource, Records
 from penstock.errors import PlanError
 from penstock.order import MAX_POSITIONS, whole_number
 from penstock.pipeline import Pipeline
-from penstock.source import OpenConcat, open_concat
+from penstock.source import OpenConcat, OpenDatasets, open_concat
 from penstock.spec import AnyArray, Int64Array, Spec
 
 FIELD = "source"
@@ -82,11 +82,13 @@ class Mix:
             raise PlanError(
                 f"Mix(names={list(names)!r}): one name for each of {len(self.components)} components"
             )
-        if FIELD in concat.fields:
+        if FIELD in concat.fields or (isinstance(concat, OpenDatasets) and FIELD in concat.names):
             raise PlanError(
                 f"Mix: a source has a field {FIELD!r}, which a mixture adds: rename it; mixtures of mixtures can be "
                 "written as one"
             )
+        if isinstance(concat, OpenDatasets):
+            return OpenDatasetMix(self, concat, names)
         return OpenMix(self, concat, names)
 
     def describe(self) -> str:
@@ -102,13 +104,13 @@ class Mix:
 class OpenMix:
     """The opened sources of a mixture: an ``OpenSource`` with a field more, ``source``, () int64.
 
-    concat  the records of all of them
-    names   of the components
+    concat           the records of all of them
+    component_names  in their order
     """
 
     mix: Mix
     concat: OpenConcat
-    names: tuple[str, ...]
+    component_names: tuple[str, ...]
 
     @property
     def num_records(self) -> int:
@@ -168,6 +170,29 @@ class OpenMix:
     def name(self, index: int) -> str | None:
         """As the source has it."""
         return self.concat.name(index)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenDatasetMix(OpenMix):
+    """A mixture of datasets in Python: satisfies ``contracts.PythonSource`` too."""
+
+    concat: OpenDatasets
+
+    @property
+    def dataset(self) -> object:
+        """All datasets as one."""
+        return self.concat.dataset
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Fields of a sample that is a tuple."""
+        return self.concat.names
+
+    @property
+    def declared(self) -> Mapping[str, Spec] | None:
+        """What was declared of samples, and ``source``."""
+        declared = self.concat.declared
+        return None if declared is None else {**declared, FIELD: Spec((), np.dtype(np.int64))}
 
 
 def _check_component(pipeline: object) -> None:

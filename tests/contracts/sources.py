@@ -59,10 +59,14 @@ def _check_columns(opened: OpenSource, records: Records) -> None:
         )
     for name, rows in records.rows.items():
         spec = opened.fields[name]
-        assert (rows.array.shape[1:], rows.array.dtype) == (spec.shape, spec.dtype)
-        assert rows.array.flags.c_contiguous
-        assert rows.array.dtype.isnative
-        assert len(rows.rows) == count
+        for part in rows.parts:
+            assert (part.array.shape[1:], part.array.dtype) == (spec.shape, spec.dtype)
+            assert part.array.flags.c_contiguous
+            assert part.array.dtype.isnative
+            assert len(part.rows) == count
+        where = np.array([part.rows for part in rows.parts])
+        assert np.all((where >= 0).sum(axis=0) == 1), "each record is in one array"
+        assert not rows.others or where.min(initial=-1) == -1
     for name, values in records.plain.items():
         spec = opened.fields[name]
         assert (values.shape, values.dtype) == ((count, *spec.shape), spec.dtype)
@@ -111,6 +115,10 @@ def _as_rows(records: Records) -> list[tuple[object, ...]]:
     for files in records.files.values():
         paths = [files.paths[row] for row in range(len(files.paths))]
         columns.append(list(zip(paths, files.offset.tolist(), files.length.tolist(), strict=True)))
-    columns += [[rows.array[row].tobytes() for row in rows.rows] for rows in records.rows.values()]
+    for rows in records.rows.values():
+        found = {
+            i: part.array[row].tobytes() for part in rows.parts for i, row in enumerate(part.rows) if row >= 0
+        }
+        columns.append([found[i] for i in range(len(records.index))])
     columns += [[value.tobytes() for value in values] for values in records.plain.values()]
     return list(zip(*columns, strict=True))

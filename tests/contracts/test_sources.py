@@ -52,6 +52,11 @@ def concatenated(tmp_path: Path) -> Source:
     return Concat(lists[0], lists[1], lists[0])
 
 
+def concatenated_arrays(tmp_path: Path) -> Source:
+    parts = [Arrays(x=np.arange(2 * n).reshape(n, 2), label=np.arange(n)) for n in (3, 1, 4)]
+    return Concat(parts[0], Concat(parts[1], parts[0]), parts[2])
+
+
 def mixed(tmp_path: Path) -> Source:
     parts = [ps.Pipeline(Arrays(label=np.arange(n), weight=np.arange(n, dtype=np.float32))) for n in (3, 5)]
     return ps.Mix({parts[0]: 1, parts[1].shuffle(seed=1): 2.5})
@@ -59,7 +64,17 @@ def mixed(tmp_path: Path) -> Source:
 
 @pytest.mark.parametrize(
     "make",
-    [folder, numbered_list, named_list, bare_list, arrays_in_memory, arrays_in_files, concatenated, mixed],
+    [
+        folder,
+        numbered_list,
+        named_list,
+        bare_list,
+        arrays_in_memory,
+        arrays_in_files,
+        concatenated,
+        concatenated_arrays,
+        mixed,
+    ],
 )
 def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Path) -> None:
     check_source(make(tmp_path))

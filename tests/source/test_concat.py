@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +75,45 @@ def test_the_same_arrays_twice() -> None:
     assert batch["x"].tolist() == np.tile(np.arange(12).reshape(4, 3), (2, 1)).tolist()
 
 
+PIXELS = np.random.default_rng(0).integers(0, 256, (9, 40, 40, 3), np.uint8)
+EXTRA = np.random.default_rng(1).normal(size=(9, 5))
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [(), (ps.RandomResizedCrop(16),), (lambda image: image[:4],)],
+    ids=["copied", "native", "python"],
+)
+def test_rows_stay_in_their_arrays(transforms: tuple[Any, ...]) -> None:
+    def batches(source: ps.Arrays | ps.Concat) -> list[tuple[bytes, ...]]:
+        pipeline = ps.Pipeline(source).shuffle(seed=3)
+        for transform in transforms:
+            pipeline = (
+                pipeline.map(transform, field="image") if callable(transform) else pipeline.map(transform)
+            )
+        with pipeline.batch(4, tail="pad").loader(memory="64MiB", workers=2) as loader:
+            return [tuple(batch[name].tobytes() for name in sorted(batch)) for batch in loader]
+
+    cuts = [
+        ps.Arrays(image=PIXELS[a:b].copy(), extra=EXTRA[a:b].copy(), label=np.arange(a, b))
+        for a, b in ((0, 2), (2, 8), (8, 9))
+    ]
+    whole = ps.Arrays(image=PIXELS, extra=EXTRA, label=np.arange(9))
+    assert batches(ps.Concat(*cuts)) == batches(whole)
+    nested = ps.Concat(ps.Concat(cuts[0], cuts[1]), cuts[2])
+    assert batches(nested) == batches(whole)
+
+
+def test_datasets_in_python_are_joined() -> None:
+    a, b = ([(np.full(3, value), value) for value in range(first, first + 4)] for first in (0, 10))
+    concat = ps.Concat(ps.Indexed(a, fields=("x", "label")), ps.Indexed(b, fields=("x", "label")))
+    with ps.Pipeline(concat).shuffle(seed=1).batch(8).loader(memory="64MiB", workers=2) as loader:
+        (batch,) = loader
+    expected = [int(index) if index < 4 else int(index) + 6 for index in batch["index"]]
+    assert batch["label"].tolist() == expected
+    assert batch["x"].tolist() == [[value] * 3 for value in expected]
+
+
 def test_columns_are_those_of_all_parts() -> None:
     a = ps.Arrays(label=np.arange(3), w=np.arange(3.0))
     b = ps.Arrays(label=np.arange(3) + 5, w=np.arange(3.0))
@@ -96,7 +136,8 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
     other = folder(tmp_path / "c", "cat", "fish")
     plain = listing(tmp_path, "n.txt", "1.jpg\t3\n")
     bare = listing(tmp_path, "m.txt", "1.jpg\n")
-    x, y = (ps.Arrays(x=np.zeros((3, 2))) for _ in range(2))
+    x = ps.Arrays(x=np.zeros((3, 2)))
+    pairs, triples = ps.Indexed([(1, 2)]), ps.Indexed([(1, 2, 3)], fields=("a", "b", "c"))
     for sources, says in (
         ((cats, more), r"ImageFolder.*b'\) differs from .*a'\): it has the class 'fox'"),
         ((more, cats), "it lacks the class 'fox'"),
@@ -105,7 +146,8 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
         ((plain, bare), "it has no field 'label'"),
         ((bare, plain), "it has a field 'label'"),
         ((x, ps.Arrays(x=np.zeros((3, 3)))), r"its field 'x' is \(3\) float64, not \(2\) float64"),
-        ((x, y), "'x' lies in an array of each source"),
+        ((x, pairs), "one takes samples from Python, the other doesn't"),
+        ((pairs, triples), r"values are named \('a', 'b', 'c'\), not \('image', 'label'\)"),
         ((x,), "two or more, not 1"),
         ((), "two or more, not 0"),
         ((x, ps.ImageFolder), "takes sources such as"),

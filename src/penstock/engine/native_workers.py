@@ -72,11 +72,13 @@ class NativeWorkers:
             if name == "image":
                 job.files(files.paths.blob, files.paths.ends, files.offset, files.length)
         for name, rows in records.rows.items():
-            if name == "image" and self._program is not None:
-                job.pixels(rows.array.view(np.uint8), rows.rows)
-            else:
-                field = layout.fields[name]
-                job.copy(ring, slot, rows.array, rows.rows, layout.offsets[name], field.row_bytes)
+            partial = bool(rows.others)
+            for part in rows.parts:
+                if name == "image" and self._program is not None:
+                    job.pixels(part.array.view(np.uint8), part.rows, partial)
+                else:
+                    offset, row_bytes = layout.offsets[name], layout.fields[name].row_bytes
+                    job.copy(ring, slot, part.array, part.rows, offset, row_bytes, partial)
         return NativeJob(job)
 
     def submit(self, job: NativeJob) -> None:

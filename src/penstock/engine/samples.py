@@ -55,7 +55,11 @@ class Inputs:
             name: (files, files.offset.tolist(), files.length.tolist())
             for name, files in records.files.items()
         }
-        self._rows = {name: (rows.array, rows.rows.tolist()) for name, rows in records.rows.items()}
+        self._rows = [
+            (name, part.array, part.rows.tolist())
+            for name, rows in records.rows.items()
+            for part in rows.parts
+        ]
         self._plain = {
             name: values.tolist() if values.ndim == 1 and values.dtype == np.int64 else values
             for name, values in records.plain.items()
@@ -66,8 +70,9 @@ class Inputs:
         inputs: dict[str, Any] = {name: values[row] for name, values in self._plain.items()}
         for name, (files, offsets, lengths) in self._files.items():
             inputs[name] = EncodedFile(files.paths[row], offsets[row], lengths[row])
-        for name, (array, rows) in self._rows.items():
-            inputs[name] = array[rows[row]]
+        for name, array, rows in self._rows:
+            if rows[row] >= 0:  # else it lies in another array
+                inputs[name] = array[rows[row]]
         return inputs
 
 

@@ -1,7 +1,7 @@
 """The source place: which records exist, and where their bytes are."""
 
 from penstock.source.arrays import Arrays
-from penstock.source.concat import Concat, OpenConcat, open_concat
+from penstock.source.concat import Concat, OpenConcat, OpenDatasets, open_concat
 from penstock.source.filelist import FileList
 from penstock.source.folder import ImageFolder
 from penstock.source.index import BuiltIndex, CheckedIndex, build_index, verify_index
@@ -16,6 +16,7 @@ __all__ = [
     "ImageFolder",
     "Indexed",
     "OpenConcat",
+    "OpenDatasets",
     "build_index",
     "open_concat",
     "verify_index",

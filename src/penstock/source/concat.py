@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -29,8 +31,7 @@ class Concat:
     sources  two or more, with the same fields of the same shapes and dtypes, and the same classes if labels are
              classes. A source that is given twice is opened once
 
-    Fields with more than one number per record that lie in memory must be in one array: those of ``Arrays`` that
-    aren't the same object can't be concatenated so; join them with ``np.concatenate``.
+    Nothing is copied: what lies in memory stays in the arrays it is in.
     """
 
     __slots__ = ("_sources",)
@@ -66,13 +67,8 @@ def open_concat(sources: tuple[Source, ...], *, asked_by: str) -> OpenConcat:
             raise PlanError(
                 f"{asked_by}: {source.describe()} differs from {sources[0].describe()}: {difference}"
             )
-    if any(isinstance(part, PythonSource) for part in opened):
-        raise PlanError(
-            f"{asked_by}: datasets in Python are joined in Python, as torch's ConcatDataset does: "
-            "Indexed(ConcatDataset([a, b]))"
-        )
-    _check_arrays(opened, asked_by)
-    return OpenConcat(tuple(opened))
+    datasets = [part for part in opened if isinstance(part, PythonSource)]
+    return OpenDatasets(tuple(opened)) if datasets else OpenConcat(tuple(opened))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +165,43 @@ class OpenConcat:
         return self.parts[number].name(index - int(self.begins[number]))
 
 
+@dataclass(frozen=True, eq=False)
+class OpenDatasets(OpenConcat):
+    """Opened datasets in Python: satisfies ``contracts.PythonSource`` too."""
+
+    @property
+    def dataset(self) -> Joined:
+        """All of them as one."""
+        return Joined([part.dataset for part in self._python()], self.begins.tolist())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of each dataset."""
+        return self._python()[0].names
+
+    @property
+    def declared(self) -> Mapping[str, Spec] | None:
+        """That of each dataset."""
+        return self._python()[0].declared
+
+    def _python(self) -> list[PythonSource]:
+        return [part for part in self.parts if isinstance(part, PythonSource)]
+
+
+class Joined:
+    """Datasets one after another, as one: what workers take samples from."""
+
+    def __init__(self, datasets: list[Any], begins: list[int]) -> None:
+        self.datasets, self.begins = datasets, begins
+
+    def __len__(self) -> int:
+        return self.begins[-1]
+
+    def __getitem__(self, index: int) -> Any:
+        number = bisect_right(self.begins, index) - 1
+        return self.datasets[number][index - self.begins[number]]
+
+
 def _merged(indices: Int64Array, found: list[Records], order: Int64Array) -> Records:
     """Records of several parts as one.
 
@@ -176,12 +209,22 @@ def _merged(indices: Int64Array, found: list[Records], order: Int64Array) -> Rec
     """
     first = found[0]
     files = {name: _merged_files([each.files[name] for each in found], order) for name in first.files}
-    rows = {
-        name: Rows(first.rows[name].array, np.concatenate([each.rows[name].rows for each in found])[order])
-        for name in first.rows
-    }
+    rows = {name: _merged_rows([each.rows[name] for each in found], order) for name in first.rows}
     plain = {name: np.concatenate([each.plain[name] for each in found])[order] for name in first.plain}
     return Records(indices, files=files, rows=rows, plain=plain)
+
+
+def _merged_rows(found: list[Rows], order: Int64Array) -> Rows:
+    """One entry for each different array: where a record isn't in it, −1."""
+    arrays = {id(part.array): part.array for rows in found for part in rows.parts}
+    merged = []
+    for key, array in arrays.items():
+        pieces = []
+        for rows in found:
+            inside = [part.rows for part in rows.parts if id(part.array) == key]
+            pieces.append(inside[0] if inside else np.full(len(rows.rows), -1))
+        merged.append(Rows(array, np.concatenate(pieces)[order]))
+    return replace(merged[0], others=tuple(merged[1:]))
 
 
 def _merged_files(found: list[Files], order: Int64Array) -> Files:
@@ -198,6 +241,10 @@ def _merged_files(found: list[Files], order: Int64Array) -> Files:
 
 def _difference(first: OpenSource, other: OpenSource) -> str | None:
     """What keeps two sources from being one, in words; None when nothing does."""
+    if isinstance(first, PythonSource) != isinstance(other, PythonSource):
+        return "one takes samples from Python, the other doesn't"
+    if isinstance(first, PythonSource) and isinstance(other, PythonSource) and first.names != other.names:
+        return f"its samples' values are named {other.names}, not {first.names}"
     for name in sorted({*first.fields, *other.fields}):
         mine, theirs = first.fields.get(name), other.fields.get(name)
         if mine is None or theirs is None:
@@ -215,18 +262,6 @@ def _difference(first: OpenSource, other: OpenSource) -> str | None:
         if more:
             return f"it {what} the {'class' if len(more) == 1 else 'classes'} {', '.join(map(repr, sorted(more)[:3]))}"
     return "it has its classes in another order"
-
-
-def _check_arrays(opened: list[OpenSource], asked_by: str) -> None:
-    """Raise ``PlanError`` for a field whose rows lie in more than one array: one job copies from one."""
-    none = np.empty(0, np.int64)
-    located = [part.locate(none).rows for part in opened]
-    for name in located[0]:
-        if any(rows[name].array is not located[0][name].array for rows in located):
-            raise PlanError(
-                f"{asked_by}: the field {name!r} lies in an array of each source; join these with np.concatenate, "
-                "and make one source of them"
-            )
 
 
 def _described(source: object) -> str:
