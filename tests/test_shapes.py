@@ -337,3 +337,67 @@ def test_samples_that_wait_are_part_of_the_forecast() -> None:
         for most in (1 << 10, 1 << 20)
     ]
     assert 2 * 2 * 4 * (1 << 20) <= forecasts[1] - forecasts[0] + 2 * 2 * 4 * (1 << 10) <= 17 * (1 << 20)
+
+
+@st.composite
+def fields(draw: st.DrawFn) -> list[np.ndarray]:
+    """Samples of any shapes with the same axes."""
+    axes = draw(st.integers(1, 3))
+    dtype = draw(st.sampled_from(["u1", "i8", "f4", "f8", "?"]))
+    shapes = draw(st.lists(st.tuples(*[st.integers(0, 5)] * axes), min_size=1, max_size=9))
+    return [(1 + np.arange(np.prod(shape)) % 100).reshape(shape).astype(dtype) for shape in shapes]
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples=fields(), rows=st.integers(1, 4), multiple=st.integers(1, 4), value=st.sampled_from([0, 1]))
+def test_any_shapes_are_padded_as_numpy_pads(
+    samples: list[np.ndarray], rows: int, multiple: int, value: int
+) -> None:
+    axes = samples[0].ndim
+    pad = ps.Pad(to=multiple, value=bool(value) if samples[0].dtype == bool else value, max_shape=(5,) * axes)
+    pipeline = ps.Pipeline(ps.Indexed([{"x": sample} for sample in samples]))
+    for batch in batches(pipeline.batch(rows, tail="short", collate={"x": pad}), executor="inline"):
+        given = [samples[index] for index in batch["index"]]
+        shape = [
+            -(-max(sides) // multiple) * multiple
+            for sides in zip(*(each.shape for each in given), strict=True)
+        ]
+        expected = [
+            np.pad(
+                each,
+                [(0, to - side) for to, side in zip(shape, each.shape, strict=True)],
+                constant_values=value,
+            )
+            for each in given
+        ]
+        assert batch["x"].dtype == samples[0].dtype
+        assert np.array_equal(batch["x"], np.stack(expected))
+        lengths = [each.shape if axes > 1 else len(each) for each in given]
+        assert np.array_equal(batch["x_length"], lengths)
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples=fields(), rows=st.integers(1, 4))
+def test_any_values_follow_one_another_as_numpy_joins_them(samples: list[np.ndarray], rows: int) -> None:
+    sides = samples[0].shape[1:]
+    samples = [np.resize(sample, (len(sample), *sides)) for sample in samples]
+    pipeline = ps.Pipeline(ps.Indexed([{"x": sample} for sample in samples]))
+    pipeline = pipeline.batch(rows, tail="short", collate={"x": ps.Ragged(max_values=20)})
+    for batch in batches(pipeline, executor="inline"):
+        given = [samples[index] for index in batch["index"]]
+        assert np.array_equal(batch["x"], np.concatenate(given))
+        assert batch["x"].dtype == samples[0].dtype
+        assert batch["x_offsets"].tolist() == np.cumsum([0, *map(len, given)]).tolist()
+
+
+def test_a_collated_field_keeps_its_slot_as_long_as_it_is_held() -> None:
+    pipeline = (
+        ps.Pipeline(texts())
+        .shuffle(seed=1)
+        .batch(16, collate={"tokens": ps.Ragged(max_values=1440), "boxes": list})
+    )
+    expected = [batch["tokens"] for batch in batches(pipeline)]
+    with pipeline.loader(memory=MEMORY) as loader:
+        held = [batch["tokens"][:-1] for batch in loader]
+    for part, whole in zip(held, expected, strict=True):
+        assert np.array_equal(part, whole[:-1])

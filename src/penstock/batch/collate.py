@@ -272,10 +272,7 @@ class Joined:
         values, offsets = fields[self.name], fields[f"{self.name}_offsets"]
         offsets[0] = 0
         np.cumsum([len(sample) for sample in samples], out=offsets[1:])
-        begin = 0
-        for sample in samples:
-            values[begin : begin + len(sample)] = sample
-            begin += len(sample)
+        np.concatenate(samples, out=values)
 
 
 Collation = Padded | Joined
