@@ -71,7 +71,7 @@ def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     memory = PeakMemory()
-    images, transforms = torchvision_images(path) or (PillowImages(path), "Pillow and torch")
+    images, transforms = torchvision_images(path) or (PillowImages(listed(path)), "Pillow and torch")
     loader = torch.utils.data.DataLoader(
         Repeated(images),
         ROWS,
@@ -139,19 +139,24 @@ def torchvision_images(path: str) -> tuple[Any, str] | None:
     return torchvision.datasets.ImageFolder(path, transform), f"torchvision {torchvision.__version__}"
 
 
-class PillowImages:
-    """A folder of class folders, and torchvision's steps by hand."""
+def listed(path: str) -> list[tuple[str, int]]:
+    """The photos of a folder of class folders, with labels."""
+    folders = sorted(entry for entry in Path(path).iterdir() if entry.is_dir())
+    return [
+        (str(file), label)
+        for label, folder in enumerate(folders)
+        for file in sorted(folder.rglob("*"))
+        if file.suffix.lower() in (".jpg", ".jpeg")
+    ]
 
-    def __init__(self, path: str) -> None:
+
+class PillowImages:
+    """Photos and labels, and torchvision's steps by hand."""
+
+    def __init__(self, files: list[tuple[str, int]]) -> None:
         import torch
 
-        folders = sorted(entry for entry in Path(path).iterdir() if entry.is_dir())
-        self._files = [
-            (str(file), label)
-            for label, folder in enumerate(folders)
-            for file in sorted(folder.rglob("*"))
-            if file.suffix.lower() in (".jpg", ".jpeg")
-        ]
+        self._files = files
         self._mean = torch.tensor(MEAN).view(3, 1, 1)
         self._std = torch.tensor(STD).view(3, 1, 1)
         self._from_numpy: Callable[..., Any] = torch.from_numpy

@@ -1,0 +1,230 @@
+"""What do ten million rows cost: to index, to start, and in memory?
+
+A list of --rows lines, with paths of 60 to 100 characters that reach the photos through folders of links, is made in
+a scratch folder; 100,000,000 rows make one of 8 GB. Then, each in a process of its own: the index is built; the same
+pipeline runs over it and over a list of 10,000 rows; and PyTorch's DataLoader over a Python list of the same paths,
+where torch is installed. Memory is the proportional set size (PSS) of the process and its workers.
+
+With --executor process a Python function stands in the pipeline, so that worker processes have something to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _measure import MIB, Figure, column, in_turn, last_json, parser, progress, report
+from _plot import line_chart
+from beside_torch import PillowImages, endless, listed
+
+import penstock as ps
+from penstock.cli.bench import process_tree, proportional_bytes, seconds_since_process_start
+
+FEW_ROWS = 10_000
+PHOTOS = 1_000
+BYTES_PER_ROW = 100  # of list and index, generously
+LOOK_EVERY_S = 0.25
+
+
+def main() -> None:
+    args = arguments().parse_args()
+    if args.child is not None:
+        print(json.dumps(CHILDREN[args.child](args)))
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-rows-", dir=args.scratch) as folder:
+        needed, free = args.rows * BYTES_PER_ROW, shutil.disk_usage(folder).free
+        if needed > free:
+            print(
+                f"skipped: needs {needed / 1e9:.1f} GB in {args.scratch}, which has {free / 1e9:.1f}; see --scratch"
+            )
+            return
+        compare(args, Path(folder))
+
+
+def arguments() -> argparse.ArgumentParser:
+    made = parser(__doc__, rounds=1)
+    made.add_argument("--rows", type=int, default=10_000_000, metavar="N", help="default: 10,000,000")
+    made.add_argument("--workers", type=int, default=8, metavar="N", help="of each (default: 8)")
+    made.add_argument("--batch", type=int, default=64, metavar="N", help="rows (default: 64)")
+    made.add_argument("--seconds", type=float, default=20, metavar="S", help="of each run (default: 20)")
+    made.add_argument(
+        "--executor",
+        choices=("thread", "process"),
+        default="thread",
+        help="who runs Python code (default: thread)",
+    )
+    made.add_argument("--scratch", default=tempfile.gettempdir(), metavar="FOLDER", help="for list and index")
+    made.add_argument("--plot", metavar="FOLDER", help="draw memory over time there, as PNG")
+    made.add_argument("--child", choices=CHILDREN, help=argparse.SUPPRESS)
+    return made
+
+
+def compare(args: argparse.Namespace, folder: Path) -> None:
+    """Make the lists, run everything, and report."""
+    many, few = folder / "many.txt", folder / "few.txt"
+    print(f"making a list of {args.rows:,} rows in {folder}", file=sys.stderr)
+    make_lists(args.path, folder, {many: args.rows, few: min(args.rows, FEW_ROWS)})
+    cache = {"XDG_CACHE_HOME": str(folder / "cache")}
+
+    def child(kind: str, path: Path) -> dict[str, Any]:
+        options = ("--workers", args.workers, "--batch", args.batch, "--seconds", args.seconds)
+        command = [sys.executable, __file__, path, *options, "--executor", args.executor, "--child", kind]
+        return last_json(command, env=cache)
+
+    measures: dict[str, Callable[[], dict[str, Any]]] = {
+        "index": lambda: child("index", many),
+        f"penstock, {args.rows:,} rows": lambda: child("penstock", many),
+        f"penstock, {FEW_ROWS:,} rows": lambda: child("penstock", few),
+    }
+    if find_spec("torch") is not None:
+        measures[f"torch, {args.rows:,} rows"] = lambda: child("torch", many)
+    results = in_turn(args.rounds, measures)
+    index = results.pop("index")
+    rows: list[list[Any]] = [
+        [
+            name,
+            Figure(column(runs, "first_batch_s"), ".2f"),
+            Figure(column(runs, "peak_pss_mib"), ".0f"),
+            Figure(column(runs, "flatness"), ".3f"),
+            Figure(column(runs, "images_per_s"), ".0f"),
+        ]
+        for name, runs in results.items()
+    ]
+    ours, small = (column(runs, "peak_pss_mib") for runs in list(results.values())[:2])
+    rate = Figure((args.rows / seconds / 1e6 for seconds in column(index, "seconds")), ".2f")
+    notes = [
+        f"index: {rate} million rows/s, {index[0]['size_bytes'] / 1e6:.1f} MB for a list of "
+        f"{many.stat().st_size / 1e6:,.0f} MB",
+        f"peak memory over {args.rows:,} rows ÷ over {FEW_ROWS:,}: "
+        f"{statistics.median(ours) / statistics.median(small):.3f}",
+        f"flatness: memory in the last quarter of a run ÷ in its second quarter; {args.workers} workers, "
+        f"executor {args.executor}, batch {args.batch}",
+    ]
+    header = ["", "first batch s", "peak PSS MiB", "flatness", "images/s"]
+    report(args, header, rows, *notes, packages=("torch",))
+    if args.plot is not None:
+        curves = {name: runs[0]["memory"] for name, runs in results.items()}
+        path = Path(args.plot) / "ten_million_rows.png"
+        line_chart(path, "memory of a process and its workers", "seconds", "PSS, MiB", curves)
+        print(f"  {path}")
+
+
+def make_lists(photos: str, folder: Path, rows: dict[Path, int]) -> None:
+    """Write lists whose paths reach the photos through links: another link for every 1,000 rows."""
+    root = Path(photos).resolve()
+    files = [(Path(file).resolve().relative_to(root), label) for file, label in listed(photos)][:PHOTOS]
+    if not files:
+        raise SystemExit(f"{photos} holds no class folders of JPEGs; penstock synth makes some")
+    lines = [f"{file}\t{label}" for file, label in files]
+    longest = max(len(str(file)) for file, _ in files)
+    for path, count in rows.items():
+        with path.open("w") as out:
+            for start in range(0, count, len(lines)):
+                number = start // len(lines)
+                width = 62 + number % 36 - longest  # so that paths have 60 to 100 characters
+                prefix = f"{f'{path.stem}-{number:07d}':x<{max(width, 20)}}/"
+                (folder / prefix[:-1]).symlink_to(root)
+                text = f"\n{prefix}".join(lines[: count - start])
+                out.write(f"{prefix}{text}\n")
+                if number % 1000 == 0:
+                    progress(f"{start:,} of {count:,} rows")
+    progress("")
+
+
+def build(args: argparse.Namespace) -> dict[str, Any]:
+    """Build the index anew."""
+    begin = time.perf_counter()
+    built = ps.build_index(ps.FileList(args.path))
+    return {"seconds": time.perf_counter() - begin, "size_bytes": built.size_bytes}
+
+
+class MemoryOverTime:
+    """The proportional set size of this process and its children, looked at by a thread of its own."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[float, float]] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> list[tuple[float, float]]:
+        """(seconds since the process started, MiB) of every look."""
+        self._done.set()
+        self._thread.join()
+        return self._points
+
+    def _watch(self) -> None:
+        while not self._done.wait(LOOK_EVERY_S):
+            size = sum(map(proportional_bytes, process_tree()))
+            self._points.append((round(seconds_since_process_start(), 2), round(size / MIB, 1)))
+
+
+def mirrored(image: Any) -> Any:
+    """Python code for the workers: the image, right to left."""
+    return np.ascontiguousarray(image[:, ::-1])
+
+
+def run_ours(args: argparse.Namespace) -> dict[str, Any]:
+    pipeline = ps.Pipeline(ps.FileList(args.path)).shuffle(seed=0).map(ps.RandomResizedCrop(224))
+    if args.executor == "process":
+        pipeline = pipeline.map(mirrored, field="image")
+    memory = MemoryOverTime()
+    with pipeline.batch(args.batch).loader(workers=args.workers, executor=args.executor) as loader:
+        return watched(args, memory, (len(batch["index"]) for batch in endless(loader)))
+
+
+def run_torch(args: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    torch.set_num_threads(1)
+    memory = MemoryOverTime()
+    base = Path(args.path).parent
+    with Path(args.path).open() as lines:
+        rows = (line.rstrip("\n").split("\t") for line in lines)
+        files = [(f"{base}/{path}", int(label)) for path, label in rows]
+    loader = torch.utils.data.DataLoader(
+        PillowImages(files), args.batch, shuffle=True, num_workers=args.workers, drop_last=True
+    )
+    return watched(args, memory, (len(labels) for _, labels in endless(loader)))
+
+
+def watched(args: argparse.Namespace, memory: MemoryOverTime, batches: Iterable[int]) -> dict[str, Any]:
+    """Take batches for some seconds after the first one."""
+    counts = iter(batches)
+    next(counts)
+    first_batch_s = seconds_since_process_start()
+    begin, rows = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - begin) < args.seconds:
+        rows += next(counts)
+    points = memory.stop()
+    running = [size for second, size in points if second > first_batch_s] or [points[-1][1]]
+    quarter = max(1, len(running) // 4)
+    second, last = running[quarter : 2 * quarter] or running, running[-quarter:]
+    return {
+        "first_batch_s": first_batch_s,
+        "images_per_s": rows / elapsed,
+        "peak_pss_mib": max(size for _, size in points),
+        "flatness": statistics.median(last) / statistics.median(second),
+        "memory": points,
+    }
+
+
+CHILDREN: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "index": build,
+    "penstock": run_ours,
+    "torch": run_torch,
+}
+
+if __name__ == "__main__":
+    main()
