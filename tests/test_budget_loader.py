@@ -104,7 +104,7 @@ def test_the_plan_says_what_a_batch_is() -> None:
     text = plan.explain()
     assert "rows from" in text
     assert "padded to at most 500 of 'length'" in " ".join(text.split())
-    assert "values: (16, 3) float32" in text
+    assert "values: (≤16, 3) float32" in text
     assert f"{plan.steps.per_epoch} steps per epoch of 1 batch, 0 batches dropped per epoch" in text
     assert plan.steps.per_epoch == plan.order.num_positions
 

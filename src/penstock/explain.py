@@ -7,7 +7,7 @@ from typing import assert_never
 
 from penstock.contracts import Encoded, KeepsIndex, PythonSource
 from penstock.plan import ALL, Plan, environment, show_bytes
-from penstock.spec import Executor
+from penstock.spec import Executor, shape_text
 from penstock.transform import FunctionStep, NativeStep
 
 COLUMNS = 80
@@ -93,11 +93,11 @@ def _workers(plan: Plan) -> str:
 
 
 def _batch(plan: Plan) -> list[str]:
-    rows = plan.layout.rows
+    rows = f"≤{plan.layout.rows}" if plan.steps.unit == "batches" else str(plan.layout.rows)
     workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
     return [
-        *(f"{name}: {(rows, *spec.shape)} {spec.dtype}" for name, spec in plan.fields.items()),
-        *(f"{name}: {region}, as large as each batch needs" for name, region in plan.layout.regions.items()),
+        *(f"{name}: {shape_text(rows, *spec.shape)} {spec.dtype}" for name, spec in plan.fields.items()),
+        *(f"{name}: {region}, room for {region.most:,}" for name, region in plan.layout.regions.items()),
         *(f"{name}: a list of {rows}, in no slot" for name in plan.listed),
         *(
             "all other fields: measured at start" if name == ALL else f"{name}: measured at start"

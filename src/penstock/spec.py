@@ -101,3 +101,8 @@ class DecodeLimits:
 
     max_pixels: int = 178_956_970
     max_scans: int = 100
+
+
+def shape_text(*sides: object) -> str:
+    """A shape for people, as Python writes a tuple; sides may be texts such as ``≤512``."""
+    return f"({', '.join(map(str, sides))}{',' if len(sides) == 1 else ''})"

@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from penstock.errors import PlanError
-from penstock.spec import AnyArray, Listed, Spec, UInt8Array
+from penstock.spec import AnyArray, Listed, Spec, UInt8Array, shape_text
 
 Shape = tuple[int, ...]
 
@@ -171,13 +171,13 @@ class Padded:
     @property
     def regions(self) -> Mapping[str, Region]:
         """The padded samples, and how long they are."""
-        sides = ", ".join(
-            map(str, self.fixed) if self.fixed else (f"≤{side}" for side in _up(self.most, self.multiple))
-        )
-        lengths = (self.rows,) if len(self.most) == 1 else (self.rows, len(self.most))
+        sides = self.fixed or [f"≤{side}" for side in _up(self.most, self.multiple)]
+        axes = () if len(self.most) == 1 else (len(self.most),)
         return {
-            self.name: Region(self.room, self.dtype, f"({self.rows}, {sides})"),
-            f"{self.name}_length": Region(math.prod(lengths), np.dtype(np.int64), str(lengths)),
+            self.name: Region(self.room, self.dtype, shape_text(f"≤{self.rows}", *sides)),
+            f"{self.name}_length": Region(
+                self.rows * len(self.most), np.dtype(np.int64), shape_text(f"≤{self.rows}", *axes)
+            ),
         }
 
     def empty(self) -> AnyArray:
@@ -236,10 +236,13 @@ class Joined:
     @property
     def regions(self) -> Mapping[str, Region]:
         """The values, and where each row begins."""
-        sides = "".join(f", {side}" for side in self.sides)
         return {
-            self.name: Region(self.most * math.prod(self.sides), self.dtype, f"(≤{self.most}{sides or ','})"),
-            f"{self.name}_offsets": Region(self.rows + 1, np.dtype(np.int64), f"({self.rows + 1},)"),
+            self.name: Region(
+                self.most * math.prod(self.sides), self.dtype, shape_text(f"≤{self.most}", *self.sides)
+            ),
+            f"{self.name}_offsets": Region(
+                self.rows + 1, np.dtype(np.int64), shape_text(f"≤{self.rows + 1}")
+            ),
         }
 
     def empty(self) -> AnyArray:
@@ -250,10 +253,8 @@ class Joined:
         """Whether it has another dtype, or other axes behind the first."""
         if shape and shape[1:] == self.sides and _safe(dtype, self.dtype):
             return None
-        sides = "".join(f", {side}" for side in self.sides)
-        return (
-            f"{self.name!r} is {Spec(shape, dtype)}, and (any{sides}) {self.dtype.name} in the first sample"
-        )
+        wanted = shape_text("any", *self.sides)
+        return f"{self.name!r} is {Spec(shape, dtype)}, and {wanted} {self.dtype.name} in the first sample"
 
     def shapes(self, samples: Sequence[Shape]) -> Mapping[str, Shape]:
         """As many values as they have together."""

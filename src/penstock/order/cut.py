@@ -109,18 +109,13 @@ def cut_padded(buckets: Lengths, budget: int, max_rows: int) -> Cut:
     rows: list[Int64Array] = []
     for bucket in range(len(left) - 1, -1, -1):
         fit = min(max_rows, budget // int(buckets.longest[bucket]))
-        full, rest = divmod(int(left[bucket]), fit)
-        alike = np.zeros_like(left)
-        alike[bucket] = fit
-        left[bucket] = rest
-        mixed = np.zeros_like(left)  # what is left, and the next shorter ones
-        mixed[bucket::-1] = np.diff(np.minimum(np.cumsum(left[bucket::-1]), fit), prepend=0)
-        for number, batch in ((full, alike), (int(rest > 0), mixed)):
-            if number > 0:
-                times.append(number)
-                rows.append(batch)
-        if rest:
-            left -= mixed
+        while left[bucket] > 0:
+            batch = np.zeros_like(left)
+            # As many as fit of this bucket; where it has fewer, the next shorter ones go with them.
+            batch[bucket::-1] = np.diff(np.minimum(np.cumsum(left[bucket::-1]), fit), prepend=0)
+            times.append(max(int(left[bucket]) // fit, 1))
+            rows.append(batch)
+            left -= times[-1] * batch
     return Cut(np.array(times), np.array(rows))
 
 
