@@ -289,6 +289,22 @@ NB_MODULE(_native, m) {
             return std::move(out).array();
         },
         "seed"_a, "epoch"_a, "n"_a, "positions"_a, "Records at any positions of an epoch's shuffled order.");
+    m.def(
+        "stratified_points",
+        [](uint64_t seed, uint64_t epoch, uint64_t n, uint64_t total, uint64_t start, uint64_t stop) {
+            if (n >= (uint64_t{1} << 29)) throw nb::value_error("n must be below 2**29");
+            if (total < n || total >= (uint64_t{1} << 62))
+                throw nb::value_error("total must lie in [n, 2**62)");
+            if (start > stop || stop > n) throw nb::value_error("positions must lie in [0, n)");
+            Int64s strata(stop - start), points(stop - start);
+            {
+                nb::gil_scoped_release unlocked;
+                stratified_points(seed, epoch, n, total, start, strata.values(), points.values());
+            }
+            return std::make_tuple(std::move(strata).array(), std::move(points).array());
+        },
+        "seed"_a, "epoch"_a, "n"_a, "total"_a, "start"_a, "stop"_a,
+        "Each position's stratum of a line of ``total`` units in n strata, and a random point in it.");
     m.def("mix", &mix, "key"_a, "word"_a, "A new 64-bit key of a key and a word.");
 
     nb::class_<ListLines>(m, "ListLines", "Splits the lines of a list into paths and labels, chunk by chunk.")

@@ -13,6 +13,9 @@ namespace {
 // Above every position, so that no sample's draws share the order's key.
 constexpr uint64_t kOrderStream = 1ull << 63;
 
+// Above every position too: what draws in strata are keyed by.
+constexpr uint64_t kDrawStream = 1ull << 63;
+
 // Up to here a table, 2 KiB of stack and 3 µs a call: a Feistel network on a grid this small shows.
 constexpr uint64_t kTablePositions = 1024;
 
@@ -168,6 +171,21 @@ void shuffled_indices(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start,
 void shuffled_at(uint64_t seed, uint64_t epoch, uint64_t n, std::span<const int64_t> positions,
                  std::span<int64_t> out) noexcept {
     shuffle(seed, epoch, n, Scattered(positions), out);
+}
+
+void stratified_points(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t total, uint64_t start,
+                       std::span<int64_t> strata, std::span<int64_t> points) noexcept {
+    shuffled_indices(seed, epoch, n, start, strata);
+    const uint64_t key = mix(mix(seed, epoch), kDrawStream);
+    const uint64_t whole = total / n, rest = total % n;
+    const auto begin_of = [&](uint64_t stratum) { return stratum * whole + stratum * rest / n; };
+    for (size_t i = 0; i < points.size(); ++i) {
+        const auto stratum = static_cast<uint64_t>(strata[i]);
+        const uint64_t begin = begin_of(stratum), width = begin_of(stratum + 1) - begin;
+        const double uniform = static_cast<double>(mix(key, start + i) >> 11) * 0x1.0p-53;
+        const auto inside = static_cast<uint64_t>(uniform * static_cast<double>(width));
+        points[i] = static_cast<int64_t>(begin + std::min(inside, width - 1));
+    }
 }
 
 }  // namespace penstock

@@ -15,4 +15,10 @@ void shuffled_indices(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start,
 void shuffled_at(uint64_t seed, uint64_t epoch, uint64_t n, std::span<const int64_t> positions,
                  std::span<int64_t> out) noexcept;
 
+// A line of `total` units is cut into n strata, equal to within a unit. Position start + i has the stratum
+// that a shuffle by `seed` gives it, strata[i], and a random point in it, points[i]. n < 2^29, n <= total <
+// 2^62.
+void stratified_points(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t total, uint64_t start,
+                       std::span<int64_t> strata, std::span<int64_t> points) noexcept;
+
 }  // namespace penstock

@@ -23,6 +23,15 @@ def shuffled_at(
 ) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
     """Records at any positions of an epoch's shuffled order."""
 
+def stratified_points(
+    seed: int, epoch: int, n: int, total: int, start: int, stop: int
+) -> tuple[
+    Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]
+]:
+    """
+    Each position's stratum of a line of ``total`` units in n strata, and a random point in it.
+    """
+
 def mix(key: int, word: int) -> int:
     """A new 64-bit key of a key and a word."""
 

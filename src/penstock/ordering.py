@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 
 import numpy as np
@@ -96,6 +97,23 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
     seed = Shuffled(selected.num_records, pipeline.seed).seed  # checked: it keys draws in any order
     lengths = partial(selected.read, budget.by)
     return Batches.of(budget, lengths, chain, seed=seed if pipeline.shuffled else None)
+
+
+def files_of(order: object) -> int:
+    """Files that an order holds open: one for each of its tables that doesn't fit the memory."""
+    return len({id(table) for table in _tables(order) if table.in_file})
+
+
+def _tables(part: object) -> Iterator[Table]:
+    """All tables that an order, or a part of one, looks things up in."""
+    if isinstance(part, Table):
+        yield part
+    elif isinstance(part, tuple):
+        for each in part:
+            yield from _tables(each)
+    elif is_dataclass(part):
+        for each in fields(part):
+            yield from _tables(getattr(part, each.name))
 
 
 def once_each(pipeline: Pipeline) -> bool:

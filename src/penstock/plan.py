@@ -15,7 +15,7 @@ from penstock.batch import Collation, Contents, SlotLayout, placed
 from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, PythonSource, Source
 from penstock.errors import BudgetError, PlanError
 from penstock.order import Batches, Mixed, Steps
-from penstock.ordering import order_recipe, planned_order
+from penstock.ordering import files_of, order_recipe, planned_order
 from penstock.pipeline import Pipeline, Settings
 from penstock.read import ReadAhead
 from penstock.spec import DecodeLimits, Executor, Listed, Spec, Tail
@@ -125,13 +125,13 @@ class Plan:
 
     @property
     def most_descriptors(self) -> int:
-        """Files that the run has open at once, at most: one per thread that reads, the source's index, and the
-        arena of slots.
+        """Files that the run has open at once, at most: one per thread that reads, the source's index, tables of
+        the order that don't fit the memory, and the arena of slots.
         """
         index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
         reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
         threads = self.workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
-        return (threads if reads else 0) + index + 1
+        return (threads if reads else 0) + index + files_of(self.order) + 1
 
     @property
     def fields(self) -> Mapping[str, Spec]:

@@ -16,7 +16,7 @@ from penstock.spec import AnyArray, Int64Array, UInt64Array
 MOST_GROUPS = 1 << 16  # whose sizes are kept in memory
 _GOLDEN, _WORD = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
 _MASK = (1 << 64) - 1
-PLACE_BITS = 47  # of a place's hash, below the 16 of its group
+PLACE_BITS = 32  # of a place's hash, below its group's number: sorting takes a pass for each 11 bits
 
 
 class Columns(Protocol):

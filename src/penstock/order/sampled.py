@@ -14,7 +14,7 @@ from penstock import _native
 from penstock.contracts import Order
 from penstock.errors import PlanError
 from penstock.order._arguments import WORDS, check_positions, whole_number
-from penstock.order.columns import Columns, Groups, chunks, grouped, key_of, mixed
+from penstock.order.columns import Columns, Groups, chunks, grouped, key_of
 from penstock.order.table import ROWS_AT_ONCE, Table
 from penstock.spec import AnyArray, Int64Array
 
@@ -24,7 +24,6 @@ MOST = (
 LEAST = 1e-200  # of the largest weight
 # Keyed apart from all else of their seed.
 _WEIGHTED, _BALANCED, _MEMBERS = 5, 6, 7
-_DRAWS = 1 << 63  # above every position
 
 
 class Sampling(Protocol):
@@ -160,12 +159,8 @@ class Weighted:
         """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
         check_positions(self.num_positions, epoch, start, stop)
         key = key_of(self.seed, _WEIGHTED)
-        strata = _native.shuffled_indices(key, epoch, self.num_positions, start, stop)
-        draws = mixed(_native.mix(_native.mix(key, epoch), _DRAWS), np.arange(start, stop, dtype=np.uint64))
-        left = _strata(strata, self.total, self.num_positions)
-        width = _strata(strata + 1, self.total, self.num_positions) - left
-        inside = ((draws >> np.uint64(11)) * 2.0**-53 * width).astype(np.int64)
-        return self._records_at(left + np.minimum(inside, width - 1), strata)
+        strata, points = _native.stratified_points(key, epoch, self.num_positions, self.total, start, stop)
+        return self._records_at(points, strata)
 
     def describe(self) -> str:
         """One line for ``explain()``."""

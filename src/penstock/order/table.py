@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock import _native
 from penstock.errors import PlanError
 from penstock.spec import AnyArray, Int64Array
 
 IN_MEMORY_BYTES = 8 << 20  # a larger table lies in a file
 ROWS_AT_ONCE = 1 << 18  # of a pass over a file: 4 MiB of pairs
-PAGE_BYTES = 4096  # rows of one page are read together
 DIGIT_BITS = 11  # 2,048 runs to write per pass and chunk
 
 
@@ -65,10 +65,15 @@ class Table:
         """Bytes of memory that the table takes all the time."""
         return 0 if self._values is None else self._values.nbytes
 
+    @property
+    def in_file(self) -> bool:
+        """Whether they lie in a file, which is open as long as the table is."""
+        return self._file is not None
+
     def at(self, places: Int64Array) -> Int64Array:
         """The numbers at ``places`` (m,) int64, in any order, perhaps repeated, as (m,) int64.
 
-        Takes memory for m numbers and at most a page for each. Raises ``IndexError`` for a place outside.
+        Raises ``IndexError`` for a place outside.
         """
         if len(places) == 0:
             return np.empty(0, np.int64)
@@ -77,10 +82,7 @@ class Table:
         if self._file is None:
             assert self._values is not None
             return self._values[places].astype(np.int64)
-        by_place = np.argsort(places)
-        values = np.empty(len(places), np.int64)
-        values[by_place] = self._gathered(self._file, places[by_place])
-        return values
+        return self._file.rows(places, self._length, self._dtype).astype(np.int64)
 
     def read(self, start: int, stop: int) -> Int64Array:
         """The numbers at places [start, stop), (stop − start,) int64."""
@@ -92,20 +94,6 @@ class Table:
         values = np.empty(stop - start, self._dtype)
         self._file.read(values, start * self._dtype.itemsize)
         return values.astype(np.int64)
-
-    def _gathered(self, file: _File, ascending: Int64Array) -> AnyArray:
-        """The numbers at places that ascend: one read for those of a page."""
-        size = self._dtype.itemsize
-        pages = ascending // (PAGE_BYTES // size)
-        begins = np.flatnonzero(np.append(True, pages[1:] != pages[:-1]))
-        first, last = ascending[begins], ascending[np.append(begins[1:], len(ascending)) - 1]
-        lengths = last - first + 1
-        ends = np.cumsum(lengths)
-        found = np.empty(int(ends[-1]), self._dtype)
-        file.read_spans(found, first * size, ends * size)
-        shift = np.repeat(ends - lengths - first, np.diff(begins, append=len(ascending)))
-        gathered: AnyArray = found[ascending + shift]
-        return gathered
 
 
 def sorted_by(keys: Iterable[AnyArray]) -> Table:
@@ -230,22 +218,17 @@ class _File:
             left, at_byte = left[done:], at_byte + done
 
     def read(self, out: AnyArray, at_byte: int) -> None:
-        self.read_spans(out, np.array([at_byte]), np.array([out.nbytes]))
+        """Fill ``out``, C order, with what is there from a byte on."""
+        left = out.reshape(-1).view(np.uint8).data
+        while left:
+            done = os.preadv(self._fd, [left], at_byte)
+            if done == 0:
+                raise AssertionError(f"a table's file ends at byte {at_byte}")
+            left, at_byte = left[done:], at_byte + done
 
-    def read_spans(self, out: AnyArray, begins: Int64Array, ends: Int64Array) -> None:
-        """Read pieces of the file into ``out`` one after another.
-
-        begins  (m,) where each begins in the file, in bytes
-        ends    (m,) where each ends in ``out``, in bytes
-        """
-        view = out.reshape(-1).view(np.uint8).data  # of a C-ordered array, so no copy
-        begin = 0
-        for at, end in zip(begins.tolist(), ends.tolist(), strict=True):
-            while begin < end:
-                done = os.preadv(self._fd, [view[begin:end]], at)
-                if done == 0:
-                    raise AssertionError(f"a table's file ends at byte {at}")
-                begin, at = begin + done, at + done
+    def rows(self, places: Int64Array, count: int, dtype: np.dtype) -> AnyArray:
+        """The numbers at some of ``count`` places."""
+        return _native.packed_rows(self._fd, 0, dtype.itemsize, count, places).view(dtype)
 
 
 @contextlib.contextmanager
