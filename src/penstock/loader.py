@@ -100,7 +100,8 @@ class Loader:
 
         Where components are in their orders goes on, and epochs stay as long as they are. Every rank must do the
         same at the same step. ``edits`` keeps a record, and so does the state: whoever goes on from there, with
-        any ranks and batch size, gets the changed mixture. Raises ``PlanError`` where there is no mixture.
+        any ranks and batch size, gets the changed mixture. So it is meant for some hundred changes, not for one
+        a step. Raises ``PlanError`` where there is no mixture.
         """
         self._check_open()
         cursor = self.plan.steps.settled(self._cursor)

@@ -39,7 +39,8 @@ class Mix:
                 mixture. Weights are from 0 on, not all 0; only their ratios count, to 1/65,536
     until       when an epoch ends: ``"first"``, when one component was seen whole; ``"last"``, when each was, so
                 others begin again, in their next epoch's order; or a number of samples
-    names       of the components, for ``reweigh`` and messages; default: what their sources are
+    names       of the components, for ``reweigh``; default: what their sources are. An opened mixture has them as
+                ``plan.source.component_names``
 
     Each 256 positions have the shares to within one or two, at random places; over an epoch they are exact to
     within one. A component gives its records in its own order, one after another across all epochs of the mixture:
@@ -181,7 +182,7 @@ class OpenDatasetMix(OpenMix):
     @property
     def dataset(self) -> object:
         """All datasets as one."""
-        return self.concat.dataset
+        return self.concat.joined(taken=FIELD)
 
     @property
     def names(self) -> tuple[str, ...]:

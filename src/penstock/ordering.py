@@ -125,7 +125,7 @@ def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
     """What decides which record stands at a position of an epoch, beside the source."""
     if isinstance(pipeline.source, Mix):
         mix = pipeline.source
-        each = [order_recipe(component) for component in mix.components]
+        each = "; ".join(_in_short(order_recipe(component)) for component in mix.components)
         return {"order": f"mix({list(mix.weights)}, until={mix.until!r}) of {each}", "seed": pipeline.seed}
     order = "shuffled" if pipeline.shuffled else "sequential"
     if pipeline.sampling is not None:
@@ -138,6 +138,11 @@ def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
         "repeat": pipeline.repeats,
         "seed": pipeline.seed,
     }
+
+
+def _in_short(recipe: dict[str, str | int]) -> str:
+    """An order's recipe in one phrase."""
+    return " ".join(f"{name}={value}" for name, value in recipe.items() if value not in ("", 0)).join("()")
 
 
 @dataclass(frozen=True, slots=True)

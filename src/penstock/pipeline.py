@@ -49,7 +49,8 @@ class Settings(TypedDict, total=False):
 class Pipeline:
     """What a loader shall deliver: source → order → transform → batch. Every method returns a new value.
 
-    source  where records come from: ``ImageFolder``, ``FileList``, ``Arrays``
+    source  where records come from: ``ImageFolder``, ``FileList``, ``Arrays``, ``Indexed``, several in one by
+            ``Concat`` and ``Mix``
     seed    what random draws are keyed by, beside epoch and position, where ``shuffle`` gives no other
 
     Nothing is touched or started before ``plan()`` or ``loader()``.

@@ -96,6 +96,7 @@ def test_class_names_compare_with_the_label(tmp_path) -> None:  # type: ignore[n
         ("label\x00 < 3", "can't be read"),
         ("(" * 500 + "1" + ")" * 500, "can't be read"),
         ("label < 3; 1", "can't be read"),
+        ("label" + " + 1" * 2_400 + " < 5", "nested too deeply"),
         ("x" * 20_000, "at most 10,000"),
         ("lable < 3", r"character 1: 'lable' is no column of the source; it has label, length, score, good"),
         ("label < 3 and x > 1", r"character 15: 'x' is no column"),

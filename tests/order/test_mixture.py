@@ -238,6 +238,17 @@ def test_datasets_in_python_are_mixed() -> None:
         assert np.array_equal(batch["x"], batch["index"] + 91 * batch["source"])
 
 
+def test_a_samples_own_field_source_is_not_overwritten() -> None:
+    parts = [ps.Pipeline(ps.Indexed([{"source": 7}])) for _ in range(2)]
+    with (
+        ps.Pipeline(ps.Mix([(each, 1) for each in parts]))
+        .batch(1)
+        .loader(memory="64MiB", workers=1) as loader,
+        pytest.raises(ps.SampleError, match="has a field 'source', which a mixture adds"),
+    ):
+        next(iter(loader))
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

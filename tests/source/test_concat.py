@@ -68,6 +68,16 @@ def test_a_batch_mixes_the_parts(tmp_path: Path) -> None:
     assert batches(ps.Concat(*sources)) == batches(whole)
 
 
+def test_an_error_names_the_parts_file(tmp_path: Path) -> None:
+    (tmp_path / "good.jpg").write_bytes(encoded(picture(1)))
+    (tmp_path / "bad.jpg").write_bytes(b"no image")
+    parts = [listing(tmp_path, f"{name}.txt", f"{name}.jpg\t0\n") for name in ("good", "bad")]
+    pipeline = ps.Pipeline(ps.Concat(*parts)).map(ps.CenterCrop(8)).batch(2)
+    with pipeline.loader(memory="64MiB", workers=1) as loader, pytest.raises(ps.DecodeError) as caught:
+        next(iter(loader))
+    assert (caught.value.index, caught.value.path) == (1, str(tmp_path / "bad.jpg"))
+
+
 def test_the_same_arrays_twice() -> None:
     source = ps.Arrays(x=np.arange(12).reshape(4, 3))
     with ps.Pipeline(ps.Concat(source, source)).batch(8).loader(memory="64MiB", workers=1) as loader:

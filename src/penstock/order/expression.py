@@ -84,7 +84,10 @@ class Condition:
 
     def check(self, columns: Columns) -> None:
         """Raise ``PlanError`` unless it is a condition on columns that there are."""
-        kind = self._kind(self._root, columns)
+        try:
+            kind = self._kind(self._root, columns)
+        except RecursionError as error:
+            raise PlanError(f"filter({self._text[:60]!r}…): it is nested too deeply") from error
         if kind is not Kind.CONDITION:
             raise self._error(self._root, f"is {kind.value}; compare it with something")
 

@@ -172,7 +172,11 @@ class OpenDatasets(OpenConcat):
     @property
     def dataset(self) -> Joined:
         """All of them as one."""
-        return Joined([part.dataset for part in self._python()], self.begins.tolist())
+        return self.joined()
+
+    def joined(self, *, taken: str | None = None) -> Joined:
+        """All of them as one, whose samples don't have the field ``taken``."""
+        return Joined([part.dataset for part in self._python()], self.begins.tolist(), taken=taken)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -189,17 +193,23 @@ class OpenDatasets(OpenConcat):
 
 
 class Joined:
-    """Datasets one after another, as one: what workers take samples from."""
+    """Datasets one after another, as one: what workers take samples from.
 
-    def __init__(self, datasets: list[Any], begins: list[int]) -> None:
-        self.datasets, self.begins = datasets, begins
+    taken  a field that samples must not have: it is added to them
+    """
+
+    def __init__(self, datasets: list[Any], begins: list[int], *, taken: str | None = None) -> None:
+        self.datasets, self.begins, self.taken = datasets, begins, taken
 
     def __len__(self) -> int:
         return self.begins[-1]
 
     def __getitem__(self, index: int) -> Any:
         number = bisect_right(self.begins, index) - 1
-        return self.datasets[number][index - self.begins[number]]
+        sample = self.datasets[number][index - self.begins[number]]
+        if self.taken is not None and isinstance(sample, Mapping) and self.taken in sample:
+            raise PlanError(f"the sample has a field {self.taken!r}, which a mixture adds: rename it")
+        return sample
 
 
 def _merged(indices: Int64Array, found: list[Records], order: Int64Array) -> Records:
