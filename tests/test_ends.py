@@ -440,7 +440,7 @@ loader = make(numbers(64), workers=4000, memory="16GiB")
 try:
     next(iter(loader))
 except ps.PenstockError as error:
-    print("the system refused" in str(error), "4000 threads" in str(error), type(error.__cause__))
+    print("the system refused" in str(error), "4000 workers" in str(error), type(error.__cause__))
 """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True True <class 'RuntimeError'>\n", "")
 

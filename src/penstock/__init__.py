@@ -43,7 +43,9 @@ from penstock.source import (
     FileList,
     ImageFolder,
     Indexed,
+    PackedList,
     build_index,
+    pack_list,
     verify_index,
 )
 from penstock.spec import DecodeLimits, Spec
@@ -75,6 +77,7 @@ __all__ = [
     "MemoryForecast",
     "Mix",
     "Normalize",
+    "PackedList",
     "Pad",
     "PenstockError",
     "Pipeline",
@@ -95,6 +98,7 @@ __all__ = [
     "TransformError",
     "WorkerDied",
     "build_index",
+    "pack_list",
     "verify_index",
 ]
 

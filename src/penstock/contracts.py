@@ -201,6 +201,10 @@ class PythonSource(Protocol):
         """Fields of a sample that is a tuple, in its order."""
 
     @property
+    def packs(self) -> bool:
+        """Whether long lists inside the dataset are packed on the way to other processes."""
+
+    @property
     def declared(self) -> Mapping[str, Spec] | None:
         """What samples look like, by field, or None: that is measured on one."""
 

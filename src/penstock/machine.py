@@ -34,13 +34,23 @@ def free_memory_bytes(root: Path = Path("/")) -> int:
     return free
 
 
-def process_memory_bytes() -> int:
-    """Proportional set size of this process; resident set size where the kernel doesn't tell the former."""
+def process_memory_bytes(process: int | str = "self") -> int:
+    """Proportional set size of a process; resident set size where the kernel doesn't tell the former."""
+    return _memory_bytes(process, "Pss:")
+
+
+def own_memory_bytes(process: int) -> int:
+    """What a process shares with no other; all it has where the kernel doesn't tell."""
+    return _memory_bytes(process, "Private_Clean:", "Private_Dirty:")
+
+
+def _memory_bytes(process: int | str, *counts: str) -> int:
     try:
-        text = (PROC / "self" / "smaps_rollup").read_text()
-        return next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))
-    except (OSError, StopIteration):
-        pages = int((PROC / "self" / "statm").read_text().split()[1])
+        text = (PROC / str(process) / "smaps_rollup").read_text()
+        sizes = {line.split()[0]: int(line.split()[1]) * 1024 for line in text.splitlines()[1:]}
+        return sum(sizes[count] for count in counts)
+    except (OSError, KeyError):
+        pages = int((PROC / str(process) / "statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
 

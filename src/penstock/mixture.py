@@ -190,6 +190,11 @@ class OpenDatasetMix(OpenMix):
         return self.concat.names
 
     @property
+    def packs(self) -> bool:
+        """Whether all of them want it."""
+        return self.concat.packs
+
+    @property
     def declared(self) -> Mapping[str, Spec] | None:
         """What was declared of samples, and ``source``."""
         declared = self.concat.declared

@@ -149,6 +149,11 @@ class Plan:
         return tuple(name for name, spec in self.contents.items() if isinstance(spec, Listed))
 
     @property
+    def made_apart(self) -> tuple[str, ...]:
+        """Fields that workers hand over value by value: lists, and what is collated."""
+        return (*self.listed, *self.collated)
+
+    @property
     def collated(self) -> Mapping[str, Collation]:
         """Fields whose samples differ in shape, and how they come into the slot."""
         return {name: how for name, how in self.contents.items() if isinstance(how, Collation)}

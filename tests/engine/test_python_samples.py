@@ -21,6 +21,7 @@ EXECUTORS = [
     pytest.param({"executor": "thread", "workers": 1}, id="1 thread"),
     pytest.param({"executor": "thread", "workers": 3}, id="3 threads"),
     pytest.param({"executor": "thread", "workers": 8}, id="8 threads"),
+    pytest.param({"executor": "process", "workers": 3}, id="3 processes"),
 ]
 
 
@@ -38,7 +39,7 @@ class Squares:
 
 
 def epoch(pipeline: ps.Pipeline, **settings: Any) -> list[dict[str, Any]]:
-    with pipeline.loader(**{"memory": "256MiB", **settings}) as loader:
+    with pipeline.loader(**{"memory": "1GiB", **settings}) as loader:
         return [{name: np.array(value) for name, value in batch.items()} for batch in loader]
 
 

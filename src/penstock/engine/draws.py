@@ -7,18 +7,19 @@ Three ways, from best to worst for threads:
    gives them a generator of the worker's.
 3. The global generators of ``random``, NumPy and torch. They belong to the process, so a call that draws from
    them has to run alone, with them seeded before and put back after. Most functions draw nothing: so functions
-   are called as they are, and the generators' positions are compared. Once they moved, the sample is made
-   again from its beginning, and from then on generators that are drawn from are seeded for every call.
+   are called as they are, and after some samples the generators' positions are compared. Once they moved, these
+   samples are made again, and from then on generators that are drawn from are seeded for every call.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import random
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ STATE_WORDS = 624  # of the Mersenne Twister in all three
 NAMES = ("random", "numpy", "torch")
 CALLS_WITHOUT_DRAW = 4096  # after which a generator isn't seeded any more
 
+Made = TypeVar("Made")
 Marks = tuple[int, int, int, int, int, int]  # two words that change with every draw, of each generator
 
 
@@ -58,23 +60,34 @@ class GlobalGenerators:
         with self._lock:
             self._callers.append(caller)
 
-    def call(
-        self, caller: OwnGenerators, function: Callable[[Any, int], Any], argument: Any, key: int
-    ) -> Any:
-        """``function(argument, key)``, with every generator that it draws from seeded by ``key``.
+    def run(self, caller: OwnGenerators, make: Callable[[bool], Made]) -> Made:
+        """``make(False)``, whose calls are made as they are; or ``make(True)`` if they are known to draw, or did.
 
-        Raises ``Drew`` when that wasn't known before: then the sample has to be made again.
+        ``make`` does all its work again then. With True, it makes every call by ``seeded``.
         """
-        if not self._idle:
-            caller.unseeded = True  # before the second look: whoever seeds looks the other way round
-            try:
-                if not self._idle:
-                    return self._unseeded(caller, function, argument, key)
-            finally:
-                caller.unseeded = False
-                if self._idle:
-                    with self._lock:
-                        self._calm.notify_all()
+        while True:
+            if not self._idle:
+                caller.unseeded = True  # before the second look: whoever seeds looks the other way round
+                try:
+                    if not self._idle:
+                        before = self._begin(caller)
+                        made = make(False)
+                        if not self._moved(caller, before):
+                            return made
+                finally:
+                    caller.unseeded = False
+                    if self._idle:
+                        with self._lock:
+                            self._calm.notify_all()
+            else:
+                with contextlib.suppress(Drew):
+                    return make(True)
+
+    def seeded(self, function: Callable[[Any, int], Any], argument: Any, key: int) -> Any:
+        """``function(argument, key)``, with every generator that is known to be drawn from seeded by ``key``.
+
+        Raises ``Drew`` when it draws from another one too.
+        """
         with self._lock:
             while any(other.unseeded for other in self._callers):
                 self._calm.wait()
@@ -86,20 +99,20 @@ class GlobalGenerators:
         if self._torch_words is None:
             self._torch_words = _torch_words()
 
-    def _unseeded(
-        self, caller: OwnGenerators, function: Callable[[Any, int], Any], argument: Any, key: int
-    ) -> Any:
+    def _begin(self, caller: OwnGenerators) -> Marks:
         before = self._marks()
         saved = self._saved is not None and self._saved[0] == before
         # What another such call has drawn is not what shall be put back.
         if self._shared and not saved and not any(o.unseeded for o in self._callers if o is not caller):
             self._saved = before, {name: _GET[name]() for name in self._names()}
-        try:
-            return function(argument, key)
-        finally:
-            if moved := _moved(before, self._marks()):
-                self._disturbed |= moved
-                self._found(moved)
+        return before
+
+    def _moved(self, caller: OwnGenerators, before: Marks) -> bool:
+        """Whether calls since drew from what wasn't seeded for them. Then it is known from now on."""
+        moved = _moved(before, self._marks())
+        self._disturbed |= moved
+        self._idle |= dict.fromkeys(moved, 0)
+        return bool(moved) or caller.missed_torch()
 
     def _put_back(self) -> None:
         """Undo what unseeded calls drew; none of them is under way. The lock is held."""
@@ -130,14 +143,10 @@ class GlobalGenerators:
             if self._idle[name] > CALLS_WITHOUT_DRAW:
                 self._idle.pop(name)
         if new := moved - set(names):
-            self._found(new)
-
-    def _found(self, names: set[str]) -> None:
-        """Seed these from now on. Raises ``Drew``, unless an interrupt is under way."""
-        self._idle |= dict.fromkeys(names, 0)
-        error = sys.exception()
-        if error is None or isinstance(error, Exception):
-            raise Drew
+            self._idle |= dict.fromkeys(new, 0)
+            error = sys.exception()
+            if error is None or isinstance(error, Exception):  # not while an interrupt is under way
+                raise Drew
 
     def _names(self) -> tuple[str, ...]:
         return NAMES if self._torch_words is not None else NAMES[:2]
@@ -167,6 +176,7 @@ class OwnGenerators:
         shared.add(self)
         self._bits = np.random.Philox(key=0)
         self._state: Any = self._bits.state
+        self.watches_torch = False  # whether torch's functions ask for numbers here
         self._torch: Any = None
         self._entered = 0
         self.rng = np.random.Generator(self._bits)
@@ -187,13 +197,16 @@ class OwnGenerators:
         """Give torch's functions this thread's generator until the context manager is left."""
         if self._torch is None:
             self._torch = _torch_mode()
+            self.watches_torch = True
             self._shared.watch_torch()
         self._torch.__enter__()
 
-    @property
-    def misses_torch(self) -> bool:
-        """Whether torch was imported since, so that its draws aren't seen."""
-        return self._torch is None and "torch" in sys.modules
+    def missed_torch(self) -> bool:
+        """Whether torch was imported by a call just now, which may have drawn from it. From now on it is watched."""
+        if self._torch is not None or "torch" not in sys.modules:
+            return False
+        self.catch_torch()
+        return True
 
     def generator(self, key: int) -> np.random.Generator:
         """NumPy's generator, set to ``key``: Philox (Salmon et al., 2011) from its first number on."""

@@ -6,15 +6,18 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from penstock import _native
+from penstock.batch import Collate
 from penstock.contracts import Records
+from penstock.engine.collating import numbered
 from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
+from penstock.engine.workers import Failure
 from penstock.spec import AnyArray, DecodeLimits, DecodeMode, Listed, Spec, UInt8Array
 from penstock.transform import DATASET_OP, FunctionStep, NativeStep, SampleProgram
 from penstock.transform.foreign import Undecodable, decode_foreign
@@ -36,6 +39,10 @@ class RowFailed(Exception):
     def __init__(self, place: Place, reason: str, cause: Exception | None = None) -> None:
         super().__init__(place, reason)
         self.place, self.reason, self.cause = place, reason, cause
+
+    def failure(self, row: int) -> Failure:
+        """As a row's fate."""
+        return Failure(row, self.place, self.reason, self.cause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +71,26 @@ class Inputs:
             name: values.tolist() if values.ndim == 1 and values.dtype == np.int64 else values
             for name, values in records.plain.items()
         }
+        self._any = bool(records.files or records.rows or records.plain)
+
+    def part(self, first: int, stop: int) -> Inputs:
+        """Those of rows [first, stop) alone, with arrays of their own: to be sent to another process."""
+        part = Inputs(Records(np.zeros(0, np.int64)))
+        part._any = self._any
+        rows = slice(first, stop)
+        chosen = np.arange(first, stop)
+        part._plain = {name: values[rows] for name, values in self._plain.items()}
+        part._files = {
+            name: (replace(files, paths=files.paths.take(chosen)), offsets[rows], lengths[rows])
+            for name, (files, offsets, lengths) in self._files.items()
+        }
+        part._rows = [(name, *_own_rows(array, numbers[rows])) for name, array, numbers in self._rows]
+        return part
 
     def row(self, row: int) -> dict[str, Any]:
         """The values of one row."""
+        if not self._any:
+            return {}
         inputs: dict[str, Any] = {name: values[row] for name, values in self._plain.items()}
         for name, (files, offsets, lengths) in self._files.items():
             inputs[name] = EncodedFile(files.paths[row], offsets[row], lengths[row])
@@ -76,6 +100,13 @@ class Inputs:
         return inputs
 
 
+def _own_rows(array: AnyArray, numbers: list[int]) -> tuple[AnyArray, list[int]]:
+    """A copy of the rows that are in an array, and which of them each number is, or −1 for one that isn't."""
+    inside = [number for number in numbers if number >= 0]
+    places = iter(range(len(inside)))
+    return array[inside], [next(places) if number >= 0 else -1 for number in numbers]
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """All that a worker has to know to make samples; goes to worker processes once.
@@ -83,6 +114,7 @@ class Recipe:
     program     what happens to a sample
     dataset     an object with ``__getitem__`` that gives samples, or None for sources that say where bytes are
     names       fields of samples that are no dicts
+    collate     of fields that differ in shape, how they are put together
     side_bytes  cap of what one image may take beside its rows
     """
 
@@ -93,10 +125,11 @@ class Recipe:
     decode: DecodeMode
     limits: DecodeLimits
     simd: str | None
+    collate: Collate
     side_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RowKey:
     """Which sample: its record, and what its draws hang on."""
 
@@ -106,75 +139,121 @@ class RowKey:
 
 
 @dataclass(slots=True)
+class Rows:
+    """Rows to fill.
+
+    indices    (rows) record numbers
+    positions  (rows) places in the epoch's global order
+    inputs     what the source says of each
+    views      (rows, …) by field, of fields that lie in the slot
+    lists      (rows) values by field, of fields that lie in none
+    """
+
+    epoch: int
+    indices: Sequence[int]
+    positions: Sequence[int]
+    inputs: Inputs
+    views: Mapping[str, AnyArray]
+    lists: Mapping[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _PythonCall:
+    """One call of the user's code for a sample.
+
+    call       takes a value and the key of its draws
+    takes_key  whether it makes use of that
+    name       what an error calls it
+    """
+
+    call: Callable[[Any, int], Sample]
+    takes_key: bool
+    op: int
+    place: Place
+    name: str
+
+
 class SampleMaker:
-    """Makes samples for one thread."""
+    """Makes samples for one thread, inside ``with maker.own``."""
 
-    recipe: Recipe
-    shared: GlobalGenerators
-    own: OwnGenerators = field(init=False)
-    native: _native.SampleMaker = field(init=False)
-    _calls: list[Callable[[Sample, int], Sample]] = field(init=False)
-    _programs: dict[tuple[int, int, int], tuple[_native.Program, Spec]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.own = OwnGenerators(self.shared)
-        self.native = _native.SampleMaker(self.recipe.side_bytes)
-        self._calls = [
-            _bound(step.function, self.own) if isinstance(step, FunctionStep) else _not_called
-            for step in self.recipe.program.steps
+    def __init__(self, recipe: Recipe, shared: GlobalGenerators) -> None:
+        self.own = OwnGenerators(shared)
+        self._recipe, self._shared = recipe, shared
+        self._native = _native.SampleMaker(recipe.side_bytes)
+        self._programs: dict[tuple[int, int, int], tuple[_native.Program, Spec]] = {}
+        self._dataset = (
+            None
+            if recipe.dataset is None
+            else _PythonCall(
+                _item_of(recipe.dataset, recipe.names), False, DATASET_OP, "source", "the dataset"
+            )
+        )
+        self._steps = [
+            _python_call(step, self.own) if isinstance(step, FunctionStep) else step
+            for step in recipe.program.steps
         ]
 
-    def make(self, key: RowKey, inputs: Mapping[str, Any], out: Mapping[str, AnyArray]) -> Sample:
+    def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, Spec | Listed] | Failure:
+        """What each field of a sample looks like, or why it can't be made."""
+
+        def make(seeded: bool) -> Mapping[str, Spec | Listed] | Failure:
+            try:
+                return _measured(numbered(self._make(key, inputs.row(0), {}, seeded), self._recipe.collate))
+            except RowFailed as failed:
+                return failed.failure(0)
+
+        return self._shared.run(self.own, make)
+
+    def fill(self, rows: Rows, first: int, stop: int) -> list[Failure]:
+        """Make rows [first, stop); which of them can't be made."""
+        image = rows.views.get("image")
+
+        def make(seeded: bool) -> list[Failure]:
+            bad = []
+            for row in range(first, stop):
+                key = RowKey(rows.indices[row], rows.epoch, rows.positions[row])
+                out = {} if image is None else {"image": image[row]}
+                try:
+                    sample = self._make(key, rows.inputs.row(row), out, seeded)
+                    write_row(sample, row, rows.views, rows.lists, out)
+                except RowFailed as failed:
+                    bad.append(failed.failure(row))
+            return bad
+
+        return self._shared.run(self.own, make)
+
+    def _make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray], seeded: bool) -> Sample:
         """The sample of a record, its values by field. Raises ``RowFailed``.
 
-        inputs  what the source says of the record, by field; an image's encoded bytes as ``EncodedFile``
+        sample  what the source says of the record, by field; an image's encoded bytes as ``EncodedFile``
         out     rows to write into, by field, where the last step can do that without a copy: then the sample's
                 value is that row
         """
-        while True:
-            try:
-                return self._make(key, dict(inputs), out)
-            except Drew:
-                continue  # now that it is known, draws are seeded
-
-    def _make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]) -> Sample:
-        recipe = self.recipe
-        if recipe.dataset is not None:
-            sample |= self._call(key, DATASET_OP, "source", "the dataset", self._item, key.index)
-        last = len(recipe.program.steps) - 1
-        for number, step in enumerate(recipe.program.steps):
-            if isinstance(step, FunctionStep):
-                sample = self._call(key, step.op, "transform", step.describe(), self._calls[number], sample)
+        if self._dataset is not None:
+            sample |= self._call(self._dataset, key, key.index, seeded)
+        for number, step in enumerate(self._steps):
+            if isinstance(step, _PythonCall):
+                sample = self._call(step, key, sample, seeded)
             else:
-                row = out.get("image") if number == last else None
+                row = out.get("image") if number == len(self._steps) - 1 else None
                 sample = {**sample, "image": self._image(number, step, key, sample.get("image"), row)}
         return sample
 
-    def _item(self, index: int, _: int) -> Sample:
-        return _named(self.recipe.dataset[index], self.recipe.names)
-
-    def _call(
-        self,
-        key: RowKey,
-        op: int,
-        place: Place,
-        name: str,
-        call: Callable[[Any, int], Sample],
-        argument: Any,
-    ) -> Sample:
+    def _call(self, step: _PythonCall, key: RowKey, argument: Any, seeded: bool) -> Sample:
         """Call Python code with its random numbers set."""
-        number = _native.sample_key(self.recipe.seed, key.epoch, key.position, op)
-        self.own.set(number)
+        number = 0
+        if seeded or step.takes_key or self.own.watches_torch:  # a quarter of what calling costs
+            number = _native.sample_key(self._recipe.seed, key.epoch, key.position, step.op)
+            self.own.set(number)
         try:
-            result: Sample = self.shared.call(self.own, call, argument, number)
-            if self.own.misses_torch:  # imported by this call, which may have drawn from it
-                self.own.catch_torch()
-                raise Drew
+            if not seeded:
+                return step.call(argument, number)
+            result: Sample = self._shared.seeded(step.call, argument, number)
             return result
         except (Drew, RowFailed):
             raise
         except Exception as error:
-            raise RowFailed(place, f"{name}: {type(error).__name__}: {error}", error) from error
+            raise RowFailed(step.place, f"{step.name}: {type(error).__name__}: {error}", error) from error
 
     def _image(
         self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None
@@ -187,7 +266,7 @@ class SampleMaker:
             if step.kernel is not None:
                 size = (0, 0)  # whatever it is, the result's is known
             else:
-                limits = self.recipe.limits
+                limits = self._recipe.limits
                 height, width, wrong = _native.jpeg_size(data, limits.max_pixels, limits.max_scans)
                 size = (height, width)
                 if wrong == "foreign":
@@ -202,35 +281,35 @@ class SampleMaker:
         out = row if row is not None and row.shape == spec.shape and row.dtype == spec.dtype else None
         if out is None:
             out = np.empty(spec.shape, spec.dtype)
-        seeds = (self.recipe.seed, key.epoch, key.position)
+        seeds = (self._recipe.seed, key.epoch, key.position)
         into = out.reshape(-1).view(np.uint8)
         wrong = "foreign"
         if rgb is None:
             assert data is not None
-            wrong = self.native.from_encoded(program, data, *seeds, into)
+            wrong = self._native.from_encoded(program, data, *seeds, into)
             if wrong == "foreign":
                 rgb = self._foreign(data)
         if rgb is not None:
-            wrong = self.native.from_pixels(program, rgb, *seeds, into)
+            wrong = self._native.from_pixels(program, rgb, *seeds, into)
         if wrong:
             raise RowFailed("decode", wrong)
         return out
 
     def _read(self, file: EncodedFile) -> UInt8Array:
-        data, wrong = _native.read_file(file.path, file.offset, file.length, self.recipe.side_bytes)
+        data, wrong = _native.read_file(file.path, file.offset, file.length, self._recipe.side_bytes)
         if wrong:
             raise RowFailed("read", wrong)
         return data
 
     def _foreign(self, data: UInt8Array) -> UInt8Array:
         def reserve(height: int, width: int, frame_bytes: int) -> str:
-            cap = self.recipe.side_bytes
+            cap = self._recipe.side_bytes
             return (
                 "" if frame_bytes <= cap else f"too large: needs {frame_bytes} bytes at once, more than {cap}"
             )
 
         try:
-            return decode_foreign(data, self.recipe.limits.max_pixels, reserve)
+            return decode_foreign(data, self._recipe.limits.max_pixels, reserve)
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
 
@@ -241,7 +320,7 @@ class SampleMaker:
         found = self._programs.get(at)
         if found is None:
             kernel = step.for_size(height, width)
-            compiled = kernel.compile(self.recipe.decode, self.recipe.limits, self.recipe.simd)
+            compiled = kernel.compile(self._recipe.decode, self._recipe.limits, self._recipe.simd)
             found = compiled, kernel.output
             if len(self._programs) == KEPT_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))
@@ -249,7 +328,7 @@ class SampleMaker:
         return found
 
 
-def measured(sample: Sample) -> dict[str, Spec | Listed]:
+def _measured(sample: Sample) -> dict[str, Spec | Listed]:
     """What each field of a sample looks like. Raises ``RowFailed`` for a sample without any."""
     if not sample:
         raise RowFailed("batch", "the sample has no fields")
@@ -316,18 +395,30 @@ def _misfit(name: str, value: Any, target: AnyArray) -> str:
     )
 
 
-def _named(item: Any, names: tuple[str, ...]) -> Sample:
-    """A dataset's sample as values by field."""
-    if isinstance(item, Mapping):
-        return dict(item)
-    if isinstance(item, tuple) and hasattr(item, "_asdict"):
-        return dict(item._asdict())
-    values = item if isinstance(item, tuple | list) else (item,)
-    if len(values) > len(names):
-        raise RowFailed(
-            "source", f"a sample of {len(values)} values; name them, as fields={('image', 'label', 'more')!r}"
-        )
-    return dict(zip(names, values, strict=False))
+def _python_call(step: FunctionStep, own: OwnGenerators) -> _PythonCall:
+    function = step.function
+    takes_key = function.kind != "plain" or function.takes_rng
+    return _PythonCall(_bound(function, own), takes_key, step.op, "transform", step.describe())
+
+
+def _item_of(dataset: Any, names: tuple[str, ...]) -> Callable[[int, int], Sample]:
+    """A call of the dataset, which gives a sample's values by field."""
+
+    def item(index: int, _: int) -> Sample:
+        item = dataset[index]
+        if type(item) is dict:
+            return item.copy()
+        if isinstance(item, Mapping):
+            return dict(item)
+        if isinstance(item, tuple) and hasattr(item, "_asdict"):
+            return dict(item._asdict())
+        values = item if isinstance(item, tuple | list) else (item,)
+        if len(values) > len(names):
+            fields = (*names, *(f"field{number}" for number in range(len(names), len(values))))
+            raise RowFailed("source", f"a sample of {len(values)} values; name them, as fields={fields!r}")
+        return dict(zip(names, values, strict=False))
+
+    return item
 
 
 def _bound(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sample]:
@@ -386,10 +477,6 @@ def _albumentations(function: Function, own: OwnGenerators) -> Callable[[Sample,
         return {**sample, **transform(**given)}
 
     return call
-
-
-def _not_called(sample: Sample, key: int) -> Sample:
-    raise AssertionError("a native step is no function")
 
 
 def _as_rgb(image: Any, step: NativeStep) -> UInt8Array:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock import _native
-from penstock.contracts import PythonSource
-from penstock.engine.collating import numbered
+from penstock.contracts import PythonSource, Records
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.native_workers import NativeWorkers
-from penstock.engine.samples import Inputs, Recipe, RowFailed, RowKey, SampleMaker, measured
+from penstock.engine.samples import Inputs, Recipe, RowKey, SampleMaker
 from penstock.engine.threads import ThreadWorkers
 from penstock.engine.workers import Failure, Workers, error_of
-from penstock.errors import PenstockError
+from penstock.errors import BudgetError, PenstockError
+from penstock.machine import own_memory_bytes, process_memory_bytes
 from penstock.order import Cursor
 from penstock.plan import Plan, show_bytes
 from penstock.spec import Executor, Listed, Spec
+
+if TYPE_CHECKING:
+    from penstock.engine.processes import WorkerProcess, WorkerServer
 
 
 def started(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, _native.SlotRing]:
@@ -25,24 +28,90 @@ def started(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, 
     at  where the run begins; the sample that comes there is measured
 
     Raises ``SampleError`` when that sample can't be made, ``BudgetError`` when batches of such samples don't fit
-    the memory, ``PenstockError`` when the system refuses threads or memory.
+    the memory, ``PlanError`` when processes can't have the dataset, ``PenstockError`` when the system refuses
+    threads, processes or memory.
     """
     try:
         if plan.program is None:
             return plan, NativeWorkers(plan, bell), _ring(plan, bell)
-        recipe = recipe_of(plan)
-        generators = GlobalGenerators(shared=True)
-        if plan.open:
-            plan = plan.measured(_measured(plan, at, recipe, generators))
-        fields, listed = plan.sample_fields, (*plan.listed, *plan.collated)
-        threads = 0 if plan.executor is Executor.INLINE else plan.workers
-        workers = ThreadWorkers(recipe, generators, threads, fields, listed, bell)
-        return plan, workers, _ring(plan, bell)
-    except RuntimeError as error:
+        if plan.executor is Executor.PROCESS:
+            return _in_processes(plan, at, bell)
+        return _in_threads(plan, at, bell)
+    except (RuntimeError, OSError) as error:
         raise PenstockError(
-            f"the system refused what the loader needs, {plan.workers} threads and "
+            f"the system refused what the loader needs, {plan.workers} workers and "
             f"{show_bytes(plan.most_slots * plan.layout.stride_bytes)} of address space: {error}"
         ) from error
+
+
+def _in_threads(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, _native.SlotRing]:
+    recipe = recipe_of(plan)
+    generators = GlobalGenerators(shared=True)
+    if plan.open:
+        key, records = _first_sample(plan, at)
+        maker = SampleMaker(recipe, generators)
+        with maker.own:
+            plan = _with_measured(plan, maker.measure(key, Inputs(records)), records)
+    threads = 0 if plan.executor is Executor.INLINE else plan.workers
+    ring = _ring(plan, bell)
+    return plan, ThreadWorkers(recipe, generators, threads, plan.sample_fields, plan.made_apart, bell), ring
+
+
+def _in_processes(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, _native.SlotRing]:
+    # What it needs takes a fifth of the time of importing penstock, and threads need none of it.
+    from penstock.engine.processes import ProcessWorkers, WorkerProcess, WorkerServer
+
+    packs = not isinstance(plan.source, PythonSource) or plan.source.packs
+    server = WorkerServer(recipe_of(plan), pack_lists=packs)
+    workers: list[WorkerProcess] = []
+    try:
+        server.wait_until_ready()
+        workers.append(WorkerProcess(server, 0))
+        key, records = _first_sample(plan, at)
+        answer = workers[0].measure(key, Inputs(records))
+        if plan.open:
+            plan = _with_measured(plan, answer, records)
+        _check_fits(plan, server, workers[0])
+        ring = _ring(plan, bell)
+        workers += [WorkerProcess(server, number) for number in range(1, plan.workers)]
+        return plan, ProcessWorkers(server, workers, plan, ring, bell), ring
+    except BaseException:
+        for worker in workers:
+            worker.close()
+        server.close(0)
+        raise
+
+
+def _with_measured(plan: Plan, answer: Mapping[str, Spec | Listed] | Failure, records: Records) -> Plan:
+    if isinstance(answer, Failure):
+        raise error_of(answer, records, plan.source)
+    return plan.measured(answer)
+
+
+def _check_fits(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> None:
+    """Raise ``BudgetError`` when processes as large as the first one don't fit the memory."""
+    each = own_memory_bytes(worker.process)
+    shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each
+    taken = shared + plan.workers * each
+    needed = plan.forecast.allocated - plan.forecast.workers + taken
+    if needed > plan.memory_bytes:
+        raise BudgetError(
+            f"{plan.workers} worker processes of {show_bytes(each)}, {show_bytes(shared)} that they share, and "
+            f"{plan.depth} slots of {show_bytes(plan.layout.stride_bytes)} need "
+            f"memory={show_bytes(needed, up=True)!r}, the budget is {show_bytes(plan.memory_bytes)}; raise it, "
+            "lower workers=, or use executor='thread'",
+            asked_bytes=needed,
+            budget_bytes=plan.memory_bytes,
+            smallest_bytes=needed,
+        )
+
+
+def _first_sample(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
+    """The sample that comes first, which is measured."""
+    at = plan.steps.settled(at)
+    drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
+    records = plan.source.locate(drawn.indices[:1])
+    return RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0])), records
 
 
 def recipe_of(plan: Plan) -> Recipe:
@@ -57,27 +126,10 @@ def recipe_of(plan: Plan) -> Recipe:
         decode=plan.pipeline.decode_mode,
         limits=plan.pipeline.limits,
         simd=plan.simd,
+        collate=plan.pipeline.collate,
         side_bytes=plan.forecast.side // plan.workers,
     )
 
 
 def _ring(plan: Plan, bell: _native.Bell) -> _native.SlotRing:
     return _native.SlotRing(plan.layout.slot_bytes, plan.depth, plan.most_slots, bell)
-
-
-def _measured(
-    plan: Plan, at: Cursor, recipe: Recipe, generators: GlobalGenerators
-) -> Mapping[str, Spec | Listed]:
-    """What the fields of the first sample look like."""
-    at = plan.steps.settled(at)
-    step = plan.steps.step(0, at.consumed)
-    drawn = step.draw(plan.order, at.epoch)
-    records = plan.source.locate(drawn.indices[:1])
-    key = RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0]))
-    maker = SampleMaker(recipe, generators)
-    try:
-        with maker.own:
-            return measured(numbered(maker.make(key, Inputs(records).row(0), {}), plan.pipeline.collate))
-    except RowFailed as failed:
-        failure = Failure(0, failed.place, failed.reason, failed.cause)
-        raise error_of(failure, records, plan.source) from failed.cause

@@ -5,16 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock import _native
 from penstock.engine.draws import GlobalGenerators
-from penstock.engine.samples import Inputs, Recipe, RowFailed, RowKey, SampleMaker, write_row
+from penstock.engine.samples import Inputs, Recipe, Rows, SampleMaker
 from penstock.engine.workers import Assignment, Failure, Stats
-from penstock.spec import AnyArray
 
-ROWS_AT_ONCE = 16  # at most, that a thread takes from the queue
+PIECE_S = 0.5e-3  # of work that a thread takes from the queue at once: handing it over costs some 10 µs
 
 
 class SampleJob:
@@ -22,21 +21,27 @@ class SampleJob:
 
     def __init__(self, assignment: Assignment, fields: Sequence[str], listed: Sequence[str]) -> None:
         self.rows = len(assignment.positions)
-        self.epoch = assignment.at.epoch
-        self.indices: list[int] = assignment.records.index.tolist()
-        self.positions: list[int] = assignment.positions.tolist()
-        self.inputs = Inputs(assignment.records)
-        self.views: dict[str, AnyArray] = {name: assignment.views[name] for name in fields}
-        self.lists: dict[str, list[Any]] = {name: [None] * self.rows for name in listed}
+        self.content = Rows(
+            assignment.at.epoch,
+            assignment.records.index.tolist(),
+            assignment.positions.tolist(),
+            Inputs(assignment.records),
+            {name: assignment.views[name] for name in fields},
+            {name: [None] * self.rows for name in listed},
+        )
         self.next_row = 0
         self.unfinished = self.rows
-        self.cancelled = False
         self.bad: list[Failure] = []
 
     @property
     def done(self) -> bool:
         """Whether nobody works on it any more."""
         return self.unfinished == 0
+
+    @property
+    def lists(self) -> Mapping[str, list[Any]]:
+        """Fields that are in no slot."""
+        return self.content.lists
 
     def failures(self) -> Sequence[Failure]:
         """Rows that can't be made."""
@@ -92,7 +97,6 @@ class ThreadWorkers:
     def cancel(self, job: SampleJob) -> None:
         """Give up what nobody has begun."""
         with self._lock:
-            job.cancelled = True
             if job in self._queue:
                 self._queue.remove(job)
             job.unfinished -= job.rows - job.next_row
@@ -106,7 +110,7 @@ class ThreadWorkers:
         job, first, stop = taken
         try:
             with self._helper.own:
-                make_rows(self._helper, job, first, stop)
+                job.bad += self._helper.fill(job.content, first, stop)
         except BaseException:  # an interrupt: whoever asks for this batch again has it made again
             job.bad.append(Failure(first, "transform", "interrupted"))
             raise
@@ -136,14 +140,16 @@ class ThreadWorkers:
             while (taken := self._wait_and_take()) is not None:
                 job, first, stop = taken
                 begin = time.perf_counter()
-                make_rows(maker, job, first, stop)
+                job.bad += maker.fill(job.content, first, stop)
                 self._finish(job, stop - first, time.perf_counter() - begin)
 
     def _wait_and_take(self) -> tuple[SampleJob, int, int] | None:
         with self._lock:
             begin = time.perf_counter()
             while not self._closed:
-                if (taken := self._take(ROWS_AT_ONCE)) is not None:
+                if (
+                    taken := self._take(int(PIECE_S * self._made / self._busy_s) if self._busy_s else 1)
+                ) is not None:
                     self._wait_s += time.perf_counter() - begin
                     return taken
                 self._changed.wait()
@@ -156,8 +162,8 @@ class ThreadWorkers:
                 return None
             job = self._queue[0]
             first = job.next_row
-            share = (job.rows - first) // (2 * self._per_thread)  # fewer and fewer, so that all end together
-            stop = min(first + max(1, min(most, share)), job.rows)
+            share = -(-(job.rows - first) // self._per_thread)
+            stop = first + max(1, min(most, share))
             job.next_row = stop
             if stop == job.rows:
                 self._queue.popleft()
@@ -171,18 +177,3 @@ class ThreadWorkers:
             done = job.unfinished == 0
         if done:
             self._bell.ring()
-
-
-def make_rows(maker: SampleMaker, job: SampleJob, first: int, stop: int) -> None:
-    """Make rows [first, stop) of a job, noting those that can't be made."""
-    image = job.views.get("image")
-    for row in range(first, stop):
-        if job.cancelled:
-            return
-        key = RowKey(job.indices[row], job.epoch, job.positions[row])
-        out = {} if image is None else {"image": image[row]}
-        try:
-            sample = maker.make(key, job.inputs.row(row), out)
-            write_row(sample, row, job.views, job.lists, out)
-        except RowFailed as failed:
-            job.bad.append(Failure(row, failed.place, failed.reason, failed.cause))

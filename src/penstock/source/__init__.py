@@ -6,6 +6,7 @@ from penstock.source.filelist import FileList
 from penstock.source.folder import ImageFolder
 from penstock.source.index import BuiltIndex, CheckedIndex, build_index, verify_index
 from penstock.source.indexed import Indexed
+from penstock.source.packed import PackedList, pack_list
 
 __all__ = [
     "Arrays",
@@ -17,7 +18,9 @@ __all__ = [
     "Indexed",
     "OpenConcat",
     "OpenDatasets",
+    "PackedList",
     "build_index",
     "open_concat",
+    "pack_list",
     "verify_index",
 ]

@@ -184,6 +184,11 @@ class OpenDatasets(OpenConcat):
         return self._python()[0].names
 
     @property
+    def packs(self) -> bool:
+        """Whether all of them want it."""
+        return all(part.packs for part in self._python())
+
+    @property
     def declared(self) -> Mapping[str, Spec] | None:
         """That of each dataset."""
         return self._python()[0].declared

@@ -27,6 +27,8 @@ class Indexed:
              starts
     columns  numbers that are known of every record without taking it, by name, (records,) each: what ``filter``,
              ``split``, weights and ``batch(budget=…)`` look at. A batch doesn't have them
+    pack     whether lists of 1,000 or more strings, byte strings, numbers, or tuples of these inside the dataset
+             become ``PackedList`` on the way to worker processes: read-only, and in memory once
 
     ``len`` is asked when a pipeline is planned. Samples are taken in workers only: by several threads at once,
     or, with ``executor="process"``, from a copy of the dataset in each process.
@@ -42,6 +44,7 @@ class Indexed:
     fields: tuple[str, ...] | str | None = None
     spec: Mapping[str, Spec] | None = None
     columns: Mapping[str, Any] | None = None
+    pack: bool = True
 
     def open(self) -> OpenSource:
         """Ask for the length.
@@ -67,9 +70,8 @@ class Indexed:
         _check_names(kind, names)
         if self.spec is not None:
             _check_spec(kind, self.spec)
-        return OpenIndexed(
-            self.dataset, length, tuple(names), self.spec, _columns(kind, self.columns, length)
-        )
+        known = _columns(kind, self.columns, length)
+        return OpenIndexed(self.dataset, length, tuple(names), self.spec, known, self.pack)
 
     def describe(self) -> str:
         """The dataset's class."""
@@ -85,6 +87,7 @@ class OpenIndexed:
     names: tuple[str, ...]
     declared: Mapping[str, Spec] | None
     known: Mapping[str, AnyArray]
+    packs: bool
 
     @property
     def fields(self) -> Mapping[str, Spec]:

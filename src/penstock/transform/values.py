@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penstock.transform.function import As
 
 NUMBER_KINDS = "biufc"
+_PLAIN = frozenset((bool, int, float, str, bytes))
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
@@ -42,8 +43,12 @@ def in_form(value: Any, form: As) -> Any:
     An image is a Pillow image, or a (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) uint8 array; arrays of other shapes
     and types become tensors with the same axes where tensors are asked for.
     """
+    if type(value) in _PLAIN:
+        return value
     match form:
         case "numpy":
+            if type(value) is np.ndarray:
+                return value
             return as_array(value) if is_picture(value) or is_tensor(value) else value
         case "pil":
             return _as_picture(value)

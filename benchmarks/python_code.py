@@ -1,0 +1,144 @@
+"""How fast is Python code in a pipeline beside PyTorch's DataLoader with as many workers?
+
+Pillow: read a JPEG, crop 224 × 224 at random, flip, and give an array, all in Pillow, in worker processes of both.
+Arrays: a dataset that returns an array of 600 kB, whose copies are all the work. Function: what one call of a
+function of 10 µs costs in a thread, over the 10 µs, in batches of 256. Others in batches of 64; every run in a
+process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _measure import Figure, column, in_turn, last_json, parser, ratio, report
+from PIL import Image
+
+import penstock as ps
+
+ROWS = 64
+SHAPE = (3, 224, 224)  # of float32: 602 kB
+
+
+class Photos:
+    """Images in Pillow, as people write it."""
+
+    def __init__(self, folder: str) -> None:
+        self.paths = sorted(map(str, Path(folder).glob("*/*")))
+
+    def __len__(self) -> int:
+        return len(self.paths) * 20
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        image = Image.open(self.paths[index % len(self.paths)]).convert("RGB")
+        width, height = image.size
+        side = random.uniform(0.3, 1.0) * min(width, height)
+        left, top = random.uniform(0, width - side), random.uniform(0, height - side)
+        image = image.resize((224, 224), Image.Resampling.BILINEAR, (left, top, left + side, top + side))
+        if random.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return np.asarray(image), index
+
+
+class Ready:
+    """Arrays that cost nothing but their copies."""
+
+    def __init__(self) -> None:
+        self.array = np.random.default_rng(0).random(SHAPE, np.float32)
+
+    def __len__(self) -> int:
+        return 40_000
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return self.array, index
+
+
+class Numbers:
+    """Next to nothing."""
+
+    def __len__(self) -> int:
+        return 10_000_000
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def ten_us(value: int) -> int:
+    ends = time.perf_counter_ns() + 10_000
+    while time.perf_counter_ns() < ends:
+        pass
+    return value
+
+
+def main() -> None:
+    arguments = parser(__doc__, rounds=3)
+    arguments.add_argument("--workers", type=int, default=2, metavar="N", help="of both (default: 2)")
+    arguments.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of each run (default: 5)")
+    arguments.add_argument("--only", help=argparse.SUPPRESS)
+    args = arguments.parse_args()
+    if args.only:
+        print(json.dumps({"rate": RUNS[args.only](args)}))
+        return
+    given = ("--workers", args.workers, "--seconds", args.seconds)
+    results = in_turn(
+        args.rounds,
+        {
+            name: lambda name=name: last_json([sys.executable, __file__, args.path, "--only", name, *given])
+            for name in RUNS
+        },
+    )
+    rates = {name: column(runs, "rate") for name, runs in results.items()}
+    rows: list[list[Any]] = [[name, Figure(values, ".0f")] for name, values in rates.items()]
+    rows.append(["Pillow, penstock ÷ torch", ratio(rates["Pillow, penstock"], rates["Pillow, torch"])])
+    rows.append(["arrays, penstock ÷ torch", ratio(rates["arrays, penstock"], rates["arrays, torch"])])
+    overheads = [1e6 / rate - 10 for rate in rates["function of 10 µs, one thread"]]
+    rows.append(["function: overhead in µs a sample", Figure(overheads, ".1f")])
+    report(args, ["", "samples/s"], rows, packages=["torch", "pillow"])
+
+
+def rate(batches: Iterator[int], seconds: float) -> float:
+    """Samples a second, after the first batches."""
+    for _ in range(4):
+        next(batches)
+    begin, samples = time.perf_counter(), 0
+    while (now := time.perf_counter()) < begin + seconds:
+        samples += next(batches)
+    return samples / (now - begin)
+
+
+def penstock_rate(dataset: Any, args: argparse.Namespace, **settings: Any) -> float:
+    pipeline = ps.Pipeline(ps.Indexed(dataset)).shuffle(seed=0).batch(ROWS)
+    with pipeline.loader(executor="process", workers=args.workers, memory="2GiB", **settings) as loader:
+        return rate((len(batch["index"]) for batch in loader), args.seconds)
+
+
+def torch_rate(dataset: Any, args: argparse.Namespace) -> float:
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(dataset, ROWS, shuffle=True, num_workers=args.workers)
+    return rate((len(batch[0]) for batch in loader), args.seconds)
+
+
+def function_rate(args: argparse.Namespace) -> float:
+    pipeline = ps.Pipeline(ps.Indexed(Numbers(), fields="x")).map(ten_us, field="x").batch(256)
+    with pipeline.loader(workers=1, memory="1GiB") as loader:
+        return rate((len(batch["index"]) for batch in loader), args.seconds)
+
+
+RUNS: dict[str, Callable[[argparse.Namespace], float]] = {
+    "Pillow, penstock": lambda args: penstock_rate(Photos(args.path), args),
+    "Pillow, torch": lambda args: torch_rate(Photos(args.path), args),
+    "arrays, penstock": lambda args: penstock_rate(Ready(), args),
+    "arrays, torch": lambda args: torch_rate(Ready(), args),
+    "function of 10 µs, one thread": function_rate,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,441 @@
+"""Slots filled by Python code in worker processes, which write rows into the slots themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import _native
+from penstock.engine.messages import Ended, encoded, receive, send, send_encoded
+from penstock.engine.samples import Inputs, Recipe, RowKey
+from penstock.engine.server import bootstrap
+from penstock.engine.travel import pack
+from penstock.engine.workers import Assignment, Failure, Stats
+from penstock.errors import PlanError, WorkerDied
+from penstock.plan import Plan
+from penstock.spec import Listed, Spec
+from penstock.transform import FunctionStep
+from penstock.transform.function import callable_name
+
+PATIENCE_S = 1.0  # for a process that was told to end
+MOST_DEATHS, DEATHS_WITHIN_S = 3, 600.0  # of workers, before no other one takes their place
+ROWS_AT_ONCE = 32  # at most, that a worker is asked for
+AHEAD_BYTES = (
+    64 << 10
+)  # of a message that is sent while the worker may be sending too: fits a socket's buffers
+
+
+class WorkerServer:
+    """The process that workers are forked from."""
+
+    def __init__(self, recipe: Recipe, *, pack_lists: bool) -> None:
+        functions = [step.function for step in recipe.program.steps if isinstance(step, FunctionStep)]
+        parts = {"the dataset": recipe.dataset, **{callable_name(each.fn): each.fn for each in functions}}
+        packed, lists = pack(recipe, parts=parts, pack=pack_lists)
+        ours, theirs = socket.socketpair()
+        # The server and its workers end when the only write end of this pipe is closed, so by our end too.
+        read_end, self._pipe = os.pipe()
+        given = (theirs.fileno(), read_end, packed, lists.descriptor)
+        environment = os.environ | dict.fromkeys(
+            ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+        )
+        try:
+            self._server = subprocess.Popen(
+                [
+                    sys.executable,
+                    *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]  # as multiprocessing does
+                    "-c",
+                    bootstrap(sys.path),
+                    *map(str, given),
+                    str(os.getpid()),
+                ],
+                stdin=subprocess.DEVNULL,
+                pass_fds=given,
+                env=environment,
+            )
+        finally:
+            theirs.close()
+            os.close(read_end)
+            os.close(packed)
+        self._control = ours
+        self._lock = threading.Lock()
+
+    @property
+    def process(self) -> int:
+        """Its process number."""
+        return self._server.pid
+
+    def wait_until_ready(self) -> None:
+        """Raises ``PlanError`` when it can't rebuild the dataset and the functions."""
+        try:
+            kind, fact = receive(self._control)
+        except Ended as ended:
+            raise WorkerDied(f"the server of worker processes ended with {self._server.wait()}") from ended
+        if kind == "failed":
+            raise PlanError(
+                f"a worker process can't rebuild the dataset and its functions: {type(fact).__name__}: {fact}"
+            ) from fact
+        if fact > 0:
+            raise PlanError(
+                f"importing the dataset's modules, or rebuilding it, starts {fact} threads, with which no process "
+                "can be forked: start them at first use, or use executor='thread'"
+            )
+
+    def fork(self) -> tuple[socket.socket, int]:
+        """A new worker: its channel and its process number."""
+        ours, theirs = socket.socketpair()
+        with self._lock, theirs:
+            try:
+                socket.send_fds(self._control, [b"f"], [theirs.fileno()])
+                return ours, receive(self._control)
+            except (Ended, OSError) as error:
+                raise WorkerDied("the server of worker processes has ended") from error
+
+    def status(self, process: int) -> int | None:
+        """The exit code of a worker that has ended, or minus its signal. None when the server is gone too."""
+        with self._lock, contextlib.suppress(Ended, OSError):
+            self._control.sendall(b"s")
+            send(self._control, ("status", process))
+            code: int = receive(self._control)
+            return code
+        return None
+
+    def close(self, patience_s: float) -> None:
+        """End it; what is left of its workers ends too."""
+        self._control.close()
+        os.close(self._pipe)
+        try:
+            self._server.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+
+
+class WorkerProcess:
+    """One worker, seen from the trainer."""
+
+    def __init__(self, server: WorkerServer, number: int) -> None:
+        self.number = number
+        self.channel, self.process = server.fork()
+        self._server = server
+        try:
+            self.handle: int | None = os.pidfd_open(self.process)
+        except OSError:  # a kernel or container without: the channel's end tells
+            self.handle = None
+
+    def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, Spec | Listed] | Failure:
+        """What a sample looks like, or why it can't be made. Raises ``WorkerDied``."""
+        try:
+            send(self.channel, ("measure", key, inputs))
+            answer: Mapping[str, Spec | Listed] | Failure = receive(self.channel, self.handle)
+        except Ended as ended:
+            raise self.death(f"record {key.index}") from ended
+        return answer
+
+    def map_slots(self, plan: Plan, ring: _native.SlotRing) -> None:
+        """Let it see the slots."""
+        message = (
+            "slots",
+            plan.layout,
+            ring.stride_bytes,
+            plan.most_slots,
+            plan.sample_fields,
+            plan.made_apart,
+        )
+        send(self.channel, message)
+        socket.send_fds(self.channel, [b"f"], [ring.descriptor])
+
+    def death(self, what: str) -> WorkerDied:
+        """Why it is gone. ``what``: what it held."""
+        self.kill()  # it may have closed its channel and live on
+        code = self._server.status(self.process)
+        how = "has ended"
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            how = f"was killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+        elif code is not None:
+            how = f"exited with {code}"
+        return WorkerDied(f"worker {self.number} (process {self.process}) {how} while it made {what}")
+
+    def close(self) -> None:
+        """Let it end, and see that it does."""
+        self.channel.close()
+        if self.handle is not None:
+            ended = select.poll()
+            ended.register(self.handle, select.POLLIN)
+            ended.poll(PATIENCE_S * 1000)
+            os.close(self.handle)
+            self.handle = None
+
+    def kill(self) -> None:
+        """End it now, whatever it does. Its number is its own until ``death`` has asked for its status."""
+        with contextlib.suppress(OSError):
+            os.kill(self.process, signal.SIGKILL)
+
+
+class ProcessJob:
+    """The rows of one slot, and how far they are."""
+
+    def __init__(self, assignment: Assignment, listed: Sequence[str]) -> None:
+        self.slot = assignment.slot
+        self.epoch = assignment.at.epoch
+        self.rows = len(assignment.positions)
+        self.indices: list[int] = assignment.records.index.tolist()
+        self.positions: list[int] = assignment.positions.tolist()
+        self.inputs = Inputs(assignment.records)
+        self.lists: dict[str, list[Any]] = {name: [None] * self.rows for name in listed}
+        self.next_row = 0
+        self.unfinished = self.rows
+        self.bad: list[Failure] = []
+        self.died: WorkerDied | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether nobody works on it any more."""
+        return self.unfinished == 0
+
+    def failures(self) -> Sequence[Failure]:
+        """Rows that can't be made. Raises ``WorkerDied`` when a worker died of one."""
+        if self.died is not None:
+            raise self.died
+        return self.bad
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows [first, stop) of a job, in the hands of one worker."""
+
+    job: ProcessJob
+    first: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return self.stop - self.first
+
+    def message(self) -> tuple[Any, ...]:
+        """What a worker has to know to make them."""
+        job, rows = self.job, slice(self.first, self.stop)
+        inputs = job.inputs.part(self.first, self.stop)
+        return (
+            "rows",
+            job.slot,
+            job.rows,
+            self.first,
+            job.epoch,
+            job.indices[rows],
+            job.positions[rows],
+            inputs,
+        )
+
+    def described(self) -> str:
+        """The records, for a message."""
+        indices = self.job.indices[self.first : self.stop]
+        return (
+            f"record {indices[0]}"
+            if len(indices) == 1
+            else f"one of the records {', '.join(map(str, indices))}"
+        )
+
+
+class ProcessWorkers:
+    """Worker processes, each with a thread that hands it work and takes its answers."""
+
+    helps = False
+
+    def __init__(
+        self,
+        server: WorkerServer,
+        workers: Sequence[WorkerProcess],
+        plan: Plan,
+        ring: _native.SlotRing,
+        bell: _native.Bell,
+    ) -> None:
+        self._server, self._plan, self._ring, self._bell = server, plan, ring, bell
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._queue: deque[ProcessJob] = deque()
+        self._closed = False
+        self._made = 0
+        self._busy_s = self._wait_s = 0.0
+        self._dead: WorkerDied | None = None
+        self._deaths: deque[float] = deque()
+        self._workers = {worker.number: worker for worker in workers}
+        for worker in workers:
+            worker.map_slots(plan, ring)
+        self._threads = [
+            threading.Thread(
+                target=self._drive, args=(number,), name=f"penstock-worker-{number}", daemon=True
+            )
+            for number in range(len(workers))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> ProcessJob:
+        """Take down what the rows are made of."""
+        return ProcessJob(assignment, self._plan.made_apart)
+
+    def submit(self, job: ProcessJob) -> None:
+        """Work on it after those before."""
+        with self._lock:
+            self._queue.append(job)
+            if self._dead is not None:
+                self._fail_all()
+                self._bell.ring()
+            self._changed.notify_all()
+
+    def cancel(self, job: ProcessJob) -> None:
+        """Give up what nobody has begun."""
+        with self._lock:
+            if job in self._queue:
+                self._queue.remove(job)
+            job.unfinished -= job.rows - job.next_row
+            job.next_row = job.rows
+        self._bell.ring()
+
+    def help(self) -> bool:
+        """The caller's thread makes no rows."""
+        return False
+
+    def stats(self) -> Stats:
+        """Rows, and seconds of work and of waiting, as seen from here."""
+        with self._lock:
+            return Stats(rows=self._made, decode_s=self._busy_s, wait_s=self._wait_s)
+
+    def close(self, patience_s: float) -> bool:
+        """End the workers; one that is inside a function is killed. Nobody writes into slots afterwards."""
+        ends = time.monotonic() + patience_s
+        with self._lock:
+            self._closed = True
+            self._queue.clear()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(max(ends - time.monotonic(), 0))
+        with self._lock:
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.kill()
+        for thread in self._threads:
+            thread.join()
+        for worker in workers:
+            worker.close()
+        self._server.close(patience_s)
+        return True
+
+    # One thread per worker.
+
+    def _drive(self, number: int) -> None:
+        """Keep a worker busy: one piece of work in its hands, one waiting."""
+        asked: deque[_Piece] = deque()
+        waiting: tuple[_Piece, bytes] | None = None
+        while True:
+            worker = self._workers[number]
+            try:
+                if waiting is None and len(asked) < 2 and (piece := self._take(wait=not asked)) is not None:
+                    waiting = piece, encoded(piece.message())
+                # What is larger than a socket's buffers waits until the worker does nothing but read.
+                if waiting is not None and (not asked or len(waiting[1]) <= AHEAD_BYTES):
+                    asked.append(waiting[0])
+                    data, waiting = waiting[1], None
+                    send_encoded(worker.channel, data)
+                    continue
+                if not asked:
+                    return  # closed
+                begin = time.perf_counter()
+                bad, lists = receive(worker.channel, worker.handle)
+                self._finish(asked.popleft(), bad, lists, time.perf_counter() - begin)
+            except Ended:
+                lost = [*asked, *([waiting[0]] if waiting is not None else [])]
+                asked.clear()
+                waiting = None
+                if not self._replace(worker, lost):
+                    return
+
+    def _take(self, *, wait: bool) -> _Piece | None:
+        """The next rows that nobody has begun. None when there are none, or with ``wait`` when all is closed."""
+        with self._lock:
+            begin = time.perf_counter()
+            while wait and not self._queue and not self._closed:
+                self._changed.wait()
+            self._wait_s += time.perf_counter() - begin
+            if not self._queue or self._closed:
+                return None
+            job = self._queue[0]
+            first = job.next_row
+            share = (job.rows - first) // (
+                2 * len(self._threads)
+            )  # fewer and fewer, so that all end together
+            job.next_row = min(first + max(1, min(ROWS_AT_ONCE, share)), job.rows)
+            if job.next_row == job.rows:
+                self._queue.popleft()
+            return _Piece(job, first, job.next_row)
+
+    def _finish(self, piece: _Piece, bad: list[Failure], lists: dict[str, list[Any]], seconds: float) -> None:
+        job = piece.job
+        with self._lock:
+            for name, values in lists.items():
+                job.lists[name][piece.first : piece.stop] = values
+            job.bad += bad
+            job.unfinished -= piece.rows
+            self._made += piece.rows
+            self._busy_s += seconds
+        if job.done:
+            self._bell.ring()
+
+    def _replace(self, worker: WorkerProcess, lost: Sequence[_Piece]) -> bool:
+        """A worker is gone: the batches of which it held rows fail, and another one takes its place."""
+        with self._lock:
+            if self._closed:
+                return False
+        error = worker.death(lost[0].described() if lost else "nothing")
+        with self._lock:
+            now = time.monotonic()
+            while self._deaths and now - self._deaths[0] > DEATHS_WITHIN_S:
+                self._deaths.popleft()
+            self._deaths.append(now)
+            lasting = len(self._deaths) > MOST_DEATHS
+            for piece in lost:
+                piece.job.died = error
+                piece.job.unfinished -= piece.rows
+            if lasting:
+                self._dead = WorkerDied(
+                    f"{error}; it was the {len(self._deaths)}th in {DEATHS_WITHIN_S / 60:g} minutes"
+                )
+                self._fail_all()
+        self._bell.ring()
+        if lasting:
+            return False
+        worker.close()
+        try:
+            successor = WorkerProcess(self._server, worker.number)
+            successor.map_slots(self._plan, self._ring)
+        except (WorkerDied, Ended) as reason:
+            with self._lock:
+                self._dead = WorkerDied(f"{error}; {reason}")
+                self._fail_all()
+            self._bell.ring()
+            return False
+        with self._lock:
+            self._workers[worker.number] = successor
+        return True
+
+    def _fail_all(self) -> None:
+        """No worker comes back: whatever waits has failed. The lock is held."""
+        for job in self._queue:
+            job.died = self._dead
+            job.unfinished -= job.rows - job.next_row
+            job.next_row = job.rows
+        self._queue.clear()

@@ -1,0 +1,182 @@
+"""The server that worker processes are forked from, and what a worker does.
+
+The server is a fresh interpreter: it never runs the trainer's main module, and holds none of its memory. It
+loads the recipe once, so that workers share it, and forks on demand. It and every worker have a native thread
+that ends them when the trainer ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import mmap
+import os
+import pickle
+import signal
+import socket
+import sys
+import traceback
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from penstock import _native
+from penstock.batch import SlotLayout
+from penstock.engine.draws import GlobalGenerators
+from penstock.engine.messages import Ended, receive, send
+from penstock.engine.samples import Inputs, Recipe, Rows, SampleMaker
+from penstock.engine.travel import unpack
+from penstock.engine.workers import Failure
+from penstock.spec import AnyArray
+
+OWN_THREADS = 2  # the one that runs Python, and the one that watches the trainer
+
+
+def main() -> None:
+    """Serve until the trainer's end. Descriptors and the trainer's number are the program's arguments."""
+    control, pipe, recipe_file, lists_file, trainer = map(int, sys.argv[1:6])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which ends its workers
+    _native.end_with(pipe, trainer)
+    channel = socket.socket(fileno=control)
+    try:
+        recipe: Recipe = unpack(recipe_file, lists_file)
+    except BaseException as error:
+        send(channel, ("failed", _told(error)))
+        return
+    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 (names are counted, not used)
+    send(channel, ("ready", threads - OWN_THREADS))
+    with contextlib.suppress(Ended):
+        _serve(channel, recipe, pipe, trainer)
+    os._exit(0)
+
+
+def _serve(control: socket.socket, recipe: Recipe, pipe: int, trainer: int) -> None:
+    while True:
+        word, fds, _, _ = socket.recv_fds(control, 1, 1)
+        if not word:
+            raise Ended
+        if fds:
+            send(control, _fork(control, fds[0], recipe, pipe, trainer))
+            continue
+        request = receive(control)
+        assert request[0] == "status"
+        with contextlib.suppress(ChildProcessError):
+            send(control, os.waitstatus_to_exitcode(os.waitpid(request[1], 0)[1]))
+            continue
+        send(control, 0)
+
+
+def _fork(control: socket.socket, descriptor: int, recipe: Recipe, pipe: int, trainer: int) -> int:
+    """A worker on the other end of ``descriptor``; its process number."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of forking with a thread: it is ours, and only waits
+        process = os.fork()
+    if process:
+        os.close(descriptor)
+        return process
+    code = 1
+    try:
+        control.close()
+        _native.end_with(pipe, trainer)
+        with contextlib.suppress(Ended):
+            Worker(socket.socket(fileno=descriptor), recipe).run()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+class Worker:
+    """Makes rows for one trainer, over a channel of its own, until that is closed."""
+
+    def __init__(self, channel: socket.socket, recipe: Recipe) -> None:
+        self._channel = channel
+        self._maker = SampleMaker(recipe, GlobalGenerators(shared=False))
+        self._arena: Any = None
+        self._layout: SlotLayout | None = None
+        self._stride = 0
+        self._fields: tuple[str, ...] = ()
+        self._listed: tuple[str, ...] = ()
+
+    def run(self) -> None:
+        """Answer messages in their order."""
+        with self._maker.own:
+            while True:
+                kind, *message = receive(self._channel)
+                match kind:
+                    case "measure":
+                        send(self._channel, _sendable(self._maker.measure(*message)))
+                    case "slots":
+                        self._map(*message)
+                    case "rows":
+                        send(self._channel, self._rows(*message))
+
+    def _map(
+        self, layout: SlotLayout, stride: int, slots: int, fields: tuple[str, ...], listed: tuple[str, ...]
+    ) -> None:
+        _, (descriptor,), _, _ = socket.recv_fds(self._channel, 1, 1)
+        self._arena = np.frombuffer(mmap.mmap(descriptor, stride * slots), np.uint8)
+        os.close(descriptor)
+        self._layout, self._stride, self._fields, self._listed = layout, stride, fields, listed
+
+    def _rows(
+        self,
+        slot: int,
+        rows: int,
+        first: int,
+        epoch: int,
+        indices: list[int],
+        positions: list[int],
+        inputs: Inputs,
+    ) -> tuple[list[Failure], dict[str, list[Any]]]:
+        """Make rows [first, first + len(indices)) of a slot. Returns what failed, and values of fields in no slot."""
+        assert self._layout is not None
+        begin = slot * self._stride
+        every = self._layout.views(self._arena[begin : begin + self._layout.slot_bytes], rows)
+        views: dict[str, AnyArray] = {
+            name: every[name][first : first + len(indices)] for name in self._fields
+        }
+        lists: dict[str, list[Any]] = {name: [None] * len(indices) for name in self._listed}
+        content = Rows(epoch, indices, positions, inputs, views, lists)
+        bad = [
+            _sendable(replace(failure, row=first + failure.row))
+            for failure in self._maker.fill(content, 0, len(indices))
+        ]
+        return bad, lists
+
+
+def _sendable(answer: Any) -> Any:
+    """A failure with a cause that can be sent; anything else as it is."""
+    if isinstance(answer, Failure) and answer.cause is not None:
+        return replace(answer, cause=_told(answer.cause))
+    return answer
+
+
+def _told(error: BaseException) -> Exception:
+    """The error, with its traceback as a note, in a form that can be sent."""
+    note = "In the worker:\n" + "".join(traceback.format_exception(error)).rstrip()
+    try:
+        copy = pickle.loads(cloudpickle.dumps(error))
+    except Exception:
+        copy = None
+    told = copy if isinstance(copy, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+    told.add_note(note)
+    return told
+
+
+def bootstrap(path: list[str]) -> str:
+    """A program that serves, for ``python -c``: with the trainer's module search path."""
+    return (
+        f"import marshal, sys; sys.path[:] = marshal.loads({marshal.dumps(path)!r}); "
+        "from penstock.engine.server import main; main()"
+    )
