@@ -30,10 +30,12 @@ from beside_torch import PillowImages, endless, listed
 
 import penstock as ps
 from penstock.cli.bench import process_tree, proportional_bytes, seconds_since_process_start
+from penstock.machine import free_memory_bytes
 
 FEW_ROWS = 10_000
 PHOTOS = 1_000
 BYTES_PER_ROW = 100  # of list and index, generously
+TORCH_BYTES_PER_ROW = 400  # of a Python list of paths, its labels and the sampler's permutation
 LOOK_EVERY_S = 0.25
 
 
@@ -87,7 +89,8 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
         f"penstock, {args.rows:,} rows": lambda: child("penstock", many),
         f"penstock, {FEW_ROWS:,} rows": lambda: child("penstock", few),
     }
-    if find_spec("torch") is not None:
+    why_no_torch = torch_left_out(args.rows)
+    if not why_no_torch:
         measures[f"torch, {args.rows:,} rows"] = lambda: child("torch", many)
     results = in_turn(args.rounds, measures)
     index = results.pop("index")
@@ -110,6 +113,7 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
         f"{statistics.median(ours) / statistics.median(small):.3f}",
         f"flatness: memory in the last quarter of a run ÷ in its second quarter; {args.workers} workers, "
         f"executor {args.executor}, batch {args.batch}",
+        *([f"torch left out: {why_no_torch}"] if why_no_torch else []),
     ]
     header = ["", "first batch s", "peak PSS MiB", "flatness", "images/s"]
     report(args, header, rows, *notes, packages=("torch",))
@@ -118,6 +122,14 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
         path = Path(args.plot) / "ten_million_rows.png"
         line_chart(path, "memory of a process and its workers", "seconds", "PSS, MiB", curves)
         print(f"  {path}")
+
+
+def torch_left_out(rows: int) -> str:
+    """Why torch can't run over so many rows here; empty if it can."""
+    if find_spec("torch") is None:
+        return "it isn't installed"
+    needed, free = rows * TORCH_BYTES_PER_ROW, free_memory_bytes()
+    return f"needs {needed / 1e9:.0f} GB of memory, {free / 1e9:.0f} are free" if needed > free else ""
 
 
 def make_lists(photos: str, folder: Path, rows: dict[Path, int]) -> None:

@@ -1,4 +1,4 @@
-"""Small JPEGs of every kind that Pillow writes, to start the fuzzer from:  seeds.py FOLDER."""
+"""Small JPEGs of every kind that Pillow writes, and small lists, to start the fuzzers from:  seeds.py JPEGS LISTS."""
 
 import sys
 from pathlib import Path
@@ -38,8 +38,20 @@ def first_scans(jpeg: bytes, count: int) -> bytes:
     return jpeg[: at - 1] + b"\xff\xd9"
 
 
-def main(folder: Path) -> None:
+LISTS = {
+    "numbers": b"a.jpg 1\nfolder/b c.jpg\t-22\n\n/abs/d.jpg 9223372036854775807\r\n",
+    "names": b"\xef\xbb\xbfa.jpg\tgolden retriever\nb.jpg\tcat\nb.jpg\tcat\nlonger/c.jpg\tdog\n",
+    "bare": b"a b.jpg\n \t\nc\xff.jpg\n" + b"x" * 300,
+    "mixed": b"a.jpg 1\nb.jpg cat\nc.jpg",
+    "places": b"\0\0\0\0\0\0\2\0\3\0\0\0\0\0\2\0" + b"ab\ncd\nef\ngh\nij",
+}
+
+
+def main(folder: Path, lists: Path) -> None:
     """Write them."""
+    lists.mkdir(parents=True, exist_ok=True)
+    for name, content in LISTS.items():
+        (lists / name).write_bytes(content)
     folder.mkdir(parents=True, exist_ok=True)
     for width, height in SIZES:
         for mode in ("RGB", "L", "CMYK"):
@@ -58,4 +70,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,126 @@
+// Any bytes as a list, and any bytes as the places of an index: chunks change nothing, what is found lies in
+// the list, and places that lead nowhere are an error.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "list_lines.h"
+#include "packed.h"
+
+namespace penstock {
+namespace {
+
+using Input = std::span<const uint8_t>;
+
+[[noreturn]] void fail(const char* what) {
+    std::fprintf(stderr, "lists_fuzz: %s\n", what);
+    std::abort();
+}
+
+void check(bool right, const char* what) {
+    if (!right) fail(what);
+}
+
+struct Taken {
+    std::vector<uint64_t> places;
+    std::vector<int64_t> labels;
+    std::vector<uint8_t> paths;
+    std::vector<std::string> names;
+    LineFault fault;
+    int64_t line;
+
+    bool operator==(const Taken&) const = default;
+};
+
+// The list in chunks that grow by `step` bytes; 0: at once. Each chunk is a copy of its own, so that reading
+// beyond it shows.
+Taken take(Input list, bool labels, size_t step) {
+    ListLines lines(labels);
+    Taken taken{};
+    for (size_t at = 0, end = step ? 0 : list.size();;) {
+        end = std::min(end + step, list.size());
+        const std::vector<uint8_t> chunk(list.begin() + static_cast<ptrdiff_t>(at),
+                                         list.begin() + static_cast<ptrdiff_t>(end));
+        const size_t used = lines.take(chunk, at, end == list.size());
+        check(used <= chunk.size(), "more was taken than there is");
+        at += used;
+        taken.places.insert(taken.places.end(), lines.places().begin(), lines.places().end());
+        taken.labels.insert(taken.labels.end(), lines.labels().begin(), lines.labels().end());
+        taken.paths.insert(taken.paths.end(), lines.paths().begin(), lines.paths().end());
+        if (end == list.size() || lines.fault() != LineFault::none) break;
+    }
+    taken.names = lines.names();
+    taken.fault = lines.fault();
+    taken.line = lines.fault() == LineFault::none ? 0 : lines.fault_line();
+    return taken;
+}
+
+// A file that holds some bytes and goes with this object.
+class File {
+  public:
+    explicit File(Input bytes) : file_(memfd_create("fuzz", MFD_CLOEXEC)) {
+        check(file_ >= 0 && write(file_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
+              "no file");
+    }
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    ~File() { close(file_); }
+    int get() const noexcept { return file_; }
+
+  private:
+    int file_;
+};
+
+PackedResult paths_of(Input list, Input places, size_t count, std::vector<uint8_t>& blob) {
+    const File text(list), index(places);
+    std::vector<int64_t> indices(count), ends(count);
+    for (size_t i = 0; i < count; ++i) indices[i] = static_cast<int64_t>(count - 1 - i);
+    const PackedText of{
+        text.get(), 0, list.size(), "\n", std::string_view("\n\r \t"), std::string_view("\n\0", 2)};
+    const PackedResult result = read_paths({index.get(), 0, 8}, of, "/base/", indices, blob, ends);
+    if (result.fault == PackedFault::none && count)
+        check(ends.back() == static_cast<int64_t>(blob.size()), "ends don't end");
+    return result;
+}
+
+void check_list(Input list, bool labels) {
+    const Taken whole = take(list, labels, 0);
+    for (const size_t step : {1, 7, 64}) check(take(list, labels, step) == whole, "chunks make a difference");
+    check(whole.labels.empty() || whole.labels.size() == whole.places.size(), "labels are missing");
+    size_t at = 0;
+    for (const uint64_t place : whole.places) {
+        const uint64_t offset = place_offset(place), length = place_length(place);
+        check(length > 0 && offset + length <= list.size(), "a path lies outside the list");
+        check(at + length <= whole.paths.size() &&
+                  std::memcmp(whole.paths.data() + at, list.data() + offset, length) == 0,
+              "a path isn't what its place says");
+        at += length;
+    }
+    check(at == whole.paths.size(), "paths without a place");
+    if (whole.fault != LineFault::none) return;
+    std::vector<uint8_t> blob;
+    const Input places(reinterpret_cast<const uint8_t*>(whole.places.data()), 8 * whole.places.size());
+    check(paths_of(list, places, whole.places.size(), blob).fault == PackedFault::none, "a path isn't found");
+}
+
+}  // namespace
+}  // namespace penstock
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    using namespace penstock;
+    const Input input(data, size);
+    for (const bool labels : {true, false}) check_list(input, labels);
+    // The first half as the places of an index over the second one, and one place more than there is.
+    std::vector<uint8_t> blob;
+    const size_t count = size / 16;
+    (void)paths_of(input.subspan(size - size / 2), input.first(count * 8), count, blob);
+    if (paths_of(input, input.first(count * 8), count + 1, blob).fault == PackedFault::none)
+        fail("a place behind the end was read");
+    return 0;
+}
