@@ -3,7 +3,8 @@
 A list of --rows lines, with paths of 60 to 100 characters that reach the photos through folders of links, is made in
 a scratch folder; 100,000,000 rows make one of 8 GB. Then, each in a process of its own: the index is built; the same
 pipeline runs over it and over a list of 10,000 rows; and PyTorch's DataLoader over a Python list of the same paths,
-where torch is installed. Memory is the proportional set size (PSS) of the process and its workers.
+where torch is installed. Memory is the proportional set size (PSS) of the process and its workers, which varies by a
+tenth from run to run with what other processes share.
 
 With --executor process a Python function stands in the pipeline, so that worker processes have something to do.
 """
@@ -20,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +57,11 @@ def main() -> None:
 
 
 def arguments() -> argparse.ArgumentParser:
-    made = parser(__doc__, rounds=1)
+    made = parser(__doc__, rounds=3)
     made.add_argument("--rows", type=int, default=10_000_000, metavar="N", help="default: 10,000,000")
     made.add_argument("--workers", type=int, default=8, metavar="N", help="of each (default: 8)")
     made.add_argument("--batch", type=int, default=64, metavar="N", help="rows (default: 64)")
-    made.add_argument("--seconds", type=float, default=20, metavar="S", help="of each run (default: 20)")
+    made.add_argument("--batches", type=int, default=150, metavar="N", help="of each run (default: 150)")
     made.add_argument(
         "--executor",
         choices=("thread", "process"),
@@ -80,7 +82,7 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
     cache = {"XDG_CACHE_HOME": str(folder / "cache")}
 
     def child(kind: str, path: Path) -> dict[str, Any]:
-        options = ("--workers", args.workers, "--batch", args.batch, "--seconds", args.seconds)
+        options = ("--workers", args.workers, "--batch", args.batch, "--batches", args.batches)
         command = [sys.executable, __file__, path, *options, "--executor", args.executor, "--child", kind]
         return last_json(command, env=cache)
 
@@ -212,13 +214,13 @@ def run_torch(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def watched(args: argparse.Namespace, memory: MemoryOverTime, batches: Iterable[int]) -> dict[str, Any]:
-    """Take batches for some seconds after the first one."""
+    """Take batches, as many in every run: memory depends on how large the largest photo so far was."""
     counts = iter(batches)
     next(counts)
     first_batch_s = seconds_since_process_start()
-    begin, rows = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - begin) < args.seconds:
-        rows += next(counts)
+    begin = time.perf_counter()
+    rows = sum(islice(counts, args.batches))
+    elapsed = time.perf_counter() - begin
     points = memory.stop()
     running = [size for second, size in points if second > first_batch_s] or [points[-1][1]]
     quarter = max(1, len(running) // 4)
