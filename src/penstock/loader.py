@@ -9,18 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from penstock.contracts import Order
-from penstock.engine import Run, Stats
+from penstock.engine import Stats
 from penstock.errors import PenstockError, PlanError, StateError
 from penstock.mixture import OpenMix
 from penstock.order import Batches, Cursor, Mixed
 from penstock.plan import Plan
 from penstock.spec import AnyArray
 from penstock.transform import decoder_version
+
+if TYPE_CHECKING:
+    from penstock.engine.run import Run
 
 Edit = dict[str, Any]  # plain data, as it is saved
 
@@ -214,6 +217,10 @@ class Loader:
         if self._run is not None:
             self._run.seek(self._cursor)
             return
+        from penstock.engine.run import (
+            Run,
+        )  # a tenth of what importing penstock costs, and planning needs none of it
+
         run = Run(self.plan, self._cursor)
         self.plan = run.plan
         # Not through the loader: a reference to it would keep it alive.
