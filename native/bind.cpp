@@ -305,6 +305,22 @@ NB_MODULE(_native, m) {
         },
         "seed"_a, "epoch"_a, "n"_a, "total"_a, "start"_a, "stop"_a,
         "Each position's stratum of a line of ``total`` units in n strata, and a random point in it.");
+    m.def(
+        "marked_at",
+        [](Column<uint64_t> words, Column<int64_t> ranks, Column<int64_t> places) {
+            const std::span<const uint64_t> bits(words.data(), words.shape(0));
+            const std::span<const int64_t> before(ranks.data(), ranks.shape(0));
+            if (bits.empty() || bits.size() % 8 != 0 || before.size() != bits.size() / 8 + 1)
+                throw nb::value_error("ranks must have an entry for each 8 words, and one more");
+            const auto asked = records_of(places, static_cast<uint64_t>(before.back()));
+            Int64s out(asked.size());
+            {
+                nb::gil_scoped_release unlocked;
+                marked_at(bits, before, asked, out.values());
+            }
+            return std::move(out).array();
+        },
+        "words"_a, "ranks"_a, "places"_a, "Numbers of the bits that are set, by their place among them.");
     m.def("mix", &mix, "key"_a, "word"_a, "A new 64-bit key of a key and a word.");
 
     nb::class_<ListLines>(m, "ListLines", "Splits the lines of a list into paths and labels, chunk by chunk.")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 
@@ -161,6 +162,37 @@ void shuffle(uint64_t seed, uint64_t epoch, uint64_t n, const Positions& positio
     else shuffle_by_grid(key, n, positions, out);
 }
 
+// The last block with at most `place` marks before it: from where it were if marks were spread evenly, in
+// steps that double, and then by halves.
+size_t block_of(std::span<const int64_t> ranks, int64_t place, double blocks_per_mark) noexcept {
+    const size_t last = ranks.size() - 2;
+    size_t low = std::min(static_cast<size_t>(static_cast<double>(place) * blocks_per_mark), last),
+           high = low + 1;
+    for (size_t step = 1; ranks[low] > place; step *= 2) {
+        high = low;
+        low -= std::min(step, low);
+    }
+    for (size_t step = 1; high <= last && ranks[high] <= place; step *= 2) {
+        low = high;
+        high = std::min(high + step, last + 1);
+    }
+    const auto* const first = ranks.data();
+    return static_cast<size_t>(std::upper_bound(first + low, first + high, place) - first) - 1;
+}
+
+// Where the bit is that has n set ones below it.
+int nth_bit(uint64_t word, int n) noexcept {
+    uint64_t counts = word - ((word >> 1) & 0x5555555555555555ull);
+    counts = (counts & 0x3333333333333333ull) + ((counts >> 2) & 0x3333333333333333ull);
+    counts = ((counts + (counts >> 4)) & 0x0f0f0f0f0f0f0f0full) * 0x0101010101010101ull;
+    int shift = 0;  // of the byte it is in; each byte of counts has the ones up to that byte
+    while (shift < 56 && static_cast<int>((counts >> shift) & 0xff) <= n) shift += 8;
+    if (shift > 0) n -= static_cast<int>((counts >> (shift - 8)) & 0xff);
+    uint64_t byte = word >> shift;
+    for (; n > 0; --n) byte &= byte - 1;
+    return shift + std::countr_zero(byte);
+}
+
 }  // namespace
 
 void shuffled_indices(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start,
@@ -185,6 +217,22 @@ void stratified_points(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t total
         const double uniform = static_cast<double>(mix(key, start + i) >> 11) * 0x1.0p-53;
         const auto inside = static_cast<uint64_t>(uniform * static_cast<double>(width));
         points[i] = static_cast<int64_t>(begin + std::min(inside, width - 1));
+    }
+}
+
+void marked_at(std::span<const uint64_t> words, std::span<const int64_t> ranks,
+               std::span<const int64_t> places, std::span<int64_t> out) noexcept {
+    const auto blocks_per_mark = static_cast<double>(ranks.size() - 1) / static_cast<double>(ranks.back());
+    for (size_t i = 0; i < places.size(); ++i) {
+        const size_t block = block_of(ranks, places[i], blocks_per_mark);
+        auto left = static_cast<int>(places[i] - ranks[block]);
+        size_t at = block * 8;
+        int count = std::popcount(words[at]);
+        while (left >= count && at + 1 < words.size()) {
+            left -= count;
+            count = std::popcount(words[++at]);
+        }
+        out[i] = static_cast<int64_t>(at * 64) + nth_bit(words[at], left);
     }
 }
 

@@ -21,4 +21,10 @@ void shuffled_at(uint64_t seed, uint64_t epoch, uint64_t n, std::span<const int6
 void stratified_points(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t total, uint64_t start,
                        std::span<int64_t> strata, std::span<int64_t> points) noexcept;
 
+// out[i] = the number of the places[i]-th bit that is set, counted from 0, lowest bits of a word first.
+// ranks[b] = bits set before word 8b, and at last all; so it has words.size() / 8 + 1 entries. Places are
+// below ranks.back().
+void marked_at(std::span<const uint64_t> words, std::span<const int64_t> ranks,
+               std::span<const int64_t> places, std::span<int64_t> out) noexcept;
+
 }  // namespace penstock

@@ -32,6 +32,13 @@ def stratified_points(
     Each position's stratum of a line of ``total`` units in n strata, and a random point in it.
     """
 
+def marked_at(
+    words: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ranks: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
+    """Numbers of the bits that are set, by their place among them."""
+
 def mix(key: int, word: int) -> int:
     """A new 64-bit key of a key and a word."""
 

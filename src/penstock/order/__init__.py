@@ -5,6 +5,7 @@ from penstock.order.blocks import BlockShuffled
 from penstock.order.budget import Batches, Budget
 from penstock.order.chosen import Chosen, Filter, OfColumns, SplitByColumn
 from penstock.order.columns import Columns
+from penstock.order.marks import Marks, numbers_of
 from penstock.order.mixture import Mixed
 from penstock.order.sampled import Balance, Balanced, Sampling, Weighted, Weights
 from penstock.order.selection import Chain, Repeated, Select, Selected, Selection, Skip, Split, Take
@@ -26,6 +27,7 @@ __all__ = [
     "Cursor",
     "Drawn",
     "Filter",
+    "Marks",
     "Mixed",
     "OfColumns",
     "Repeated",
@@ -45,6 +47,7 @@ __all__ = [
     "Weighted",
     "Weights",
     "grouped_by",
+    "numbers_of",
     "sorted_by",
     "whole_number",
 ]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import PlanError
 from penstock.order._arguments import WORDS, whole_number
-from penstock.order.columns import Columns, Groups, bits, chunks, grouped, key_of, mixed
+from penstock.order.columns import Columns, bits, chunks, grouped, key_of, mixed
 from penstock.order.expression import Condition
+from penstock.order.marks import Marks, numbers_of
 from penstock.order.selection import Selection, check_share
-from penstock.order.table import ROWS_AT_ONCE, Table, sorted_by
-from penstock.spec import Int64Array
+from penstock.order.table import ROWS_AT_ONCE, Table
+from penstock.spec import Int64Array, UInt64Array
 
 # Splits by a column are keyed apart from all else of their seed.
 _SIDES, _GROUPS, _STRATA = 8, 9, 10
@@ -34,13 +37,13 @@ class OfColumns(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """The records whose numbers a table lists.
+    """The records whose numbers are listed.
 
-    numbers  at least one
+    numbers  at least one, in any order in a table
     text     what chose them
     """
 
-    numbers: Table
+    numbers: Table | Marks
     text: str
 
     def count(self, num_records: int) -> int:
@@ -70,12 +73,11 @@ class Filter:
         condition = Condition(self.text)
         condition.check(columns)
 
-        def numbers() -> Iterator[Int64Array]:
+        def marks() -> Iterator[NDArray[np.bool_]]:
             for start in range(0, columns.num_records, ROWS_AT_ONCE):
-                stop = min(start + ROWS_AT_ONCE, columns.num_records)
-                yield start + np.flatnonzero(condition.holds(columns, start, stop))
+                yield condition.holds(columns, start, min(start + ROWS_AT_ONCE, columns.num_records))
 
-        found = Table.from_chunks(numbers(), below=columns.num_records)
+        found = numbers_of(marks(), columns.num_records)
         if len(found) == 0:
             raise PlanError(f"{self.describe()} leaves nothing of {columns.num_records:,} records")
         return Chosen(found, self.describe())
@@ -103,69 +105,59 @@ class SplitByColumn:
         object.__setattr__(self, "seed", whole_number("split's seed", self.seed, low=0, high=WORDS - 1))
 
     def over(self, columns: Columns) -> Side:
-        """Sort the records by group, in one or a few passes. Raises ``PlanError`` when a side would be empty."""
-        cut = self._by_group(columns) if self.how == "by" else self._by_stratum(columns)
-        first = int(cut.firsts.sum())
-        if not 0 < first < columns.num_records:
+        """Look for the cut, in a few passes. Raises ``PlanError`` when a side would be empty."""
+        side = self._of_groups(columns) if self.how == "by" else self._of_strata(columns)
+        if not 0 < side.count(columns.num_records) < columns.num_records:
             raise PlanError(
                 f"{self.describe()} of {columns.num_records:,} records leaves one side empty: "
                 f"the column {self.column!r} has too few values"
             )
-        is_first = self.side == "first"
-        sizes = cut.firsts if is_first else cut.groups.sizes - cut.firsts
-        begins = cut.groups.begins if is_first else cut.groups.begins + cut.firsts
-        return Side(cut.groups.places, begins, np.cumsum(sizes), key_of(self.seed, _SIDES), self.describe())
+        return side
 
     def describe(self) -> str:
         """One phrase."""
         return f"split({self.share}, {self.how}={self.column!r}, seed={self.seed}), {self.side}"
 
-    def _by_group(self, columns: Columns) -> _Cut:
-        """All records in a random order of their values, cut between two of these."""
-        key, number = key_of(self.seed, _GROUPS), columns.num_records
+    def _of_groups(self, columns: Columns) -> Side:
+        """Each value has a number at random; those with the lowest numbers are first."""
+        key, count = key_of(self.seed, _GROUPS), columns.num_records
 
-        def drawn(start: int, stop: int) -> Int64Array:
-            words = mixed(key, bits(columns.read(self.column, start, stop)))
-            return (words >> np.uint64(1)).view(np.int64)
+        def drawn() -> Iterator[UInt64Array]:
+            for _, chunk in chunks(columns, self.column, self.describe()):
+                yield mixed(key, bits(chunk)) >> np.uint64(1)  # 63 bits, so that one more fits
 
-        pieces = chunks(columns, self.column, self.describe())
-        places = sorted_by(drawn(start, start + len(chunk)) for start, chunk in pieces)
+        wanted = math.floor(count * self.share + 0.5)
+        limit, before, alike = _number_at(drawn, min(wanted, count - 1))
+        after = before + alike
+        if after < count and (before == 0 or after - wanted < wanted - before):
+            limit += 1
+        is_first = self.side == "first"
+        numbers = numbers_of(((words < np.uint64(limit)) == is_first for words in drawn()), count)
+        return self._side(numbers, np.zeros(1, np.int64), np.array([len(numbers)]))
 
-        def drawn_at(place: int) -> int:
-            record = int(places.read(place, place + 1)[0])
-            return int(drawn(record, record + 1)[0])
-
-        wanted = int(number * self.share + 0.5)
-        middle = drawn_at(min(wanted, number - 1))
-        before = _first(number, lambda place: drawn_at(place) >= middle)
-        after = _first(number, lambda place: drawn_at(place) > middle)
-        nearest = before if after == number or (before > 0 and wanted - before <= after - wanted) else after
-        whole = np.array([number])
-        return _Cut(Groups(np.zeros(1, np.int64), whole, np.zeros(1, np.int64), places), np.array([nearest]))
-
-    def _by_stratum(self, columns: Columns) -> _Cut:
+    def _of_strata(self, columns: Columns) -> Side:
+        """Of each group's records, which are in a random order, the first ones are first."""
         groups = grouped(columns, self.column, key=key_of(self.seed, _STRATA), asked_by=self.describe())
         ends = np.floor(np.cumsum(groups.sizes) * self.share + 0.5).astype(np.int64)
-        return _Cut(groups, np.diff(ends, prepend=0))
+        firsts = np.diff(ends, prepend=0)
+        if self.side == "first":
+            return self._side(groups.places, groups.begins, firsts)
+        return self._side(groups.places, groups.begins + firsts, groups.sizes - firsts)
 
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """Groups, and how many of each group's first records are on the first side, (k,) int64."""
-
-    groups: Groups
-    firsts: Int64Array
+    def _side(self, numbers: Table | Marks, begins: Int64Array, sizes: Int64Array) -> Side:
+        return Side(numbers, begins, np.cumsum(sizes), key_of(self.seed, _SIDES), self.describe())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """Some records of each of k runs of a table, in a random order that is the same in every epoch.
+    """Some records of each of k runs of a list, in a random order that is the same in every epoch.
 
-    begins  (k,) int64: where its records of each run begin
-    ends    (k,) int64: how many it has up to each run's end
+    numbers  the list
+    begins   (k,) int64: where its records of each run begin
+    ends     (k,) int64: how many it has up to each run's end
     """
 
-    table: Table
+    numbers: Table | Marks
     begins: Int64Array
     ends: Int64Array
     key: int
@@ -180,20 +172,27 @@ class Side:
         own = _native.shuffled_at(self.key, 0, self.count(num_records), places)
         run = np.searchsorted(self.ends, own, side="right")
         before = np.where(run > 0, self.ends[run - 1], 0)
-        return self.table.at(self.begins[run] + own - before)
+        return self.numbers.at(self.begins[run] + own - before)
 
     def describe(self) -> str:
         """One phrase."""
         return self.text
 
 
-def _first(number: int, holds: Callable[[int], bool]) -> int:
-    """The first place of [0, number) from which on something holds; ``number`` if it never does."""
-    low, high = 0, number
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+def _number_at(numbers: Callable[[], Iterator[UInt64Array]], place: int) -> tuple[int, int, int]:
+    """The number at a place of all numbers in ascending order, how many are below it, and how many are it.
+
+    numbers  yields them, 63 bits each, again and again: a pass for each 16 bits
+    """
+    found, before, alike = 0, 0, 0
+    for shift in (48, 32, 16, 0):
+        counts = np.zeros(1 << 16, np.int64)
+        for chunk in numbers():
+            alike_so_far = chunk[(chunk >> np.uint64(shift) >> np.uint64(16)) == np.uint64(found)]
+            digits = (alike_so_far >> np.uint64(shift)) & np.uint64(0xFFFF)
+            counts += np.bincount(digits.astype(np.int64), minlength=1 << 16)
+        ends = before + np.cumsum(counts)
+        digit = int(np.searchsorted(ends, place, side="right"))
+        before, alike = int(ends[digit] - counts[digit]), int(counts[digit])
+        found = (found << 16) | digit
+    return found, before, alike

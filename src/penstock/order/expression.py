@@ -11,6 +11,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.errors import PlanError
 from penstock.order.columns import Columns
@@ -91,7 +92,7 @@ class Condition:
         if kind is not Kind.CONDITION:
             raise self._error(self._root, f"is {kind.value}; compare it with something")
 
-    def holds(self, columns: Columns, start: int, stop: int) -> AnyArray:
+    def holds(self, columns: Columns, start: int, stop: int) -> NDArray[np.bool_]:
         """For which of the records [start, stop) it holds, (stop − start,) bool. It was checked."""
         try:
             with np.errstate(all="ignore"):
