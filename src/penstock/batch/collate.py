@@ -212,9 +212,10 @@ class Padded:
         rows, lengths = fields[self.name], fields[f"{self.name}_length"]
         lengths[...] = np.array([sample.shape for sample in samples]).reshape(lengths.shape)
         for row, sample in zip(rows, samples, strict=True):
-            if sample.shape != row.shape:
-                row[...] = self.value
             row[tuple(map(slice, sample.shape))] = sample
+            for axis, side in enumerate(sample.shape):  # what lies behind it along each axis
+                if side < row.shape[axis]:
+                    row[(*map(slice, sample.shape[:axis]), slice(side, None))] = self.value
 
 
 @dataclass(frozen=True, slots=True)
