@@ -227,12 +227,17 @@ def test_a_record_that_comes_again_is_cropped_again() -> None:
     assert len({row.tobytes() for row in batch["image"]}) == 24
 
 
-def test_datasets_in_python_are_mixed() -> None:
+@pytest.mark.parametrize("executor", ["thread", "process", "inline"])
+def test_datasets_in_python_are_mixed(executor: Any) -> None:
     a, b = (ps.Indexed([{"x": np.float32(v)} for v in range(first, first + 9)]) for first in (0, 100))
     for spec in (None, {"x": ps.Spec((), np.dtype(np.float32))}):
         sources = [ps.Indexed(each.dataset, spec=spec) for each in (a, b)]
         mix = ps.Mix([(ps.Pipeline(source).shuffle(seed=1), 1) for source in sources], until="last")
-        with ps.Pipeline(mix).batch(18, tail="pad").loader(memory="64MiB", workers=2) as loader:
+        with (
+            ps.Pipeline(mix)
+            .batch(18, tail="pad")
+            .loader(memory="1GiB", workers=2, executor=executor) as loader
+        ):
             (batch,) = loader
         assert batch["source"].tolist() == (batch["x"] >= 100).tolist()
         assert np.array_equal(batch["x"], batch["index"] + 91 * batch["source"])

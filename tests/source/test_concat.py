@@ -114,10 +114,16 @@ def test_rows_stay_in_their_arrays(transforms: tuple[Any, ...]) -> None:
     assert batches(nested) == batches(whole)
 
 
-def test_datasets_in_python_are_joined() -> None:
+@pytest.mark.parametrize("executor", ["thread", "process", "inline"])
+def test_datasets_in_python_are_joined(executor: Any) -> None:
     a, b = ([(np.full(3, value), value) for value in range(first, first + 4)] for first in (0, 10))
     concat = ps.Concat(ps.Indexed(a, fields=("x", "label")), ps.Indexed(b, fields=("x", "label")))
-    with ps.Pipeline(concat).shuffle(seed=1).batch(8).loader(memory="64MiB", workers=2) as loader:
+    with (
+        ps.Pipeline(concat)
+        .shuffle(seed=1)
+        .batch(8)
+        .loader(memory="1GiB", workers=2, executor=executor) as loader
+    ):
         (batch,) = loader
     expected = [int(index) if index < 4 else int(index) + 6 for index in batch["index"]]
     assert batch["label"].tolist() == expected
