@@ -34,6 +34,27 @@ def bare_list(tmp_path: Path) -> Source:
     return FileList(tmp_path / "list.txt", labels=False)
 
 
+def folder_with_columns(tmp_path: Path) -> Source:
+    """In an index file, with columns of some shapes and dtypes."""
+    folder(tmp_path / "set")
+    source = ImageFolder(tmp_path / "set")
+    columns = {
+        "weight": np.linspace(0, 1, 5, dtype=">f4"),
+        "box": np.arange(20).reshape(5, 4),
+        "known": np.arange(5) % 2 == 0,
+        "length": len,
+    }
+    ps.build_index(source, columns=columns)
+    return source
+
+
+def list_in_a_file(tmp_path: Path) -> Source:
+    (tmp_path / "list.txt").write_bytes(
+        b"\xef\xbb\xbf" + b"".join(b"%d.jpg\t%d\r\n" % (n, n**5) for n in range(500))
+    )
+    return FileList(tmp_path / "list.txt", index=tmp_path / "list.index")
+
+
 def arrays_in_memory(tmp_path: Path) -> Source:
     image = np.arange(5 * 4 * 4 * 3, dtype=np.uint8).reshape(5, 4, 4, 3)
     return Arrays(image=image, label=np.arange(10)[::2], weight=np.arange(5, dtype=">f4"))
@@ -69,6 +90,8 @@ def mixed(tmp_path: Path) -> Source:
         numbered_list,
         named_list,
         bare_list,
+        folder_with_columns,
+        list_in_a_file,
         arrays_in_memory,
         arrays_in_files,
         concatenated,

@@ -87,6 +87,13 @@ def test_columns_are_fields_of_a_batch(listed: Path) -> None:
     assert list(columns(ps.FileList(listed))) == ["label", "length", "old"]
 
 
+def test_columns_are_known_to_orders(listed: Path) -> None:
+    ps.build_index(ps.FileList(listed), columns={"length": last_digit})
+    pipeline = ps.Pipeline(ps.FileList(listed)).filter("length >= 2 and label != 3").map(ps.CenterCrop(8))
+    with pipeline.batch(2).loader(memory="64MiB", workers=1) as loader:
+        assert [batch["length"].tolist() for batch in loader] == [[2, 4]]
+
+
 def test_columns_change_the_digest_and_stay_when_the_index_is_made_again(listed: Path) -> None:
     source = ps.FileList(listed)
     digests = [source.open().digest]

@@ -279,6 +279,14 @@ def test_a_damaged_index_never_gives_other_records(
     assert {path for path, _ in found} <= known, "a path that stands nowhere"
 
 
+def test_an_index_that_is_cut_while_it_is_in_use(cache: Path, tmp_path: Path) -> None:
+    opened = ps.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n")).open()
+    os.truncate(only_file(cache), 70)
+    for ask in (lambda: opened.locate(np.array([1])), lambda: opened.column("label", 0, 2)):
+        with pytest.raises(PenstockError, match="is damaged: it ends too soon; delete it"):
+            ask()
+
+
 @pytest.mark.parametrize("content", [b"", b"x", b"penstock" + bytes(200), os.urandom(5000)])
 def test_foreign_files_are_no_index(
     cache: Path, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture

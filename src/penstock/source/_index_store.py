@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -109,7 +108,7 @@ def open_index(subject: Subject) -> IndexFile:
             if why.old is not None:
                 return _built(subject, path, _keep_all(subject, path, why.old, str(why)))
             if str(why) and path != last:
-                _logger().warning("the index %s isn't used: %s", shown(path), why)
+                _logger().warning("the index %s isn't used: %s; penstock index renews it", shown(path), why)
     if subject.index is None:
         with contextlib.suppress(TooLarge):
             return build_unnamed(subject, Room(None))
@@ -296,14 +295,20 @@ def build_temporary(
     subject: Subject, on_progress: Progress | None = None, finish: Finish | None = None
 ) -> IndexFile:
     """Build an index in the temp folder, for this process alone. Raises ``PlanError`` when there is no room."""
-    room = Room(os.fsencode(tempfile.gettempdir()))
+    folder = _temp_folder()
     try:
-        return build_unnamed(subject, room, on_progress, finish)
+        return build_unnamed(subject, Room(folder), on_progress, finish)
     except NoRoom as error:
         raise PlanError(
-            f"there is no place for the index of {subject.name}: the temp folder {tempfile.gettempdir()} can't be "
+            f"there is no place for the index of {subject.name}: the temp folder {shown(folder)} can't be "
             f"written either ({error}); free some space, or name a place by index="
         ) from error
+
+
+def _temp_folder() -> bytes:
+    import tempfile  # loads OpenSSL, which importing penstock needn't
+
+    return os.fsencode(tempfile.gettempdir())
 
 
 def _built(subject: Subject, path: bytes, finish: Finish | None = None) -> IndexFile:
@@ -317,7 +322,7 @@ def _built(subject: Subject, path: bytes, finish: Finish | None = None) -> Index
             shown(path),
             error,
             subject.name,
-            tempfile.gettempdir(),
+            shown(_temp_folder()),
         )
         return build_temporary(subject, finish=finish)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -62,6 +61,8 @@ class Room:
         with writing():
             if self.folder is None and hasattr(os, "memfd_create"):
                 return os.memfd_create("penstock index", os.MFD_CLOEXEC)
+            import tempfile  # loads OpenSSL too
+
             with tempfile.TemporaryFile(buffering=0, dir=self.folder) as file:
                 return os.dup(file.fileno())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -205,7 +204,7 @@ def _add_column(
     rows = max(1, BYTES_AT_ONCE * len(array) // max(1, array.nbytes))
     for start in range(0, len(array), rows):
         writer.add(column_section(name), np.ascontiguousarray(array[start : start + rows], dtype))
-    origin = "" if isinstance(values, np.ndarray) else f"--column {shlex.quote(f'{name}={shown(values)}')}"
+    origin = "" if isinstance(values, np.ndarray) else _option("--column", f"{name}={shown(values)}")
     return Column(dtype.str, array.shape[1:], origin)
 
 
@@ -264,7 +263,13 @@ def _origin_of_function(name: str, fn: Callable[[str], int]) -> str:
     module, qualname = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "<")
     if name != "length" or not module or module == "__main__" or "<" in qualname:
         return ""
-    return f"--lengths {shlex.quote(f'{module}:{qualname}')}"
+    return _option("--lengths", f"{module}:{qualname}")
+
+
+def _option(name: str, value: str) -> str:
+    import shlex
+
+    return f"{name} {shlex.quote(value)}"
 
 
 def _damage(index: IndexFile) -> Iterator[str]:
