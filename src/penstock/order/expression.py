@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from enum import Enum
 from functools import reduce
 from typing import Any
@@ -174,6 +173,8 @@ class Condition:
         if classes is None:
             raise self._error(node, "is a class name, and the source's labels are plain numbers")
         if node.value not in classes:
+            from difflib import get_close_matches  # only for this message
+
             close = get_close_matches(str(node.value), classes, n=3) or classes[:3]
             raise self._error(
                 node, f"is none of the {len(classes):,} classes; there are {', '.join(map(repr, close))}, …"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from penstock.errors import PlanError
 from penstock.order._arguments import MAX_POSITIONS, WORDS, check_positions
 from penstock.order.columns import key_of
 from penstock.spec import Int64Array
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 BLOCK = 256  # positions that are mixed among each other
 MOST_SHARES = 1 << 16  # the shares' sum: shares are exact to 1/65,536
@@ -46,16 +49,16 @@ class Shares:
             is_number = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
             if not is_number or not 0 <= float(weight) < math.inf:  # type: ignore[arg-type]
                 raise PlanError(f"a mixture's weight is {weight!r}; it must be a number from 0 on")
+        from fractions import Fraction  # loads decimal, which importing penstock needn't
+
         exact = [Fraction(repr(float(weight))) for weight in weights]  # type: ignore[arg-type]
         total = sum(exact)
         if total == 0:
             raise PlanError("all weights of the mixture are 0")
         exact = [share / total for share in exact]
         period = math.lcm(*(share.denominator for share in exact))
-        if period > MOST_SHARES:
-            exact = [Fraction(part, MOST_SHARES) for part in _nearest(exact)]
-            period = MOST_SHARES
-        parts = tuple(int(share * period) for share in exact)
+        whole = (int(share * period) for share in exact)
+        parts = _nearest(exact) if period > MOST_SHARES else tuple(whole)
         for weight, part in zip(weights, parts, strict=True):
             if part == 0 and float(weight) > 0:  # type: ignore[arg-type]
                 raise PlanError(f"a mixture's weight {weight!r} is below 1/65,536 of their sum")
@@ -275,10 +278,10 @@ def _counts(shares: Shares, positions: int) -> tuple[int, ...]:
     return tuple(periods * part + more for part, more in zip(shares.parts, some, strict=True))
 
 
-def _nearest(shares: list[Fraction]) -> list[int]:
+def _nearest(shares: list[Fraction]) -> tuple[int, ...]:
     """Whole numbers with the sum 65,536 in about these shares: those rounded down most get one more."""
     parts = [math.floor(share * MOST_SHARES) for share in shares]
     lost = sorted(range(len(shares)), key=lambda i: (parts[i] - shares[i] * MOST_SHARES, i))
     for number in lost[: MOST_SHARES - sum(parts)]:
         parts[number] += 1
-    return parts
+    return tuple(parts)
