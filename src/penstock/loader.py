@@ -50,7 +50,12 @@ class Loader:
     """
 
     def __init__(self, plan: Plan) -> None:
+        # A tenth of what importing penstock costs, and planning needs none of it; at the first batch it would be too
+        # late for who has given up rights, or descriptors, since.
+        from penstock.engine.run import Run
+
         self.plan = plan
+        self._started = Run
         self._planned = plan.order  # before any edit
         self._cursor = Cursor()
         self._edits: tuple[Edit, ...] = ()
@@ -217,11 +222,7 @@ class Loader:
         if self._run is not None:
             self._run.seek(self._cursor)
             return
-        from penstock.engine.run import (
-            Run,
-        )  # a tenth of what importing penstock costs, and planning needs none of it
-
-        run = Run(self.plan, self._cursor)
+        run = self._started(self.plan, self._cursor)
         self.plan = run.plan
         # Not through the loader: a reference to it would keep it alive.
         self._finalizer = weakref.finalize(self, run.close)
