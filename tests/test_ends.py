@@ -448,6 +448,7 @@ except ps.PenstockError as error:
 def test_when_there_are_no_more_descriptors() -> None:
     text = output("""
 import resource
+import penstock.engine.run  # as every first batch does
 loader = make()
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, 100))
 try:

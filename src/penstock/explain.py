@@ -103,9 +103,18 @@ def _batch(plan: Plan) -> list[str]:
             "all other fields: measured at start" if name == ALL else f"{name}: measured at start"
             for name in plan.open
         ),
+        *_functions(plan),
         f"{plan.depth} slots of {show_bytes(plan.layout.stride_bytes)}, up to {plan.most_slots} "
         f"when batches are held; {workers}",
     ]
+
+
+def _functions(plan: Plan) -> list[str]:
+    """What happens to whole batches."""
+    functions = [f"then {function.describe()}, in the workers" for function in plan.pipeline.batch_functions]
+    if plan.gathers:
+        return [*functions, "what it returns lies in no slot, and no forecast counts it"]
+    return [*functions, "arrays that keep shape and dtype stay in the slot"] if functions else []
 
 
 def _memory(plan: Plan) -> list[str]:

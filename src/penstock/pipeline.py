@@ -25,7 +25,7 @@ from penstock.order import (
     Weights,
 )
 from penstock.spec import DecodeLimits, DecodeMode, Spec, Tail
-from penstock.transform import Function
+from penstock.transform import BatchFunction, Function
 from penstock.transform.function import As
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Pipeline:
     sampling: Sampling | None = field(default=None, kw_only=True)
     repeats: int = field(default=1, kw_only=True)
     transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
+    batch_functions: tuple[BatchFunction, ...] = field(default=(), kw_only=True)
     rows: int | None = field(default=None, kw_only=True)
     budget: Budget | None = field(default=None, kw_only=True)
     collate: Collate = field(default_factory=dict, kw_only=True, hash=False)
@@ -262,6 +263,26 @@ class Pipeline:
             collate=checked_collate(collate or {}),
             tail=None if tail is None else Tail(tail),
         )
+
+    def map_batch(self, *functions: Callable[..., Any], samples: bool = False) -> Pipeline:
+        """Append Python code on whole batches, which workers run, in the order of writing.
+
+        A function takes the batch, a dict of (rows, …) arrays by field, which it may change, and returns the new
+        one, or one value or a tuple of them, named as a sample's are. Arrays that keep their field's shape and
+        dtype stay in the slot; anything else a batch has as it was returned, with tensors as arrays. ``index`` and
+        ``valid`` are there whatever it returns. A parameter named ``rng`` gets a ``numpy.random.Generator``, keyed
+        by the batch's first row.
+
+        samples  for the first function: it takes the list of samples as the dataset gave them, as a ``collate_fn``
+                 of torch does. Then one worker makes a whole batch, and nothing of it lies in the slot
+        """
+        if samples and self.batch_functions:
+            raise PlanError("map_batch(samples=True) comes first: after it there are no samples any more")
+        for function in functions:
+            if not callable(function) or isinstance(function, type):
+                raise PlanError(f"map_batch({function!r}): a function of a batch")
+        appended = [BatchFunction(each, samples and not number) for number, each in enumerate(functions)]
+        return replace(self, batch_functions=(*self.batch_functions, *appended))
 
     def shard(
         self,

@@ -149,6 +149,11 @@ class Plan:
         return tuple(name for name, spec in self.contents.items() if isinstance(spec, Listed))
 
     @property
+    def gathers(self) -> bool:
+        """Whether a function takes the samples of a batch: then one worker makes all of them."""
+        return any(function.samples for function in self.pipeline.batch_functions)
+
+    @property
     def made_apart(self) -> tuple[str, ...]:
         """Fields that workers hand over value by value: lists, and what is collated."""
         return (*self.listed, *self.collated)
@@ -242,12 +247,13 @@ def make_plan(
     rows = order.most_rows if isinstance(order, Batches) else steps.batch
     executor = _executor(settings.get("executor", "thread"))
     kernel, program = _transforms(pipeline, source, executor)
-    samples = _samples(source, kernel, program, measured, pipeline.collate)
+    samples = _samples(pipeline, source, kernel, program, measured)
     most = None if pipeline.budget is None else pipeline.budget.most
     contents = placed(samples, pipeline.collate, rows, most)
     layout = _layout(contents, rows, tail)
     budget = parse_bytes("memory", memory) if memory is not None else machine.free_memory_bytes() // 2
-    sizes = _fit(layout, budget, _asked_workers(settings, executor), settings)
+    whole = any(function.samples for function in pipeline.batch_functions)
+    sizes = _fit(layout, whole, budget, _asked_workers(settings, executor), settings)
     process = machine.process_memory_bytes()
     return Plan(
         pipeline=pipeline,
@@ -340,6 +346,7 @@ def _transforms(
         or not program.is_native
         or executor is Executor.INLINE
         or pipeline.collate
+        or pipeline.batch_functions
     ):
         return None, program
     if not program.steps:
@@ -351,14 +358,22 @@ def _transforms(
 
 
 def _samples(
+    pipeline: Pipeline,
     source: OpenSource,
     kernel: ImageKernel | None,
     program: SampleProgram | None,
     measured: Mapping[str, Spec | Listed] | None,
-    collate: Collection[str],
 ) -> Mapping[str, Spec | Listed | None]:
     """What a sample holds in the end, by field; None for what is measured when a loader starts."""
+    collate = pipeline.collate
+    if collate and pipeline.batch_functions:
+        raise PlanError(
+            "batch(collate=…) comes after map_batch() would have had the batch: collate in the function, or "
+            "leave map_batch() out"
+        )
     contents: dict[str, Spec | Listed | None]
+    if any(function.samples for function in pipeline.batch_functions):
+        return {}  # its samples go to a function
     if program is None:
         contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, Spec)}
         if kernel is not None:
@@ -418,11 +433,15 @@ class _Sizes:
 
 def _fit(
     layout: SlotLayout,
+    whole: bool,
     budget: int,
     workers: int | Literal["auto"],
     settings: Settings,
 ) -> _Sizes:
-    """Choose workers, slots and buffers within the budget; what the caller fixed stays."""
+    """Choose workers, slots and buffers within the budget; what the caller fixed stays.
+
+    whole  whether one worker makes a whole batch
+    """
     depth, side_memory = settings.get("depth"), settings.get("side_memory")
     if workers != "auto" and not _is_count(workers, 1, MOST_WORKERS):
         raise PlanError(
@@ -436,7 +455,9 @@ def _fit(
     least_side = SIDE_BYTES[0] if side_memory is None else parse_bytes("side_memory", side_memory)
 
     def depth_for(threads: int) -> int:
-        return depth if depth is not None else 1 + max(1, -(-ROWS_IN_HAND * threads // layout.rows))
+        if depth is not None:
+            return depth
+        return 1 + (threads if whole else max(1, -(-ROWS_IN_HAND * threads // layout.rows)))
 
     def needed(threads: int, slots: int) -> int:
         filling = slots * (slot + layout.waiting_bytes)
@@ -501,7 +522,10 @@ def _recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:
         "source": source.digest,
         "rows": source.num_records,
         **order_recipe(pipeline),
-        "transforms": "; ".join(transform.describe() for transform in pipeline.transforms),
+        "transforms": "; ".join(
+            [transform.describe() for transform in pipeline.transforms]
+            + [function.describe() for function in pipeline.batch_functions]
+        ),
         "decode": pipeline.decode_mode.value,
         "limits": repr(pipeline.limits),
         "pixel_contract": PIXEL_CONTRACT,

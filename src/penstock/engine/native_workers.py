@@ -21,6 +21,7 @@ class NativeJob:
     """The rows of one slot."""
 
     lists: Mapping[str, list[Any]] = {}
+    made = None
 
     def __init__(self, job: _native.Job) -> None:
         self.native = job

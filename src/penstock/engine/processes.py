@@ -13,12 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from penstock import _native
+from penstock.engine.jobs import JobQueue, Piece, SlotJob
 from penstock.engine.messages import Ended, encoded, receive, send, send_encoded
-from penstock.engine.samples import Inputs, Recipe, RowKey
+from penstock.engine.samples import Inputs, PartOfRows, Recipe, RowKey
 from penstock.engine.server import bootstrap
 from penstock.engine.travel import pack
 from penstock.engine.workers import Assignment, Failure, Stats
@@ -184,70 +184,26 @@ class WorkerProcess:
             os.kill(self.process, signal.SIGKILL)
 
 
-class ProcessJob:
-    """The rows of one slot, and how far they are."""
-
-    def __init__(self, assignment: Assignment, listed: Sequence[str]) -> None:
-        self.slot = assignment.slot
-        self.epoch = assignment.at.epoch
-        self.rows = len(assignment.positions)
-        self.indices: list[int] = assignment.records.index.tolist()
-        self.positions: list[int] = assignment.positions.tolist()
-        self.inputs = Inputs(assignment.records)
-        self.lists: dict[str, list[Any]] = {name: [None] * self.rows for name in listed}
-        self.next_row = 0
-        self.unfinished = self.rows
-        self.bad: list[Failure] = []
-        self.died: WorkerDied | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether nobody works on it any more."""
-        return self.unfinished == 0
-
-    def failures(self) -> Sequence[Failure]:
-        """Rows that can't be made. Raises ``WorkerDied`` when a worker died of one."""
-        if self.died is not None:
-            raise self.died
-        return self.bad
+def _message(piece: Piece, gathers: bool) -> tuple[Any, ...]:
+    """What a worker has to know to make a piece. Functions of a batch may need its rows made again."""
+    job, content = piece.job, piece.job.content
+    first, stop = (0, job.rows) if piece.is_functions else (piece.first, piece.stop)
+    kind = "functions" if piece.is_functions else "samples" if gathers else "rows"
+    rows = slice(first, stop)
+    part = PartOfRows(
+        content.epoch, content.indices[rows], content.positions[rows], content.inputs.part(first, stop)
+    )
+    return kind, job.slot, job.rows, first, part, content.lists if piece.is_functions else {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Rows [first, stop) of a job, in the hands of one worker."""
-
-    job: ProcessJob
-    first: int
-    stop: int
-
-    @property
-    def rows(self) -> int:
-        """How many."""
-        return self.stop - self.first
-
-    def message(self) -> tuple[Any, ...]:
-        """What a worker has to know to make them."""
-        job, rows = self.job, slice(self.first, self.stop)
-        inputs = job.inputs.part(self.first, self.stop)
-        return (
-            "rows",
-            job.slot,
-            job.rows,
-            self.first,
-            job.epoch,
-            job.indices[rows],
-            job.positions[rows],
-            inputs,
-        )
-
-    def described(self) -> str:
-        """The records, for a message."""
-        indices = self.job.indices[self.first : self.stop]
-        return (
-            f"record {indices[0]}"
-            if len(indices) == 1
-            else f"one of the records {', '.join(map(str, indices))}"
-        )
+def _described(piece: Piece) -> str:
+    """Its records, for a message."""
+    indices = piece.job.content.indices[piece.first : piece.stop]
+    if piece.is_functions:
+        return f"a batch of the records {', '.join(map(str, piece.job.content.indices))}"
+    return (
+        f"record {indices[0]}" if len(indices) == 1 else f"one of the records {', '.join(map(str, indices))}"
+    )
 
 
 class ProcessWorkers:
@@ -263,14 +219,9 @@ class ProcessWorkers:
         ring: _native.SlotRing,
         bell: _native.Bell,
     ) -> None:
-        self._server, self._plan, self._ring, self._bell = server, plan, ring, bell
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._queue: deque[ProcessJob] = deque()
-        self._closed = False
-        self._made = 0
-        self._busy_s = self._wait_s = 0.0
-        self._dead: WorkerDied | None = None
+        self._server, self._plan, self._ring = server, plan, ring
+        self._queue = JobQueue(bell, workers=len(workers), whole=plan.gathers)
+        self._lock = threading.Lock()  # of what follows
         self._deaths: deque[float] = deque()
         self._workers = {worker.number: worker for worker in workers}
         for worker in workers:
@@ -284,27 +235,17 @@ class ProcessWorkers:
         for thread in self._threads:
             thread.start()
 
-    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> ProcessJob:
+    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
         """Take down what the rows are made of."""
-        return ProcessJob(assignment, self._plan.made_apart)
+        return SlotJob(assignment, self._plan)
 
-    def submit(self, job: ProcessJob) -> None:
+    def submit(self, job: SlotJob) -> None:
         """Work on it after those before."""
-        with self._lock:
-            self._queue.append(job)
-            if self._dead is not None:
-                self._fail_all()
-                self._bell.ring()
-            self._changed.notify_all()
+        self._queue.put(job)
 
-    def cancel(self, job: ProcessJob) -> None:
+    def cancel(self, job: SlotJob) -> None:
         """Give up what nobody has begun."""
-        with self._lock:
-            if job in self._queue:
-                self._queue.remove(job)
-            job.unfinished -= job.rows - job.next_row
-            job.next_row = job.rows
-        self._bell.ring()
+        self._queue.cancel(job)
 
     def help(self) -> bool:
         """The caller's thread makes no rows."""
@@ -312,16 +253,12 @@ class ProcessWorkers:
 
     def stats(self) -> Stats:
         """Rows, and seconds of work and of waiting, as seen from here."""
-        with self._lock:
-            return Stats(rows=self._made, decode_s=self._busy_s, wait_s=self._wait_s)
+        return self._queue.stats()
 
     def close(self, patience_s: float) -> bool:
         """End the workers; one that is inside a function is killed. Nobody writes into slots afterwards."""
         ends = time.monotonic() + patience_s
-        with self._lock:
-            self._closed = True
-            self._queue.clear()
-            self._changed.notify_all()
+        self._queue.close()
         for thread in self._threads:
             thread.join(max(ends - time.monotonic(), 0))
         with self._lock:
@@ -339,13 +276,14 @@ class ProcessWorkers:
 
     def _drive(self, number: int) -> None:
         """Keep a worker busy: one piece of work in its hands, one waiting."""
-        asked: deque[_Piece] = deque()
-        waiting: tuple[_Piece, bytes] | None = None
+        asked: deque[Piece] = deque()
+        waiting: tuple[Piece, bytes] | None = None
         while True:
             worker = self._workers[number]
             try:
-                if waiting is None and len(asked) < 2 and (piece := self._take(wait=not asked)) is not None:
-                    waiting = piece, encoded(piece.message())
+                if waiting is None and len(asked) < 2:
+                    piece = self._queue.take(ROWS_AT_ONCE, wait=not asked)
+                    waiting = None if piece is None else (piece, encoded(_message(piece, self._plan.gathers)))
                 # What is larger than a socket's buffers waits until the worker does nothing but read.
                 if waiting is not None and (not asked or len(waiting[1]) <= AHEAD_BYTES):
                     asked.append(waiting[0])
@@ -355,8 +293,8 @@ class ProcessWorkers:
                 if not asked:
                     return  # closed
                 begin = time.perf_counter()
-                bad, lists = receive(worker.channel, worker.handle)
-                self._finish(asked.popleft(), bad, lists, time.perf_counter() - begin)
+                answer = receive(worker.channel, worker.handle)
+                self._finish(asked.popleft(), answer, time.perf_counter() - begin)
             except Ended:
                 lost = [*asked, *([waiting[0]] if waiting is not None else [])]
                 asked.clear()
@@ -364,78 +302,38 @@ class ProcessWorkers:
                 if not self._replace(worker, lost):
                     return
 
-    def _take(self, *, wait: bool) -> _Piece | None:
-        """The next rows that nobody has begun. None when there are none, or with ``wait`` when all is closed."""
-        with self._lock:
-            begin = time.perf_counter()
-            while wait and not self._queue and not self._closed:
-                self._changed.wait()
-            self._wait_s += time.perf_counter() - begin
-            if not self._queue or self._closed:
-                return None
-            job = self._queue[0]
-            first = job.next_row
-            share = (job.rows - first) // (
-                2 * len(self._threads)
-            )  # fewer and fewer, so that all end together
-            job.next_row = min(first + max(1, min(ROWS_AT_ONCE, share)), job.rows)
-            if job.next_row == job.rows:
-                self._queue.popleft()
-            return _Piece(job, first, job.next_row)
+    def _finish(
+        self, piece: Piece, answer: tuple[list[Failure], dict[str, list[Any]], Any], seconds: float
+    ) -> None:
+        bad, lists, made = answer
+        for name, values in lists.items():
+            piece.job.content.lists[name][piece.first : piece.stop] = values
+        if made is not None:
+            piece.job.made = made
+        self._queue.finish(piece, bad, seconds)
 
-    def _finish(self, piece: _Piece, bad: list[Failure], lists: dict[str, list[Any]], seconds: float) -> None:
-        job = piece.job
-        with self._lock:
-            for name, values in lists.items():
-                job.lists[name][piece.first : piece.stop] = values
-            job.bad += bad
-            job.unfinished -= piece.rows
-            self._made += piece.rows
-            self._busy_s += seconds
-        if job.done:
-            self._bell.ring()
-
-    def _replace(self, worker: WorkerProcess, lost: Sequence[_Piece]) -> bool:
+    def _replace(self, worker: WorkerProcess, lost: Sequence[Piece]) -> bool:
         """A worker is gone: the batches of which it held rows fail, and another one takes its place."""
-        with self._lock:
-            if self._closed:
-                return False
-        error = worker.death(lost[0].described() if lost else "nothing")
+        if self._queue.closed:
+            return False
+        error = worker.death(_described(lost[0]) if lost else "nothing")
+        for piece in lost:
+            self._queue.lose(piece, error)
         with self._lock:
             now = time.monotonic()
-            while self._deaths and now - self._deaths[0] > DEATHS_WITHIN_S:
-                self._deaths.popleft()
             self._deaths.append(now)
-            lasting = len(self._deaths) > MOST_DEATHS
-            for piece in lost:
-                piece.job.died = error
-                piece.job.unfinished -= piece.rows
-            if lasting:
-                self._dead = WorkerDied(
-                    f"{error}; it was the {len(self._deaths)}th in {DEATHS_WITHIN_S / 60:g} minutes"
-                )
-                self._fail_all()
-        self._bell.ring()
-        if lasting:
-            return False
-        worker.close()
-        try:
-            successor = WorkerProcess(self._server, worker.number)
-            successor.map_slots(self._plan, self._ring)
-        except (WorkerDied, Ended) as reason:
-            with self._lock:
-                self._dead = WorkerDied(f"{error}; {reason}")
-                self._fail_all()
-            self._bell.ring()
-            return False
-        with self._lock:
+            while now - self._deaths[0] > DEATHS_WITHIN_S:
+                self._deaths.popleft()
+            if len(self._deaths) > MOST_DEATHS:
+                minutes = f"{DEATHS_WITHIN_S / 60:g} minutes"
+                self._queue.break_with(WorkerDied(f"{error}; it was the {len(self._deaths)}th in {minutes}"))
+                return False
+            worker.close()
+            try:
+                successor = WorkerProcess(self._server, worker.number)
+                successor.map_slots(self._plan, self._ring)
+            except (WorkerDied, Ended) as reason:
+                self._queue.break_with(WorkerDied(f"{error}; {reason}"))
+                return False
             self._workers[worker.number] = successor
         return True
-
-    def _fail_all(self) -> None:
-        """No worker comes back: whatever waits has failed. The lock is held."""
-        for job in self._queue:
-            job.died = self._dead
-            job.unfinished -= job.rows - job.next_row
-            job.next_row = job.rows
-        self._queue.clear()

@@ -25,7 +25,7 @@ from penstock.contracts import Order, Records
 from penstock.device import lend_to_host
 from penstock.engine.collating import Made, collated
 from penstock.engine.start import started
-from penstock.engine.workers import Assignment, Job, Stats, first_error
+from penstock.engine.workers import Assignment, BatchMade, Job, Stats, first_error
 from penstock.errors import BudgetError, PenstockError
 from penstock.order import Batches, Cursor
 from penstock.plan import Plan, show_bytes
@@ -33,6 +33,7 @@ from penstock.plan import Plan, show_bytes
 if TYPE_CHECKING:
     import logging
 
+BATCH_FIELDS = ("index", "valid")  # that a batch has whatever functions make of it
 PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
 
 # Runs with threads that were still busy when they were closed: these may use the run's arrays yet.
@@ -72,6 +73,7 @@ class _Filled:
     rows: int = 0
     lists: Mapping[str, list[Any]] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
+    made: BatchMade | None = None
     error: Exception | None = None
 
 
@@ -188,9 +190,16 @@ class Run:
             if filled.error is not None:
                 raise filled.error
             layout, lent = self.plan.layout, lend_to_host(self._ring, filled.slot)
-            batch = layout.views(lent, filled.rows) | layout.shaped(lent, filled.shapes)
+            batch = {
+                **layout.views(lent, filled.rows),
+                **layout.shaped(lent, filled.shapes),
+                **filled.lists,
+            }
+            if filled.made is not None:
+                kept = {*filled.made.kept, *BATCH_FIELDS}
+                batch = {name: batch[name] for name in batch if name in kept} | dict(filled.made.objects)
             self._torn = False
-            return Delivered({**batch, **filled.lists}, self.plan.steps.after(at))
+            return Delivered(batch, self.plan.steps.after(at))
 
     def _aim(self, at: Cursor) -> None:
         """See to it that the next batch starts at ``at``. The lock is held."""
@@ -295,7 +304,7 @@ class Run:
                 made = collated(self.plan, self._ring.view(slot), job.lists)
             error: Exception | None = first_error([*failures, *made.failures], records, self.plan.source)
             if error is None:
-                return _Filled(slot, at, rows, made.lists, made.shapes)
+                return _Filled(slot, at, rows, made.lists, made.shapes, job.made)
         except Exception as raised:
             error = raised
         return _Filled(slot, at, error=error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from penstock.engine.collating import numbered
 from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
 from penstock.engine.workers import Failure
 from penstock.spec import AnyArray, DecodeLimits, DecodeMode, Listed, Spec, UInt8Array
-from penstock.transform import DATASET_OP, FunctionStep, NativeStep, SampleProgram
+from penstock.transform import DATASET_OP, BatchFunction, FunctionStep, NativeStep, SampleProgram
 from penstock.transform.foreign import Undecodable, decode_foreign
 from penstock.transform.function import Function
 from penstock.transform.values import as_array, in_form, is_picture, is_tensor, out_of_form
 
 Sample = dict[str, Any]
+Result = TypeVar("Result")
 TARGETS = frozenset(("image", "images", "mask", "masks", "bboxes", "keypoints"))  # albumentations' names
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
@@ -112,6 +113,7 @@ class Recipe:
     """All that a worker has to know to make samples; goes to worker processes once.
 
     program     what happens to a sample
+    functions   what happens to a batch of them
     dataset     an object with ``__getitem__`` that gives samples, or None for sources that say where bytes are
     names       fields of samples that are no dicts
     collate     of fields that differ in shape, how they are put together
@@ -119,6 +121,7 @@ class Recipe:
     """
 
     program: SampleProgram
+    functions: tuple[BatchFunction, ...]
     dataset: Any
     names: tuple[str, ...]
     seed: int
@@ -138,6 +141,16 @@ class RowKey:
     position: int
 
 
+@dataclass(frozen=True, slots=True)
+class PartOfRows:
+    """Some rows, as they are sent to another process; ``Rows`` says what each field is."""
+
+    epoch: int
+    indices: Sequence[int]
+    positions: Sequence[int]
+    inputs: Inputs
+
+
 @dataclass(slots=True)
 class Rows:
     """Rows to fill.
@@ -145,8 +158,9 @@ class Rows:
     indices    (rows) record numbers
     positions  (rows) places in the epoch's global order
     inputs     what the source says of each
-    views      (rows, …) by field, of fields that lie in the slot
+    views      (rows, …) by field, of fields of a sample that lie in the slot
     lists      (rows) values by field, of fields that lie in none
+    given      (rows, …) by field, of what every batch has of its own: ``index``, ``valid``
     """
 
     epoch: int
@@ -155,10 +169,15 @@ class Rows:
     inputs: Inputs
     views: Mapping[str, AnyArray]
     lists: Mapping[str, list[Any]]
+    given: Mapping[str, AnyArray]
+
+    def key(self, row: int) -> RowKey:
+        """Which sample a row is."""
+        return RowKey(self.indices[row], self.epoch, self.positions[row])
 
 
 @dataclass(frozen=True, slots=True)
-class _PythonCall:
+class PythonCall:
     """One call of the user's code for a sample.
 
     call       takes a value and the key of its draws
@@ -178,15 +197,14 @@ class SampleMaker:
 
     def __init__(self, recipe: Recipe, shared: GlobalGenerators) -> None:
         self.own = OwnGenerators(shared)
-        self._recipe, self._shared = recipe, shared
+        self.recipe, self._shared = recipe, shared
         self._native = _native.SampleMaker(recipe.side_bytes)
+        self._gives: type = dict  # what the dataset's last sample was: dict, tuple, or any other object
         self._programs: dict[tuple[int, int, int], tuple[_native.Program, Spec]] = {}
         self._dataset = (
             None
             if recipe.dataset is None
-            else _PythonCall(
-                _item_of(recipe.dataset, recipe.names), False, DATASET_OP, "source", "the dataset"
-            )
+            else PythonCall(self._item, False, DATASET_OP, "source", "the dataset")
         )
         self._steps = [
             _python_call(step, self.own) if isinstance(step, FunctionStep) else step
@@ -198,31 +216,34 @@ class SampleMaker:
 
         def make(seeded: bool) -> Mapping[str, Spec | Listed] | Failure:
             try:
-                return _measured(numbered(self._make(key, inputs.row(0), {}, seeded), self._recipe.collate))
+                return _measured(numbered(self.make(key, inputs.row(0), {}, seeded), self.recipe.collate))
             except RowFailed as failed:
                 return failed.failure(0)
 
-        return self._shared.run(self.own, make)
+        return self.run(make)
 
     def fill(self, rows: Rows, first: int, stop: int) -> list[Failure]:
         """Make rows [first, stop); which of them can't be made."""
+        return self.run(lambda seeded: self.filled(rows, first, stop, seeded))
+
+    def filled(self, rows: Rows, first: int, stop: int, seeded: bool) -> list[Failure]:
+        """Likewise, inside ``run``."""
         image = rows.views.get("image")
+        bad = []
+        for row in range(first, stop):
+            out = {} if image is None else {"image": image[row]}
+            try:
+                sample = self.make(rows.key(row), rows.inputs.row(row), out, seeded)
+                write_row(sample, row, rows.views, rows.lists, out)
+            except RowFailed as failed:
+                bad.append(failed.failure(row))
+        return bad
 
-        def make(seeded: bool) -> list[Failure]:
-            bad = []
-            for row in range(first, stop):
-                key = RowKey(rows.indices[row], rows.epoch, rows.positions[row])
-                out = {} if image is None else {"image": image[row]}
-                try:
-                    sample = self._make(key, rows.inputs.row(row), out, seeded)
-                    write_row(sample, row, rows.views, rows.lists, out)
-                except RowFailed as failed:
-                    bad.append(failed.failure(row))
-            return bad
-
+    def run(self, make: Callable[[bool], Result]) -> Result:
+        """``make(False)``, or ``make(True)`` where calls have to be seeded; ``draws`` says why."""
         return self._shared.run(self.own, make)
 
-    def _make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray], seeded: bool) -> Sample:
+    def make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray], seeded: bool) -> Sample:
         """The sample of a record, its values by field. Raises ``RowFailed``.
 
         sample  what the source says of the record, by field; an image's encoded bytes as ``EncodedFile``
@@ -230,20 +251,43 @@ class SampleMaker:
                 value is that row
         """
         if self._dataset is not None:
-            sample |= self._call(self._dataset, key, key.index, seeded)
+            sample |= self.call(self._dataset, key, key.index, seeded)
         for number, step in enumerate(self._steps):
-            if isinstance(step, _PythonCall):
-                sample = self._call(step, key, sample, seeded)
+            if isinstance(step, PythonCall):
+                sample = self.call(step, key, sample, seeded)
             else:
                 row = out.get("image") if number == len(self._steps) - 1 else None
                 sample = {**sample, "image": self._image(number, step, key, sample.get("image"), row)}
         return sample
 
-    def _call(self, step: _PythonCall, key: RowKey, argument: Any, seeded: bool) -> Sample:
+    def as_given(self, sample: Sample) -> Any:
+        """A sample in the dataset's own form: a dict, a tuple, or its only value."""
+        if self._gives is dict or sample.keys() - set(self.recipe.names):
+            return sample
+        return tuple(sample.values()) if self._gives is tuple else next(iter(sample.values()))
+
+    def _item(self, index: int, _: int) -> Sample:
+        """The dataset's values by field."""
+        item, names = self.recipe.dataset[index], self.recipe.names
+        self._gives = dict
+        if type(item) is dict:
+            return item.copy()
+        if isinstance(item, Mapping):
+            return dict(item)
+        if isinstance(item, tuple) and hasattr(item, "_asdict"):
+            return dict(item._asdict())
+        self._gives = tuple if isinstance(item, tuple | list) else object
+        values = item if isinstance(item, tuple | list) else (item,)
+        if len(values) > len(names):
+            fields = (*names, *(f"field{number}" for number in range(len(names), len(values))))
+            raise RowFailed("source", f"a sample of {len(values)} values; name them, as fields={fields!r}")
+        return dict(zip(names, values, strict=False))
+
+    def call(self, step: PythonCall, key: RowKey, argument: Any, seeded: bool) -> Sample:
         """Call Python code with its random numbers set."""
         number = 0
         if seeded or step.takes_key or self.own.watches_torch:  # a quarter of what calling costs
-            number = _native.sample_key(self._recipe.seed, key.epoch, key.position, step.op)
+            number = _native.sample_key(self.recipe.seed, key.epoch, key.position, step.op)
             self.own.set(number)
         try:
             if not seeded:
@@ -266,7 +310,7 @@ class SampleMaker:
             if step.kernel is not None:
                 size = (0, 0)  # whatever it is, the result's is known
             else:
-                limits = self._recipe.limits
+                limits = self.recipe.limits
                 height, width, wrong = _native.jpeg_size(data, limits.max_pixels, limits.max_scans)
                 size = (height, width)
                 if wrong == "foreign":
@@ -281,7 +325,7 @@ class SampleMaker:
         out = row if row is not None and row.shape == spec.shape and row.dtype == spec.dtype else None
         if out is None:
             out = np.empty(spec.shape, spec.dtype)
-        seeds = (self._recipe.seed, key.epoch, key.position)
+        seeds = (self.recipe.seed, key.epoch, key.position)
         into = out.reshape(-1).view(np.uint8)
         wrong = "foreign"
         if rgb is None:
@@ -296,20 +340,20 @@ class SampleMaker:
         return out
 
     def _read(self, file: EncodedFile) -> UInt8Array:
-        data, wrong = _native.read_file(file.path, file.offset, file.length, self._recipe.side_bytes)
+        data, wrong = _native.read_file(file.path, file.offset, file.length, self.recipe.side_bytes)
         if wrong:
             raise RowFailed("read", wrong)
         return data
 
     def _foreign(self, data: UInt8Array) -> UInt8Array:
         def reserve(height: int, width: int, frame_bytes: int) -> str:
-            cap = self._recipe.side_bytes
+            cap = self.recipe.side_bytes
             return (
                 "" if frame_bytes <= cap else f"too large: needs {frame_bytes} bytes at once, more than {cap}"
             )
 
         try:
-            return decode_foreign(data, self._recipe.limits.max_pixels, reserve)
+            return decode_foreign(data, self.recipe.limits.max_pixels, reserve)
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
 
@@ -320,7 +364,7 @@ class SampleMaker:
         found = self._programs.get(at)
         if found is None:
             kernel = step.for_size(height, width)
-            compiled = kernel.compile(self._recipe.decode, self._recipe.limits, self._recipe.simd)
+            compiled = kernel.compile(self.recipe.decode, self.recipe.limits, self.recipe.simd)
             found = compiled, kernel.output
             if len(self._programs) == KEPT_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))
@@ -395,30 +439,10 @@ def _misfit(name: str, value: Any, target: AnyArray) -> str:
     )
 
 
-def _python_call(step: FunctionStep, own: OwnGenerators) -> _PythonCall:
+def _python_call(step: FunctionStep, own: OwnGenerators) -> PythonCall:
     function = step.function
     takes_key = function.kind != "plain" or function.takes_rng
-    return _PythonCall(_bound(function, own), takes_key, step.op, "transform", step.describe())
-
-
-def _item_of(dataset: Any, names: tuple[str, ...]) -> Callable[[int, int], Sample]:
-    """A call of the dataset, which gives a sample's values by field."""
-
-    def item(index: int, _: int) -> Sample:
-        item = dataset[index]
-        if type(item) is dict:
-            return item.copy()
-        if isinstance(item, Mapping):
-            return dict(item)
-        if isinstance(item, tuple) and hasattr(item, "_asdict"):
-            return dict(item._asdict())
-        values = item if isinstance(item, tuple | list) else (item,)
-        if len(values) > len(names):
-            fields = (*names, *(f"field{number}" for number in range(len(names), len(values))))
-            raise RowFailed("source", f"a sample of {len(values)} values; name them, as fields={fields!r}")
-        return dict(zip(names, values, strict=False))
-
-    return item
+    return PythonCall(_bound(function, own), takes_key, step.op, "transform", step.describe())
 
 
 def _bound(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sample]:

@@ -26,10 +26,11 @@ import numpy as np
 from penstock import _native
 from penstock.batch import SlotLayout
 from penstock.engine.draws import GlobalGenerators
+from penstock.engine.functions import apply, gather
 from penstock.engine.messages import Ended, receive, send
-from penstock.engine.samples import Inputs, Recipe, Rows, SampleMaker
+from penstock.engine.samples import PartOfRows, Recipe, Rows, SampleMaker
 from penstock.engine.travel import unpack
-from penstock.engine.workers import Failure
+from penstock.engine.workers import BatchMade, Failure
 from penstock.spec import AnyArray
 
 OWN_THREADS = 2  # the one that runs Python, and the one that watches the trainer
@@ -118,8 +119,8 @@ class Worker:
                         send(self._channel, _sendable(self._maker.measure(*message)))
                     case "slots":
                         self._map(*message)
-                    case "rows":
-                        send(self._channel, self._rows(*message))
+                    case _:
+                        send(self._channel, self._made(kind, *message))
 
     def _map(
         self, layout: SlotLayout, stride: int, slots: int, fields: tuple[str, ...], listed: tuple[str, ...]
@@ -129,30 +130,42 @@ class Worker:
         os.close(descriptor)
         self._layout, self._stride, self._fields, self._listed = layout, stride, fields, listed
 
-    def _rows(
-        self,
-        slot: int,
-        rows: int,
-        first: int,
-        epoch: int,
-        indices: list[int],
-        positions: list[int],
-        inputs: Inputs,
-    ) -> tuple[list[Failure], dict[str, list[Any]]]:
-        """Make rows [first, first + len(indices)) of a slot. Returns what failed, and values of fields in no slot."""
+    def _made(
+        self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]
+    ) -> tuple[list[Failure], dict[str, list[Any]], BatchMade | None]:
+        """Make rows of a slot from ``first`` on, or what functions make of the batch.
+
+        Returns what failed, values of fields in no slot, and the batch if functions made one.
+        """
+        count = len(part.indices)
+        every = self._views(slot, rows, slice(first, first + count))
+        content = Rows(
+            part.epoch,
+            part.indices,
+            part.positions,
+            part.inputs,
+            {name: every[name] for name in self._fields},
+            lists or {name: [None] * count for name in self._listed},
+            {name: every[name] for name in every if name not in self._fields},
+        )
+        match kind:
+            case "rows":
+                bad = self._maker.fill(content, 0, count)
+                failures = [_sendable(replace(failure, row=first + failure.row)) for failure in bad]
+                return failures, dict(content.lists), None
+            case "samples":
+                made = gather(self._maker, content)
+            case _:
+                made = apply(self._maker, content)
+        if isinstance(made, list):
+            return [_sendable(failure) for failure in made], {}, None
+        return [], {}, made
+
+    def _views(self, slot: int, rows: int, chosen: slice) -> dict[str, AnyArray]:
         assert self._layout is not None
         begin = slot * self._stride
         every = self._layout.views(self._arena[begin : begin + self._layout.slot_bytes], rows)
-        views: dict[str, AnyArray] = {
-            name: every[name][first : first + len(indices)] for name in self._fields
-        }
-        lists: dict[str, list[Any]] = {name: [None] * len(indices) for name in self._listed}
-        content = Rows(epoch, indices, positions, inputs, views, lists)
-        bad = [
-            _sendable(replace(failure, row=first + failure.row))
-            for failure in self._maker.fill(content, 0, len(indices))
-        ]
-        return bad, lists
+        return {name: array[chosen] for name, array in every.items()}
 
 
 def _sendable(answer: Any) -> Any:

@@ -16,6 +16,7 @@ from penstock.errors import BudgetError, PenstockError
 from penstock.machine import own_memory_bytes, process_memory_bytes
 from penstock.order import Cursor
 from penstock.plan import Plan, show_bytes
+from penstock.source import NAMES
 from penstock.spec import Executor, Listed, Spec
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _in_threads(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Worke
             plan = _with_measured(plan, maker.measure(key, Inputs(records)), records)
     threads = 0 if plan.executor is Executor.INLINE else plan.workers
     ring = _ring(plan, bell)
-    return plan, ThreadWorkers(recipe, generators, threads, plan.sample_fields, plan.made_apart, bell), ring
+    return plan, ThreadWorkers(plan, recipe, generators, threads, bell), ring
 
 
 def _in_processes(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, _native.SlotRing]:
@@ -120,8 +121,9 @@ def recipe_of(plan: Plan) -> Recipe:
     assert plan.program is not None
     return Recipe(
         program=plan.program,
+        functions=plan.pipeline.batch_functions,
         dataset=source.dataset if isinstance(source, PythonSource) else None,
-        names=source.names if isinstance(source, PythonSource) else (),
+        names=source.names if isinstance(source, PythonSource) else NAMES,
         seed=plan.pipeline.seed,
         decode=plan.pipeline.decode_mode,
         limits=plan.pipeline.limits,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock import _native
@@ -69,6 +69,18 @@ class Stats:
     reading_ahead: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class BatchMade:
+    """A batch as its functions left it.
+
+    kept     fields that lie in the slot
+    objects  the others, by name
+    """
+
+    kept: tuple[str, ...] = ()
+    objects: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Job(Protocol):
     """A slot that is being filled."""
 
@@ -81,7 +93,11 @@ class Job(Protocol):
 
     @property
     def lists(self) -> Mapping[str, list[Any]]:
-        """Fields that are in no slot."""
+        """Fields that are in no slot, value by value."""
+
+    @property
+    def made(self) -> BatchMade | None:
+        """What functions of the batch left of it; None without any."""
 
 
 class Workers(Protocol):

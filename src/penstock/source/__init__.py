@@ -5,10 +5,11 @@ from penstock.source.concat import Concat, OpenConcat, OpenDatasets, open_concat
 from penstock.source.filelist import FileList
 from penstock.source.folder import ImageFolder
 from penstock.source.index import BuiltIndex, CheckedIndex, build_index, verify_index
-from penstock.source.indexed import Indexed
+from penstock.source.indexed import NAMES, Indexed
 from penstock.source.packed import PackedList, pack_list
 
 __all__ = [
+    "NAMES",
     "Arrays",
     "BuiltIndex",
     "CheckedIndex",

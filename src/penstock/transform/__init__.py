@@ -5,9 +5,17 @@ from penstock.transform.function import BatchFunction, Function
 from penstock.transform.fuse import ImageKernel, fuse
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from penstock.transform.native import decoder_version, simd_paths
-from penstock.transform.program import DATASET_OP, FunctionStep, NativeStep, SampleProgram, sample_program
+from penstock.transform.program import (
+    BATCH_OP,
+    DATASET_OP,
+    FunctionStep,
+    NativeStep,
+    SampleProgram,
+    sample_program,
+)
 
 __all__ = [
+    "BATCH_OP",
     "DATASET_OP",
     "BatchFunction",
     "CenterCrop",

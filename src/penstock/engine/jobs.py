@@ -1,0 +1,198 @@
+"""Work on slots, cut into pieces for threads or processes that run Python code: the oldest slot first."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock import _native
+from penstock.engine.samples import Inputs, Rows
+from penstock.engine.workers import Assignment, BatchMade, Failure, Stats
+from penstock.errors import WorkerDied
+from penstock.plan import Plan
+
+
+class SlotJob:
+    """The rows of one slot, then what functions make of the batch, and how far all that is.
+
+    content  what the rows are made of, and where they go
+    made     what functions made of the batch, by field; None while it is what the rows are
+    """
+
+    def __init__(self, assignment: Assignment, plan: Plan) -> None:
+        self.slot = assignment.slot
+        self.rows = len(assignment.positions)
+        self.content = Rows(
+            assignment.at.epoch,
+            assignment.records.index.tolist(),
+            assignment.positions.tolist(),
+            Inputs(assignment.records),
+            {name: assignment.views[name] for name in plan.sample_fields},
+            {name: [None] * self.rows for name in plan.made_apart},
+            {name: assignment.views[name] for name in assignment.views if name not in plan.sample_fields},
+        )
+        self.made: BatchMade | None = None
+        self.next_row = 0
+        self.functions_left = bool(plan.pipeline.batch_functions) and not plan.gathers
+        self.unfinished = self.rows + self.functions_left
+        self.given_up = False
+        self.bad: list[Failure] = []
+        self.died: WorkerDied | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether nobody works on it any more."""
+        return self.unfinished == 0
+
+    @property
+    def lists(self) -> Mapping[str, list[Any]]:
+        """Fields that are in no slot, value by value."""
+        return self.content.lists
+
+    def failures(self) -> Sequence[Failure]:
+        """Rows that can't be made. Raises ``WorkerDied`` when a worker died of one."""
+        if self.died is not None:
+            raise self.died
+        return self.bad
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows [first, stop) of a job in the hands of one worker; none of them: the functions of its batch."""
+
+    job: SlotJob
+    first: int
+    stop: int
+
+    @property
+    def is_functions(self) -> bool:
+        """Whether all rows are made, and functions of the batch are next."""
+        return self.first == self.stop
+
+    @property
+    def size(self) -> int:
+        """Of what is unfinished in its job."""
+        return max(self.stop - self.first, 1)
+
+
+@dataclass(slots=True)
+class _Counts:
+    rows: int = 0
+    busy_s: float = 0.0
+    wait_s: float = 0.0
+    deaths: list[float] = field(default_factory=list)
+
+
+class JobQueue:
+    """Jobs that wait for workers. Rings the bell when one is done.
+
+    workers  how many share the work
+    whole    whether all rows of a batch go to one worker
+    """
+
+    def __init__(self, bell: _native.Bell, *, workers: int, whole: bool) -> None:
+        self._bell, self._workers, self._whole = bell, workers, whole
+        # Entered itself: an interrupt inside a condition's own methods would leave it locked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._jobs: deque[SlotJob] = deque()
+        self._counts = _Counts()
+        self._broken: WorkerDied | None = None
+        self.closed = False
+
+    @property
+    def row_s(self) -> float:
+        """Seconds that a row took so far; 0 before the first."""
+        return self._counts.busy_s / max(self._counts.rows, 1)
+
+    def stats(self) -> Stats:
+        """Rows, and seconds of work and of waiting."""
+        counts = self._counts
+        return Stats(rows=counts.rows, decode_s=counts.busy_s, wait_s=counts.wait_s)
+
+    def put(self, job: SlotJob) -> None:
+        """Work on it after those before."""
+        with self._lock:
+            self._jobs.append(job)
+            if self._broken is not None:
+                self.break_with(self._broken)
+            self._changed.notify_all()
+
+    def take(self, most: int, *, wait: bool) -> Piece | None:
+        """What nobody has begun: at most ``most`` rows. None when there is nothing, or it is closed."""
+        with self._lock:
+            if wait:
+                begin = time.perf_counter()
+                while not self._jobs and not self.closed:
+                    self._changed.wait()
+                self._counts.wait_s += time.perf_counter() - begin
+            if not self._jobs or self.closed:
+                return None
+            job = self._jobs[0]
+            first = job.next_row
+            if first == job.rows:
+                job.functions_left = False
+            elif self._whole:
+                job.next_row = job.rows
+            else:
+                share = -(-(job.rows - first) // self._workers)
+                job.next_row = first + max(1, min(most, share))
+            if job.next_row == job.rows:
+                self._jobs.popleft()
+            return Piece(job, first, job.next_row)
+
+    def finish(self, piece: Piece, bad: Sequence[Failure] = (), seconds: float = 0.0) -> None:
+        """A worker is done with it."""
+        job = piece.job
+        with self._lock:
+            job.bad += bad
+            self._counts.rows += piece.stop - piece.first
+            self._counts.busy_s += seconds
+            self._end(job, piece.size)
+
+    def lose(self, piece: Piece, error: WorkerDied) -> None:
+        """The worker that had it is gone."""
+        with self._lock:
+            piece.job.died = error
+            self._end(piece.job, piece.size)
+
+    def cancel(self, job: SlotJob) -> None:
+        """Give up what nobody has begun."""
+        with self._lock:
+            if job in self._jobs:
+                self._jobs.remove(job)
+            job.given_up = True
+            begun, job.next_row = job.next_row, job.rows
+            self._end(job, job.rows - begun)
+        self._bell.ring()
+
+    def break_with(self, error: WorkerDied) -> None:
+        """No worker is left: whatever waits has failed, and whatever comes."""
+        with self._lock:
+            self._broken = error
+            for job in list(self._jobs):
+                job.died = error
+                self.cancel(job)
+
+    def close(self) -> None:
+        """Let every worker's ``take`` return."""
+        with self._lock:
+            self.closed = True
+            self._jobs.clear()
+            self._changed.notify_all()
+
+    def _end(self, job: SlotJob, size: int) -> None:
+        """So much less is unfinished. Functions of a batch come when all its rows are there. The lock is held."""
+        job.unfinished -= size
+        if job.unfinished == 1 and job.functions_left and job.next_row == job.rows:
+            if job.given_up or job.bad or job.died is not None:
+                job.unfinished = 0
+            else:
+                self._jobs.appendleft(job)
+                self._changed.notify_all()
+        if job.unfinished == 0:
+            self._bell.ring()
