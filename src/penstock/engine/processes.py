@@ -83,13 +83,19 @@ class WorkerServer:
         except Ended as ended:
             raise WorkerDied(f"the server of worker processes ended with {self._server.wait()}") from ended
         if kind == "failed":
+            hint = (
+                "; a worker looks for modules along the trainer's sys.path, so put its folder there, by its full path"
+                if isinstance(fact, ModuleNotFoundError)
+                else ""
+            )
             raise PlanError(
-                f"a worker process can't rebuild the dataset and its functions: {type(fact).__name__}: {fact}"
+                f"a worker process can't rebuild the dataset and its functions: {type(fact).__name__}: {fact}{hint}"
             ) from fact
         if fact > 0:
+            threads, them = ("a thread", "it") if fact == 1 else (f"{fact} threads", "them")
             raise PlanError(
-                f"importing the dataset's modules, or rebuilding it, starts {fact} threads, with which no process "
-                "can be forked: start them at first use, or use executor='thread'"
+                f"importing the dataset's modules, or rebuilding it, starts {threads}, with which no process "
+                f"can be forked: start {them} at first use, or use executor='thread'"
             )
 
     def fork(self) -> tuple[socket.socket, int]:

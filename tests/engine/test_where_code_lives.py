@@ -1,0 +1,138 @@
+"""Worker processes take datasets and functions from wherever people write them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from photos import WAIT_S
+
+DATASET = """
+    import os
+    import numpy as np
+    import penstock as ps
+
+    class Squares:
+        def __len__(self):
+            return 40
+        def __getitem__(self, index):
+            return {"x": np.full(4, index * index), "process": os.getpid()}
+"""
+
+RUN = """
+    pipeline = ps.Pipeline(ps.Indexed(Squares())).map(lambda x: x + offset, field="x").batch(8)
+    with pipeline.loader(executor="process", workers=2, memory="512MiB") as loader:
+        batches = [(batch["x"][:, 0].tolist(), batch["process"].tolist()) for batch in loader]
+    print([x[0] for x, _ in batches], os.getpid() not in {process for _, ids in batches for process in ids})
+"""
+
+EXPECTED = "[3, 67, 259, 579, 1027] True\n"
+
+
+def python(
+    *arguments: str | Path, folder: Path, stdin: str | None = None, ends_with: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run the interpreter in ``folder``; warnings are errors there too."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S * 3,
+        check=False,
+        cwd=folder,
+        input=stdin,
+        env=os.environ | {"IPYTHONDIR": str(folder / "ipython")},
+    )
+    assert done.returncode == ends_with, done.stderr
+    return done
+
+
+def text(*programs: str) -> str:
+    return "".join(map(textwrap.dedent, programs))
+
+
+NOTEBOOK = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+config = Config()
+config.HistoryManager.enabled = False
+shell = InteractiveShell.instance(config=config)
+for path in sys.argv[1:]:
+    with open(path) as cell:
+        shell.run_cell(cell.read(), store_history=True).raise_error()
+"""
+
+
+def test_a_class_of_a_notebook_cell(tmp_path: Path) -> None:
+    """With what later cells change: the second cell's class is the one that runs, with the last ``offset``."""
+    cells = {
+        "1": text(DATASET, "offset = 1\n").replace("index * index", "-index"),
+        "2": text(DATASET, "offset = 2\n"),
+        "3": "offset = 3\n",
+        "4": text(RUN),
+    }
+    for name, cell in cells.items():
+        (tmp_path / name).write_text(cell)
+    done = python("-c", NOTEBOOK, *cells, folder=tmp_path)
+    assert (done.stdout, done.stderr) == (EXPECTED, "")
+
+
+def test_a_module_beside_the_script(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "code" / "mine.py").write_text(
+        text(DATASET, "offset = 3\ndef add(x):\n    return x + offset\n")
+    )
+    script = tmp_path / "code" / "script.py"
+    begin = "import os\nimport penstock as ps\nfrom mine import Squares, add\n"
+    script.write_text(begin + text(RUN).replace("lambda x: x + offset", "add"))
+    done = python(script, folder=tmp_path / "elsewhere")
+    assert (done.stdout, done.stderr) == (EXPECTED, "")
+
+
+@pytest.mark.parametrize("way", ["-c", "-"])
+def test_a_program_without_a_file(tmp_path: Path, way: str) -> None:
+    program = text(DATASET, "offset = 3\n", RUN)
+    done = python(*((way, program) if way == "-c" else (way,)), folder=tmp_path, stdin=program)
+    assert (done.stdout, done.stderr) == (EXPECTED, "")
+
+
+def test_a_module_run_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "data.py").write_text(text(DATASET))
+    begin = "import os\nimport penstock as ps\nfrom .data import Squares\noffset = 3\n"
+    (tmp_path / "package" / "train.py").write_text(begin + text(RUN))
+    done = python("-m", "package.train", folder=tmp_path)
+    assert (done.stdout, done.stderr) == (EXPECTED, "")
+
+
+def test_a_module_that_starts_a_thread_says_what_to_change(tmp_path: Path) -> None:
+    start = "\nimport threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    (tmp_path / "mine.py").write_text(text(DATASET) + start)
+    program = "import os\nimport penstock as ps\nfrom mine import Squares\noffset = 3\n" + text(RUN)
+    done = python("-c", program, folder=tmp_path, ends_with=1)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("penstock.errors.PlanError: importing the dataset's modules")
+    assert "starts a thread," in last
+    assert "start it at first use, or use executor='thread'" in last
+
+
+def test_a_module_that_is_not_found_says_where_it_is_looked_for(tmp_path: Path) -> None:
+    """``-c`` searches the current folder, which is another one when the workers start."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "mine.py").write_text(text(DATASET))
+    program = (
+        "import os\nimport penstock as ps\nfrom mine import Squares\noffset = 3\nos.chdir('elsewhere')\n"
+    )
+    done = python("-c", program + text(RUN), folder=tmp_path, ends_with=1)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "can't rebuild the dataset and its functions: ModuleNotFoundError: No module named 'mine'" in last
+    assert last.endswith("put its folder there, by its full path")
