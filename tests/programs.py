@@ -1,11 +1,14 @@
-"""Small programs that tests run as processes of their own."""
+"""Small programs that tests run as processes of their own, and what those start."""
 
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import textwrap
+import time
+from pathlib import Path
 
 LIMIT_S = 30  # for a program that should take under a second: more is a hang
 
@@ -43,3 +46,35 @@ def output(program: str, *, environment: dict[str, str] | None = None) -> str:
     done = run(program, environment=environment)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
+
+
+def children(process: int | str = "self") -> list[int]:
+    """Processes that a process has started, and theirs."""
+    found = []
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
+def is_alive(process: int) -> bool:
+    """Whether it runs; one that nobody has waited for yet doesn't."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def wait_for_end(processes: list[int], seconds: float) -> list[int]:
+    """Those still alive when the time is over."""
+    ends = time.monotonic() + seconds
+    left = processes
+    for process in processes:
+        try:
+            handle = os.pidfd_open(process)
+        except ProcessLookupError:
+            continue
+        select.select([handle], [], [], max(ends - time.monotonic(), 0))
+        os.close(handle)
+    return [process for process in left if is_alive(process)]

@@ -3,13 +3,11 @@
 import gc
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import pytest
 
 import penstock as ps
 from photos import WAIT_S
+from programs import children, is_alive, wait_for_end
 
 
 class Numbers:
@@ -37,37 +36,6 @@ class Numbers:
 def loader(dataset: Any, **settings: Any) -> ps.Loader:
     settings = {"executor": "process", "workers": 2, "memory": "512MiB", **settings}
     return ps.Pipeline(ps.Indexed(dataset, fields="x")).batch(10).loader(**settings)
-
-
-def children(process: int | str = "self") -> list[int]:
-    """Processes that a process has started, and theirs."""
-    found = []
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found += [child, *children(child)]
-    return found
-
-
-def is_alive(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
-
-
-def wait_for_end(processes: list[int], seconds: float) -> list[int]:
-    """Those still alive when the time is over."""
-    ends = time.monotonic() + seconds
-    left = processes
-    for process in processes:
-        try:
-            handle = os.pidfd_open(process)
-        except ProcessLookupError:
-            continue
-        select.select([handle], [], [], max(ends - time.monotonic(), 0))
-        os.close(handle)
-    return [process for process in left if is_alive(process)]
 
 
 class Killed(Numbers):

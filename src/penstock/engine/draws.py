@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import random
 import sys
 import threading
@@ -46,7 +47,9 @@ class GlobalGenerators:
         self._lock = threading.RLock()
         self._calm = threading.Condition(self._lock)
         self._idle: dict[str, int] = {}  # generators drawn from, and calls since they were
-        self._callers: list[OwnGenerators] = []
+        self._callers: tuple[
+            OwnGenerators, ...
+        ] = ()  # replaced, never changed: it is looked at without the lock
         self._words = _random_words()
         self._torch_words: Any = None
         bits = np.random.mtrand._rand._bit_generator  # what np.random.seed seeds
@@ -58,7 +61,16 @@ class GlobalGenerators:
     def add(self, caller: OwnGenerators) -> None:
         """One more thread that makes calls."""
         with self._lock:
-            self._callers.append(caller)
+            self._callers = (*self._callers, caller)
+
+    def remove(self, caller: OwnGenerators) -> None:
+        """One less."""
+        with self._lock:
+            self._callers = tuple(other for other in self._callers if other is not caller)
+
+    def has_this_thread(self) -> bool:
+        """Whether the thread that asks is one that makes calls."""
+        return any(caller.thread == threading.get_ident() for caller in self._callers)
 
     def run(self, caller: OwnGenerators, make: Callable[[bool], Made]) -> Made:
         """``make(False)``, whose calls are made as they are; or ``make(True)`` if they are known to draw, or did.
@@ -164,6 +176,18 @@ class GlobalGenerators:
         )
 
 
+_of_process: dict[int, GlobalGenerators] = {}
+
+
+def shared_generators() -> GlobalGenerators:
+    """What all loaders of this process share, so that seeded calls of one don't come between those of another.
+
+    A loader that is started inside another one's dataset or function gets one of its own: that call waits for it.
+    """
+    shared = _of_process.setdefault(os.getpid(), GlobalGenerators(shared=True))  # a forked child begins anew
+    return GlobalGenerators(shared=True) if shared.has_this_thread() else shared
+
+
 class OwnGenerators:
     """Generators of one worker thread: NumPy's for ``rng``, ``random``'s for libraries that take one, torch's.
 
@@ -172,8 +196,8 @@ class OwnGenerators:
 
     def __init__(self, shared: GlobalGenerators) -> None:
         self.unseeded = False  # whether it is inside a call whose draws nobody has prepared for
+        self.thread = 0  # the one that makes samples with it
         self._shared = shared
-        shared.add(self)
         self._bits = np.random.Philox(key=0)
         self._state: Any = self._bits.state
         self.watches_torch = False  # whether torch's functions ask for numbers here
@@ -184,14 +208,19 @@ class OwnGenerators:
 
     def __enter__(self) -> OwnGenerators:
         self._entered += 1
-        if self._entered == 1 and "torch" in sys.modules:
-            self.catch_torch()
+        if self._entered == 1:
+            self.thread = threading.get_ident()
+            self._shared.add(self)
+            if "torch" in sys.modules:
+                self.catch_torch()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._entered -= 1
-        if self._torch is not None and self._entered == 0:
-            self._torch.__exit__(*exception)
+        if self._entered == 0:
+            if self._torch is not None:
+                self._torch.__exit__(*exception)
+            self._shared.remove(self)
 
     def catch_torch(self) -> None:
         """Give torch's functions this thread's generator until the context manager is left."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _native
 from penstock.contracts import PythonSource, Records
-from penstock.engine.draws import GlobalGenerators
+from penstock.engine.draws import shared_generators
 from penstock.engine.native_workers import NativeWorkers
 from penstock.engine.samples import Inputs, Recipe, RowKey, SampleMaker
 from penstock.engine.threads import ThreadWorkers
@@ -47,7 +47,7 @@ def started(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, 
 
 def _in_threads(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, _native.SlotRing]:
     recipe = recipe_of(plan)
-    generators = GlobalGenerators(shared=True)
+    generators = shared_generators()
     if plan.open:
         key, records = _first_sample(plan, at)
         maker = SampleMaker(recipe, generators)
