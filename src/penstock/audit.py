@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.contracts import Order
+from penstock.contracts import Order, StreamSource
+from penstock.errors import PlanError
 from penstock.order import Batches, Steps, whole_number
 from penstock.ordering import once_each, order_of
 from penstock.pipeline import Pipeline
@@ -112,6 +113,8 @@ def audit(pipeline: Pipeline, *, ranks: int, epochs: int) -> Audit:
     ranks = whole_number("ranks", ranks, low=1, high=1 << 20)
     epochs = whole_number("epochs", epochs, low=1, high=1 << 20)
     plan = make_plan(replace(pipeline, rank=0, world=ranks))
+    if isinstance(plan.source, StreamSource):
+        raise PlanError("a stream names no records, so nobody can count them without reading it")
     steps = [replace(plan.steps, rank=rank) for rank in range(ranks)]
     is_sampled = not once_each(plan.pipeline)
     each = plan.order if is_sampled else order_of(replace(plan.pipeline, shuffled=False), plan.source)

@@ -210,6 +210,18 @@ class PythonSource(Protocol):
 
 
 @runtime_checkable
+class StreamSource(Protocol):
+    """What a ``PythonSource`` is beside that when its samples come one after another."""
+
+    @property
+    def length(self) -> int | None:
+        """Samples of an epoch and a rank; None: not known before its end."""
+
+    def of_rank(self, rank: int, world: int) -> Any:
+        """An object whose ``sample(epoch, place)`` gives a rank's samples. Raises ``PlanError``."""
+
+
+@runtime_checkable
 class Order(Protocol):
     """Which record comes when: a pure function of (epoch, position)."""
 

@@ -19,7 +19,7 @@ def explain(plan: Plan) -> str:
     lines = [f"penstock plan, rank {plan.steps.rank} of {plan.steps.world} data ranks"]
     for name, texts in (
         ("source", _source(plan)),
-        ("order", [plan.order.describe(), plan.steps.describe()]),
+        ("order", _order(plan)),
         ("read", _read(plan)),
         ("transform", _transform(plan)),
         ("batch", _batch(plan)),
@@ -45,8 +45,14 @@ def _source(plan: Plan) -> list[str]:
     fields = ", ".join(f"{name}: {spec}" for name, spec in source.fields.items())
     if isinstance(source, PythonSource) and source.declared is None:
         fields = "fields measured at start" if plan.open else "fields measured"
+    records = f"{source.num_records:,} records" if plan.ends_known else "a stream"
     index = [source.index_note] if isinstance(source, KeepsIndex) else []
-    return [plan.pipeline.source.describe(), f"{source.num_records:,} records{classes}; {fields}", *index]
+    return [plan.pipeline.source.describe(), f"{records}{classes}; {fields}", *index]
+
+
+def _order(plan: Plan) -> list[str]:
+    steps = plan.steps.describe() if plan.ends_known else f"steps of {plan.steps.batch} rows, until it ends"
+    return [plan.order.describe(), steps]
 
 
 def _read(plan: Plan) -> list[str]:

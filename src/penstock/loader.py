@@ -67,7 +67,11 @@ class Loader:
         self._finalizer: weakref.finalize[..., Loader] | None = None
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank."""
+        """Batches of a whole epoch, the same on every rank. Raises ``TypeError`` for a stream without a length."""
+        if not self.plan.ends_known:
+            raise TypeError(
+                "how many batches a stream has isn't known before its end; say Iterable(length=…)"
+            )
         return self.plan.steps.per_epoch
 
     @property
@@ -289,7 +293,8 @@ class _Steps:
             raise StopIteration
         if self._epoch is None or self._epoch.epoch != self._loader.epoch:
             self._epoch = self._loader._rest()
-        batch = next(self._epoch)
+        while (batch := next(self._epoch, None)) is None:  # a stream has ended
+            self._epoch = self._loader._rest()
         self._left -= 1
         return batch
 

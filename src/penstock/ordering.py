@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from penstock.contracts import OpenSource, Order
+from penstock.contracts import OpenSource, Order, StreamSource
 from penstock.errors import PlanError
 from penstock.mixture import Mix, OpenMix
 from penstock.order import (
@@ -24,6 +24,7 @@ from penstock.order import (
     Selection,
     Sequential,
     Shuffled,
+    Streamed,
     Table,
     whole_number,
 )
@@ -36,9 +37,30 @@ SPREAD = 4  # records that may be read for one that is wanted
 
 def planned_order(pipeline: Pipeline, source: OpenSource) -> Order | Batches:
     """What a run follows: ``order_of`` or, within a budget, whole batches of it."""
+    if isinstance(source, StreamSource):
+        return _of_stream(pipeline, source)
     if pipeline.budget is None or isinstance(source, OpenMix):
         return order_of(pipeline, source)
     return _batches(pipeline, pipeline.budget, source)
+
+
+def _of_stream(pipeline: Pipeline, source: StreamSource) -> Order:
+    """A stream's own order, which nobody else can choose from."""
+    asked = {
+        "selections": bool(pipeline.selections),
+        "shuffle()": pipeline.shuffled,
+        "repeat()": pipeline.repeats != 1,
+        "batch(budget=…)": pipeline.budget is not None,
+    }
+    if any(asked.values()):
+        what = ", ".join(name for name, is_asked in asked.items() if is_asked)
+        raise PlanError(
+            f"a stream comes in its own order, so {what} can't be: do it inside the factory, or give a dataset with "
+            "dataset[index] as Indexed(dataset)"
+        )
+    if source.length is None:
+        return Streamed(MAX_POSITIONS, known=False)
+    return Streamed(source.length * pipeline.world, known=True)
 
 
 def order_of(pipeline: Pipeline, source: OpenSource) -> Order:

@@ -12,9 +12,9 @@ import numpy as np
 
 from penstock import machine
 from penstock.batch import Collation, Contents, SlotLayout, placed
-from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, PythonSource, Source
+from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, PythonSource, Source, StreamSource
 from penstock.errors import BudgetError, PlanError
-from penstock.order import Batches, Mixed, Steps
+from penstock.order import Batches, Mixed, Steps, Streamed
 from penstock.ordering import files_of, order_recipe, planned_order
 from penstock.pipeline import Pipeline, Settings
 from penstock.read import ReadAhead
@@ -149,6 +149,11 @@ class Plan:
         return tuple(name for name, spec in self.contents.items() if isinstance(spec, Listed))
 
     @property
+    def ends_known(self) -> bool:
+        """Whether epochs have a known end; not those of a stream without a length."""
+        return not isinstance(self.order, Streamed) or self.order.known
+
+    @property
     def gathers(self) -> bool:
         """Whether a function takes the samples of a batch: then one worker makes all of them."""
         return any(function.samples for function in self.pipeline.batch_functions)
@@ -182,13 +187,13 @@ class Plan:
         """What ``explain()`` says, as plain values for programs. Sizes in bytes."""
         return {
             "source": self.pipeline.source.describe(),
-            "records": self.source.num_records,
+            "records": self.source.num_records if self.ends_known else None,
             "classes": None if self.source.classes is None else len(self.source.classes),
             "order": self.order.describe(),
             "rank": self.steps.rank,
             "world": self.steps.world,
-            "steps_per_epoch": self.steps.per_epoch,
-            "dropped_per_epoch": self.steps.dropped_per_epoch,
+            "steps_per_epoch": self.steps.per_epoch if self.ends_known else None,
+            "dropped_per_epoch": self.steps.dropped_per_epoch if self.ends_known else None,
             "kernel": None if self.kernel is None else self.kernel.describe(),
             "fields": {
                 name: {"shape": [self.layout.rows, *spec.shape], "dtype": spec.dtype.name}
@@ -236,6 +241,8 @@ def make_plan(
     source = pipeline.source.open() if before is None else before.source
     order = planned_order(pipeline, source) if before is None else before.order
     tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
+    if isinstance(source, StreamSource):
+        tail = _stream_tail(pipeline, source)
     steps = Steps(
         num_positions=order.num_positions,
         batch=1 if pipeline.rows is None else pipeline.rows,
@@ -253,7 +260,9 @@ def make_plan(
     layout = _layout(contents, rows, tail)
     budget = parse_bytes("memory", memory) if memory is not None else machine.free_memory_bytes() // 2
     whole = any(function.samples for function in pipeline.batch_functions)
-    sizes = _fit(layout, whole, budget, _asked_workers(settings, executor), settings)
+    sizes = _fit(
+        layout, whole, budget, _asked_workers(settings, executor, isinstance(source, StreamSource)), settings
+    )
     process = machine.process_memory_bytes()
     return Plan(
         pipeline=pipeline,
@@ -323,14 +332,25 @@ def parse_bytes(name: str, value: int | str) -> int:
     return int(number)
 
 
+def _stream_tail(pipeline: Pipeline, source: StreamSource) -> Tail:
+    """What happens at a stream's end. Raises ``PlanError`` for what a stream can't do."""
+    source.of_rank(pipeline.rank, pipeline.world)
+    default = Tail.SHORT if pipeline.world == 1 else Tail.DROP
+    if pipeline.tail is Tail.PAD:
+        raise PlanError(
+            'a stream can\'t be padded with its first samples, which are gone: tail="short" or "drop"'
+        )
+    return pipeline.tail or default
+
+
 def _executor(value: object) -> Executor:
     if value not in [each.value for each in Executor]:
         raise PlanError(f"executor={value!r}: 'thread', 'process' or 'inline'")
     return Executor(value)
 
 
-def _asked_workers(settings: Settings, executor: Executor) -> int | Literal["auto"]:
-    return 1 if executor is Executor.INLINE else settings.get("workers", "auto")
+def _asked_workers(settings: Settings, executor: Executor, streams: bool) -> int | Literal["auto"]:
+    return 1 if executor is Executor.INLINE or streams else settings.get("workers", "auto")
 
 
 def _transforms(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from penstock.engine.samples import PythonCall, RowFailed, Rows, SampleMaker
+from penstock.engine.samples import END, PythonCall, RowFailed, Rows, SampleMaker
 from penstock.engine.workers import BatchMade, Failure
 from penstock.spec import AnyArray
 from penstock.transform import BATCH_OP, BatchFunction
@@ -25,7 +26,12 @@ def gather(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
                 sample = maker.make(rows.key(row), rows.inputs.row(row), {}, seeded)
                 samples.append(maker.as_given(sample))
             except RowFailed as failed:
+                if failed.place == END and samples:
+                    made = _applied(maker, rows.cut(row), samples, seeded)
+                    return replace(made, rows=row) if isinstance(made, BatchMade) else made
                 bad.append(failed.failure(row))
+                if failed.place == END:
+                    break
         return bad or _applied(maker, rows, samples, seeded)
 
     return maker.run(make)

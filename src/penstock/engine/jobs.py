@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import _native
-from penstock.engine.samples import Inputs, Rows
+from penstock.engine.samples import END, Inputs, Rows
 from penstock.engine.workers import Assignment, BatchMade, Failure, Stats
 from penstock.errors import WorkerDied
 from penstock.plan import Plan
@@ -36,6 +36,7 @@ class SlotJob:
             {name: assignment.views[name] for name in assignment.views if name not in plan.sample_fields},
         )
         self.made: BatchMade | None = None
+        self.ended_after: int | None = None
         self.next_row = 0
         self.functions_left = bool(plan.pipeline.batch_functions) and not plan.gathers
         self.unfinished = self.rows + self.functions_left
@@ -149,7 +150,12 @@ class JobQueue:
         """A worker is done with it."""
         job = piece.job
         with self._lock:
-            job.bad += bad
+            ends = [failure.row for failure in bad if failure.place == END]
+            job.bad += [failure for failure in bad if failure.place != END]
+            if ends:
+                self._cut(job, ends[0])
+            elif job.made is not None and job.made.rows is not None:
+                job.ended_after = job.made.rows
             self._counts.rows += piece.stop - piece.first
             self._counts.busy_s += seconds
             self._end(job, piece.size)
@@ -184,6 +190,20 @@ class JobQueue:
             self.closed = True
             self._jobs.clear()
             self._changed.notify_all()
+
+    def _cut(self, job: SlotJob, rows: int) -> None:
+        """A stream has no more than so many rows for it. The lock is held."""
+        if job.ended_after is not None and job.ended_after <= rows:
+            return
+        job.ended_after = rows
+        job.content = job.content.cut(rows)
+        if job in self._jobs:
+            self._jobs.remove(job)
+        job.unfinished -= job.rows - job.next_row
+        job.next_row = job.rows
+        if rows == 0:
+            job.unfinished -= job.functions_left
+            job.functions_left = False
 
     def _end(self, job: SlotJob, size: int) -> None:
         """So much less is unfinished. Functions of a batch come when all its rows are there. The lock is held."""

@@ -22,6 +22,7 @@ class NativeJob:
 
     lists: Mapping[str, list[Any]] = {}
     made = None
+    ended_after = None
 
     def __init__(self, job: _native.Job) -> None:
         self.native = job

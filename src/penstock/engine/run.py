@@ -19,16 +19,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from penstock import _native
 from penstock.batch import Shape
-from penstock.contracts import Order, Records
+from penstock.contracts import Order, Records, StreamSource
 from penstock.device import lend_to_host
 from penstock.engine.collating import Made, collated
 from penstock.engine.start import started
 from penstock.engine.workers import Assignment, BatchMade, Job, Stats, first_error
-from penstock.errors import BudgetError, PenstockError
+from penstock.errors import BudgetError, PenstockError, PlanError
 from penstock.order import Batches, Cursor
 from penstock.plan import Plan, show_bytes
+from penstock.spec import Tail
 
 if TYPE_CHECKING:
     import logging
@@ -44,10 +47,11 @@ _abandoned: list[Run] = []
 class Delivered:
     """One batch, and the cursor once it is delivered.
 
+    batch  None when a stream had none left
     after  where the run stands then; another epoch than the batch's when it was the epoch's last
     """
 
-    batch: dict[str, Any]
+    batch: dict[str, Any] | None
     after: Cursor
 
 
@@ -74,6 +78,7 @@ class _Filled:
     lists: Mapping[str, list[Any]] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     made: BatchMade | None = None
+    ended: bool = False  # a stream has no more
     error: Exception | None = None
 
 
@@ -189,6 +194,8 @@ class Run:
             filled = self._ready.popleft()
             if filled.error is not None:
                 raise filled.error
+            if filled.ended and filled.rows == 0:
+                return Delivered(None, self._after_end(at))
             layout, lent = self.plan.layout, lend_to_host(self._ring, filled.slot)
             batch = {
                 **layout.views(lent, filled.rows),
@@ -199,7 +206,16 @@ class Run:
                 kept = {*filled.made.kept, *BATCH_FIELDS}
                 batch = {name: batch[name] for name in batch if name in kept} | dict(filled.made.objects)
             self._torn = False
-            return Delivered(batch, self.plan.steps.after(at))
+            return Delivered(batch, self._after_end(at) if filled.ended else self.plan.steps.after(at))
+
+    def _after_end(self, at: Cursor) -> Cursor:
+        """The next epoch, now that a stream has ended in this one."""
+        if at.consumed == 0 and self.plan.steps.tail is Tail.DROP:
+            raise PlanError(
+                f"the stream has fewer samples than a batch of {self.plan.steps.batch}: use a smaller batch or "
+                'tail="short"'
+            )
+        return Cursor(at.epoch + 1)
 
     def _aim(self, at: Cursor) -> None:
         """See to it that the next batch starts at ``at``. The lock is held."""
@@ -300,11 +316,15 @@ class Run:
         try:
             failures = job.failures()
             made = Made(job.lists)
-            if self.plan.collated and not failures:
+            if self.plan.collated and not failures and job.ended_after != 0:
                 made = collated(self.plan, self._ring.view(slot), job.lists)
             error: Exception | None = first_error([*failures, *made.failures], records, self.plan.source)
             if error is None:
-                return _Filled(slot, at, rows, made.lists, made.shapes, job.made)
+                ended = job.ended_after is not None
+                rows = rows if job.ended_after is None else job.ended_after
+                if ended and self.plan.steps.tail is Tail.DROP:
+                    rows = 0
+                return _Filled(slot, at, rows, made.lists, made.shapes, job.made, ended)
         except Exception as raised:
             error = raised
         return _Filled(slot, at, error=error)
@@ -345,6 +365,9 @@ class Run:
         plan, at = self.plan, self._next
         step = plan.steps.step(0, at.consumed)
         drawn = step.draw(plan.order, at.epoch)
+        if isinstance(plan.source, StreamSource):  # a rank's own samples, by their place in its stream
+            places = at.consumed // plan.steps.world + np.arange(len(drawn.indices))
+            drawn = replace(drawn, indices=places)
         records = plan.source.locate(drawn.indices)
         rows = len(drawn.indices)
         views = plan.layout.views(self._ring.view(slot), rows)

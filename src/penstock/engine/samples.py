@@ -18,6 +18,7 @@ from penstock.contracts import Records
 from penstock.engine.collating import numbered
 from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
 from penstock.engine.workers import Failure
+from penstock.source import Stream, StreamEnded
 from penstock.spec import AnyArray, DecodeLimits, DecodeMode, Listed, Spec, UInt8Array
 from penstock.transform import DATASET_OP, BatchFunction, FunctionStep, NativeStep, SampleProgram
 from penstock.transform.foreign import Undecodable, decode_foreign
@@ -30,6 +31,8 @@ TARGETS = frozenset(("image", "images", "mask", "masks", "bboxes", "keypoints"))
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
 _EXACT: Mapping[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
+
+END = "end"  # the place of a failure that is none: a stream of unknown length has ended
 
 Place = str  # "source", "read", "decode", "transform" or "batch"
 
@@ -175,6 +178,17 @@ class Rows:
         """Which sample a row is."""
         return RowKey(self.indices[row], self.epoch, self.positions[row])
 
+    def cut(self, rows: int) -> Rows:
+        """The first ``rows`` rows."""
+        return replace(
+            self,
+            indices=self.indices[:rows],
+            positions=self.positions[:rows],
+            views={name: array[:rows] for name, array in self.views.items()},
+            lists={name: values[:rows] for name, values in self.lists.items()},
+            given={name: array[:rows] for name, array in self.given.items()},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PythonCall:
@@ -237,6 +251,8 @@ class SampleMaker:
                 write_row(sample, row, rows.views, rows.lists, out)
             except RowFailed as failed:
                 bad.append(failed.failure(row))
+                if failed.place == END:
+                    break
         return bad
 
     def run(self, make: Callable[[bool], Result]) -> Result:
@@ -251,7 +267,7 @@ class SampleMaker:
                 value is that row
         """
         if self._dataset is not None:
-            sample |= self.call(self._dataset, key, key.index, seeded)
+            sample |= self.call(self._dataset, key, key, seeded)
         for number, step in enumerate(self._steps):
             if isinstance(step, PythonCall):
                 sample = self.call(step, key, sample, seeded)
@@ -266,9 +282,10 @@ class SampleMaker:
             return sample
         return tuple(sample.values()) if self._gives is tuple else next(iter(sample.values()))
 
-    def _item(self, index: int, _: int) -> Sample:
+    def _item(self, key: RowKey, _: int) -> Sample:
         """The dataset's values by field."""
-        item, names = self.recipe.dataset[index], self.recipe.names
+        dataset, names = self.recipe.dataset, self.recipe.names
+        item = dataset.sample(key.epoch, key.index) if isinstance(dataset, Stream) else dataset[key.index]
         self._gives = dict
         if type(item) is dict:
             return item.copy()
@@ -296,6 +313,8 @@ class SampleMaker:
             return result
         except (Drew, RowFailed):
             raise
+        except StreamEnded as ended:
+            raise _end_of(self.recipe.dataset, ended) from None
         except Exception as error:
             raise RowFailed(step.place, f"{step.name}: {type(error).__name__}: {error}", error) from error
 
@@ -385,6 +404,12 @@ def _measured(sample: Sample) -> dict[str, Spec | Listed]:
             else Spec(array.shape, array.dtype.newbyteorder("="))
         )
     return specs
+
+
+def _end_of(stream: Stream, ended: StreamEnded) -> RowFailed:
+    if stream.length is None:
+        return RowFailed(END, f"the stream ends after {ended.position} samples")
+    return RowFailed("source", f"the stream ends after {ended.position} of length={stream.length} samples")
 
 
 def write_row(

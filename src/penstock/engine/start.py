@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from penstock import _native
-from penstock.contracts import PythonSource, Records
+from penstock.contracts import PythonSource, Records, StreamSource
 from penstock.engine.draws import shared_generators
 from penstock.engine.native_workers import NativeWorkers
 from penstock.engine.samples import Inputs, Recipe, RowKey, SampleMaker
@@ -111,7 +113,10 @@ def _first_sample(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
     """The sample that comes first, which is measured."""
     at = plan.steps.settled(at)
     drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
-    records = plan.source.locate(drawn.indices[:1])
+    first = drawn.indices[:1]
+    if isinstance(plan.source, StreamSource):
+        first = np.array([at.consumed // plan.steps.world])
+    records = plan.source.locate(first)
     return RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0])), records
 
 
@@ -122,7 +127,7 @@ def recipe_of(plan: Plan) -> Recipe:
     return Recipe(
         program=plan.program,
         functions=plan.pipeline.batch_functions,
-        dataset=source.dataset if isinstance(source, PythonSource) else None,
+        dataset=_dataset(plan),
         names=source.names if isinstance(source, PythonSource) else NAMES,
         seed=plan.pipeline.seed,
         decode=plan.pipeline.decode_mode,
@@ -131,6 +136,13 @@ def recipe_of(plan: Plan) -> Recipe:
         collate=plan.pipeline.collate,
         side_bytes=plan.forecast.side // plan.workers,
     )
+
+
+def _dataset(plan: Plan) -> Any:
+    source: Any = plan.source
+    if isinstance(source, StreamSource):
+        return source.of_rank(plan.steps.rank, plan.steps.world)
+    return source.dataset if isinstance(source, PythonSource) else None
 
 
 def _ring(plan: Plan, bell: _native.Bell) -> _native.SlotRing:

@@ -75,10 +75,12 @@ class BatchMade:
 
     kept     fields that lie in the slot
     objects  the others, by name
+    rows     how many samples it is made of, when a stream ended before it was full
     """
 
     kept: tuple[str, ...] = ()
     objects: Mapping[str, Any] = field(default_factory=dict)
+    rows: int | None = None
 
 
 class Job(Protocol):
@@ -90,6 +92,10 @@ class Job(Protocol):
 
     def failures(self) -> Sequence[Failure]:
         """Rows that can't be made. Once it is done."""
+
+    @property
+    def ended_after(self) -> int | None:
+        """Rows that a stream still had, when it ended before the batch was full."""
 
     @property
     def lists(self) -> Mapping[str, list[Any]]:

@@ -12,6 +12,7 @@ from penstock.order.selection import Chain, Repeated, Select, Selected, Selectio
 from penstock.order.sequential import Sequential
 from penstock.order.shuffle import Shuffled
 from penstock.order.steps import Cursor, Drawn, Step, Steps
+from penstock.order.streamed import Streamed
 from penstock.order.table import Table, grouped_by, sorted_by
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "SplitByColumn",
     "Step",
     "Steps",
+    "Streamed",
     "Table",
     "Take",
     "Weighted",

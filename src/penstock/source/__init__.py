@@ -7,6 +7,7 @@ from penstock.source.folder import ImageFolder
 from penstock.source.index import BuiltIndex, CheckedIndex, build_index, verify_index
 from penstock.source.indexed import NAMES, Indexed
 from penstock.source.packed import PackedList, pack_list
+from penstock.source.stream import Iterable, Stream, StreamEnded
 
 __all__ = [
     "NAMES",
@@ -17,9 +18,12 @@ __all__ = [
     "FileList",
     "ImageFolder",
     "Indexed",
+    "Iterable",
     "OpenConcat",
     "OpenDatasets",
     "PackedList",
+    "Stream",
+    "StreamEnded",
     "build_index",
     "open_concat",
     "pack_list",

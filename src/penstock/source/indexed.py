@@ -67,9 +67,9 @@ class Indexed:
         names = (
             (self.fields,) if isinstance(self.fields, str) else NAMES if self.fields is None else self.fields
         )
-        _check_names(kind, names)
+        check_names("Indexed", names)
         if self.spec is not None:
-            _check_spec(kind, self.spec)
+            check_spec("Indexed", self.spec)
         known = _columns(kind, self.columns, length)
         return OpenIndexed(self.dataset, length, tuple(names), self.spec, known, self.pack)
 
@@ -143,7 +143,8 @@ def _class_name(dataset: object) -> str:
     return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
 
 
-def _check_names(kind: str, names: object) -> None:
+def check_names(kind: str, names: object) -> None:
+    """Raise ``PlanError`` unless they are different names that a batch doesn't have of its own."""
     if (
         not isinstance(names, tuple | list)
         or not names
@@ -151,14 +152,15 @@ def _check_names(kind: str, names: object) -> None:
         or not all(isinstance(name, str) and name and name not in RESERVED for name in names)
     ):
         raise PlanError(
-            f"Indexed({kind}, fields={names!r}): different names, none of them {' or '.join(map(repr, RESERVED))}"
+            f"{kind}(…, fields={names!r}): different names, none of them {' or '.join(map(repr, RESERVED))}"
         )
 
 
-def _check_spec(kind: str, spec: object) -> None:
+def check_spec(kind: str, spec: object) -> None:
+    """Raise ``PlanError`` unless it is a ``Spec`` for every field."""
     if not isinstance(spec, Mapping) or not all(isinstance(each, Spec) for each in spec.values()):
-        raise PlanError(f"Indexed({kind}, spec={spec!r}): a dict with the Spec(shape, dtype) of every field")
-    _check_names(kind, tuple(spec))
+        raise PlanError(f"{kind}(…, spec={spec!r}): a dict with the Spec(shape, dtype) of every field")
+    check_names(kind, tuple(spec))
 
 
 def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:
@@ -166,7 +168,7 @@ def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:
         raise PlanError(f"Indexed({kind}, columns={columns!r}): a dict of arrays")
     if not columns:
         return {}
-    _check_names(kind, tuple(columns))
+    check_names(kind, tuple(columns))
     arrays = {name: np.asarray(column) for name, column in columns.items()}
     for name, array in arrays.items():
         if array.shape != (length,) or array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
