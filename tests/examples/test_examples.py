@@ -35,8 +35,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(example: str, *arguments: str | Path) -> str:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+def run(example: str, *arguments: str | Path, folder: Path | None = None, **variables: str) -> str:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} | variables
     command = [
         sys.executable,
         "-W",
@@ -44,7 +44,9 @@ def run(example: str, *arguments: str | Path) -> str:
         EXAMPLES / example,
         *arguments,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=120, check=False, cwd=folder
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -60,6 +62,7 @@ def last_accuracy(output: str) -> float:
 def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "resume_elsewhere.py",
+        "ten_million_images.py",
         "train_numpy.py",
         "train_torch.py",
     }
@@ -98,3 +101,38 @@ def test_a_killed_job_goes_on_as_another_one(photos: Path) -> None:
         "1 steps of 4 × 8 rows, then 1 of 2 × 24",
         "80 samples, none lost, none twice, in the order of an undisturbed run",
     ]
+
+
+PROOF = [
+    f"{order}, ranks={ranks}: every image once, {steps} steps each"
+    for order, ranks, steps in (
+        ("in sequence", 1, 5),
+        ("in sequence", 3, 2),
+        ("shuffled", 1, 4),
+        ("shuffled", 3, 1),
+    )
+]
+
+
+def test_a_list_is_proved_complete_and_resumes_to_the_same_bytes(photos: Path, tmp_path: Path) -> None:
+    paths = sorted((photos / "train").glob("*/*.jpg"))
+    (tmp_path / "list.txt").write_text("".join(f"{path} {path.parent.name}\n" for path in paths * 3))
+
+    def lines(state: str, *arguments: str) -> list[str]:
+        given = ("list.txt", "--ranks", "3", "--save-every", "3", "--state", state, *arguments)
+        return run("ten_million_images.py", *given, folder=tmp_path).splitlines()
+
+    whole = lines("whole.json", "--steps", "9")
+    assert whole[:4] == PROOF
+    assert [line.partition(":")[0] for line in whole[4:]] == ["epoch 0", "epoch 1"]
+    assert lines("parts.json", "--steps", "5") == whole[:5]
+    resumed = lines("parts.json", "--steps", "6", "--workers", "1")
+    assert resumed[4:] == ["going on after 192 images of epoch 0", *whole[4:]]
+
+
+def test_a_list_without_albumentations(tmp_path: Path) -> None:
+    (tmp_path / "albumentations.py").write_text("raise ImportError('not here')\n")
+    output = run("ten_million_images.py", "--steps", "31", folder=tmp_path, PYTHONPATH=str(tmp_path))
+    *_, said, last = output.splitlines()
+    assert said == "albumentations isn't installed: crops are flipped, and nothing else happens to them"
+    assert last.startswith("epoch 0: 31 steps, pixels add up to ")
