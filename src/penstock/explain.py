@@ -79,7 +79,7 @@ def _transform(plan: Plan) -> list[str]:
         "one kernel" if len(plan.kernel.stages) == 1 else f"one kernel of {len(plan.kernel.stages)} passes"
     )
     return [
-        f"{kernels}: {plan.kernel.describe()}",
+        f"{kernels}: decode + {plan.kernel.describe()}",
         *(f"  {transform.describe()}" for transform in plan.pipeline.transforms),
         decode,
     ]
@@ -110,8 +110,7 @@ def _batch(plan: Plan) -> list[str]:
             for name in plan.open
         ),
         *_functions(plan),
-        f"{plan.depth} slots of {show_bytes(plan.layout.stride_bytes)}, up to {plan.most_slots} "
-        f"when batches are held; {workers}",
+        f"{_slots(plan)}; {workers}",
     ]
 
 
@@ -123,12 +122,20 @@ def _functions(plan: Plan) -> list[str]:
     return [*functions, "arrays that keep shape and dtype stay in the slot"] if functions else []
 
 
+def _slots(plan: Plan) -> str:
+    if plan.open:
+        return f"{plan.depth} slots, as large as what is measured, more when batches are held"
+    size = show_bytes(plan.layout.stride_bytes)
+    return f"{plan.depth} slots of {size}, up to {plan.most_slots} when batches are held"
+
+
 def _memory(plan: Plan) -> list[str]:
     forecast = plan.forecast
+    processes = "at least; measured when the first is up" if plan.executor is Executor.PROCESS else ""
     owners = [
         ("process so far", forecast.process, f"of which index {show_bytes(forecast.index)}"),
-        ("slots", forecast.slots, ""),
-        ("workers", forecast.workers, ""),
+        ("slots", forecast.slots, "without what is measured at start" if plan.open else ""),
+        ("workers", forecast.workers, processes),
         ("read-ahead", forecast.read_ahead, ""),
         ("engine", forecast.engine, ""),
     ]

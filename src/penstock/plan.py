@@ -233,10 +233,11 @@ def make_plan(
     if isinstance(pipeline.source, type):
         name = pipeline.source.__name__
         raise PlanError(f"Pipeline({name}): it is a class, write {name}(…)")
-    if not isinstance(pipeline.source, Source):
-        raise PlanError(
-            f"Pipeline({pipeline.source!r}): a source such as ImageFolder(path) or FileList(path)"
-        )
+    given: object = pipeline.source
+    if not isinstance(given, Source):
+        is_dataset = hasattr(given, "__getitem__")
+        wanted = "write Indexed(dataset)" if is_dataset else "a source such as ImageFolder(path)"
+        raise PlanError(f"Pipeline({given!r}): {wanted}")
     _check_limits(pipeline.limits)
     source = pipeline.source.open() if before is None else before.source
     order = planned_order(pipeline, source) if before is None else before.order
@@ -388,8 +389,8 @@ def _samples(
     collate = pipeline.collate
     if collate and pipeline.batch_functions:
         raise PlanError(
-            "batch(collate=…) comes after map_batch() would have had the batch: collate in the function, or "
-            "leave map_batch() out"
+            "batch(collate=…) puts fields together once a batch is made, and map_batch() would need them before: "
+            "collate in the function, or leave map_batch() out"
         )
     contents: dict[str, Spec | Listed | None]
     if any(function.samples for function in pipeline.batch_functions):

@@ -308,6 +308,40 @@ def test_maps_that_cannot_work() -> None:
         source.batch(2).plan(executor="fibre")  # type: ignore[arg-type]
 
 
+def test_a_dataset_that_is_given_as_it_is() -> None:
+    with pytest.raises(ps.PlanError, match=r"Squares.*: write Indexed\(dataset\)"):
+        ps.Pipeline(Squares()).batch(2).plan()  # type: ignore[arg-type]
+
+
+def test_fields_have_names() -> None:
+    with pytest.raises(ps.SampleError, match="a field 1; fields have names"):
+        epoch(ps.Pipeline(ps.Indexed([{1: 2}])).batch(1))
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_explain_says_what_python_code_does_and_what_is_not_known_yet(executor: Any) -> None:
+    pipeline = (
+        ps.Pipeline(ps.Indexed(Squares()))
+        .map(ps.RandomResizedCrop(4))
+        .map(of_rng, field="image")
+        .map(ps.Normalize())
+    )
+    text = pipeline.batch(4).plan(executor=executor, workers=2).explain()
+    assert max(map(len, text.splitlines())) <= 80
+    who = {"thread": "2 Python threads", "process": "2 worker processes"}[executor]
+    for line in (
+        f"transform per sample, in {who}",
+        "native: RandomResizedCrop + write NHWC uint8",
+        "of_rng, field='image'",
+        "native: Normalize",
+        "all other fields: measured at start",
+        "without what is measured at start",
+    ):
+        assert line in text
+    assert ("measured when the first is up" in text) == (executor == "process")
+    assert "decode" not in text
+
+
 def test_declared_shapes_need_no_measuring() -> None:
     spec = {"image": ps.Spec((6, 6, 3), np.dtype(np.uint8)), "label": ps.Spec((), np.dtype(np.int64))}
     pipeline = ps.Pipeline(ps.Indexed(Squares(), spec=spec)).map(ps.CenterCrop(4)).batch(4)

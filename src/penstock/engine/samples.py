@@ -395,6 +395,9 @@ def _measured(sample: Sample) -> dict[str, Spec | Listed]:
     """What each field of a sample looks like. Raises ``RowFailed`` for a sample without any."""
     if not sample:
         raise RowFailed("batch", "the sample has no fields")
+    for name in sample:
+        if not isinstance(name, str):
+            raise RowFailed("batch", f"the sample has a field {name!r}; fields have names, such as 'image'")
     specs: dict[str, Spec | Listed] = {}
     for name, value in sample.items():
         array = as_array(value)

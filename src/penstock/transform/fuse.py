@@ -124,14 +124,14 @@ class ImageKernel:
         return _native.RowFormat.float32(height, width, planar, table)
 
     def describe(self) -> str:
-        """One line for ``explain()``."""
-        steps = ["decode"]
+        """What follows decoding, in one line for ``explain()``."""
+        steps = []
         for stage in self.stages:
             steps += [type(stage.resize).__name__] if stage.resize is not None else []
             steps += ["CenterCrop"] if stage.window is not None else []
             steps += ["flip"] * len(stage.flips)
         steps += ["normalise"] if self.normalize is not None else []
-        return f"{' + '.join(steps)} + write {self.layout.value} {self.output.dtype.name}"
+        return " + ".join([*steps, f"write {self.layout.value} {self.output.dtype.name}"])
 
 
 def fuse(

@@ -26,11 +26,13 @@ class NativeStep:
     transforms  in the order of writing; none: the image is decoded and nothing else
     earlier     the native transforms before them, whose draws are counted
     kernel      when the result's size is the same for every image, else None
+    decodes     whether images come encoded
     """
 
     transforms: tuple[Transform, ...]
     earlier: tuple[Transform, ...]
     kernel: ImageKernel | None
+    decodes: bool
 
     def for_size(self, height: int, width: int) -> ImageKernel:
         """The kernel for an image of this size in pixels."""
@@ -38,9 +40,10 @@ class NativeStep:
 
     def describe(self) -> str:
         """One line for ``explain()``."""
+        decode = ["decode"] if self.decodes else []
         if self.kernel is not None:
-            return self.kernel.describe()
-        return " + ".join(["decode", *(type(transform).__name__ for transform in self.transforms)])
+            return " + ".join([*decode, self.kernel.describe()])
+        return " + ".join([*decode, *(type(transform).__name__ for transform in self.transforms)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,6 +154,7 @@ def _native_step(
     transforms: Sequence[Transform], earlier: tuple[Transform, ...], known: Known | None
 ) -> tuple[NativeStep, Known | None]:
     source_px = None
+    decodes = known is not None and isinstance(known.get("image"), Encoded)
     if known is not None:
         image = known.get("image")
         if "image" not in known:
@@ -165,8 +169,8 @@ def _native_step(
     try:
         kernel = fuse(transforms, source_px, earlier=earlier)
     except PlanError:  # the size depends on the image
-        return NativeStep(tuple(transforms), earlier, None), known and {**known, "image": None}
-    return NativeStep(tuple(transforms), earlier, kernel), known and {**known, **kernel.outputs}
+        return NativeStep(tuple(transforms), earlier, None, decodes), known and {**known, "image": None}
+    return NativeStep(tuple(transforms), earlier, kernel, decodes), known and {**known, **kernel.outputs}
 
 
 def _not_encoded(name: str, spec: Spec | Encoded | None) -> Spec | None:
