@@ -18,6 +18,10 @@ class Ended(Exception):
     """The other side is gone."""
 
 
+class Unreadable(Exception):
+    """A message came whole, and can't be rebuilt here."""
+
+
 def send(channel: socket.socket, message: Any) -> None:
     """Send a message. Raises ``Ended``."""
     send_encoded(channel, encoded(message))
@@ -41,10 +45,17 @@ def send_encoded(channel: socket.socket, data: bytes) -> None:
 
 
 def receive(channel: socket.socket, process: int | None = None) -> Any:
-    """Wait for a message. ``process``: a pidfd; when that process ends the other side is gone too. Raises ``Ended``."""
-    return pickle.loads(
-        _exactly(channel, _LENGTH.unpack(_exactly(channel, _LENGTH.size, process))[0], process)
-    )
+    """Wait for a message. ``process``: a pidfd; when that process ends the other side is gone too.
+
+    Raises ``Ended``, and ``Unreadable`` for a message whose objects can't be made again.
+    """
+    data = _exactly(channel, _LENGTH.unpack(_exactly(channel, _LENGTH.size, process))[0], process)
+    try:
+        return pickle.loads(data)
+    except Exception as error:
+        raise Unreadable(
+            f"what a worker process sent can't be rebuilt here: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _exactly(channel: socket.socket, size: int, process: int | None) -> bytearray:

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock import _native
 from penstock.engine.jobs import JobQueue, Piece, SlotJob
-from penstock.engine.messages import Ended, encoded, receive, send, send_encoded
+from penstock.engine.messages import Ended, Unreadable, encoded, receive, send, send_encoded
 from penstock.engine.samples import Inputs, PartOfRows, Recipe, RowKey
 from penstock.engine.server import bootstrap
 from penstock.engine.travel import pack
@@ -164,6 +164,7 @@ class WorkerProcess:
 
     def death(self, what: str) -> WorkerDied:
         """Why it is gone. ``what``: what it held."""
+        self._wait()
         self.kill()  # it may have closed its channel and live on
         code = self._server.status(self.process)
         how = "has ended"
@@ -177,12 +178,17 @@ class WorkerProcess:
     def close(self) -> None:
         """Let it end, and see that it does."""
         self.channel.close()
+        self._wait()
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
+
+    def _wait(self) -> None:
+        """Until it has ended, for a while."""
         if self.handle is not None:
             ended = select.poll()
             ended.register(self.handle, select.POLLIN)
             ended.poll(PATIENCE_S * 1000)
-            os.close(self.handle)
-            self.handle = None
 
     def kill(self) -> None:
         """End it now, whatever it does. Its number is its own until ``death`` has asked for its status."""
@@ -301,6 +307,9 @@ class ProcessWorkers:
                 begin = time.perf_counter()
                 answer = receive(worker.channel, worker.handle)
                 self._finish(asked.popleft(), answer, time.perf_counter() - begin)
+            except Unreadable as error:
+                piece = asked.popleft()
+                self._queue.finish(piece, [Failure(piece.first, "batch", str(error), error.__cause__)])
             except Ended:
                 lost = [*asked, *([waiting[0]] if waiting is not None else [])]
                 asked.clear()

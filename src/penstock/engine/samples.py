@@ -40,7 +40,7 @@ Place = str  # "source", "read", "decode", "transform" or "batch"
 class RowFailed(Exception):
     """A sample can't be made. ``cause``: what the user's code raised, if that is why."""
 
-    def __init__(self, place: Place, reason: str, cause: Exception | None = None) -> None:
+    def __init__(self, place: Place, reason: str, cause: BaseException | None = None) -> None:
         super().__init__(place, reason)
         self.place, self.reason, self.cause = place, reason, cause
 
@@ -207,10 +207,17 @@ class PythonCall:
 
 
 class SampleMaker:
-    """Makes samples for one thread, inside ``with maker.own``."""
+    """Makes samples for one thread, inside ``with maker.own``.
 
-    def __init__(self, recipe: Recipe, shared: GlobalGenerators) -> None:
+    catches  what the user's code may raise without ending the thread: in a worker everything, also ``SystemExit``
+             and the panics of other languages; in the caller's thread an interrupt is the caller's
+    """
+
+    def __init__(
+        self, recipe: Recipe, shared: GlobalGenerators, *, catches: type[BaseException] = Exception
+    ) -> None:
         self.own = OwnGenerators(shared)
+        self._catches = catches
         self.recipe, self._shared = recipe, shared
         self._native = _native.SampleMaker(recipe.side_bytes)
         self._gives: type = dict  # what the dataset's last sample was: dict, tuple, or any other object
@@ -286,6 +293,8 @@ class SampleMaker:
         """The dataset's values by field."""
         dataset, names = self.recipe.dataset, self.recipe.names
         item = dataset.sample(key.epoch, key.index) if isinstance(dataset, Stream) else dataset[key.index]
+        if item is None:
+            raise RowFailed("source", f"dataset[{key.index}] returned None; return the sample")
         self._gives = dict
         if type(item) is dict:
             return item.copy()
@@ -315,8 +324,8 @@ class SampleMaker:
             raise
         except StreamEnded as ended:
             raise _end_of(self.recipe.dataset, ended) from None
-        except Exception as error:
-            raise RowFailed(step.place, f"{step.name}: {type(error).__name__}: {error}", error) from error
+        except self._catches as error:
+            raise RowFailed(step.place, f"{step.name}: {said(error)}", error) from error
 
     def _image(
         self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None
@@ -391,6 +400,19 @@ class SampleMaker:
         return found
 
 
+def said(error: BaseException) -> str:
+    """Kind and words of an error, also of one whose words can't be had."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def unforeseen(row: int, error: BaseException) -> Failure:
+    """The fate of rows whose worker met an error outside of the user's code: it goes on, and nobody waits for it."""
+    return Failure(row, "batch", said(error), error)
+
+
 def _measured(sample: Sample) -> dict[str, Spec | Listed]:
     """What each field of a sample looks like. Raises ``RowFailed`` for a sample without any."""
     if not sample:
@@ -461,9 +483,12 @@ def write_row(
 def _misfit(name: str, value: Any, target: AnyArray) -> str:
     array = as_array(value)
     got = type(value).__name__ if array is None else str(Spec(array.shape, array.dtype))
-    return (
-        f"{name!r} is {got}, and {Spec(target.shape, target.dtype)} in the first sample; where samples differ in "
-        f"shape, say .batch(…, collate={{{name!r}: …}}) with Pad(max_shape=…), Ragged(max_values=…) or list"
+    what = f"{name!r} is {got}, and {Spec(target.shape, target.dtype)} in the first sample; "
+    if array is not None and array.shape == target.shape:
+        return what + "give it the same dtype in every sample"
+    return what + (
+        f"where samples differ in shape, say .batch(…, collate={{{name!r}: …}}) with Pad(max_shape=…), "
+        "Ragged(max_values=…) or list"
     )
 
 

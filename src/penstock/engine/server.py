@@ -17,6 +17,7 @@ import socket
 import sys
 import traceback
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +28,8 @@ from penstock import _native
 from penstock.batch import SlotLayout
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.functions import apply, gather
-from penstock.engine.messages import Ended, receive, send
-from penstock.engine.samples import PartOfRows, Recipe, Rows, SampleMaker
+from penstock.engine.messages import Ended, encoded, receive, send, send_encoded
+from penstock.engine.samples import PartOfRows, Recipe, Rows, SampleMaker, said, unforeseen
 from penstock.engine.travel import unpack
 from penstock.engine.workers import BatchMade, Failure
 from penstock.spec import AnyArray
@@ -102,7 +103,7 @@ class Worker:
 
     def __init__(self, channel: socket.socket, recipe: Recipe) -> None:
         self._channel = channel
-        self._maker = SampleMaker(recipe, GlobalGenerators(shared=False))
+        self._maker = SampleMaker(recipe, GlobalGenerators(shared=False), catches=BaseException)
         self._arena: Any = None
         self._layout: SlotLayout | None = None
         self._stride = 0
@@ -120,7 +121,7 @@ class Worker:
                     case "slots":
                         self._map(*message)
                     case _:
-                        send(self._channel, self._made(kind, *message))
+                        send_encoded(self._channel, self._answer(kind, *message))
 
     def _map(
         self, layout: SlotLayout, stride: int, slots: int, fields: tuple[str, ...], listed: tuple[str, ...]
@@ -129,6 +130,19 @@ class Worker:
         self._arena = np.frombuffer(mmap.mmap(descriptor, stride * slots), np.uint8)
         os.close(descriptor)
         self._layout, self._stride, self._fields, self._listed = layout, stride, fields, listed
+
+    def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> bytes:
+        """What to say of a piece of work, whatever became of it: an error ends nothing but its batch."""
+        try:
+            answer = self._made(kind, slot, rows, first, *what)
+        except Exception as error:
+            return encoded(([_sendable(unforeseen(first, error))], {}, None))
+        try:
+            return encoded(answer)
+        except Exception as error:
+            _, lists, made = answer
+            objects = {name: [value] for name, value in made.objects.items()} if made is not None else {}
+            return encoded(([_unsendable(first, {**lists, **objects}, error)], {}, None))
 
     def _made(
         self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]
@@ -175,6 +189,23 @@ def _sendable(answer: Any) -> Any:
     return answer
 
 
+def _unsendable(first: int, lists: Mapping[str, list[Any]], error: Exception) -> Failure:
+    """Of the rows from ``first`` on, the one with a value that can't be sent; its lists by field."""
+    for name, values in lists.items():
+        for row, value in enumerate(values):
+            try:
+                encoded(value)
+            except Exception as reason:
+                kind = type(value).__name__
+                return Failure(
+                    first + row,
+                    "batch",
+                    f"{name!r}, of the type {kind}, can't be sent from a worker process: {reason}; make something "
+                    "else of it, or use executor='thread'",
+                )
+    return unforeseen(first, error)
+
+
 def _told(error: BaseException) -> Exception:
     """The error, with its traceback as a note, in a form that can be sent."""
     note = "In the worker:\n" + "".join(traceback.format_exception(error)).rstrip()
@@ -182,7 +213,7 @@ def _told(error: BaseException) -> Exception:
         copy = pickle.loads(cloudpickle.dumps(error))
     except Exception:
         copy = None
-    told = copy if isinstance(copy, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+    told = copy if isinstance(copy, Exception) else RuntimeError(said(error))
     told.add_note(note)
     return told
 

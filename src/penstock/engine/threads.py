@@ -9,7 +9,7 @@ from penstock import _native
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.functions import apply, gather
 from penstock.engine.jobs import JobQueue, Piece, SlotJob
-from penstock.engine.samples import Recipe, SampleMaker
+from penstock.engine.samples import Recipe, SampleMaker, unforeseen
 from penstock.engine.workers import Assignment, Failure, Stats
 from penstock.plan import Plan
 
@@ -74,11 +74,14 @@ class ThreadWorkers:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
-        maker = SampleMaker(self._recipe, self._generators)
+        maker = SampleMaker(self._recipe, self._generators, catches=BaseException)
         with maker.own:
             while (piece := self._queue.take(self._rows_at_once(), wait=True)) is not None:
                 begin = time.perf_counter()
-                bad = self._made(maker, piece)
+                try:
+                    bad = self._made(maker, piece)
+                except BaseException as error:  # whoever waits for this batch would wait for ever
+                    bad = [unforeseen(piece.first, error)]
                 self._queue.finish(piece, bad, time.perf_counter() - begin)
 
     def _rows_at_once(self) -> int:

@@ -27,7 +27,7 @@ class Failure:
     row: int
     place: str
     reason: str
-    cause: Exception | None = None
+    cause: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)

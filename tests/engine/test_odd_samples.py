@@ -1,0 +1,120 @@
+"""Code that raises what nobody expects, and values that can't travel: an error that names the sample, never a wait."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+import penstock as ps
+
+WORKERS = [
+    pytest.param({"executor": "thread", "workers": 2}, id="threads"),
+    pytest.param({"executor": "process", "workers": 2}, id="processes"),
+]
+
+
+class Panic(BaseException):
+    """What other languages' errors come as: no Exception."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+class From:
+    """Samples as a function gives them."""
+
+    def __init__(self, sample: Callable[[int], Any]) -> None:
+        self.sample = sample
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> Any:
+        return self.sample(index)
+
+
+def refuse(index: int) -> NoReturn:
+    raise ValueError(f"{index} can't be made again")
+
+
+class Fragile:
+    """An object that pickles, and doesn't unpickle."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return refuse, (9,)
+
+
+def raising(error: BaseException) -> From:
+    def sample(index: int) -> int:
+        if index == 9:
+            raise error
+        return index
+
+    return From(sample)
+
+
+def loader(dataset: From, **settings: Any) -> ps.Loader:
+    return ps.Pipeline(ps.Indexed(dataset, fields="x")).batch(4).loader(memory="1GiB", **settings)
+
+
+@pytest.mark.parametrize("settings", WORKERS)
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (Panic("a panic"), "Panic: a panic"),
+        (Mute(), "Mute"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_whatever_code_raises_names_the_sample_and_the_workers_go_on(
+    error: BaseException, says: str, settings: dict[str, Any]
+) -> None:
+    with loader(raising(error), **settings) as batches:
+        iterator = iter(batches)
+        next(iterator), next(iterator)
+        with pytest.raises(ps.SampleError, match=rf"{says}.*record 9"):
+            next(iterator)
+        batches.skip_steps(1)
+        assert [batch["x"].tolist() for batch in batches.steps(3)] == [
+            list(range(first, first + 4)) for first in (12, 16, 20)
+        ]
+
+
+@pytest.mark.parametrize("settings", WORKERS)
+def test_a_dataset_that_returns_nothing(settings: dict[str, Any]) -> None:
+    with loader(From(lambda index: None if index == 9 else index), **settings) as batches:
+        batches.skip_steps(2)
+        with pytest.raises(ps.SampleError, match=r"dataset\[9\] returned None; return the sample"):
+            next(iter(batches))
+
+
+def test_another_dtype_of_the_same_shape_is_no_matter_of_padding() -> None:
+    with (
+        loader(From(lambda index: np.zeros(3, "f4" if index < 9 else "f8")), executor="inline") as batches,
+        pytest.raises(
+            ps.TransformError, match=r"float64, and \(3\) float32 .*the same dtype in every sample"
+        ),
+    ):
+        list(batches)
+
+
+@pytest.mark.parametrize(
+    ("sample", "says"),
+    [
+        (lambda index: [threading.Lock()], r"'x', of the type lock, can't be sent.*thread.*record 0"),
+        (lambda index: [Fragile()], "can't be rebuilt here: ValueError: 9 can't be made again"),
+    ],
+    ids=["lock", "fragile"],
+)
+def test_values_that_do_not_travel(sample: Callable[[int], Any], says: str) -> None:
+    with (
+        loader(From(sample), executor="process", workers=2) as batches,
+        pytest.raises(ps.TransformError, match=says),
+    ):
+        list(batches)
