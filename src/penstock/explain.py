@@ -124,7 +124,7 @@ def _functions(plan: Plan) -> list[str]:
 
 def _slots(plan: Plan) -> str:
     if plan.open:
-        return f"{plan.depth} slots, as large as what is measured, more when batches are held"
+        return f"{plan.depth} slots of a size measured at start, more if they are held"
     size = show_bytes(plan.layout.stride_bytes)
     return f"{plan.depth} slots of {size}, up to {plan.most_slots} when batches are held"
 

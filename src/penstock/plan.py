@@ -235,9 +235,7 @@ def make_plan(
         raise PlanError(f"Pipeline({name}): it is a class, write {name}(…)")
     given: object = pipeline.source
     if not isinstance(given, Source):
-        is_dataset = hasattr(given, "__getitem__")
-        wanted = "write Indexed(dataset)" if is_dataset else "a source such as ImageFolder(path)"
-        raise PlanError(f"Pipeline({given!r}): {wanted}")
+        raise PlanError(f"Pipeline({given!r}): {_source_for(given)}")
     _check_limits(pipeline.limits)
     source = pipeline.source.open() if before is None else before.source
     order = planned_order(pipeline, source) if before is None else before.order
@@ -292,6 +290,15 @@ def make_plan(
         lend_wait_s=lend_wait_s,
         recipe=_recipe(pipeline, source),
     )
+
+
+def _source_for(given: object) -> str:
+    """What someone may have meant who gave something else than a source."""
+    if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
+        return "a source such as ImageFolder(path)" if isinstance(given, str) else "write Indexed(dataset)"
+    if callable(given) or hasattr(given, "__iter__"):
+        return "a stream goes in as Iterable(factory)"
+    return "a source such as ImageFolder(path)"
 
 
 def _check_limits(limits: object) -> None:

@@ -308,9 +308,25 @@ def test_maps_that_cannot_work() -> None:
         source.batch(2).plan(executor="fibre")  # type: ignore[arg-type]
 
 
-def test_a_dataset_that_is_given_as_it_is() -> None:
-    with pytest.raises(ps.PlanError, match=r"Squares.*: write Indexed\(dataset\)"):
-        ps.Pipeline(Squares()).batch(2).plan()  # type: ignore[arg-type]
+class Stream(torch.utils.data.IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (Squares(), r"Squares.*: write Indexed\(dataset\)"),
+        (Stream(), r"a stream goes in as Iterable\(factory\)"),
+        (Stream().__iter__, r"a stream goes in as Iterable\(factory\)"),
+        ("photos", r"Pipeline\('photos'\): a source such as ImageFolder\(path\)"),
+        (ps.Indexed(Stream()), r"len\(dataset\) fails: TypeError.*for a stream use Iterable\(factory\)"),
+    ],
+    ids=["dataset", "stream", "factory", "path", "stream as dataset"],
+)
+def test_what_is_given_as_it_is(given: Any, text: str) -> None:
+    with pytest.raises(ps.PlanError, match=text):
+        ps.Pipeline(given).batch(2).plan()
 
 
 def test_fields_have_names() -> None:

@@ -28,4 +28,5 @@ class Streamed:
 
     def describe(self) -> str:
         """One line for ``explain()``."""
-        return f"as the stream gives them: {f'{self.num_positions:,}' if self.known else 'who knows how many'} samples"
+        many = f"{self.num_positions:,} samples" if self.known else "how many samples shows at its end"
+        return f"as the stream gives them: {many}"

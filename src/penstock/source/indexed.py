@@ -53,14 +53,14 @@ class Indexed:
         columns that are none.
         """
         kind = type(self.dataset).__name__
+        more = "; for a stream use Iterable(factory)" if hasattr(self.dataset, "__iter__") else ""
         if not hasattr(self.dataset, "__getitem__") or isinstance(self.dataset, Mapping):
-            more = "; for a stream use Iterable(factory)" if hasattr(self.dataset, "__iter__") else ""
             raise PlanError(f"Indexed({kind}): it has no dataset[index] by number{more}")
         try:
             length = len(self.dataset)
         except Exception as error:
             raise PlanError(
-                f"Indexed({kind}): len(dataset) fails: {type(error).__name__}: {error}"
+                f"Indexed({kind}): len(dataset) fails: {type(error).__name__}: {error}{more}"
             ) from error
         if length < 1:
             raise PlanError(f"Indexed({kind}): it is empty")
