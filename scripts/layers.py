@@ -22,7 +22,7 @@ LAYERS = (
     ("contracts",),
     (*PLACES, "cache"),
     ("pipeline", "machine"),
-    ("mixture",),
+    ("mixture", "sizing"),
     ("ordering",),
     ("plan",),
     ("explain", "audit"),

@@ -34,7 +34,8 @@ from penstock.errors import (
 from penstock.loader import Loader
 from penstock.mixture import Mix
 from penstock.pipeline import Pipeline
-from penstock.plan import MemoryForecast, Plan
+from penstock.plan import Plan
+from penstock.sizing import MemoryForecast
 from penstock.source import (
     Arrays,
     BuiltIndex,

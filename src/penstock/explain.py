@@ -6,7 +6,8 @@ import textwrap
 from typing import assert_never
 
 from penstock.contracts import Encoded, KeepsIndex, PythonSource
-from penstock.plan import ALL, Plan, environment, show_bytes
+from penstock.plan import ALL, Plan, environment
+from penstock.sizing import show_bytes
 from penstock.spec import Executor, shape_text
 from penstock.transform import FunctionStep, NativeStep
 
@@ -130,13 +131,13 @@ def _slots(plan: Plan) -> str:
 
 
 def _memory(plan: Plan) -> list[str]:
-    forecast = plan.forecast
-    processes = "at least; measured when the first is up" if plan.executor is Executor.PROCESS else ""
+    forecast, shared = plan.forecast, plan.cost.shared
+    open_end = "; measured at start" if plan.open else ""
     owners = [
         ("process so far", forecast.process, f"of which index {show_bytes(forecast.index)}"),
         ("slots", forecast.slots, "without what is measured at start" if plan.open else ""),
-        ("workers", forecast.workers, processes),
-        ("read-ahead", forecast.read_ahead, ""),
+        ("workers", forecast.workers, f"{show_bytes(shared)} shared{open_end}" if shared else ""),
+        *([("read-ahead", forecast.read_ahead, "")] if forecast.read_ahead else []),
         ("engine", forecast.engine, ""),
     ]
     owners += [

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, Unpack
 
 import numpy as np
@@ -13,11 +12,22 @@ import numpy as np
 from penstock import machine
 from penstock.batch import Collation, Contents, SlotLayout, placed
 from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, PythonSource, Source, StreamSource
-from penstock.errors import BudgetError, PlanError
+from penstock.errors import PlanError
 from penstock.order import Batches, Mixed, Steps, Streamed
 from penstock.ordering import files_of, order_recipe, planned_order
 from penstock.pipeline import Pipeline, Settings
 from penstock.read import ReadAhead
+from penstock.sizing import (
+    ENGINE_BYTES,
+    NATIVE_WORKERS,
+    PROCESSES,
+    THREADS,
+    MemoryForecast,
+    WorkerCost,
+    fit,
+    is_count,
+    parse_bytes,
+)
 from penstock.spec import DecodeLimits, Executor, Listed, Spec, Tail
 from penstock.transform import (
     ImageKernel,
@@ -29,54 +39,8 @@ from penstock.transform import (
     simd_paths,
 )
 
-MIB = 1 << 20
 ALL = "…"  # stands for fields whose names are measured too
 PIXEL_CONTRACT = 1  # version of "these pixels from these bytes"; enters the recipe's digest
-
-WORKER_BYTES = (
-    2 * MIB
-)  # a decoding thread's stack, libjpeg's row buffers and kept scratch, measured at 500 × 375
-ENGINE_BYTES = 6 * MIB  # Python threads, batch arrays and the allocator's slack of a running loader, measured
-READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
-SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
-MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64
-MOST_WORKERS = 4096
-MOST_DEPTH = 1 << 16
-ROWS_IN_HAND = (
-    4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
-)
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryForecast:
-    """Bytes by owner.
-
-    process     the process when the plan was made, with what it had loaded and the index
-    index       of these, what the source's index takes
-    slots       depth × slot
-    workers     stacks and scratch of the decoding threads
-    read_ahead  encoded samples, read and waiting to be decoded
-    engine      the rest of a running loader, with samples that wait until their batch is collated
-    side        the side arena: used only for progressive JPEGs, formats other than JPEG, very long filters
-    """
-
-    process: int
-    index: int
-    slots: int
-    workers: int
-    read_ahead: int
-    engine: int
-    side: int
-
-    @property
-    def expected(self) -> int:
-        """The process's memory while the loader runs, on data that leave the side arena unused."""
-        return self.process + self.allocated
-
-    @property
-    def allocated(self) -> int:
-        """Of these, what the run allocates beyond what is there now."""
-        return self.slots + self.workers + self.read_ahead + self.engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +51,7 @@ class Plan:
     program   what workers in Python do to every sample, when some does
     contents  how a batch holds each field of its samples; None for what is measured when a loader starts
     settings  what the plan was asked for with
+    cost      memory of the workers: an estimate, which is measured for processes when a loader starts
     simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
               the same bytes
     """
@@ -101,6 +66,7 @@ class Plan:
     contents: Contents
     settings: Settings
     executor: Executor
+    cost: WorkerCost
     workers: int
     depth: int
     most_slots: int
@@ -173,9 +139,14 @@ class Plan:
         """Fields that are measured when a loader starts; what the plan says of memory is without them."""
         return tuple(name for name, spec in self.contents.items() if spec is None)
 
-    def measured(self, fields: Mapping[str, Spec | Listed]) -> Plan:
-        """The plan again, with what one sample's fields turned out to be. Raises as ``make_plan`` does."""
-        return make_plan(self.pipeline, before=self, measured=fields, **self.settings)
+    def measured(self, fields: Mapping[str, Spec | Listed], cost: WorkerCost | None = None) -> Plan:
+        """The plan again, with what was measured at the start. Raises as ``make_plan`` does.
+
+        fields  of a sample
+        cost    memory of worker processes
+        """
+        before = self if cost is None else replace(self, cost=cost)
+        return make_plan(self.pipeline, before=before, measured=fields, **self.settings)
 
     def explain(self) -> str:
         """What will happen, for a person: every place, every byte of the forecast."""
@@ -259,9 +230,9 @@ def make_plan(
     layout = _layout(contents, rows, tail)
     budget = parse_bytes("memory", memory) if memory is not None else machine.free_memory_bytes() // 2
     whole = any(function.samples for function in pipeline.batch_functions)
-    sizes = _fit(
-        layout, whole, budget, _asked_workers(settings, executor, isinstance(source, StreamSource)), settings
-    )
+    asked = _asked_workers(settings, executor, isinstance(source, StreamSource))
+    cost = _cost(executor, program) if before is None else before.cost
+    sizes = fit(layout, cost, whole, budget, asked, settings)
     process = machine.process_memory_bytes()
     return Plan(
         pipeline=pipeline,
@@ -274,6 +245,7 @@ def make_plan(
         contents=contents,
         settings=settings,
         executor=executor,
+        cost=cost,
         workers=sizes.workers,
         depth=sizes.depth,
         most_slots=sizes.most_slots,
@@ -282,7 +254,7 @@ def make_plan(
             process=process,
             index=source.index_bytes + (order.nbytes if isinstance(order, Batches) else 0),
             slots=sizes.depth * layout.stride_bytes,
-            workers=sizes.workers * WORKER_BYTES,
+            workers=cost.of(sizes.workers),
             read_ahead=sizes.read_ahead,
             engine=ENGINE_BYTES + sizes.depth * layout.waiting_bytes,
             side=sizes.side,
@@ -308,36 +280,8 @@ def _check_limits(limits: object) -> None:
         ("max_pixels", limits.max_pixels, (1 << 63) - 1),
         ("max_scans", limits.max_scans, (1 << 31) - 1),
     ):
-        if not _is_count(value, 1, most):
+        if not is_count(value, 1, most):
             raise PlanError(f"DecodeLimits({name}={value!r}): a whole number, at least 1")
-
-
-def parse_bytes(name: str, value: int | str) -> int:
-    """Bytes from a number or from text such as ``"2GiB"``, ``"500 MB"``. Raises ``PlanError``."""
-    units = {
-        "": 1,
-        "b": 1,
-        "kb": 10**3,
-        "mb": 10**6,
-        "gb": 10**9,
-        "kib": 1 << 10,
-        "mib": 1 << 20,
-        "gib": 1 << 30,
-    }
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
-    unit = units.get(match[2].lower()) if match else None
-    number: float = 0  # of bytes
-    if isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    elif match is not None and unit is not None:
-        number = float(match[1]) * unit
-    if number <= 0:
-        raise PlanError(f"{name}={value!r}: a number of bytes, or text such as '2GiB' or '500MB'")
-    if number > MOST_BYTES:
-        raise PlanError(
-            f"{name}={value!r}: above 2^60 bytes, which no machine has; write what this run may take"
-        )
-    return int(number)
 
 
 def _stream_tail(pipeline: Pipeline, source: StreamSource) -> Tail:
@@ -355,6 +299,12 @@ def _executor(value: object) -> Executor:
     if value not in [each.value for each in Executor]:
         raise PlanError(f"executor={value!r}: 'thread', 'process' or 'inline'")
     return Executor(value)
+
+
+def _cost(executor: Executor, program: SampleProgram | None) -> WorkerCost:
+    if program is None:
+        return NATIVE_WORKERS
+    return PROCESSES if executor is Executor.PROCESS else THREADS
 
 
 def _asked_workers(settings: Settings, executor: Executor, streams: bool) -> int | Literal["auto"]:
@@ -448,98 +398,6 @@ def _layout(contents: Contents, rows: int, tail: Tail) -> SlotLayout:
     collated = [how for how in contents.values() if isinstance(how, Collation)]
     regions = {name: region for how in collated for name, region in how.regions.items()}
     return SlotLayout(fields, rows, regions)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    workers: int
-    depth: int
-    most_slots: int
-    read_ahead: int
-    side: int
-
-
-def _fit(
-    layout: SlotLayout,
-    whole: bool,
-    budget: int,
-    workers: int | Literal["auto"],
-    settings: Settings,
-) -> _Sizes:
-    """Choose workers, slots and buffers within the budget; what the caller fixed stays.
-
-    whole  whether one worker makes a whole batch
-    """
-    depth, side_memory = settings.get("depth"), settings.get("side_memory")
-    if workers != "auto" and not _is_count(workers, 1, MOST_WORKERS):
-        raise PlanError(
-            f"workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"
-        )
-    if depth is not None and not _is_count(depth, 2, MOST_DEPTH):
-        raise PlanError(
-            f"depth={depth!r}: a number of slots, at least 2, one lent and one filling, and at most {MOST_DEPTH}"
-        )
-    slot = layout.stride_bytes
-    least_side = SIDE_BYTES[0] if side_memory is None else parse_bytes("side_memory", side_memory)
-
-    def depth_for(threads: int) -> int:
-        if depth is not None:
-            return depth
-        return 1 + (threads if whole else max(1, -(-ROWS_IN_HAND * threads // layout.rows)))
-
-    def needed(threads: int, slots: int) -> int:
-        filling = slots * (slot + layout.waiting_bytes)
-        return filling + threads * WORKER_BYTES + READ_AHEAD_BYTES[0] + least_side + ENGINE_BYTES
-
-    threads = machine.cpu_count() if workers == "auto" else workers
-    if workers == "auto":
-        while threads > 1 and needed(threads, depth_for(threads)) > budget:
-            threads -= 1
-    slots = depth_for(threads)
-    if depth is None:
-        while slots > 2 and needed(threads, slots) > budget:
-            slots -= 1
-    smallest = needed(threads, slots)
-    if smallest > budget:
-        # What the caller fixed, and what each could save.
-        savings = {
-            "side_memory": 0 if side_memory is None else least_side - SIDE_BYTES[0],
-            "depth": 0 if depth is None else (slots - 2) * (slot + layout.waiting_bytes),
-            "workers": 0 if workers == "auto" else (threads - 1) * WORKER_BYTES,
-        }
-        raise BudgetError(
-            f"{slots} slots of {show_bytes(slot)}, {threads} {'worker' if threads == 1 else 'workers'} and "
-            f"{show_bytes(least_side)} of side memory together need memory={show_bytes(smallest, up=True)!r}, "
-            f"the budget is {show_bytes(budget)}; raise it, {_lower(savings)}or use a smaller batch or uint8",
-            asked_bytes=smallest,
-            budget_bytes=budget,
-            smallest_bytes=smallest,
-        )
-    spare = budget - smallest
-    read_ahead = min(READ_AHEAD_BYTES[1], READ_AHEAD_BYTES[0] + spare // 4)
-    spare -= read_ahead - READ_AHEAD_BYTES[0]
-    side = least_side if side_memory is not None else min(SIDE_BYTES[1], least_side + spare // 2)
-    spare -= side - least_side
-    return _Sizes(threads, slots, slots + spare // slot, read_ahead, side)
-
-
-def _is_count(value: object, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def _lower(savings: Mapping[str, int]) -> str:
-    """Advice to lower the settings that save something, most first; empty when none does."""
-    names = sorted((name for name, saved in savings.items() if saved > 0), key=lambda name: -savings[name])
-    return "".join(f"lower {name}=, " for name in names)
-
-
-def show_bytes(number: int, *, up: bool = False) -> str:
-    """A number of bytes for people, such as ``"294.0MiB"``; ``up`` rounds up, so that it suffices."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", MIB), ("KiB", 1 << 10)):
-        if number >= size:
-            tenths = -(-number * 10 // size) if up else number * 10 // size
-            return f"{tenths // 10}.{tenths % 10}{unit}"
-    return f"{number}B"
 
 
 def _recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:

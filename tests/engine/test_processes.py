@@ -270,8 +270,10 @@ def test_an_error_comes_with_its_type_and_the_workers_traceback() -> None:
 def test_processes_that_do_not_fit_are_refused() -> None:
     large = Numbers(ballast=np.ones(30 << 20, np.uint8))
     with (
-        pytest.raises(ps.BudgetError, match=r"worker processes of .* need memory=") as caught,
-        loader(large, memory="40MiB") as batches,
+        pytest.raises(
+            ps.BudgetError, match=r"worker processes of .* that they share .* need memory="
+        ) as caught,
+        loader(large, memory="70MiB") as batches,
     ):
         next(iter(batches))
     assert caught.value.smallest_bytes is not None

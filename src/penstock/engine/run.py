@@ -30,7 +30,8 @@ from penstock.engine.start import started
 from penstock.engine.workers import Assignment, BatchMade, Job, Stats, first_error
 from penstock.errors import BudgetError, PenstockError, PlanError
 from penstock.order import Batches, Cursor
-from penstock.plan import Plan, show_bytes
+from penstock.plan import Plan
+from penstock.sizing import show_bytes
 from penstock.spec import Tail
 
 if TYPE_CHECKING:

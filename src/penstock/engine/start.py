@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from penstock.engine.native_workers import NativeWorkers
 from penstock.engine.samples import Inputs, Recipe, RowKey, SampleMaker
 from penstock.engine.threads import ThreadWorkers
 from penstock.engine.workers import Failure, Workers, error_of
-from penstock.errors import BudgetError, PenstockError
+from penstock.errors import PenstockError
 from penstock.machine import own_memory_bytes, process_memory_bytes
 from penstock.order import Cursor
-from penstock.plan import Plan, show_bytes
+from penstock.plan import Plan
+from penstock.sizing import WorkerCost, show_bytes
 from penstock.source import NAMES
 from penstock.spec import Executor, Listed, Spec
 
@@ -72,9 +74,7 @@ def _in_processes(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Wor
         workers.append(WorkerProcess(server, 0))
         key, records = _first_sample(plan, at)
         answer = workers[0].measure(key, Inputs(records))
-        if plan.open:
-            plan = _with_measured(plan, answer, records)
-        _check_fits(plan, server, workers[0])
+        plan = _with_measured(plan, answer, records, _cost(plan, server, workers[0]))
         ring = _ring(plan, bell)
         workers += [WorkerProcess(server, number) for number in range(1, plan.workers)]
         return plan, ProcessWorkers(server, workers, plan, ring, bell), ring
@@ -85,28 +85,22 @@ def _in_processes(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Wor
         raise
 
 
-def _with_measured(plan: Plan, answer: Mapping[str, Spec | Listed] | Failure, records: Records) -> Plan:
+def _with_measured(
+    plan: Plan,
+    answer: Mapping[str, Spec | Listed] | Failure,
+    records: Records,
+    cost: WorkerCost | None = None,
+) -> Plan:
     if isinstance(answer, Failure):
         raise error_of(answer, records, plan.source)
-    return plan.measured(answer)
+    return plan.measured(answer, cost)
 
 
-def _check_fits(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> None:
-    """Raise ``BudgetError`` when processes as large as the first one don't fit the memory."""
+def _cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost:
+    """What processes as large as the first one take, after its first sample."""
     each = own_memory_bytes(worker.process)
     shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each
-    taken = shared + plan.workers * each
-    needed = plan.forecast.allocated - plan.forecast.workers + taken
-    if needed > plan.memory_bytes:
-        raise BudgetError(
-            f"{plan.workers} worker processes of {show_bytes(each)}, {show_bytes(shared)} that they share, and "
-            f"{plan.depth} slots of {show_bytes(plan.layout.stride_bytes)} need "
-            f"memory={show_bytes(needed, up=True)!r}, the budget is {show_bytes(plan.memory_bytes)}; raise it, "
-            "lower workers=, or use executor='thread'",
-            asked_bytes=needed,
-            budget_bytes=plan.memory_bytes,
-            smallest_bytes=needed,
-        )
+    return replace(plan.cost, each=each, shared=shared)
 
 
 def _first_sample(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
