@@ -22,16 +22,23 @@ LAYERS = (
     ("contracts",),
     (*PLACES, "cache"),
     ("pipeline", "machine"),
-    ("mixture", "sizing"),
+    ("mixture", "sizing", "kept"),
     ("ordering",),
     ("plan",),
     ("explain", "audit"),
     ("engine",),
     ("loader",),
+    ("scan",),
 )
 OUTSIDE = ("torch", "jax", "ray", "cli", "observe")
 NATIVE = (*PLACES, "engine")
-LATE = {("pipeline", "plan"), ("pipeline", "audit"), ("pipeline", "loader"), ("plan", "explain")}
+LATE = {
+    ("pipeline", "plan"),
+    ("pipeline", "audit"),
+    ("pipeline", "loader"),
+    ("pipeline", "scan"),
+    ("plan", "explain"),
+}
 
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 WHOLE = "the public list"  # what ``import penstock`` takes

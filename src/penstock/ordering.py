@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.contracts import OpenSource, Order, StreamSource
 from penstock.errors import PlanError
+from penstock.kept import chosen
 from penstock.mixture import Mix, OpenMix
 from penstock.order import (
     MAX_POSITIONS,
@@ -30,6 +31,7 @@ from penstock.order import (
 )
 from penstock.pipeline import Pipeline
 from penstock.spec import AnyArray, Int64Array
+from penstock.transform import ByContent
 
 READ_AT_ONCE = 1 << 18  # records of a column
 SPREAD = 4  # records that may be read for one that is wanted
@@ -222,6 +224,8 @@ class _Records:
 
 def _select(pipeline: Pipeline, source: OpenSource) -> _Records:
     records = _Records(source, num_records=source.num_records)
-    for described in pipeline.selections:
+    for number, described in enumerate(pipeline.selections):
+        if isinstance(described, ByContent):
+            described = chosen(pipeline, number, source, records.num_records)
         records = records.then(described)
     return records

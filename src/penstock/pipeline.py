@@ -25,7 +25,7 @@ from penstock.order import (
     Weights,
 )
 from penstock.spec import DecodeLimits, DecodeMode, Spec, Tail
-from penstock.transform import BatchFunction, Function
+from penstock.transform import BatchFunction, ByContent, Function
 from penstock.transform.function import As
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Pipeline:
 
     source: Source
     seed: int = field(default=0, kw_only=True)
-    selections: tuple[Selection | OfColumns, ...] = field(default=(), kw_only=True)
+    selections: tuple[Selection | OfColumns | ByContent, ...] = field(default=(), kw_only=True)
     shuffled: bool = field(default=False, kw_only=True)
     block: int | None = field(default=None, kw_only=True)
     window: int = field(default=64, kw_only=True)
@@ -90,16 +90,34 @@ class Pipeline:
         """
         return self._selected(Select.of(indices))
 
-    def filter(self, condition: str) -> Pipeline:
-        """Use the records for which a condition on columns holds, such as ``"label < 10 and length <= 512"``.
+    def filter(
+        self, condition: str | Callable[..., Any], *, field: str | None = None, as_: As | None = None
+    ) -> Pipeline:
+        """Use the records for which a condition holds: on columns, as text, or on samples, as a function.
 
-        Columns are ``label``, further columns of an index, and the fields of ``Arrays`` with one number per
-        record. A condition has comparisons (also chained), ``in [...]``, ``and``, ``or``, ``not``,
-        ``+ - * // %``, numbers and columns; ``label`` compares with class names in quotes, by ``==``, ``!=`` and
-        ``in``. Whole numbers are 64-bit, others float64. ``plan()`` looks at the columns once, and raises
+        Text, such as ``"label < 10 and length <= 512"``: columns are ``label``, further columns of an index, and the
+        fields of ``Arrays`` with one number per record. A condition has comparisons (also chained), ``in [...]``,
+        ``and``, ``or``, ``not``, ``+ - * // %``, numbers and columns; ``label`` compares with class names in quotes,
+        by ``==``, ``!=`` and ``in``. Whole numbers are 64-bit, others float64. ``plan()`` looks at the columns once.
+
+        A function takes a sample as the source has it, a dict of values by field, images decoded to (H, W, 3)
+        uint8, and returns True or False. ``loader()`` calls it on every record once, in its workers (``scan``), and
+        the answers are kept in the user's cache folder: under what the source is, what was selected before,
+        ``decode()``, and the function's name and code, with all that it refers to but installed packages. So a
+        changed function is asked anew. ``plan()`` asks nobody: without answers it raises ``PlanError``.
+
         ``PlanError`` when nothing is left. Written before ``shuffle``.
+
+        field  for a function: the field whose value it takes instead of a sample
+        as_    for a function: how images come to it, as in ``map``
         """
-        return self._selected(Filter(condition))
+        if callable(condition) and not isinstance(condition, type):
+            return self._selected(ByContent.of(condition, field=field, as_=as_))
+        if field is not None or as_ is not None:
+            raise PlanError(
+                "filter(field=, as_=) are for functions; a condition on columns names them itself"
+            )
+        return self._selected(Filter(cast(str, condition)))
 
     def split(
         self, share: float, *, seed: int, by: str | None = None, stratify: str | None = None
@@ -357,12 +375,32 @@ class Pipeline:
         return audit(self, ranks=ranks, epochs=epochs)
 
     def loader(self, **settings: Unpack[Settings]) -> Loader:
-        """Plan, then run: an iterable of batches. Arguments and errors as of ``plan()``."""
+        """Plan, then run: an iterable of batches. Arguments and errors as of ``plan()``.
+
+        Where a function filters and nobody asked it yet, ``scan`` comes first.
+        """
         from penstock.loader import Loader  # likewise
+        from penstock.scan import planned
 
-        return Loader(self.plan(**settings))
+        return Loader(planned(self, **settings))
 
-    def _selected(self, selection: Selection | OfColumns) -> Pipeline:
+    def scan(self, **settings: Unpack[Settings]) -> None:
+        """Ask the functions of ``filter`` about all samples, unless their answers are in the user's cache folder.
+
+        After that ``plan()`` knows which records there are. One process of a machine asks, the others wait. What
+        it has done is kept however it ends, so one that was killed goes on from there. Progress goes to the log
+        ``penstock`` every few seconds.
+
+        settings  ``memory``, ``workers``, ``executor`` and ``side_memory``, as of ``plan()``; others mean nothing
+
+        Raises the ``SampleError`` of the first sample that can't be read or that a function fails on, and
+        ``PlanError`` when the cache folder can't be written.
+        """
+        from penstock.scan import scan  # likewise
+
+        scan(self, **settings)
+
+    def _selected(self, selection: Selection | OfColumns | ByContent) -> Pipeline:
         if self.shuffled or self.repeats != 1:
             raise PlanError(
                 f"{selection.describe()} says which records of the source take part: write it before .shuffle() "

@@ -28,7 +28,7 @@ from penstock.sizing import (
     is_count,
     parse_bytes,
 )
-from penstock.spec import DecodeLimits, Executor, Listed, Spec, Tail
+from penstock.spec import PIXEL_CONTRACT, DecodeLimits, Executor, Listed, Spec, Tail
 from penstock.transform import (
     ImageKernel,
     NativeStep,
@@ -40,7 +40,6 @@ from penstock.transform import (
 )
 
 ALL = "…"  # stands for fields whose names are measured too
-PIXEL_CONTRACT = 1  # version of "these pixels from these bytes"; enters the recipe's digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

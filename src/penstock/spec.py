@@ -15,6 +15,8 @@ Int64Array = NDArray[np.int64]
 UInt64Array = NDArray[np.uint64]
 AnyArray = NDArray[np.generic]
 
+PIXEL_CONTRACT = 1  # version of "these pixels from these bytes"; enters the recipe's digest
+
 
 class Layout(Enum):
     """The order of an image's axes. A batch adds its rows in front."""

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.plan import PIXEL_CONTRACT
+from penstock.spec import PIXEL_CONTRACT
 from reference import delivered, in_order, listed
 
 FILE = Path(__file__).parent / "pixels.json"

@@ -1,6 +1,7 @@
 """The source place: which records exist, and where their bytes are."""
 
 from penstock.source.arrays import Arrays
+from penstock.source.claims import NoRoom, cache_folder, claimed, published
 from penstock.source.concat import Concat, OpenConcat, OpenDatasets, open_concat
 from penstock.source.filelist import FileList
 from penstock.source.folder import ImageFolder
@@ -19,13 +20,17 @@ __all__ = [
     "ImageFolder",
     "Indexed",
     "Iterable",
+    "NoRoom",
     "OpenConcat",
     "OpenDatasets",
     "PackedList",
     "Stream",
     "StreamEnded",
     "build_index",
+    "cache_folder",
+    "claimed",
     "open_concat",
     "pack_list",
+    "published",
     "verify_index",
 ]

@@ -8,22 +8,21 @@ nothing can be written, each process builds its own in an unnamed temporary file
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from penstock.errors import PenstockError, PlanError
 from penstock.source._index_file import Column, Damaged, Facts, IndexFile, column_section, read_index
-from penstock.source._index_writer import NoRoom, Room, TooLarge, Writer
+from penstock.source._index_writer import Room, TooLarge, Writer
 from penstock.source._paths import shown
+from penstock.source.claims import NoRoom, cache_folder, claimed, published
 
 if TYPE_CHECKING:
     import logging
 
 SUFFIX = b".penstock-index"
-BUILDING = b".building"
 COARSE_TICK_NS, FINE_TICK_NS = 2_000_000_000, 20_000_000
 
 Progress: TypeAlias = Callable[
@@ -127,10 +126,7 @@ def beside(subject: Subject) -> bytes:
 
 def cached_path(subject: Subject) -> bytes:
     """Where an index in the user's cache folder lies."""
-    cache = os.environb.get(b"XDG_CACHE_HOME", b"")
-    if not cache.startswith(b"/"):  # the standard says that a relative one is to be ignored
-        cache = os.path.expanduser(b"~/.cache")  # noqa: PTH111 (pathlib has no bytes)
-    return cache + b"/penstock/index/" + subject.key.encode()
+    return cache_folder() + b"/index/" + subject.key.encode()
 
 
 def fitting(path: bytes, subject: Subject) -> IndexFile:
@@ -215,49 +211,8 @@ def build_at(
     except BaseException:
         os.close(own)
         raise
-    try:
-        os.fsync(file)
-        os.rename(path + BUILDING, path)  # noqa: PTH104
-        folder = os.open(room.folder or b".", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise NoRoom(error.strerror) from error
+    published(file, path)
     return index
-
-
-@contextlib.contextmanager
-def claimed(path: bytes) -> Iterator[int]:
-    """Hold the right to build the index ``path``; yields the file to build it in.
-
-    That file is its own lock, which the kernel takes back when its holder dies. What a killed builder left is
-    cut and used again. Raises ``NoRoom``.
-    """
-    building = path + BUILDING
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
-        while True:
-            file = os.open(building, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-            try:
-                _lock(file, path)
-                if _is_at(file, building):
-                    break
-            except BaseException:
-                os.close(file)
-                raise
-            os.close(file)  # its holder has finished it, and it has another name now
-    except OSError as error:
-        raise NoRoom(error.strerror or str(error)) from error
-    try:
-        yield file
-    finally:
-        if _is_at(file, building):  # nothing was built
-            with contextlib.suppress(OSError):
-                os.unlink(building)  # noqa: PTH108
-        fcntl.flock(file, fcntl.LOCK_UN)  # or whoever reads the index through a copy would hold it on
-        os.close(file)
 
 
 def is_settled(mtime_ns: int, began_ns: int) -> bool:
@@ -340,24 +295,6 @@ def _keep_all(subject: Subject, path: bytes, old: IndexFile, objection: str) -> 
         return replace(facts, columns=keep_columns(writer, old, old.facts.columns))
 
     return finish
-
-
-def _lock(file: int, path: bytes) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        _logger().info("waiting for another process that builds %s", shown(path))
-        fcntl.flock(file, fcntl.LOCK_EX)
-
-
-def _is_at(file: int, path: bytes) -> bool:
-    """Whether ``path`` names this very file."""
-    mine = os.fstat(file)
-    try:
-        there = os.lstat(path)
-    except OSError:
-        return False
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
 
 
 def _logger() -> logging.Logger:

@@ -22,6 +22,7 @@ from penstock.source._index_file import (
     preamble,
     read_fully,
 )
+from penstock.source.claims import NoRoom
 from penstock.spec import AnyArray, Int64Array, UInt8Array
 
 if TYPE_CHECKING:
@@ -32,10 +33,6 @@ SMALL_BYTES = 8 << 20  # an index up to this size stays in memory
 
 class TooLarge(Exception):
     """The index is too large to stay in memory."""
-
-
-class NoRoom(Exception):
-    """What is written has no place where it was to go; the text is the system's."""
 
 
 @contextlib.contextmanager

@@ -28,13 +28,13 @@ from penstock.source._index_store import (
     Subject,
     build_at,
     build_temporary,
-    claimed,
     keep_columns,
     places,
 )
-from penstock.source._index_writer import NoRoom, Writer
+from penstock.source._index_writer import Writer
 from penstock.source._listing import Listing
 from penstock.source._paths import AnyPath, reading, shown
+from penstock.source.claims import NoRoom, claimed
 from penstock.source.filelist import FileList
 from penstock.source.folder import ImageFolder
 from penstock.spec import AnyArray

@@ -1,5 +1,7 @@
 """The transform place: what happens to a sample, and how adjacent transforms become one native kernel."""
 
+from penstock.transform.code import Unreadable, digest_of
+from penstock.transform.content import KEPT, ByContent
 from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.function import BatchFunction, Function
 from penstock.transform.fuse import ImageKernel, fuse
@@ -17,7 +19,9 @@ from penstock.transform.program import (
 __all__ = [
     "BATCH_OP",
     "DATASET_OP",
+    "KEPT",
     "BatchFunction",
+    "ByContent",
     "CenterCrop",
     "Function",
     "FunctionStep",
@@ -30,7 +34,9 @@ __all__ = [
     "SampleProgram",
     "ToDtype",
     "ToLayout",
+    "Unreadable",
     "decoder_version",
+    "digest_of",
     "fuse",
     "sample_program",
     "simd_paths",

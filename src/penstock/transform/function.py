@@ -45,10 +45,7 @@ class Function:
         spec: Spec | Mapping[str, Spec] | None = None,
     ) -> Function:
         """Recognise what ``fn`` is. Raises ``PlanError`` for arguments that fit nothing."""
-        if as_ is not None and as_ not in FORMS:
-            raise PlanError(f"map(as_={as_!r}): 'numpy', 'pil' or 'tensor'")
-        if field is not None and (not isinstance(field, str) or not field):
-            raise PlanError(f"map(field={field!r}): a field's name, such as 'image'")
+        check_form("map", field, as_)
         if spec is not None and not (
             isinstance(spec, Spec) if field is not None else isinstance(spec, Mapping)
         ):
@@ -105,6 +102,14 @@ class BatchFunction:
     def describe(self) -> str:
         """The callable's qualified name."""
         return f"map_batch({callable_name(self.fn)}{', samples=True' if self.samples else ''})"
+
+
+def check_form(method: str, field: object, as_: object) -> None:
+    """Raise ``PlanError`` unless ``field`` can be a field's name and ``as_`` a form, or they are None."""
+    if as_ is not None and as_ not in FORMS:
+        raise PlanError(f"{method}(as_={as_!r}): 'numpy', 'pil' or 'tensor'")
+    if field is not None and (not isinstance(field, str) or not field):
+        raise PlanError(f"{method}(field={field!r}): a field's name, such as 'image'")
 
 
 def takes_rng(fn: Callable[..., Any]) -> bool:

@@ -1,0 +1,385 @@
+"""``filter(fn)``: every record is asked about once, whoever asks, and the answers outlive what asked."""
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import penstock as ps
+from penstock.spec import Int64Array
+from photos import WAIT_S, Watched, numbers, write_photos
+from programs import BEGIN
+
+ROWS = 1000
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of each test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/penstock/filters"
+
+
+def watched(rows: int = ROWS) -> tuple[ps.Pipeline, list[int]]:
+    """A pipeline of numbers, and the records that anybody has located."""
+    located: list[int] = []
+    source = Watched(numbers(rows), lambda indices: located.extend(indices.tolist()))
+    return ps.Pipeline(source), located
+
+
+def records(pipeline: ps.Pipeline, **settings: Any) -> list[int]:
+    """The numbers of the records that a pipeline delivers in its first epoch."""
+    settings = {"memory": "512MiB", "workers": 2, **settings}
+    with pipeline.batch(7, tail="short").loader(**settings) as loader:
+        return [int(index) for batch in loader for index in batch["index"]]
+
+
+def thirds(sample: dict[str, Any]) -> bool:
+    return bool(sample["x"][0] % 9 == 0)
+
+
+def is_bright(image: np.ndarray) -> bool:
+    return bool(image.mean() > 128)
+
+
+@pytest.mark.parametrize("executor", ["thread", "process", "inline"])
+def test_every_executor_keeps_the_same_records(tmp_path: Path, executor: str) -> None:
+    photos = write_photos(tmp_path, 30)
+    means = [np.asarray(Image.open(tmp_path / f"{number:03d}.jpg")).mean() for number in range(30)]
+    bright = [number for number, mean in enumerate(means) if mean > 128]
+    assert 0 < len(bright) < 30
+    to_batch = ps.Pipeline(photos).filter(is_bright, field="image").map(ps.CenterCrop(8))
+    assert records(to_batch, executor=executor) == bright
+
+
+@pytest.mark.parametrize("as_", ["numpy", "pil"])
+def test_images_come_in_the_form_asked_for(tmp_path: Path, as_: Any) -> None:
+    forms = {"numpy": lambda s: s["image"].shape == (40, 56, 3), "pil": lambda s: s["image"].size == (56, 40)}
+    photos = ps.Pipeline(write_photos(tmp_path, 3)).filter(forms[as_], as_=as_)
+    assert records(photos.map(ps.CenterCrop(8))) == [0, 1, 2]
+
+
+def test_the_plan_asks_nobody(cache: Path) -> None:
+    pipeline, located = watched()
+    with pytest.raises(ps.PlanError, match=r"filter\(.*thirds, code .*1,000 records yet; .*pipeline\.scan"):
+        pipeline.filter(thirds).batch(10).plan()
+    assert located == []
+    assert not cache.exists()
+
+
+def test_every_record_is_asked_about_once_and_never_again() -> None:
+    pipeline, located = watched()
+    kept = pipeline.filter(thirds).shuffle(seed=1).batch(10)
+    kept.scan(memory="64MiB")
+    assert sorted(set(located)) == list(range(ROWS))
+    located.clear()
+    assert kept.plan().order.num_positions == 334
+    kept.loader(memory="64MiB").close()
+    kept.scan()
+    assert located == []
+
+
+def test_another_function_another_scan() -> None:
+    pipeline, located = watched()
+    limit = 30
+    assert records(pipeline.filter(lambda sample: sample["x"][0] < limit)) == list(range(10))
+    located.clear()
+    assert records(pipeline.filter(lambda sample: sample["x"][0] < 27)) == list(range(9))
+    assert set(located) == set(range(ROWS))
+    limit = 15
+    assert records(pipeline.filter(lambda sample: sample["x"][0] < limit)) == list(range(5))
+
+
+def test_another_dataset_another_scan() -> None:
+    def small(value: int) -> bool:
+        return value < 3
+
+    for begin in (0, 1):
+        dataset = ps.Indexed(list(range(begin, 1500 + begin)), fields="x")
+        assert records(ps.Pipeline(dataset).filter(small, field="x")) == list(range(3 - begin))
+
+
+def test_a_filter_stands_among_other_selections() -> None:
+    pipeline, _ = watched()
+    kept = pipeline.skip(100).filter(thirds).take(50).filter(lambda sample: sample["x"][0] % 2 == 0)
+    assert records(kept) == [number for number in range(100, ROWS) if number % 3 == 0][:50:2]
+
+
+def test_parts_of_a_mixture_can_be_filtered() -> None:
+    even = ps.Pipeline(numbers(ROWS)).filter(lambda sample: sample["x"][0] % 2 == 0)
+    some = ps.Pipeline(numbers(100)).filter(thirds)
+    seen = records(ps.Pipeline(ps.Mix({even: 0.5, some: 0.5}, until="last")))
+    assert {index % 2 for index in seen if index < ROWS} == {0}
+    assert {index - ROWS for index in seen if index >= ROWS} == set(range(0, 100, 3))
+
+
+def test_audit_counts_what_is_kept() -> None:
+    kept = ps.Pipeline(numbers(ROWS)).filter(thirds).shuffle(seed=3).batch(10)
+    with pytest.raises(ps.PlanError, match=r"pipeline\.scan"):
+        kept.audit()
+    kept.scan(memory="64MiB")
+    proof = kept.audit(ranks=3, epochs=2)
+    assert proof.ok
+    assert proof.positions == 334
+
+
+def test_a_state_goes_on_and_belongs_to_the_function() -> None:
+    kept = ps.Pipeline(numbers(ROWS)).filter(thirds).shuffle(seed=3)
+    whole = records(kept)
+    with kept.batch(10).loader(memory="64MiB") as loader:
+        next(iter(loader))
+        state = json.loads(json.dumps(loader.state_dict()))
+    with kept.batch(7, tail="short").loader(memory="64MiB") as loader:
+        loader.load_state_dict(state)
+        assert [int(index) for batch in loader for index in batch["index"]] == whole[10:]
+    other = ps.Pipeline(numbers(ROWS)).filter(lambda sample: sample["x"][0] % 9 == 0).shuffle(seed=3)
+    with (
+        other.batch(10).loader(memory="64MiB") as loader,
+        pytest.raises(ps.StateError, match="selection was 'filter"),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_a_failing_sample_is_named_and_what_was_done_before_stays() -> None:
+    """The environment says whether the function fails, so that its code stays the same."""
+    pipeline, located = watched()
+
+    def fails(sample: dict[str, Any]) -> bool:
+        if sample["x"][0] == 1800 and "FAIL" in os.environ:
+            raise RuntimeError("no")
+        return True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAIL", "1")
+        with pytest.raises(ps.TransformError, match="RuntimeError: no") as caught:
+            pipeline.filter(fails).scan(memory="64MiB", executor="inline")
+    assert caught.value.index == 600
+    located.clear()
+    pipeline.filter(fails).scan(memory="64MiB", executor="inline")
+    assert located[0] == 512
+
+
+@pytest.mark.parametrize("answer", [3, None, "yes", np.array([True, False])])
+def test_an_answer_is_true_or_false(answer: Any) -> None:
+    pipeline = ps.Pipeline(numbers(10))
+    for kept in (pipeline.filter(lambda _: answer), pipeline.filter(lambda _: answer, field="x")):
+        with pytest.raises(ps.TransformError, match="return"):
+            kept.scan(memory="64MiB")
+
+
+def test_nothing_left_is_said() -> None:
+    with pytest.raises(ps.PlanError, match=r"filter\(.*leaves nothing of 1,000 records"):
+        records(ps.Pipeline(numbers(ROWS)).filter(lambda _: False))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"condition": lambda sample, rng: rng.random() < 0.5}, r"takes rng.*\.split\(share"),
+        ({"condition": thirds, "as_": "jpeg"}, r"filter\(as_='jpeg'\)"),
+        ({"condition": thirds, "field": 3}, r"filter\(field=3\)"),
+        ({"condition": "label < 3", "field": "x"}, "are for functions"),
+        ({"condition": dict}, "a condition on columns"),
+    ],
+)
+def test_what_cant_be_asked(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ps.PlanError, match=message):
+        ps.Pipeline(numbers(10)).filter(**arguments)
+
+
+def test_a_function_that_holds_a_file_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("w") as file:
+        pipeline = ps.Pipeline(numbers(10)).filter(lambda _: file.closed).batch(2)
+        with pytest.raises(ps.PlanError, match="no answers could be kept"):
+            pipeline.plan()
+
+
+def test_a_place_that_cant_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    with pytest.raises(ps.PlanError, match="set XDG_CACHE_HOME"):
+        ps.Pipeline(numbers(10)).filter(thirds).scan()
+
+
+def change_a_mark(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[40] ^= 1
+    file.write_bytes(content)
+
+
+def cut_short(file: Path) -> None:
+    os.truncate(file, file.stat().st_size - 1)
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def anothers(file: Path) -> None:
+    """The answers to another question, under this one's name."""
+    before = set(file.parent.iterdir())
+    ps.Pipeline(numbers(ROWS)).filter(lambda _: True).scan(memory="64MiB")
+    (other,) = set(file.parent.iterdir()) - before
+    other.rename(file)
+
+
+@pytest.mark.parametrize("damage", [change_a_mark, cut_short, empty, anothers])
+def test_a_damaged_file_is_never_believed(cache: Path, damage: Callable[[Path], None]) -> None:
+    kept = ps.Pipeline(numbers(ROWS)).filter(thirds)
+    before = records(kept)
+    (file,) = cache.iterdir()
+    content = file.read_bytes()
+    damage(file)
+    with pytest.raises(ps.PlanError, match=r"pipeline\.scan"):
+        kept.batch(7).plan()
+    assert records(kept) == before
+    assert file.read_bytes() == content
+
+
+SCAN = """
+import os, signal, sys
+located = []
+pipeline = ps.Pipeline(Watched(numbers(2000), lambda indices: located.extend(indices.tolist())))
+
+def odd(sample):
+    if sample["x"][0] == 3 * 1500 and "HOW" in os.environ:
+        if os.environ["HOW"] == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        print("held", flush=True)
+        sys.stdin.read(1)
+    return bool(sample["x"][0] % 2)
+
+import logging
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+pipeline.filter(odd).batch(10).scan(memory="64MiB", executor="inline")
+print(next(iter(located), None), pipeline.filter(odd).batch(10).plan().order.num_positions)
+"""
+
+
+@contextlib.contextmanager
+def scanning(how: str | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A process that scans, and is killed or held at record 1500."""
+    environment = {**os.environ, **({} if how is None else {"HOW": how})}
+    program = BEGIN.format(path=[path for path in sys.path if path]) + textwrap.dedent(SCAN)
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_killed_scan_goes_on_where_it_was(cache: Path) -> None:
+    with scanning("killed") as killed:
+        _, said = killed.communicate(timeout=WAIT_S)
+    assert killed.returncode == -9, said
+    (left,) = cache.iterdir()
+    with left.open("ab") as file:
+        file.write(b"half a block")  # what a machine that lost its power may leave
+    with scanning() as goes_on:
+        done, said = goes_on.communicate(timeout=WAIT_S)
+    assert done.split() == ["1280", "1000"], said  # whole blocks of 256
+    assert "asking about records 1,280 to 2,000" in said
+
+
+def test_one_process_asks_and_the_others_wait() -> None:
+    with scanning("held") as asks:
+        assert asks.stdout is not None
+        assert asks.stdout.readline() == "held\n"
+        with scanning("held") as waits:
+            assert waits.stderr is not None
+            readable, _, _ = select.select([waits.stderr], [], [], WAIT_S)
+            assert readable
+            assert waits.stderr.readline().startswith("waiting for another process that builds")
+            assert asks.communicate("x", timeout=WAIT_S)[0].split() == ["0", "1000"]
+            assert waits.communicate(timeout=WAIT_S)[0].split() == ["None", "1000"]
+
+
+NAMES = """
+import functools, json
+LIMITS = {"b", "a", "c"}
+
+class Judge:
+    least = 3
+    def __init__(self, names): self.names = names
+    @property
+    def half(self): return self.least / 2
+    def __call__(self, sample): return sample["x"] > self.half
+
+def again(depth): return depth and again(depth - 1)
+def named(sample): return sample["name"] in {"x", "y", "z"} or sample["name"] in LIMITS or again(3)
+
+for fn in (Judge({"k": [1, 2]}), named, functools.partial(np.any, axis=0), lambda s: named(s)):
+    print(ps.Pipeline(numbers(3)).filter(fn).selections[0].describe())
+"""
+
+
+def test_a_function_has_one_name_in_every_process() -> None:
+    begin = BEGIN.format(path=[path for path in sys.path if path])
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", begin + lines + textwrap.dedent(NAMES)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed, lines in (("1", ""), ("2", "\n# lines before it, of which nothing depends\n"))
+    }
+    (names,) = said
+    assert len(set(names.splitlines())) == 4
+
+
+def test_what_a_function_uses_is_part_of_its_name() -> None:
+    def described(text: str) -> str:
+        names: dict[str, Any] = {"__name__": "training"}
+        exec(textwrap.dedent(text), names)
+        selection: Any = ps.Pipeline(numbers(3)).filter(names["fn"]).selections[0]
+        said: str = selection.describe()
+        return said
+
+    base = """
+    def inner(value): return value > LIMIT
+    class Scale:
+        factor = 2
+        def of(self, value): return value * self.factor
+    LIMIT = 3
+    scale = Scale()
+    def fn(sample, more=1): return inner(scale.of(sample["x"] + more))
+    """
+    assert described(base) == described(base.replace("return value > LIMIT", "return value > LIMIT  # so"))
+    changes = [
+        ("> LIMIT", ">= LIMIT"),
+        ("factor = 2", "factor = 3"),
+        ("LIMIT = 3", "LIMIT = 4"),
+        ("more=1", "more=2"),
+    ]
+    said = {described(base.replace(*change)) for change in [*changes, ("value * self", "value + self")]}
+    assert len(said | {described(base)}) == 6
+
+
+def test_marks_of_many_records(cache: Path) -> None:
+    """More than one piece of 2^18 marks, and a last block that isn't full."""
+    count = (1 << 18) + 300
+    odd: Int64Array = np.arange(1, count, 2)
+    pipeline = ps.Pipeline(ps.Indexed(range(count), fields="x", spec={"x": ps.Spec((), np.dtype(np.int64))}))
+    kept = pipeline.filter(lambda x: x % 2 == 1, field="x")
+    kept.scan(memory="64MiB", executor="inline")
+    plan = kept.batch(1000, tail="short").plan()
+    assert np.array_equal(plan.order.indices(0, 0, len(odd)), odd)
+    assert next(cache.iterdir()).stat().st_size < count // 6
