@@ -383,3 +383,8 @@ def test_marks_of_many_records(cache: Path) -> None:
     plan = kept.batch(1000, tail="short").plan()
     assert np.array_equal(plan.order.indices(0, 0, len(odd)), odd)
     assert next(cache.iterdir()).stat().st_size < count // 6
+
+
+def test_a_stream_cant_be_filtered_so() -> None:
+    with pytest.raises(ps.PlanError, match="a stream comes in its own order, so selections can't be"):
+        ps.Pipeline(ps.Iterable(lambda: iter([1, 2]))).filter(lambda _: True).scan()

@@ -22,7 +22,7 @@ from penstock.kept import (
     whole_blocks,
 )
 from penstock.loader import Loader
-from penstock.ordering import order_of
+from penstock.ordering import planned_order
 from penstock.pipeline import Pipeline, Settings
 from penstock.plan import Plan
 from penstock.source import NoRoom, claimed, published
@@ -36,7 +36,7 @@ Made = TypeVar("Made")
 
 def scan(pipeline: Pipeline, **settings: Unpack[Settings]) -> None:
     """``Pipeline.scan`` says what it does."""
-    _when_answered(lambda: order_of(pipeline, pipeline.source.open()), settings)
+    _when_answered(lambda: planned_order(pipeline, pipeline.source.open()), settings)
 
 
 def planned(pipeline: Pipeline, **settings: Unpack[Settings]) -> Plan:
