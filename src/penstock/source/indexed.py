@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.contracts import OpenSource, Records
+from penstock.contracts import OpenSource
 from penstock.errors import PlanError
-from penstock.spec import AnyArray, Int64Array, Spec
+from penstock.source._python import OpenPython
+from penstock.spec import AnyArray, Spec
 
 NAMES = ("image", "label")
 RESERVED = ("index", "valid")
@@ -79,7 +80,7 @@ class Indexed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OpenIndexed:
+class OpenIndexed(OpenPython):
     """A dataset of ``num_records`` samples. Satisfies ``contracts.OpenSource`` and ``PythonSource``."""
 
     dataset: Any
@@ -88,16 +89,6 @@ class OpenIndexed:
     declared: Mapping[str, Spec] | None
     known: Mapping[str, AnyArray]
     packs: bool
-
-    @property
-    def fields(self) -> Mapping[str, Spec]:
-        """What was declared."""
-        return self.declared or {}
-
-    @property
-    def classes(self) -> None:
-        """None: labels are what the dataset gives."""
-        return
 
     @property
     def digest(self) -> str:
@@ -115,11 +106,6 @@ class OpenIndexed:
         return digest.hexdigest()
 
     @property
-    def index_bytes(self) -> int:
-        """0: the dataset is the caller's own."""
-        return 0
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """What was given; what else a sample holds shows when it is taken."""
         return tuple(self.known)
@@ -129,14 +115,6 @@ class OpenIndexed:
         if not 0 <= start <= stop <= self.num_records:
             raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
         return self.known[name][start:stop]
-
-    def locate(self, indices: Int64Array) -> Records:
-        """Numbers only."""
-        return Records(indices)
-
-    def name(self, index: int) -> None:
-        """None: a sample has no name but its number."""
-        return
 
 
 def _class_name(dataset: object) -> str:

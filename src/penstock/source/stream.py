@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.contracts import OpenSource, Records
+from penstock.contracts import OpenSource
 from penstock.errors import PlanError
+from penstock.source._python import OpenPython
 from penstock.source.indexed import NAMES, check_names, check_spec
-from penstock.spec import AnyArray, Int64Array, Spec
+from penstock.spec import Spec
 
 UNKNOWN = 1 << 62  # stands for a length that nobody knows
 OFFERED = ("epoch", "skip", "rank", "world")
@@ -78,7 +79,7 @@ class Iterable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OpenIterable:
+class OpenIterable(OpenPython):
     """A stream. Satisfies ``contracts.OpenSource``, ``PythonSource`` and ``StreamSource``."""
 
     dataset: Stream
@@ -93,36 +94,12 @@ class OpenIterable:
         return UNKNOWN if self.length is None else self.length
 
     @property
-    def fields(self) -> Mapping[str, Spec]:
-        """What was declared."""
-        return self.declared or {}
-
-    @property
-    def classes(self) -> None:
-        """None: labels are what the stream gives."""
-        return
-
-    @property
     def digest(self) -> str:
         """Of the factory's name, the length and the fields' names."""
         from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
 
         stands_for = f"iterable 1, {_name(self.dataset.factory)}, {self.length}, {self.names}"
         return blake2b(stands_for.encode(), digest_size=16).hexdigest()
-
-    @property
-    def index_bytes(self) -> int:
-        """0: there is none."""
-        return 0
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """None: what a sample holds shows when it comes."""
-        return ()
-
-    def column(self, name: str, start: int, stop: int) -> AnyArray:
-        """There is none."""
-        raise KeyError(name)
 
     def of_rank(self, rank: int, world: int) -> Stream:
         """One rank's samples. Raises ``PlanError`` when the factory can't tell ranks apart."""
@@ -133,14 +110,6 @@ class OpenIterable:
                 "in steps"
             )
         return replace(self.dataset, rank=rank, world=world)
-
-    def locate(self, indices: Int64Array) -> Records:
-        """Numbers only."""
-        return Records(indices)
-
-    def name(self, index: int) -> None:
-        """None: a sample has no name but its number."""
-        return
 
 
 class StreamEnded(Exception):
