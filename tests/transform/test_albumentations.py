@@ -118,6 +118,20 @@ def test_a_version_that_draws_from_the_processs_generators(settings: dict[str, A
     assert len({tuple(batch["image"][row, 0, 0, :2]) for batch in batches for row in range(16)}) > 20
 
 
+class Threads(Segments):
+    """How many threads OpenCV would use here."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        import cv2
+
+        return {"threads": cv2.getNumThreads()}
+
+
+def test_a_worker_process_has_no_threads_of_opencv() -> None:
+    for batch in epoch(ps.Pipeline(ps.Indexed(Threads())).batch(12), executor="process", workers=2):
+        assert batch["threads"].tolist() == [1] * 12
+
+
 def test_it_takes_arrays_only() -> None:
     with pytest.raises(ps.PlanError, match="albumentations takes NumPy arrays; leave as_ out"):
         ps.Pipeline(ps.Indexed(Segments())).map(train(), as_="pil")

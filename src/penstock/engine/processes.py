@@ -28,6 +28,8 @@ from penstock.spec import Listed, Spec
 from penstock.transform import FunctionStep
 from penstock.transform.function import callable_name
 
+# Libraries that would start a thread for every CPU: workers are as many as shall work at once.
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 PATIENCE_S = 1.0  # for a process that was told to end
 MOST_DEATHS, DEATHS_WITHIN_S = 3, 600.0  # of workers, before no other one takes their place
 ROWS_AT_ONCE = 32  # at most, that a worker is asked for
@@ -47,9 +49,7 @@ class WorkerServer:
         # The server and its workers end when the only write end of this pipe is closed, so by our end too.
         read_end, self._pipe = os.pipe()
         given = (theirs.fileno(), read_end, packed, lists.descriptor)
-        environment = os.environ | dict.fromkeys(
-            ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
-        )
+        environment = os.environ | dict.fromkeys(ONE_THREAD, "1")
         try:
             self._server = subprocess.Popen(
                 [
