@@ -367,3 +367,23 @@ def test_declared_shapes_need_no_measuring() -> None:
     wrong = ps.Pipeline(ps.Indexed(Squares(), spec={**spec, "label": spec["image"]})).batch(4)
     with pytest.raises(ps.SampleError, match=r"'label' is .* int64, and"):
         epoch(wrong)
+
+
+class Adds:
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = numbers
+
+    def __repr__(self) -> str:
+        return f"Adds{self.numbers}"
+
+    def __call__(self, image: np.ndarray) -> np.ndarray:
+        return image + self.numbers[0]
+
+
+def test_parameters_of_a_callable_are_part_of_the_recipe_and_keep_it_short() -> None:
+    def recipe(*numbers: int) -> Any:
+        return ps.Pipeline(ps.Indexed(Squares())).map(Adds(*numbers), field="image").batch(2).plan().recipe
+
+    assert recipe(1)["transforms"] != recipe(2)["transforms"]
+    assert recipe(*range(200))["transforms"] != recipe(*range(199), 7)["transforms"]
+    assert len(recipe(*range(200))["transforms"]) < 300

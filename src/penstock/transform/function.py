@@ -12,6 +12,7 @@ from penstock.errors import PlanError
 from penstock.spec import Spec
 
 As = Literal["numpy", "pil", "tensor"]
+LONGEST_NAME = 120  # of a callable's repr, in a state that shall stay small
 FORMS = ("numpy", "pil", "tensor")
 
 
@@ -130,6 +131,13 @@ def callable_name(fn: object) -> str:
         owner = getattr(fn, "__self__", None)
         of = f"{callable_name(owner)}." if owner is not None and not inspect.ismodule(owner) else ""
         return f"{of or f'{fn.__module__}.'}{name if not of else fn.__name__}"  # type: ignore[attr-defined]
-    shown = " ".join(repr(fn).split())
     kind = f"{type(fn).__module__}.{type(fn).__qualname__}"
-    return kind if " at 0x" in shown or len(shown) > 1000 else f"{kind}: {shown}"
+    shown = " ".join(repr(fn).split())
+    if " at 0x" in shown:
+        return kind
+    if len(shown) > LONGEST_NAME:
+        from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
+
+        rest = blake2b(shown.encode(), digest_size=8).hexdigest()
+        shown = f"{shown[:LONGEST_NAME]}… (digest {rest})"
+    return f"{kind}: {shown}"
