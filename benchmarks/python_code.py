@@ -1,9 +1,10 @@
 """How fast is Python code in a pipeline beside PyTorch's DataLoader with as many workers?
 
 Pillow: read a JPEG, crop 224 × 224 at random, flip, and give an array, all in Pillow, in worker processes of both.
-Arrays: a dataset that returns an array of 600 kB, whose copies are all the work. Function: what one call of a
-function of 10 µs costs in a thread, over the 10 µs, in batches of 256. Others in batches of 64; every run in a
-process of its own.
+Arrays: a dataset that returns an array of 600 kB, whose copies are all the work. collate_fn: the same arrays, put
+together by a function on the list of samples, so that whole batches go from worker to trainer. Function: what one
+call of a function of 10 µs costs in a thread, over the 10 µs, in batches of 256. Others in batches of 64; every run
+in a process of its own.
 """
 
 from __future__ import annotations
@@ -98,6 +99,9 @@ def main() -> None:
     rows: list[list[Any]] = [[name, Figure(values, ".0f")] for name, values in rates.items()]
     rows.append(["Pillow, penstock ÷ torch", ratio(rates["Pillow, penstock"], rates["Pillow, torch"])])
     rows.append(["arrays, penstock ÷ torch", ratio(rates["arrays, penstock"], rates["arrays, torch"])])
+    rows.append(
+        ["collate_fn, penstock ÷ torch", ratio(rates["collate_fn, penstock"], rates["collate_fn, torch"])]
+    )
     overheads = [1e6 / rate - 10 for rate in rates["function of 10 µs, one thread"]]
     rows.append(["function: overhead in µs a sample", Figure(overheads, ".1f")])
     report(args, ["", "samples/s"], rows, packages=["torch", "pillow"])
@@ -113,17 +117,31 @@ def rate(batches: Iterator[int], seconds: float) -> float:
     return samples / (now - begin)
 
 
-def penstock_rate(dataset: Any, args: argparse.Namespace, **settings: Any) -> float:
+def penstock_rate(dataset: Any, args: argparse.Namespace, collate_fn: Any = None) -> float:
     pipeline = ps.Pipeline(ps.Indexed(dataset)).shuffle(seed=0).batch(ROWS)
-    with pipeline.loader(executor="process", workers=args.workers, memory="2GiB", **settings) as loader:
+    if collate_fn is not None:
+        pipeline = pipeline.map_batch(collate_fn, samples=True)
+    with pipeline.loader(executor="process", workers=args.workers, memory="2GiB") as loader:
         return rate((len(batch["index"]) for batch in loader), args.seconds)
 
 
-def torch_rate(dataset: Any, args: argparse.Namespace) -> float:
+def torch_rate(dataset: Any, args: argparse.Namespace, **more: Any) -> float:
     from torch.utils.data import DataLoader
 
-    loader = DataLoader(dataset, ROWS, shuffle=True, num_workers=args.workers)
+    loader = DataLoader(dataset, ROWS, shuffle=True, num_workers=args.workers, **more)
     return rate((len(batch[0]) for batch in loader), args.seconds)
+
+
+def stacked(samples: list[tuple[np.ndarray, int]]) -> tuple[np.ndarray, np.ndarray]:
+    images, labels = zip(*samples, strict=True)
+    return np.stack(images), np.array(labels)
+
+
+def stacked_tensors(samples: list[tuple[np.ndarray, int]]) -> list[Any]:
+    """As torch's own do, so that its workers hand over shared memory."""
+    import torch
+
+    return [torch.from_numpy(array) for array in stacked(samples)]
 
 
 def function_rate(args: argparse.Namespace) -> float:
@@ -137,6 +155,8 @@ RUNS: dict[str, Callable[[argparse.Namespace], float]] = {
     "Pillow, torch": lambda args: torch_rate(Photos(args.path), args),
     "arrays, penstock": lambda args: penstock_rate(Ready(), args),
     "arrays, torch": lambda args: torch_rate(Ready(), args),
+    "collate_fn, penstock": lambda args: penstock_rate(Ready(), args, stacked),
+    "collate_fn, torch": lambda args: torch_rate(Ready(), args, collate_fn=stacked_tensors),
     "function of 10 µs, one thread": function_rate,
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <tuple>
 
+#include "mapping.h"
 #include "pool.h"
 #include "watch.h"
 
@@ -95,6 +96,18 @@ std::pair<OwnBytes, std::string> read_file(const nb::bytes& path, int64_t offset
     return {OwnBytes(data, {size}, owner), std::move(error)};
 }
 
+OwnBytes mapped(int file, size_t bytes) {
+    std::unique_ptr<Mapping> mapping;
+    {
+        nb::gil_scoped_release unlocked;
+        mapping = std::make_unique<Mapping>(file, bytes);
+    }
+    uint8_t* data = mapping->data();
+    nb::capsule owner(mapping.get(), [](void* p) noexcept { delete static_cast<Mapping*>(p); });
+    (void)mapping.release();
+    return {data, {bytes}, owner};
+}
+
 }  // namespace
 
 void bind_samples(nb::module_& m) {
@@ -110,6 +123,8 @@ void bind_samples(nb::module_& m) {
     m.def(
         "read_file", &read_file, "path"_a, "offset"_a, "length"_a, "max_bytes"_a,
         "Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is wrong.");
+    m.def("mapped", &mapped, "file"_a, "bytes"_a,
+          "The first bytes of a file, writable, mapped until the last view of them ends.");
     m.def("end_with", &end_with, "pipe"_a, "process"_a,
           "Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has "
           "ended.");

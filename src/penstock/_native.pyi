@@ -330,6 +330,11 @@ def read_file(
     Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is wrong.
     """
 
+def mapped(file: int, bytes: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+    """
+    The first bytes of a file, writable, mapped until the last view of them ends.
+    """
+
 def end_with(pipe: int, process: int) -> None:
     """
     Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has ended.

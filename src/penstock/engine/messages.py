@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import select
 import socket
 import struct
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import cloudpickle
 
-_LENGTH = struct.Struct("<Q")
+from penstock import _native
+from penstock.spec import AnyArray
+
+_HEADER = struct.Struct(
+    "<QI"
+)  # bytes that follow; arrays that lie in a file, whose descriptor came with this
+_PLACE = struct.Struct("<QQ")  # of such an array: its first byte, and its length
 CHUNK_BYTES = 1 << 20
+LARGE_BYTES = 64 << 10  # of arrays in a message, that are worth a file of their own
+ALIGNED_BYTES = 64  # as slots are, for whoever computes with arrays
+MOST_AT_ONCE = 512  # pieces that one call writes; the system takes 1,024
 
 
 class Ended(Exception):
@@ -29,11 +43,86 @@ def send(channel: socket.socket, message: Any) -> None:
 
 def encoded(message: Any) -> bytes:
     """A message as bytes."""
+    data = _pickled(message, None)
+    return _HEADER.pack(len(data), 0) + data
+
+
+def _pickled(message: Any, apart: list[pickle.PickleBuffer] | None) -> bytes:
+    """A message's objects; the memory of its arrays is put into ``apart``, or is part of the bytes without."""
     try:
-        data = pickle.dumps(message, protocol=5)
+        return pickle.dumps(message, protocol=5, buffer_callback=None if apart is None else apart.append)
     except Exception:  # classes of the main module, functions: by value
-        data = cloudpickle.dumps(message, protocol=5)
-    return _LENGTH.pack(len(data)) + data
+        if apart is None:
+            return bytes(cloudpickle.dumps(message, protocol=5))
+        apart.clear()
+        return bytes(cloudpickle.dumps(message, protocol=5, buffer_callback=apart.append))
+
+
+@dataclass(slots=True)
+class Parcel:
+    """A message whose arrays, if they are large, lie in a file.
+
+    file  descriptor of that file, to be sent along; None without
+    """
+
+    data: bytes
+    file: int | None = None
+
+
+def parcel(message: Any) -> Parcel:
+    """A message that may hold large arrays: these are written to memory that is handed over, not sent.
+
+    Where the system has no descriptor or memory for that, everything is sent.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    data = _pickled(message, buffers)
+    try:
+        views = [buffer.raw() for buffer in buffers]
+        if sum(view.nbytes for view in views) < LARGE_BYTES:
+            return Parcel(encoded(message))
+        file = os.memfd_create("penstock-answer", os.MFD_CLOEXEC)
+    except (BufferError, OSError):  # memory with gaps; no descriptor
+        return Parcel(encoded(message))
+    try:
+        places = _written(file, views)
+    except OSError:
+        os.close(file)
+        return Parcel(encoded(message))
+    table = b"".join(_PLACE.pack(*place) for place in places)
+    return Parcel(_HEADER.pack(len(table) + len(data), len(places)) + table + data, file)
+
+
+def _written(file: int, views: Sequence[memoryview]) -> list[tuple[int, int]]:
+    """Write the views one after another; where each lies."""
+    pieces: deque[memoryview] = deque()
+    places: list[tuple[int, int]] = []
+    end = 0
+    for view in views:
+        begin = -(-end // ALIGNED_BYTES) * ALIGNED_BYTES
+        pieces += (memoryview(bytes(begin - end)), view)
+        end = begin + view.nbytes
+        places.append((begin, view.nbytes))
+    while pieces:
+        done = os.writev(file, list(islice(pieces, MOST_AT_ONCE)))
+        while pieces and done >= pieces[0].nbytes:
+            done -= pieces.popleft().nbytes
+        if done:
+            pieces[0] = pieces[0][done:]
+    return places
+
+
+def send_parcel(channel: socket.socket, sent: Parcel) -> None:
+    """Send what ``parcel`` gave, which ends with it. Raises ``Ended``."""
+    if sent.file is None:
+        send_encoded(channel, sent.data)
+        return
+    try:
+        done = socket.send_fds(channel, [sent.data], [sent.file])
+    except OSError as error:
+        raise Ended(str(error)) from error
+    finally:
+        os.close(sent.file)
+    send_encoded(channel, sent.data[done:])
 
 
 def send_encoded(channel: socket.socket, data: bytes) -> None:
@@ -49,13 +138,49 @@ def receive(channel: socket.socket, process: int | None = None) -> Any:
 
     Raises ``Ended``, and ``Unreadable`` for a message whose objects can't be made again.
     """
-    data = _exactly(channel, _LENGTH.unpack(_exactly(channel, _LENGTH.size, process))[0], process)
+    header, file = _begin(channel, process)
     try:
-        return pickle.loads(data)
-    except Exception as error:
-        raise Unreadable(
-            f"what a worker process sent can't be rebuilt here: {type(error).__name__}: {error}"
-        ) from error
+        length, count = _HEADER.unpack(header)
+        data = memoryview(_exactly(channel, length, process))
+        try:
+            table = count * _PLACE.size
+            return pickle.loads(data[table:], buffers=_arrays(file, data[:table]))
+        except Exception as error:
+            raise Unreadable(
+                f"what a worker process sent can't be rebuilt here: {type(error).__name__}: {error}"
+            ) from error
+    finally:
+        if file is not None:
+            os.close(file)
+
+
+def _begin(channel: socket.socket, process: int | None) -> tuple[bytes, int | None]:
+    """A message's header, and the descriptor that came with it."""
+    header, file = b"", None
+    while len(header) < _HEADER.size:
+        _wait(channel, process)
+        try:
+            some, files, _, _ = socket.recv_fds(
+                channel, _HEADER.size - len(header), 1, socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError as error:
+            raise Ended(str(error)) from error
+        file = files[0] if files else file
+        if not some:
+            raise Ended("the other side closed the channel")
+        header += some
+    return header, file
+
+
+def _arrays(file: int | None, table: memoryview) -> list[AnyArray]:
+    """Arrays of bytes over the memory that was handed over: it stays until the last of them ends."""
+    places = list(_PLACE.iter_unpack(table))
+    if not places:
+        return []
+    if file is None:
+        raise OSError("no file descriptor was free for its arrays; raise the limit, ulimit -n")
+    memory = _native.mapped(file, max(begin + length for begin, length in places))
+    return [memory[begin : begin + length] for begin, length in places]
 
 
 def _exactly(channel: socket.socket, size: int, process: int | None) -> bytearray:

@@ -28,7 +28,7 @@ from penstock import _native
 from penstock.batch import SlotLayout
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.functions import apply, gather
-from penstock.engine.messages import Ended, encoded, receive, send, send_encoded
+from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
 from penstock.engine.samples import PartOfRows, Recipe, Rows, SampleMaker, said, unforeseen
 from penstock.engine.travel import unpack
 from penstock.engine.workers import BatchMade, Failure
@@ -121,7 +121,7 @@ class Worker:
                     case "slots":
                         self._map(*message)
                     case _:
-                        send_encoded(self._channel, self._answer(kind, *message))
+                        send_parcel(self._channel, self._answer(kind, *message))
 
     def _map(
         self, layout: SlotLayout, stride: int, slots: int, fields: tuple[str, ...], listed: tuple[str, ...]
@@ -131,18 +131,18 @@ class Worker:
         os.close(descriptor)
         self._layout, self._stride, self._fields, self._listed = layout, stride, fields, listed
 
-    def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> bytes:
+    def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> Parcel:
         """What to say of a piece of work, whatever became of it: an error ends nothing but its batch."""
         try:
             answer = self._made(kind, slot, rows, first, *what)
         except Exception as error:
-            return encoded(([_sendable(unforeseen(first, error))], {}, None))
+            return parcel(([_sendable(unforeseen(first, error))], {}, None))
         try:
-            return encoded(answer)
+            return parcel(answer)
         except Exception as error:
             _, lists, made = answer
             objects = {name: [value] for name, value in made.objects.items()} if made is not None else {}
-            return encoded(([_unsendable(first, {**lists, **objects}, error)], {}, None))
+            return parcel(([_unsendable(first, {**lists, **objects}, error)], {}, None))
 
     def _made(
         self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]
