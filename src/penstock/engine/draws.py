@@ -8,32 +8,38 @@ Three ways, from best to worst for threads:
 3. The global generators of ``random``, NumPy and torch. They belong to the process, so a call that draws from
    them has to run alone, with them seeded before and put back after. Most functions draw nothing: so functions
    are called as they are, and after some samples the generators' positions are compared. Once they moved, these
-   samples are made again, and from then on generators that are drawn from are seeded for every call.
+   samples are made again, each call seeded and alone. That tells whether the calls draw, or the trainer did in its
+   own thread: if they do, the generators that they draw from are seeded for every call from then on.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, TypeVar
 
 import numpy as np
 
 STATE_WORDS = 624  # of the Mersenne Twister in all three
 NAMES = ("random", "numpy", "torch")
-CALLS_WITHOUT_DRAW = 4096  # after which a generator isn't seeded any more
+CALLS_WITHOUT_DRAW = 16  # after which a generator isn't seeded any more: seeded calls run one at a time
+
+_python: Any = random._inst  # the module's functions are its methods
 
 Made = TypeVar("Made")
-Marks = tuple[int, int, int, int, int, int]  # two words that change with every draw, of each generator
+Marks = tuple[int, ...]  # three of each generator, of which one changes with every draw
 
 
 class Drew(Exception):
-    """Python code drew from global generators that weren't seeded for it: the sample has to be made again."""
+    """The sample has to be made again: calls may have drawn from ``names``, which weren't seeded for them."""
+
+    def __init__(self, names: Set[str]) -> None:
+        super().__init__(names)
+        self.names = names
 
 
 class GlobalGenerators:
@@ -55,12 +61,24 @@ class GlobalGenerators:
         bits = np.random.mtrand._rand._bit_generator  # what np.random.seed seeds
         self._numpy_words = (ctypes.c_uint32 * (STATE_WORDS + 1)).from_address(bits.ctypes.state_address)
         self._bits = bits  # owns that memory
+        self._numpy_pair = _numpy_pair()
+        self._proven: set[str] = set()  # of those in _idle, those that a seeded call has drawn from
+        self._suspects: dict[
+            str, int
+        ] = {}  # generators that moved, and how many samples are made again for it
         self._saved: tuple[Marks, dict[str, Any]] | None = None  # before unseeded calls
-        self._disturbed: set[str] = set()  # by them
+        self._disturbed: set[str] = set()  # meanwhile
+        self._left: Marks = ()  # and as it left them
+        self._after: Marks | None = None  # where they stood after the last call, if that was seeded
+        self._waiting = 0  # seeded calls that wait for others' end
+        self._foreign: set[str] = set()  # generators that others draw from while callers are there
+        self._fresh = True  # whether callers have come since nobody was there
 
     def add(self, caller: OwnGenerators) -> None:
         """One more thread that makes calls."""
         with self._lock:
+            if not self._callers:
+                self._fresh, self._foreign = True, set()
             self._callers = (*self._callers, caller)
 
     def remove(self, caller: OwnGenerators) -> None:
@@ -77,33 +95,46 @@ class GlobalGenerators:
 
         ``make`` does all its work again then. With True, it makes every call by ``seeded``.
         """
-        while True:
-            if not self._idle:
-                caller.unseeded = True  # before the second look: whoever seeds looks the other way round
-                try:
-                    if not self._idle:
-                        before = self._begin(caller)
-                        made = make(False)
-                        if not self._moved(caller, before):
-                            return made
-                finally:
-                    caller.unseeded = False
-                    if self._idle:
-                        with self._lock:
-                            self._calm.notify_all()
-            else:
-                with contextlib.suppress(Drew):
-                    return make(True)
+        suspected: set[str] = set()
+        try:
+            while True:
+                if not self._idle:
+                    caller.unseeded = True  # before the second look: whoever seeds looks the other way round
+                    try:
+                        if not self._idle:
+                            before = self._begin(caller)
+                            made = make(False)
+                            moved = self._moved(before, suspected)
+                            if not caller.missed_torch() and not moved:
+                                return made
+                    finally:
+                        caller.unseeded = False
+                        if self._waiting:
+                            with self._lock:
+                                self._calm.notify_all()
+                else:
+                    try:
+                        return make(True)
+                    except Drew as drew:
+                        self._suspect(drew.names, suspected)
+        finally:
+            if suspected:
+                self._acquit(suspected)
 
     def seeded(self, function: Callable[[Any, int], Any], argument: Any, key: int) -> Any:
         """``function(argument, key)``, with every generator that is known to be drawn from seeded by ``key``.
 
-        Raises ``Drew`` when it draws from another one too.
+        Raises ``Drew`` when it draws from another one too, and when none is drawn from any more.
         """
         with self._lock:
-            while any(other.unseeded for other in self._callers):
-                self._calm.wait()
-            self._put_back()
+            self._waiting += 1
+            try:
+                while self._idle and any(other.unseeded for other in self._callers):
+                    self._calm.wait()
+            finally:
+                self._waiting -= 1
+            if not self._idle:
+                raise Drew(set())  # others make unseeded calls again, for which nobody could wait
             return self._seeded(function, argument, key)
 
     def watch_torch(self) -> None:
@@ -116,63 +147,106 @@ class GlobalGenerators:
         saved = self._saved is not None and self._saved[0] == before
         # What another such call has drawn is not what shall be put back.
         if self._shared and not saved and not any(o.unseeded for o in self._callers if o is not caller):
+            if self._saved is not None and not self._fresh:
+                self._foreign |= _moved(self._saved[0], before)
+            self._fresh = False
             self._saved = before, {name: _GET[name]() for name in self._names()}
+        self._after = None
         return before
 
-    def _moved(self, caller: OwnGenerators, before: Marks) -> bool:
-        """Whether calls since drew from what wasn't seeded for them. Then it is known from now on."""
-        moved = _moved(before, self._marks())
-        self._disturbed |= moved
-        self._idle |= dict.fromkeys(moved, 0)
-        return bool(moved) or caller.missed_torch()
+    def _moved(self, before: Marks, suspected: set[str]) -> bool:
+        """Whether generators have moved since. Unseeded calls may have drawn from them."""
+        after = self._marks()
+        if moved := _moved(before, after):
+            with self._lock:
+                self._disturbed |= moved
+                self._left = after
+            self._suspect(moved, suspected)
+        return bool(moved)
 
-    def _put_back(self) -> None:
-        """Undo what unseeded calls drew; none of them is under way. The lock is held."""
-        if self._disturbed and self._saved is not None:
-            for name in self._disturbed:
-                _SET[name](self._saved[1][name])
-        self._disturbed = set()
+    def _suspect(self, moved: Set[str], suspected: set[str]) -> None:
+        """Seed these until samples are made again, and it shows whether calls draw from them."""
+        with self._lock:
+            self._idle |= dict.fromkeys(moved, 0)
+            for name in moved - suspected:
+                self._suspects[name] = self._suspects.get(name, 0) + 1
+            suspected |= moved
+
+    def _acquit(self, suspected: set[str]) -> None:
+        """The samples are made again. What no call has drawn from then, somebody else did."""
+        with self._lock:
+            for name in suspected:
+                self._suspects[name] -= 1
+                if self._suspects[name] == 0:
+                    self._disturbed.discard(name)
+                    if name not in self._proven:
+                        self._idle.pop(name, None)
 
     def _seeded(self, function: Callable[[Any, int], Any], argument: Any, key: int) -> Any:
         names = tuple(self._idle)
-        states = [_GET[name]() for name in self._names()] if self._shared else []
+        start = self._marks()
+        if self._after is not None:
+            self._foreign |= _moved(self._after, start)
+        now = {name: _GET[name]() for name in self._names()} if self._shared else {}
+        earlier = self._earlier(start)
         for name in names:
             _SEED[name](key)
         before = self._marks()
         try:
             return function(argument, key)
         finally:
-            moved = _moved(before, self._marks())
-            for name, state in zip(self._names(), states, strict=False):
-                if name in moved or name in names:
-                    _SET[name](state)
+            after = self._marks()
+            moved = _moved(before, after)
+            for name in now.keys() & names:
+                _SET[name](earlier.get(name, now[name]) if name in moved else now[name])
             self._count(names, moved)
+            if new := moved - {*names}:
+                self._disturbed, self._left, self._saved = new, after, (start, now)
+                error = sys.exception()
+                if error is None or isinstance(error, Exception):  # not while an interrupt is under way
+                    raise Drew(new)
+            self._after = self._marks()
+
+    def _earlier(self, start: Marks) -> dict[str, Any]:
+        """States to go back to if it proves that calls draw from these generators: unseeded ones have, then.
+
+        What somebody else has drawn since, or may have drawn meanwhile, is never undone: the trainer would get the
+        same numbers twice.
+        """
+        if not self._shared or not self._disturbed or self._saved is None:
+            return {}
+        undone = self._disturbed - self._foreign - _moved(self._left, start)
+        return {name: state for name, state in self._saved[1].items() if name in undone}
 
     def _count(self, names: tuple[str, ...], moved: set[str]) -> None:
-        """Keep in mind who draws from what. Raises ``Drew`` for one that wasn't seeded."""
+        """Keep in mind which of the seeded generators calls draw from."""
         for name in names:
-            self._idle[name] = 0 if name in moved else self._idle[name] + 1
-            if self._idle[name] > CALLS_WITHOUT_DRAW:
+            if name in moved:
+                self._idle[name] = 0
+                self._proven.add(name)
+                self._disturbed.discard(name)
+            else:
+                self._idle[name] += 1
+            if self._idle[name] > CALLS_WITHOUT_DRAW and not self._suspects.get(name):
                 self._idle.pop(name)
-        if new := moved - set(names):
-            self._idle |= dict.fromkeys(new, 0)
-            error = sys.exception()
-            if error is None or isinstance(error, Exception):  # not while an interrupt is under way
-                raise Drew
+                self._proven.discard(name)
 
     def _names(self) -> tuple[str, ...]:
         return NAMES if self._torch_words is not None else NAMES[:2]
 
     def _marks(self) -> Marks:
-        """Where the generators stand."""
+        """Where the generators stand, and whether they keep the second number of a pair of normal ones."""
         words, numpy_words, torch_words = self._words, self._numpy_words, self._torch_words
         return (
             words[0] if words is not None else hash(random.getstate()),
             words[1] if words is not None else 0,
+            _python.gauss_next is not None,
             numpy_words[STATE_WORDS],
             numpy_words[0],
+            self._numpy_pair[0] if self._numpy_pair is not None else 0,
             torch_words[0] if torch_words is not None else 0,
             torch_words[2] if torch_words is not None else 0,
+            0,
         )
 
 
@@ -256,7 +330,7 @@ def _random_words() -> Any:
     CPython keeps position and state side by side inside the object, and gives no quick way to look at them:
     ``getstate()`` takes 8 µs.
     """
-    instance = random._inst  # the module's functions are its methods
+    instance = _python
     *state, position = random.getstate()[1]
     words = (ctypes.c_uint32 * (instance.__sizeof__() // 4)).from_address(id(instance))
     memory = bytes(words)
@@ -264,6 +338,18 @@ def _random_words() -> Any:
     if at < 4 or at % 4 or words[at // 4 - 1] != position:
         return None
     return (ctypes.c_uint32 * 2).from_address(id(instance) + at - 4)
+
+
+def _numpy_pair() -> Any:
+    """The word that says whether NumPy's generator keeps a normal number for the next call; None if not found."""
+    like: Any = np.random.RandomState(0)
+    kept = 1.2345678901234567e-77
+    like.set_state(("MT19937", np.zeros(STATE_WORDS, np.uint32), 0, 1, kept))
+    memory = bytes((ctypes.c_uint8 * type(like).__basicsize__).from_address(id(like)))
+    at = memory.find(np.float64(kept).tobytes()) - 8
+    if at < 0 or memory[at : at + 4] != np.uint32(1).tobytes():
+        return None
+    return (ctypes.c_uint32 * 1).from_address(id(np.random.mtrand._rand) + at)
 
 
 def _torch_words() -> Any:
@@ -279,7 +365,7 @@ def _torch_words() -> Any:
 
 
 def _moved(before: Marks, after: Marks) -> set[str]:
-    return {name for i, name in enumerate(NAMES) if before[2 * i : 2 * i + 2] != after[2 * i : 2 * i + 2]}
+    return {name for i, name in enumerate(NAMES) if before[3 * i : 3 * i + 3] != after[3 * i : 3 * i + 3]}
 
 
 def _seed_numpy(key: int) -> None:
