@@ -109,6 +109,22 @@ def test_another_dataset_another_scan() -> None:
         assert records(ps.Pipeline(dataset).filter(small, field="x")) == list(range(3 - begin))
 
 
+@pytest.mark.parametrize(
+    "items", [[f"{number}" * 3 for number in range(2000)], [(number, 0.5) for number in range(2000)]]
+)
+def test_a_packed_list_is_known_by_its_items(items: list[Any]) -> None:
+    """Through the digest alone: what a list holds is in no error and no batch."""
+
+    def described(held: Any) -> str:
+        selection: Any = ps.Pipeline(numbers(3)).filter(lambda _: held).selections[0]
+        said: str = selection.describe()
+        return said
+
+    assert described(ps.pack_list(items)) == described(ps.pack_list(list(items)))
+    others = [items[:-1], [*items[:-1], items[0]], items[::-1]]
+    assert len({described(ps.pack_list(each)) for each in [items, *others]}) == 4
+
+
 def test_a_filter_stands_among_other_selections() -> None:
     pipeline, _ = watched()
     kept = pipeline.skip(100).filter(thirds).take(50).filter(lambda sample: sample["x"][0] % 2 == 0)

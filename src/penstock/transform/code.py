@@ -49,7 +49,12 @@ class _Parts(pickle.Pickler):
         self._inside: set[int] = set()
 
     def reducer_override(self, value: Any) -> Any:
-        """The parts of functions, classes and what belongs to them; others are pickled as ever."""
+        """The parts of functions, classes and what belongs to them; others are pickled as ever.
+
+        What has a ``content_digest``, such as a packed list, enters by that.
+        """
+        if hasattr(type(value), "content_digest"):
+            return _tuple(type(value).__name__, value.content_digest)
         match value:
             case types.FunctionType():
                 return self._once(value, _is_installed(value.__code__.co_filename), _function_parts)
