@@ -220,6 +220,11 @@ def test_a_function_that_holds_a_file_is_refused(tmp_path: Path) -> None:
             pipeline.plan()
 
 
+def test_settings_that_there_are_not() -> None:
+    with pytest.raises(TypeError, match="no setting of a plan or loader: worker; there are memory="):
+        ps.Pipeline(numbers(10)).filter(thirds).scan(worker=3)  # type: ignore[call-arg]
+
+
 def test_a_place_that_cant_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     with pytest.raises(ps.PlanError, match="set XDG_CACHE_HOME"):

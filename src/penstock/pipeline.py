@@ -357,11 +357,7 @@ class Pipeline:
         """
         from penstock.plan import make_plan  # a plan is made of a pipeline: its module imports this one
 
-        if unknown := settings.keys() - Settings.__annotations__:
-            known = ", ".join(f"{name}=" for name in Settings.__annotations__)
-            raise TypeError(
-                f"no setting of a plan or loader: {', '.join(sorted(unknown))}; there are {known}"
-            )
+        _check_known(settings)
         return make_plan(self, **settings)
 
     def audit(self, *, ranks: int = 1, epochs: int = 1) -> Audit:
@@ -398,6 +394,7 @@ class Pipeline:
         """
         from penstock.scan import scan  # likewise
 
+        _check_known(settings)
         scan(self, **settings)
 
     def _selected(self, selection: Selection | OfColumns | ByContent) -> Pipeline:
@@ -407,6 +404,12 @@ class Pipeline:
                 "and .repeat(), which say when they come"
             )
         return replace(self, selections=(*self.selections, selection))
+
+
+def _check_known(settings: Settings) -> None:
+    if unknown := settings.keys() - Settings.__annotations__:
+        known = ", ".join(f"{name}=" for name in Settings.__annotations__)
+        raise TypeError(f"no setting of a plan or loader: {', '.join(sorted(unknown))}; there are {known}")
 
 
 def _is_python(transform: object) -> TypeGuard[Callable[..., Any]]:
