@@ -73,10 +73,11 @@ def plain(value: Any) -> Any:
 @contextmanager
 def nothing_stays() -> Iterator[None]:
     """Neither descriptors nor mappings are left behind."""
+    gc.collect()  # an error's traceback holds what its frames held, here and in tests before
     before = descriptors()
     yield
-    gc.collect()  # an error's traceback holds what its frames held
-    assert descriptors() == before
+    gc.collect()
+    assert descriptors() <= before
     assert answers_mapped() == 0
 
 
