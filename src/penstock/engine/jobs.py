@@ -216,3 +216,27 @@ class JobQueue:
                 self._changed.notify_all()
         if job.unfinished == 0:
             self._bell.ring()
+
+
+class QueueWorkers:
+    """The part of ``Workers`` that threads and processes share: jobs go into a queue."""
+
+    def __init__(self, plan: Plan, workers: int, bell: _native.Bell) -> None:
+        self._plan = plan
+        self._queue = JobQueue(bell, workers=workers, whole=plan.gathers)
+
+    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
+        """Take down what the rows are made of."""
+        return SlotJob(assignment, self._plan)
+
+    def submit(self, job: SlotJob) -> None:
+        """Work on it after those before."""
+        self._queue.put(job)
+
+    def cancel(self, job: SlotJob) -> None:
+        """Give up what nobody has begun."""
+        self._queue.cancel(job)
+
+    def stats(self) -> Stats:
+        """Rows, and seconds of work and of waiting, as seen from here."""
+        return self._queue.stats()

@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock import _native
-from penstock.engine.jobs import JobQueue, Piece, SlotJob
+from penstock.engine.jobs import Piece, QueueWorkers
 from penstock.engine.messages import Ended, Unreadable, encoded, receive, send, send_encoded
 from penstock.engine.samples import Inputs, PartOfRows, Recipe, RowKey
 from penstock.engine.server import bootstrap
 from penstock.engine.travel import pack
-from penstock.engine.workers import Assignment, Failure, Stats
+from penstock.engine.workers import Failure
 from penstock.errors import PlanError, WorkerDied
 from penstock.plan import Plan
 from penstock.spec import Listed, Spec
@@ -218,7 +218,7 @@ def _described(piece: Piece) -> str:
     )
 
 
-class ProcessWorkers:
+class ProcessWorkers(QueueWorkers):
     """Worker processes, each with a thread that hands it work and takes its answers."""
 
     helps = False
@@ -231,8 +231,8 @@ class ProcessWorkers:
         ring: _native.SlotRing,
         bell: _native.Bell,
     ) -> None:
-        self._server, self._plan, self._ring = server, plan, ring
-        self._queue = JobQueue(bell, workers=len(workers), whole=plan.gathers)
+        super().__init__(plan, len(workers), bell)
+        self._server, self._ring = server, ring
         self._lock = threading.Lock()  # of what follows
         self._deaths: deque[float] = deque()
         self._workers = {worker.number: worker for worker in workers}
@@ -247,25 +247,9 @@ class ProcessWorkers:
         for thread in self._threads:
             thread.start()
 
-    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
-        """Take down what the rows are made of."""
-        return SlotJob(assignment, self._plan)
-
-    def submit(self, job: SlotJob) -> None:
-        """Work on it after those before."""
-        self._queue.put(job)
-
-    def cancel(self, job: SlotJob) -> None:
-        """Give up what nobody has begun."""
-        self._queue.cancel(job)
-
     def help(self) -> bool:
         """The caller's thread makes no rows."""
         return False
-
-    def stats(self) -> Stats:
-        """Rows, and seconds of work and of waiting, as seen from here."""
-        return self._queue.stats()
 
     def close(self, patience_s: float) -> bool:
         """End the workers; one that is inside a function is killed. Nobody writes into slots afterwards."""

@@ -8,22 +8,22 @@ import time
 from penstock import _native
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.functions import apply, gather
-from penstock.engine.jobs import JobQueue, Piece, SlotJob
+from penstock.engine.jobs import Piece, QueueWorkers
 from penstock.engine.samples import Recipe, SampleMaker, unforeseen
-from penstock.engine.workers import Assignment, Failure, Stats
+from penstock.engine.workers import Failure
 from penstock.plan import Plan
 
 PIECE_S = 0.5e-3  # of work that a thread takes from the queue at once: handing it over costs some 10 µs
 
 
-class ThreadWorkers:
+class ThreadWorkers(QueueWorkers):
     """``threads`` Python threads; with none, whoever waits for a batch makes its rows in ``help()``."""
 
     def __init__(
         self, plan: Plan, recipe: Recipe, generators: GlobalGenerators, threads: int, bell: _native.Bell
     ) -> None:
-        self._plan, self._recipe, self._generators = plan, recipe, generators
-        self._queue = JobQueue(bell, workers=max(threads, 1), whole=plan.gathers)
+        super().__init__(plan, max(threads, 1), bell)
+        self._recipe, self._generators = recipe, generators
         self._helper = SampleMaker(recipe, generators) if threads == 0 else None
         self._threads = [
             threading.Thread(target=self._work, name=f"penstock-worker-{number}", daemon=True)
@@ -37,18 +37,6 @@ class ThreadWorkers:
         """Whether the caller's thread does the work."""
         return self._helper is not None
 
-    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
-        """Take down what the rows are made of."""
-        return SlotJob(assignment, self._plan)
-
-    def submit(self, job: SlotJob) -> None:
-        """Work on it after those before."""
-        self._queue.put(job)
-
-    def cancel(self, job: SlotJob) -> None:
-        """Give up what nobody has begun."""
-        self._queue.cancel(job)
-
     def help(self) -> bool:
         """Do one piece of work in this thread, if there are no others."""
         if self._helper is None or (piece := self._queue.take(1, wait=False)) is None:
@@ -60,10 +48,6 @@ class ThreadWorkers:
         finally:
             self._queue.finish(piece, bad)
         return True
-
-    def stats(self) -> Stats:
-        """Rows, and seconds of work and of waiting."""
-        return self._queue.stats()
 
     def close(self, patience_s: float) -> bool:
         """End the threads; one that is inside a function ends when that returns."""
