@@ -230,6 +230,8 @@ def test_a_state_of_the_running_epoch_goes_on_in_it() -> None:
     [
         {"version": 2},
         {"version": None},
+        {"version": True},
+        {"digest": "00"},
         {"epoch": -1},
         {"epoch": True},
         {"epoch": "1"},

@@ -318,7 +318,7 @@ def _checked(state: Mapping[str, object], plan: Plan) -> tuple[Cursor, tuple[Edi
     if not isinstance(state, Mapping):
         raise StateError(f"a state is a dict as state_dict() gives it, not a {type(state).__name__}")
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
-    if version != STATE_VERSION:
+    if type(version) is not int or version != STATE_VERSION:
         raise StateError(f"the state has version {version!r}, this penstock reads version {STATE_VERSION}")
     whole = all(
         isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST
@@ -335,6 +335,8 @@ def _checked(state: Mapping[str, object], plan: Plan) -> tuple[Cursor, tuple[Edi
     ]
     if differences:
         raise StateError("the state belongs to another recipe: " + "; ".join(differences))
+    if state.get("digest") != plan.digest:
+        raise StateError(f"the state is damaged: its digest {state.get('digest')!r} isn't that of its recipe")
     return Cursor(epoch, consumed), _edits(state)
 
 

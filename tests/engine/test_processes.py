@@ -93,7 +93,7 @@ def test_nothing_is_left_when_a_loader_is_closed() -> None:
         files.append(
             sorted(path.readlink().name for path in Path("/proc/self/fd").iterdir() if path.exists())
         )
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # those of other tests may end meanwhile
     assert len(files[0]) == len(files[2])
 
 

@@ -154,20 +154,23 @@ def test_ctrl_c_while_workers_are_stuck(tmp_path: Path) -> None:
         start_new_session=True,
         env=os.environ | {"TMPDIR": str(tmp_path)},
     ) as trainer:
-        assert trainer.stdout is not None
-        assert trainer.stderr is not None
-        lines = [trainer.stdout.readline() for _ in range(4)]
-        assert (
-            sorted(lines) == ["batch\n"] * 2 + ["stuck\n"] * 2
-        )  # so it waits for the third batch, or soon does
-        processes = children(trainer.pid)
-        assert len(processes) == 3
-        begin = time.monotonic()
-        os.killpg(trainer.pid, signal.SIGINT)
-        trainer.wait(WAIT_S)
-        assert time.monotonic() - begin < PROMPT_S
-        assert wait_for_end(processes, 0.5) == []
-        said = trainer.stderr.read()
+        try:
+            assert trainer.stdout is not None
+            assert trainer.stderr is not None
+            lines = [trainer.stdout.readline() for _ in range(4)]
+            assert (
+                sorted(lines) == ["batch\n"] * 2 + ["stuck\n"] * 2
+            )  # so it waits for the third batch, or soon does
+            processes = children(trainer.pid)
+            assert len(processes) == 3
+            begin = time.monotonic()
+            os.killpg(trainer.pid, signal.SIGINT)
+            trainer.wait(WAIT_S)
+            assert time.monotonic() - begin < PROMPT_S
+            assert wait_for_end(processes, 0.5) == []
+            said = trainer.stderr.read()
+        finally:
+            trainer.kill()  # nothing that fails above shall wait for it
     assert trainer.returncode == -signal.SIGINT
     assert said.count("Traceback") == 1, said
     assert said.rstrip().endswith("KeyboardInterrupt")

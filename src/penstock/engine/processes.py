@@ -45,12 +45,16 @@ class WorkerServer:
         functions = [step.function for step in recipe.program.steps if isinstance(step, FunctionStep)]
         parts = {"the dataset": recipe.dataset, **{callable_name(each.fn): each.fn for each in functions}}
         packed, lists = pack(recipe, parts=parts, pack=pack_lists)
-        ours, theirs = socket.socketpair()
-        # The server and its workers end when the only write end of this pipe is closed, so by our end too.
-        read_end, self._pipe = os.pipe()
-        given = (theirs.fileno(), read_end, packed, lists.descriptor)
-        environment = os.environ | dict.fromkeys(ONE_THREAD, "1")
-        try:
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            theirs.callback(os.close, packed)
+            control, their_end = socket.socketpair()
+            ours.callback(control.close)
+            theirs.callback(their_end.close)
+            # The server and its workers end when the only write end of this pipe is closed, so by our end too.
+            read_end, write_end = os.pipe()
+            ours.callback(os.close, write_end)
+            theirs.callback(os.close, read_end)
+            given = (their_end.fileno(), read_end, packed, lists.descriptor)
             self._server = subprocess.Popen(
                 [
                     sys.executable,
@@ -62,13 +66,10 @@ class WorkerServer:
                 ],
                 stdin=subprocess.DEVNULL,
                 pass_fds=given,
-                env=environment,
+                env=os.environ | dict.fromkeys(ONE_THREAD, "1"),
             )
-        finally:
-            theirs.close()
-            os.close(read_end)
-            os.close(packed)
-        self._control = ours
+            ours.pop_all()  # they stay open, unless something went wrong
+        self._control, self._pipe = control, write_end
         self._lock = threading.Lock()
 
     @property
