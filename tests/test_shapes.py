@@ -333,7 +333,7 @@ def test_samples_that_wait_are_part_of_the_forecast() -> None:
     forecasts = [
         ps.Pipeline(source)
         .batch(4, collate={"tokens": ps.Pad(max_shape=most)})
-        .plan(memory="256MiB", workers=1)
+        .plan(memory="256MiB", workers=1, depth=2)
         .forecast.allocated
         for most in (1 << 10, 1 << 20)
     ]

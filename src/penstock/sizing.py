@@ -69,21 +69,24 @@ class WorkerCost:
     shared  bytes that all of them share
     kind    what one is called
     reads   whether encoded samples are read ahead of them
+    slots   that are filled at once. Python code takes its time, and unevenly: whoever is done with a batch goes on
+            with the next one, while the caller holds a third
     """
 
     each: int
     shared: int
     kind: Literal["worker", "worker process"]
     reads: bool
+    slots: int
 
     def of(self, workers: int) -> int:
         """Bytes of so many."""
         return self.shared + workers * self.each
 
 
-NATIVE_WORKERS = WorkerCost(WORKER_BYTES, 0, "worker", True)
-THREADS = WorkerCost(WORKER_BYTES, 0, "worker", False)
-PROCESSES = WorkerCost(PROCESS_BYTES, SERVER_BYTES, "worker process", False)
+NATIVE_WORKERS = WorkerCost(WORKER_BYTES, 0, "worker", True, 1)
+THREADS = WorkerCost(WORKER_BYTES, 0, "worker", False, 2)
+PROCESSES = WorkerCost(PROCESS_BYTES, SERVER_BYTES, "worker process", False, 2)
 
 
 def parse_bytes(name: str, value: int | str) -> int:
@@ -159,7 +162,7 @@ def fit(
     def depth_for(threads: int) -> int:
         if depth is not None:
             return depth
-        return 1 + (threads if whole else max(1, -(-ROWS_IN_HAND * threads // layout.rows)))
+        return 1 + (threads if whole else max(cost.slots, -(-ROWS_IN_HAND * threads // layout.rows)))
 
     def needed(threads: int, slots: int) -> int:
         filling = slots * (slot + layout.waiting_bytes)

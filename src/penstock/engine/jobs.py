@@ -91,12 +91,12 @@ class _Counts:
 class JobQueue:
     """Jobs that wait for workers. Rings the bell when one is done.
 
-    workers  how many share the work
-    whole    whether all rows of a batch go to one worker
+    hands  pieces of work that workers may have at once
+    whole  whether all rows of a batch go to one worker
     """
 
-    def __init__(self, bell: _native.Bell, *, workers: int, whole: bool) -> None:
-        self._bell, self._workers, self._whole = bell, workers, whole
+    def __init__(self, bell: _native.Bell, *, hands: int, whole: bool) -> None:
+        self._bell, self._hands, self._whole = bell, hands, whole
         # Entered itself: an interrupt inside a condition's own methods would leave it locked.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -105,10 +105,10 @@ class JobQueue:
         self._broken: WorkerDied | None = None
         self.closed = False
 
-    @property
-    def row_s(self) -> float:
-        """Seconds that a row took so far; 0 before the first."""
-        return self._counts.busy_s / max(self._counts.rows, 1)
+    def rows_in(self, seconds: float) -> int:
+        """Rows that a worker makes in that time, as far as is known; at least 1."""
+        counts = self._counts
+        return max(int(seconds * counts.rows / counts.busy_s), 1) if counts.busy_s else 1
 
     def stats(self) -> Stats:
         """Rows, and seconds of work and of waiting."""
@@ -140,7 +140,7 @@ class JobQueue:
             elif self._whole:
                 job.next_row = job.rows
             else:
-                share = -(-(job.rows - first) // self._workers)
+                share = -(-(job.rows - first) // self._hands)
                 job.next_row = first + max(1, min(most, share))
             if job.next_row == job.rows:
                 self._jobs.popleft()
@@ -221,9 +221,9 @@ class JobQueue:
 class QueueWorkers:
     """The part of ``Workers`` that threads and processes share: jobs go into a queue."""
 
-    def __init__(self, plan: Plan, workers: int, bell: _native.Bell) -> None:
+    def __init__(self, plan: Plan, hands: int, bell: _native.Bell) -> None:
         self._plan = plan
-        self._queue = JobQueue(bell, workers=workers, whole=plan.gathers)
+        self._queue = JobQueue(bell, hands=hands, whole=plan.gathers)
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
         """Take down what the rows are made of."""

@@ -32,7 +32,8 @@ from penstock.transform.function import callable_name
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 PATIENCE_S = 1.0  # for a process that was told to end
 MOST_DEATHS, DEATHS_WITHIN_S = 3, 600.0  # of workers, before no other one takes their place
-ROWS_AT_ONCE = 32  # at most, that a worker is asked for
+PIECE_S = 2e-3  # of work that a worker is asked for at once: asking costs the trainer some 100 µs
+MOST_ROWS = 256  # that it is asked for at once, however quick they are
 AHEAD_BYTES = (
     64 << 10
 )  # of a message that is sent while the worker may be sending too: fits a socket's buffers
@@ -232,7 +233,7 @@ class ProcessWorkers(QueueWorkers):
         ring: _native.SlotRing,
         bell: _native.Bell,
     ) -> None:
-        super().__init__(plan, len(workers), bell)
+        super().__init__(plan, 2 * len(workers), bell)
         self._server, self._ring = server, ring
         self._lock = threading.Lock()  # of what follows
         self._deaths: deque[float] = deque()
@@ -279,7 +280,7 @@ class ProcessWorkers(QueueWorkers):
             worker = self._workers[number]
             try:
                 if waiting is None and len(asked) < 2:
-                    piece = self._queue.take(ROWS_AT_ONCE, wait=not asked)
+                    piece = self._queue.take(min(self._queue.rows_in(PIECE_S), MOST_ROWS), wait=not asked)
                     waiting = None if piece is None else (piece, encoded(_message(piece, self._plan.gathers)))
                 # What is larger than a socket's buffers waits until the worker does nothing but read.
                 if waiting is not None and (not asked or len(waiting[1]) <= AHEAD_BYTES):

@@ -60,16 +60,13 @@ class ThreadWorkers(QueueWorkers):
     def _work(self) -> None:
         maker = SampleMaker(self._recipe, self._generators, catches=BaseException)
         with maker.own:
-            while (piece := self._queue.take(self._rows_at_once(), wait=True)) is not None:
+            while (piece := self._queue.take(self._queue.rows_in(PIECE_S), wait=True)) is not None:
                 begin = time.perf_counter()
                 try:
                     bad = self._made(maker, piece)
                 except BaseException as error:  # whoever waits for this batch would wait for ever
                     bad = [unforeseen(piece.first, error)]
                 self._queue.finish(piece, bad, time.perf_counter() - begin)
-
-    def _rows_at_once(self) -> int:
-        return int(PIECE_S / row_s) if (row_s := self._queue.row_s) else 1
 
     def _made(self, maker: SampleMaker, piece: Piece) -> list[Failure]:
         content = piece.job.content
