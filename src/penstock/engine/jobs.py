@@ -21,6 +21,7 @@ class SlotJob:
 
     content  what the rows are made of, and where they go
     made     what functions made of the batch, by field; None while it is what the rows are
+    todo     ranges [first, stop) of rows that nobody has begun, in the order in which they are begun
     """
 
     def __init__(self, assignment: Assignment, plan: Plan) -> None:
@@ -37,7 +38,7 @@ class SlotJob:
         )
         self.made: BatchMade | None = None
         self.ended_after: int | None = None
-        self.next_row = 0
+        self.todo: deque[tuple[int, int]] = deque([(0, self.rows)])
         self.functions_left = bool(plan.pipeline.batch_functions) and not plan.gathers
         self.unfinished = self.rows + self.functions_left
         self.given_up = False
@@ -53,6 +54,20 @@ class SlotJob:
     def lists(self) -> Mapping[str, list[Any]]:
         """Fields that are in no slot, value by value."""
         return self.content.lists
+
+    @property
+    def rows_todo(self) -> int:
+        """Rows that nobody has begun."""
+        return sum(stop - first for first, stop in self.todo)
+
+    def begin(self, most: int) -> tuple[int, int]:
+        """At most ``most`` of the rows that come next, as a range; an empty one when there are none."""
+        if not self.todo:
+            return self.rows, self.rows
+        first, stop = self.todo.popleft()
+        if stop - first > most:
+            self.todo.appendleft((first + most, stop))
+        return first, min(stop, first + most)
 
     def failures(self) -> Sequence[Failure]:
         """Rows that can't be made. Raises ``WorkerDied`` when a worker died of one."""
@@ -134,17 +149,13 @@ class JobQueue:
             if not self._jobs or self.closed:
                 return None
             job = self._jobs[0]
-            first = job.next_row
-            if first == job.rows:
+            if not job.todo:
                 job.functions_left = False
-            elif self._whole:
-                job.next_row = job.rows
-            else:
-                share = -(-(job.rows - first) // self._hands)
-                job.next_row = first + max(1, min(most, share))
-            if job.next_row == job.rows:
+            share = job.rows if self._whole else min(most, -(-job.rows_todo // self._hands))
+            piece = Piece(job, *job.begin(max(1, share)))
+            if not job.todo:
                 self._jobs.popleft()
-            return Piece(job, first, job.next_row)
+            return piece
 
     def finish(self, piece: Piece, bad: Sequence[Failure] = (), seconds: float = 0.0) -> None:
         """A worker is done with it."""
@@ -172,8 +183,7 @@ class JobQueue:
             if job in self._jobs:
                 self._jobs.remove(job)
             job.given_up = True
-            begun, job.next_row = job.next_row, job.rows
-            self._end(job, job.rows - begun)
+            self._end(job, self._dropped(job))
         self._bell.ring()
 
     def break_with(self, error: WorkerDied) -> None:
@@ -199,16 +209,21 @@ class JobQueue:
         job.content = job.content.cut(rows)
         if job in self._jobs:
             self._jobs.remove(job)
-        job.unfinished -= job.rows - job.next_row
-        job.next_row = job.rows
+        job.unfinished -= self._dropped(job)
         if rows == 0:
             job.unfinished -= job.functions_left
             job.functions_left = False
 
+    def _dropped(self, job: SlotJob) -> int:
+        """How many rows nobody has begun, and nobody will. The lock is held."""
+        dropped = job.rows_todo
+        job.todo.clear()
+        return dropped
+
     def _end(self, job: SlotJob, size: int) -> None:
         """So much less is unfinished. Functions of a batch come when all its rows are there. The lock is held."""
         job.unfinished -= size
-        if job.unfinished == 1 and job.functions_left and job.next_row == job.rows:
+        if job.unfinished == 1 and job.functions_left and not job.todo:
             if job.given_up or job.bad or job.died is not None:
                 job.unfinished = 0
             else:
