@@ -13,6 +13,7 @@
 #include <span>
 #include <utility>
 
+#include "bind_faults.h"
 #include "bind_samples.h"
 #include "list_lines.h"
 #include "order.h"
@@ -611,5 +612,6 @@ NB_MODULE(_native, m) {
             Unlocked(), "patience_ms"_a, "End the threads; False when some are still inside a system call.")
         .def("stats", &Pool::stats);
 
+    bind_faults(m);
     bind_samples(m);
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "faults.h"
 #include "list_lines.h"
 
 namespace penstock {
@@ -39,6 +40,8 @@ PackedResult read_sorted(int file, std::vector<Wanted>& wanted, Use use) {
             end = further;
         }
         if (buffer.size() < end - begin) buffer.resize(end - begin);
+        if (const Fault fault = faultpoint(Point::index_read, begin); fault.error)
+            return {PackedFault::cant_read, fault.error, -1};
         for (uint64_t done = 0; done < end - begin;) {
             const ssize_t got =
                 pread(file, buffer.data() + done, end - begin - done, static_cast<off_t>(begin + done));

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <utility>
 
+#include "faults.h"
+
 namespace penstock {
 namespace {
 
@@ -180,10 +182,30 @@ std::string check_extent(const struct stat& info, int64_t offset, int64_t length
     return {};
 }
 
-std::string read_fully(int file, int64_t offset, std::span<uint8_t> out) {
+// pread, open and fstat as the system does them, or as a fault point says. `key`: of the file.
+ssize_t pread_at(int file, std::span<uint8_t> out, int64_t offset, uint64_t key) {
+    const Fault fault = faultpoint(Point::read_pread, key);
+    errno = fault.error;
+    if (fault.error) return -1;
+    return fault.cut ? 0 : pread(file, out.data(), out.size(), offset);
+}
+
+int open_file(const std::string& path, uint64_t key) {
+    const Fault fault = faultpoint(Point::read_open, key);
+    errno = fault.error;
+    // Non-blocking, so that opening a FIFO can't wait for a writer; it means nothing for regular files.
+    return fault.error ? -1 : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+int examine(int file, struct stat& info, uint64_t key) {
+    const Fault fault = faultpoint(Point::read_stat, key);
+    errno = fault.error;
+    return fault.error ? -1 : fstat(file, &info);
+}
+
+std::string read_fully(int file, int64_t offset, std::span<uint8_t> out, uint64_t key) {
     for (size_t done = 0; done < out.size();) {
-        const ssize_t got =
-            pread(file, out.data() + done, out.size() - done, offset + static_cast<int64_t>(done));
+        const ssize_t got = pread_at(file, out.subspan(done), offset + static_cast<int64_t>(done), key);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return system_text("can't be read");
         if (got == 0)
@@ -198,13 +220,13 @@ std::string read_fully(int file, int64_t offset, std::span<uint8_t> out) {
 
 ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, uint64_t max_bytes,
                        BufferPool& pool) {
+    const uint64_t key = has_faults() ? fault_key(path) : 0;
     StorageClock clock;
     clock.start();
-    // Non-blocking, so that opening a FIFO can't wait for a writer; it means nothing for regular files.
-    const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const Descriptor file(open_file(path, key));
     if (file.get() < 0) return failed(system_text("can't be opened"));
     struct stat info;
-    if (fstat(file.get(), &info) != 0) return failed(system_text("can't be examined"));
+    if (examine(file.get(), info, key) != 0) return failed(system_text("can't be examined"));
     clock.stop();
     size_t wanted = 0;
     if (std::string text = check_extent(info, offset, length, max_bytes, wanted); !text.empty())
@@ -214,7 +236,8 @@ ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, 
     result.buffer = pool.lend(std::max<size_t>(wanted, 1));
     if (!result.buffer.data()) return failed("no memory for its " + std::to_string(wanted) + " bytes");
     clock.start();
-    result.error = read_fully(file.get(), offset, {result.buffer.data(), wanted});
+    result.error = read_fully(file.get(), offset, {result.buffer.data(), wanted}, key);
+    if (faultpoint(Point::read_bytes, key).damage) damage({result.buffer.data(), wanted});
     clock.stop();
     result.size = result.error.empty() ? wanted : 0;
     result.blocked_s = clock.blocked_s();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "faults.h"
+
 namespace penstock {
 namespace {
 
@@ -315,6 +317,7 @@ Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t 
 
 Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
                                uint8_t* out, uint64_t uncounted_bytes) {
+    faultpoint(Point::decode_row, key.position, static_cast<int>(key.attempt));
     if (bytes.empty()) return Outcome::decode_error("empty file");
     if (!JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
     Held held(side_);

@@ -18,7 +18,7 @@ from pathlib import Path
 PLACES = ("source", "order", "read", "transform", "batch", "device")
 LAYERS = (
     ("errors",),
-    ("spec", "launcher"),
+    ("spec", "launcher", "faults"),
     ("contracts",),
     (*PLACES, "cache"),
     ("pipeline", "machine"),
@@ -31,7 +31,7 @@ LAYERS = (
     ("scan",),
 )
 OUTSIDE = ("torch", "jax", "ray", "cli", "observe")
-NATIVE = (*PLACES, "engine")
+NATIVE = (*PLACES, "engine", "faults")
 LATE = {
     ("pipeline", "plan"),
     ("pipeline", "audit"),

@@ -311,6 +311,24 @@ class Pool:
 
     def stats(self) -> PoolStats: ...
 
+def install_faults(text: str) -> None:
+    """
+    Say what shall go wrong where. Raises ValueError for a text that can't be read.
+    """
+
+def faultpoint(name: str, key: int, attempt: int) -> int:
+    """
+    Pass a point: 0, the system's number of an error to raise, or -1 for another one.
+    """
+
+def fault_hits() -> dict[str, int]:
+    """
+    Every point, and how often this process has passed it since faults were installed.
+    """
+
+def fault_key(name: bytes) -> int:
+    """The key of a file, by its path, at points that are passed for files."""
+
 def sample_key(seed: int, epoch: int, position: int, op: int) -> int:
     """The 64-bit key of one op's draws for one sample."""
 

@@ -18,6 +18,7 @@ from penstock.contracts import Records
 from penstock.engine.collating import numbered
 from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
 from penstock.engine.workers import Failure
+from penstock.faults import faultpoint
 from penstock.source import Stream, StreamEnded
 from penstock.spec import AnyArray, DecodeLimits, DecodeMode, Listed, Spec, UInt8Array
 from penstock.transform import DATASET_OP, BatchFunction, FunctionStep, NativeStep, SampleProgram
@@ -273,6 +274,7 @@ class SampleMaker:
         out     rows to write into, by field, where the last step can do that without a copy: then the sample's
                 value is that row
         """
+        faultpoint("worker.row", key.index)
         if self._dataset is not None:
             sample |= self.call(self._dataset, key, key, seeded)
         for number, step in enumerate(self._steps):

@@ -32,6 +32,7 @@ from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, se
 from penstock.engine.samples import PartOfRows, Recipe, Rows, SampleMaker, said, unforeseen
 from penstock.engine.travel import unpack
 from penstock.engine.workers import BatchMade, Failure
+from penstock.faults import faultpoint
 from penstock.spec import AnyArray
 
 OWN_THREADS = 2  # the one that runs Python, and the one that watches the trainer
@@ -75,6 +76,7 @@ def _fork(control: socket.socket, descriptor: int, recipe: Recipe, pipe: int, tr
     """A worker on the other end of ``descriptor``; its process number."""
     sys.stdout.flush()
     sys.stderr.flush()
+    faultpoint("server.fork")
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
@@ -135,6 +137,7 @@ class Worker:
         """What to say of a piece of work, whatever became of it: an error ends nothing but its batch."""
         try:
             answer = self._made(kind, slot, rows, first, *what)
+            faultpoint("worker.answer", what[0].indices[0])
         except Exception as error:
             return parcel(([_sendable(unforeseen(first, error))], {}, None))
         try:

@@ -7,6 +7,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 
+from penstock.faults import faultpoint
 from penstock.source._paths import shown
 
 BUILDING = b".building"
@@ -62,7 +63,9 @@ def published(file: int, path: bytes) -> None:
     """Give a claimed file, which is whole now, its name. Raises ``NoRoom``."""
     try:
         os.fsync(file)
+        faultpoint("index.publish.before")
         os.rename(path + BUILDING, path)  # noqa: PTH104
+        faultpoint("index.publish.after")
         folder = os.open(os.path.dirname(path) or b".", os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120
         try:
             os.fsync(folder)
