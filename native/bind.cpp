@@ -73,8 +73,8 @@ std::vector<std::string> simd_paths() {
 }
 
 SlotState state_named(const std::string& name) {
-    constexpr const char* names[] = {"absent", "free", "filling", "ready", "lent", "spare"};
-    for (int i = 0; i < 6; ++i)
+    constexpr const char* names[] = {"absent", "free", "filling", "ready", "lent", "spare", "quarantined"};
+    for (int i = 0; i < 7; ++i)
         if (name == names[i]) return static_cast<SlotState>(i);
     throw nb::value_error(("unknown slot state " + name).c_str());
 }
@@ -88,6 +88,16 @@ const char* kind_name(Outcome::Kind kind) {
         case Outcome::Kind::decode_error: break;
     }
     return "decode";
+}
+
+const char* desk_name(Desk::Kind kind) {
+    constexpr const char* names[] = {"decoding", "reading", "Pillow"};
+    return names[static_cast<size_t>(kind)];
+}
+
+const char* phase_name(Phase phase) {
+    constexpr const char* names[] = {"reading", "waiting", "decoding"};
+    return names[static_cast<size_t>(phase)];
 }
 
 // A slot's bytes as an array whose owner keeps the arena mapped.
@@ -479,7 +489,13 @@ NB_MODULE(_native, m) {
         .def(nb::new_([] { return std::make_shared<Bell>(); }))
         .def("ring", &Bell::ring, Unlocked())
         .def("wait", &Bell::wait, Unlocked(), "seen"_a,
-             "Wait for a ring after the call that returned ``seen``.");
+             "Wait for a ring after the call that returned ``seen``.")
+        .def(
+            "wait_for",
+            [](Bell& b, uint64_t seen, double patience_s) {
+                return b.wait_for(seen, std::chrono::duration<double>(patience_s));
+            },
+            Unlocked(), "seen"_a, "patience_s"_a, "Likewise; ``seen`` when nothing rang for so long.");
 
     nb::class_<SlotRing>(m, "SlotRing", "Equal slots in one sparse memfd arena, and who owns each.")
         .def(nb::new_([](size_t slot_bytes, size_t base, size_t most, std::shared_ptr<Bell> bell) {
@@ -490,6 +506,8 @@ NB_MODULE(_native, m) {
              "slot_bytes"_a, "base"_a, "most"_a, "bell"_a)
         .def("take", &SlotRing::take, Unlocked(), "grow"_a, "A slot to fill, or -1.")
         .def("mark_ready", &SlotRing::mark_ready, Unlocked(), "slot"_a)
+        .def("quarantine", &SlotRing::quarantine, Unlocked(), "slot"_a,
+             "Give up a slot that a stuck thread may write into yet; ``release`` it when that is over.")
         .def("release", &SlotRing::release, Unlocked(), "slot"_a)
         .def("release_ready", &SlotRing::release_ready, Unlocked(), "Release every ready slot.")
         .def("trim", &SlotRing::trim, Unlocked(), "Give back the memory of slots beyond the base.")
@@ -552,6 +570,9 @@ NB_MODULE(_native, m) {
         .def_prop_ro("done", [](const SubmittedJob& s) { return s.job->remaining == 0; })
         .def_prop_ro("damaged", [](const SubmittedJob& s) { return s.job->damaged.load(); })
         .def(
+            "has", [](const SubmittedJob& s, const AtWork& row) { return s.job.get() == row.job; }, "row"_a,
+            "Whether a row at work is one of its rows.")
+        .def(
             "failures", [](SubmittedJob& s) { return failures_of(*s.job); },
             nb::sig("def failures(self) -> list[tuple[int, str, str]]"),
             "(row, kind, text) of rows that failed.");
@@ -585,6 +606,17 @@ NB_MODULE(_native, m) {
             "fail", [](PendingRow& r, std::string text) { r.pool->fail_foreign(r.row, std::move(text)); },
             "text"_a);
 
+    nb::class_<AtWork>(m, "AtWork", "A row at work.")
+        .def_prop_ro("kind", [](const AtWork& w) { return desk_name(w.kind); })
+        .def_ro("number", &AtWork::number)
+        .def_ro("system_id", &AtWork::system_id, "Of its thread, as /proc names it.")
+        .def_ro("thread", &AtWork::thread, "As threading.get_ident() names it.")
+        .def_ro("row", &AtWork::row)
+        .def_ro("rows_begun", &AtWork::rows_begun, "By its thread so far.")
+        .def_prop_ro("phase", [](const AtWork& w) { return phase_name(w.phase); })
+        .def_ro("begin_s", &AtWork::begin_s,
+                "As time.monotonic() counts, later by what it waited for others.");
+
     nb::class_<Pool>(m, "Pool", "The native threads of a loader.")
         .def(nb::new_([](int workers, int io_threads, size_t read_ahead_bytes, uint64_t side_bytes,
                          std::shared_ptr<Bell> bell) {
@@ -607,6 +639,9 @@ NB_MODULE(_native, m) {
             },
             "Wait for a row that is no JPEG; None when the pool is closed.")
         .def_prop_ro("foreign_waiting", &Pool::foreign_waiting)
+        .def("at_work", &Pool::at_work, Unlocked(), "What every thread is at that has a row.")
+        .def("give_up", &Pool::give_up, Unlocked(), "row"_a,
+             "Give up the row and its job; another thread takes its thread's place. False when it has ended.")
         .def(
             "close", [](Pool& p, int patience_ms) { return p.close(std::chrono::milliseconds(patience_ms)); },
             Unlocked(), "patience_ms"_a, "End the threads; False when some are still inside a system call.")

@@ -25,6 +25,8 @@ double seconds_since(Clock::time_point start) {
 constexpr double kSlowRead_s = 100e-6, kFastRead_s = 20e-6, kOftenBlocked = 0.5;
 constexpr double kReadWeight = 1.0 / 16;  // of the newest read in the running mean
 constexpr int kCalmReads = 512;           // reads without a wait in a row before reading ahead ends
+// Decoding threads read themselves only when the reading threads are done: not while one of these is stuck.
+constexpr auto kLongRead = std::chrono::milliseconds(100);
 
 // libjpeg allocates and frees some hundred kB for every image. They come from the top of the thread's heap,
 // which the C library gives back to the system each time, only to fault it in again page by page (2% of a
@@ -85,11 +87,15 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     std::deque<ForeignRow> foreign;
     bool closed = false, ahead = false;
     int alive = 0, num_readers = 0;
+    std::vector<std::unique_ptr<Desk>> desks;
     int reading = 0;                               // rows in the hands of reading threads
     double mean_blocked_s = 0, blocked_share = 0;  // of recent reads
     int calm_reads = 0;
     PoolStats stats;
 
+    Desk& sit_down(Desk::Kind kind);
+    void begin(Desk& desk, std::shared_ptr<Job> job, int row, Phase phase);
+    bool reads_stall() const;
     bool take_unread(ReadyRow& out);
     void note_read(double seconds, const ReadResult& read);
     ReadResult read(const ReadyRow& row);
@@ -123,6 +129,30 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     }
 };
 
+// The calling thread's desk. The lock is held.
+Desk& Pool::State::sit_down(Desk::Kind kind) {
+    desks.push_back(std::make_unique<Desk>(kind, static_cast<int>(desks.size())));
+    return *(Desk::mine() = desks.back().get());
+}
+
+// The lock is held.
+void Pool::State::begin(Desk& desk, std::shared_ptr<Job> job, int row, Phase phase) {
+    desk.job = std::move(job);
+    desk.row = row;
+    ++desk.rows_begun;
+    desk.begin = Clock::now();
+    desk.phase = phase;
+    desk.waited = Clock::duration::zero();
+}
+
+// Whether a thread that reads ahead is in a read that takes far longer than others; the lock is held.
+bool Pool::State::reads_stall() const {
+    const auto long_ago = Clock::now() - kLongRead;
+    return std::ranges::any_of(desks, [&](const auto& desk) {
+        return desk->kind == Desk::Kind::reader && desk->job && !desk->given_up && desk->begin < long_ago;
+    });
+}
+
 // The next row in order that nobody has begun; the lock is held.
 bool Pool::State::take_unread(ReadyRow& out) {
     if (unread.empty()) return false;
@@ -155,7 +185,7 @@ void Pool::State::note_read(double seconds, const ReadResult& read) {
         ahead = num_readers > 0;
         calm_reads = 0;
         readers.notify_all();
-    } else if (ahead && mean_blocked_s < kFastRead_s && calm_reads > kCalmReads) {
+    } else if (ahead && mean_blocked_s < kFastRead_s && calm_reads > kCalmReads && !reads_stall()) {
         ahead = false;
         decoders.notify_all();
     }
@@ -216,6 +246,7 @@ void Pool::State::decode_loop() {
     const HeapPin pin;
     RowMaker maker(side);
     std::unique_lock lock(mutex);
+    Desk& desk = sit_down(Desk::Kind::decoder);
     const auto has_work = [this] {
         return closed || !ready.empty() ||
                (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files()));
@@ -235,32 +266,35 @@ void Pool::State::decode_loop() {
         } else if (closed || !take_unread(row)) {
             return;
         }
+        const bool reads = !was_read && row.job->reads_files();
+        begin(desk, row.job, row.row, reads ? Phase::reading : Phase::decoding);
+        auto start = desk.begin;
         lock.unlock();
-        if (row.job->cancelled) {
-            finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
-            lock.lock();
-            continue;
-        }
-        auto start = Clock::now();
-        if (!was_read && row.job->reads_files()) {
+        if (reads && !row.job->cancelled) {
             row.read = read(row);
             const double read_s = seconds_since(start);
             lock.lock();
             note_read(read_s, row.read);
             lock.unlock();
             start = Clock::now();
+            desk.phase = Phase::decoding;
         }
-        run_row(maker, row);
+        const bool made = !row.job->cancelled;
+        if (made) run_row(maker, row);
+        else finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
         const double decode_s = seconds_since(start);
         row = {};
         lock.lock();
-        stats.decode_s += decode_s;
-        ++stats.rows;
+        desk.job.reset();
+        if (made) stats.decode_s += decode_s;
+        stats.rows += made;
+        if (desk.given_up) return;
     }
 }
 
 void Pool::State::read_loop() {
     std::unique_lock lock(mutex);
+    Desk& desk = sit_down(Desk::Kind::reader);
     const auto has_work = [this] {
         return closed || (ahead && !unread.empty() && unread.front()->reads_files());
     };
@@ -269,15 +303,17 @@ void Pool::State::read_loop() {
         ReadyRow row;
         if (closed || !take_unread(row)) return;
         ++reading;
+        begin(desk, row.job, row.row, Phase::reading);
         // Rows in memory may follow now, and those need a decoding thread.
         if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
         lock.unlock();
-        const auto start = Clock::now();
         if (!row.job->cancelled) row.read = read(row);
-        const double read_s = seconds_since(start);
+        const double read_s = seconds_since(desk.begin);
         lock.lock();
         note_read(read_s, row.read);
         ready.push_back(std::move(row));
+        desk.job.reset();
+        if (desk.given_up) return decoders.notify_one();
         if (--reading == 0 && !ahead) decoders.notify_all();
         else decoders.notify_one();
     }
@@ -323,12 +359,19 @@ void Pool::cancel(const std::shared_ptr<Job>& job) {
 bool Pool::take_foreign(ForeignRow& out) {
     State& s = *state_;
     std::unique_lock lock(s.mutex);
+    Desk* const desk = Desk::mine() ? Desk::mine() : &s.sit_down(Desk::Kind::pillow);
     for (;;) {
-        s.foreigners.wait(lock, [&] { return s.closed || !s.foreign.empty(); });
-        if (s.closed) return false;
+        if (!desk->given_up) s.foreigners.wait(lock, [&] { return s.closed || !s.foreign.empty(); });
+        if (s.closed || desk->given_up) {
+            Desk::mine() = nullptr;
+            return false;
+        }
         out = std::move(s.foreign.front());
         s.foreign.pop_front();
-        if (!out.job->cancelled) return true;
+        if (!out.job->cancelled) {
+            s.begin(*desk, out.job, out.row, Phase::decoding);
+            return true;
+        }
         lock.unlock();
         out.bytes.reset();
         end_foreign(out, {Outcome::Kind::cancelled, false, {}});
@@ -376,6 +419,34 @@ void Pool::end_foreign(ForeignRow& row, Outcome outcome) {
     if (row.reserved) state_->side.release(row.reserved);
     row.reserved = 0;
     state_->finish(*row.job, row.row, std::move(outcome));
+    std::scoped_lock lock(state_->mutex);
+    if (Desk* const desk = Desk::mine()) desk->job.reset();
+}
+
+std::vector<AtWork> Pool::at_work() const {
+    std::scoped_lock lock(state_->mutex);
+    std::vector<AtWork> found;
+    for (const auto& desk : state_->desks) {
+        if (!desk->job || desk->given_up) continue;
+        const std::chrono::duration<double> begin = (desk->begin + desk->waited.load()).time_since_epoch();
+        found.push_back({desk->kind, desk->number, desk->system_id, desk->thread, desk->job.get(), desk->row,
+                         desk->rows_begun, desk->phase, begin.count()});
+    }
+    return found;
+}
+
+bool Pool::give_up(const AtWork& row) {
+    State& s = *state_;
+    std::scoped_lock lock(s.mutex);
+    Desk& desk = *s.desks.at(static_cast<size_t>(row.number));
+    if (s.closed || desk.given_up || !desk.job || desk.rows_begun != row.rows_begun) return false;
+    if (desk.kind == Desk::Kind::decoder) s.start(&State::decode_loop);
+    if (desk.kind == Desk::Kind::reader) s.start(&State::read_loop);
+    desk.given_up = true;
+    desk.job->cancelled = true;
+    if (desk.kind == Desk::Kind::reader) --s.reading;
+    s.decoders.notify_all();
+    return true;
 }
 
 bool Pool::close(std::chrono::milliseconds patience) {

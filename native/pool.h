@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "desk.h"
 #include "reader.h"
 #include "rows.h"
 #include "slots.h"
@@ -73,6 +74,19 @@ struct ForeignRow {
     uint64_t reserved = 0;  // bytes of the side arena
 };
 
+// A row at work, as `Pool::at_work` saw it.
+struct AtWork {
+    Desk::Kind kind;
+    int number;       // of the thread among its pool's
+    pid_t system_id;  // likewise, as /proc names it
+    uint64_t thread;  // and as pthreads and Python do
+    const Job* job;
+    int row;
+    uint64_t rows_begun;  // by that thread
+    Phase phase;
+    double begin_s;  // of the steady clock, later by what the row has waited for others
+};
+
 struct PoolOptions {
     int workers = 1;
     int io_threads = 16;
@@ -106,6 +120,14 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::string reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes);
     void finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size);
     void fail_foreign(ForeignRow& row, std::string text);
+
+    // What every thread is at that has a row.
+    std::vector<AtWork> at_work() const;
+    // Gives the row up, and its whole job: what nobody has begun is dropped. The thread ends when it comes
+    // back, until when the job isn't done, and another one takes its place; for Pillow's the caller starts
+    // it. False when the row is no longer at work. Throws std::system_error when the system allows no more
+    // threads.
+    bool give_up(const AtWork& row);
 
     // Ends all threads; false when some were still inside a system call after `patience`: these end by
     // themselves, and memory that they may still write stays alive until then.

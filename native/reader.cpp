@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "desk.h"
 #include "faults.h"
 
 namespace penstock {
@@ -131,6 +132,7 @@ Buffer BufferPool::lend(size_t bytes) {
     Buffer buffer;
     std::unique_lock lock(mutex_);
     if (!closed_ && (!waiting_.empty() || !fits(me.capacity))) {
+        const Waiting waiting;
         waiting_.push_back(&me);
         me.turn.wait(lock, [&] { return closed_ || (waiting_.front() == &me && fits(me.capacity)); });
         std::erase(waiting_, &me);

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "desk.h"
+
 namespace penstock {
 
 // Counts bytes; whoever holds some allocates and frees them itself. Served in the order of asking, so that a
@@ -25,7 +27,11 @@ class SideArena {
     bool acquire(uint64_t bytes) {
         std::unique_lock lock(mutex_);
         const uint64_t ticket = next_ticket_++;
-        changed_.wait(lock, [&] { return closed_ || (ticket == serving_ && used_ + bytes <= cap_); });
+        const auto my_turn = [&] { return closed_ || (ticket == serving_ && used_ + bytes <= cap_); };
+        if (!my_turn()) {
+            const Waiting waiting;
+            changed_.wait(lock, my_turn);
+        }
         ++serving_;
         if (!closed_) {
             used_ += bytes;

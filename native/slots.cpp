@@ -61,6 +61,7 @@ void SlotRing::move(int slot, SlotState to) noexcept {
 }
 
 void SlotRing::put_back(int slot) noexcept {
+    if (slots_[static_cast<size_t>(slot)].state == SlotState::quarantined) ++live_;
     const bool surplus = live_ > base_;
     if (surplus) --live_;
     move(slot, surplus ? SlotState::spare : SlotState::free);
@@ -90,6 +91,12 @@ void SlotRing::mark_ready(int slot) {
 void SlotRing::mark_lent(int slot) {
     std::scoped_lock lock(mutex_);
     move(slot, SlotState::lent);
+}
+
+void SlotRing::quarantine(int slot) {
+    std::scoped_lock lock(mutex_);
+    --live_;
+    move(slot, SlotState::quarantined);
 }
 
 void SlotRing::release(int slot) {
@@ -133,7 +140,8 @@ void SlotRing::retire() {
         free_ = {};
         for (size_t i = 0; i < slots_.size(); ++i) {
             const SlotState state = slots_[i].state;
-            if (state == SlotState::free || state == SlotState::filling || state == SlotState::ready)
+            if (state == SlotState::free || state == SlotState::filling || state == SlotState::ready ||
+                state == SlotState::quarantined)
                 put_back(static_cast<int>(i));
         }
     }

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,13 @@ class Bell : public std::enable_shared_from_this<Bell> {
     uint64_t wait(uint64_t seen) {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return sequence_ != seen; });
+        return sequence_;
+    }
+
+    // Likewise, for at most so long; returns `seen` when nothing rang.
+    uint64_t wait_for(uint64_t seen, std::chrono::duration<double> patience) {
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, patience, [&] { return sequence_ != seen; });
         return sequence_;
     }
 
@@ -59,11 +67,12 @@ class Arena {
     uint8_t* base_ = nullptr;
 };
 
-enum class SlotState : uint8_t { absent, free, filling, ready, lent, spare };
+enum class SlotState : uint8_t { absent, free, filling, ready, lent, spare, quarantined };
 
 // FREE → FILLING → READY → LENT → FREE, one owner at any time. `absent` slots take no memory; `spare` ones
-// came back while more than `base` were in use and wait to be punched. Every call takes the same time however
-// many slots there are; what grows with the slots that were used at once says so.
+// came back while more than `base` were in use and wait to be punched; a `quarantined` one was given up, and
+// a thread that is stuck may write into it yet: another may come in its place. Every call takes the same time
+// however many slots there are; what grows with the slots that were used at once says so.
 class SlotRing : public std::enable_shared_from_this<SlotRing> {
   public:
     SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell);
@@ -72,6 +81,8 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     int take(bool grow);
     void mark_ready(int slot);
     void mark_lent(int slot);
+    // A slot that was being filled. It counts among all slots there may be, not among the `base` ones.
+    void quarantine(int slot);
     // From any state: the owner is done with it. Rings the bell.
     void release(int slot);
     // Releases every ready slot; looks at all.
@@ -107,8 +118,8 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     size_t base_;
     std::vector<Slot> slots_;  // those that were ever used
     Stack free_, spare_, absent_;
-    std::array<size_t, 6> counts_{};
-    size_t live_ = 0;
+    std::array<size_t, 7> counts_{};
+    size_t live_ = 0;  // slots in use or free, none quarantined
 };
 
 }  // namespace penstock

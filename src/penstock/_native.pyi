@@ -160,6 +160,9 @@ class Bell:
     def wait(self, seen: int) -> int:
         """Wait for a ring after the call that returned ``seen``."""
 
+    def wait_for(self, seen: int, patience_s: float) -> int:
+        """Likewise; ``seen`` when nothing rang for so long."""
+
 class SlotRing:
     """Equal slots in one sparse memfd arena, and who owns each."""
 
@@ -168,6 +171,11 @@ class SlotRing:
         """A slot to fill, or -1."""
 
     def mark_ready(self, slot: int) -> None: ...
+    def quarantine(self, slot: int) -> None:
+        """
+        Give up a slot that a stuck thread may write into yet; ``release`` it when that is over.
+        """
+
     def release(self, slot: int) -> None: ...
     def release_ready(self) -> None:
         """Release every ready slot."""
@@ -268,6 +276,9 @@ class Job:
     def done(self) -> bool: ...
     @property
     def damaged(self) -> int: ...
+    def has(self, row: AtWork) -> bool:
+        """Whether a row at work is one of its rows."""
+
     def failures(self) -> list[tuple[int, str, str]]:
         """(row, kind, text) of rows that failed."""
 
@@ -293,6 +304,33 @@ class ForeignRow:
     ) -> None: ...
     def fail(self, text: str) -> None: ...
 
+class AtWork:
+    """A row at work."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def system_id(self) -> int:
+        """Of its thread, as /proc names it."""
+
+    @property
+    def thread(self) -> int:
+        """As threading.get_ident() names it."""
+
+    @property
+    def row(self) -> int: ...
+    @property
+    def rows_begun(self) -> int:
+        """By its thread so far."""
+
+    @property
+    def phase(self) -> str: ...
+    @property
+    def begin_s(self) -> float:
+        """As time.monotonic() counts, later by what it waited for others."""
+
 class Pool:
     """The native threads of a loader."""
 
@@ -306,6 +344,14 @@ class Pool:
 
     @property
     def foreign_waiting(self) -> int: ...
+    def at_work(self) -> list[AtWork]:
+        """What every thread is at that has a row."""
+
+    def give_up(self, row: AtWork) -> bool:
+        """
+        Give up the row and its job; another thread takes its thread's place. False when it has ended.
+        """
+
     def close(self, patience_ms: int) -> bool:
         """End the threads; False when some are still inside a system call."""
 
