@@ -64,7 +64,8 @@ def _in_threads(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Worke
 
 def _in_processes(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, _native.SlotRing]:
     # What it needs takes a fifth of the time of importing penstock, and threads need none of it.
-    from penstock.engine.processes import ProcessWorkers, WorkerProcess, WorkerServer
+    from penstock.engine.process_workers import ProcessWorkers
+    from penstock.engine.processes import WorkerProcess, WorkerServer
 
     packs = not isinstance(plan.source, PythonSource) or plan.source.packs
     server = WorkerServer(recipe_of(plan), pack_lists=packs)
