@@ -105,7 +105,11 @@ def test_memory_limit_v2(root: Path) -> None:
     v2(root, "/job")
     put(root, "sys/fs/cgroup/job/memory.max", 500 * MIB)
     put(root, "sys/fs/cgroup/job/memory.current", 300 * MIB)
-    put(root, "sys/fs/cgroup/job/memory.stat", f"anon 1\ninactive_file {40 * MIB}\nactive_file 7")
+    put(
+        root,
+        "sys/fs/cgroup/job/memory.stat",
+        f"anon 1\ninactive_file {30 * MIB}\nactive_file {12 * MIB}\nslab_reclaimable {8 * MIB}",
+    )
     assert machine.free_memory_bytes(root) == 240 * MIB
     put(root, "sys/fs/cgroup/job/memory.max", "max")
     assert machine.free_memory_bytes(root) == 1000 * MIB
@@ -117,10 +121,82 @@ def test_memory_limit_v1(root: Path) -> None:
     put(root, f"{folder}/memory.limit_in_bytes", 500 * MIB)
     put(root, f"{folder}/memory.usage_in_bytes", 300 * MIB)
     # The group's usage has that of the groups below in it, and so has only the total of its page cache.
-    put(root, f"{folder}/memory.stat", f"inactive_file 1\ntotal_inactive_file {40 * MIB}")
+    put(
+        root,
+        f"{folder}/memory.stat",
+        f"inactive_file 1\ntotal_inactive_file {30 * MIB}\nactive_file 7\ntotal_active_file {20 * MIB}",
+    )
     assert machine.free_memory_bytes(root) == 240 * MIB
     put(root, f"{folder}/memory.limit_in_bytes", UNLIMITED_V1)
     assert machine.free_memory_bytes(root) == 1000 * MIB
+
+
+def test_a_group_is_slowed_down_before_its_limit_v2(root: Path) -> None:
+    v2(root, "/job")
+    put(root, "sys/fs/cgroup/job/memory.max", 500 * MIB)
+    put(root, "sys/fs/cgroup/job/memory.high", 400 * MIB)
+    put(root, "sys/fs/cgroup/job/memory.current", 100 * MIB)
+    assert machine.free_memory_bytes(root) == 300 * MIB
+    put(root, "sys/fs/cgroup/job/memory.high", "max")
+    assert machine.free_memory_bytes(root) == 400 * MIB
+
+
+def test_a_limit_above_what_a_container_sees_v1(root: Path) -> None:
+    v1(root, "/kubepods/pod1/0123")
+    folder = "sys/fs/cgroup/memory"
+    put(root, f"{folder}/memory.limit_in_bytes", UNLIMITED_V1)
+    put(root, f"{folder}/memory.usage_in_bytes", 50 * MIB)
+    put(root, f"{folder}/memory.stat", f"hierarchical_memory_limit {200 * MIB}\ntotal_inactive_file 0")
+    assert machine.free_memory_bytes(root) == 150 * MIB
+    put(root, f"{folder}/memory.stat", f"hierarchical_memory_limit {UNLIMITED_V1}")
+    assert machine.free_memory_bytes(root) == 1000 * MIB
+
+
+def test_swap_is_no_memory(root: Path) -> None:
+    """What is available is told without it, and a group's swap isn't looked at."""
+    with (root / "proc/meminfo").open("a") as meminfo:
+        meminfo.write(f"SwapTotal: {9000 << 10} kB\nSwapFree: {9000 << 10} kB\n")
+    assert machine.free_memory_bytes(root) == 1000 * MIB
+    v2(root, "/job")
+    for name, limit in (("memory.max", 300 * MIB), ("memory.current", 0), ("memory.swap.max", 5000 * MIB)):
+        put(root, f"sys/fs/cgroup/job/{name}", limit)
+    assert machine.free_memory_bytes(root) == 300 * MIB
+    v1(root, "/job")
+    put(root, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", 200 * MIB)
+    put(root, "sys/fs/cgroup/memory/job/memory.memsw.limit_in_bytes", 900 * MIB)
+    assert machine.free_memory_bytes(root) == 200 * MIB
+
+
+MOUNTED = """\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 {root} /cgroups/cpu rw,relatime shared:4 master:1 - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 {root} /cgroups/memory rw,relatime - cgroup cgroup rw,memory
+41 31 0:38 {root} /cgroups/two rw,relatime - cgroup2 cgroup2 rw,nsdelegate
+"""
+
+
+@pytest.mark.usefixtures("many_cpus")
+@pytest.mark.parametrize(
+    ("inner", "path", "folder"),
+    [
+        ("/", "/job", "job"),
+        ("/docker/0123", "/docker/0123", "."),
+        ("/docker/0123", "/docker/0123/step", "step"),
+        ("/docker/0123", "/docker/01234", "."),
+        ("/..", "/", "."),
+    ],
+)
+def test_groups_are_where_the_kernel_mounted_them(root: Path, inner: str, path: str, folder: str) -> None:
+    put(root, "proc/self/mountinfo", MOUNTED.format(root=inner).rstrip())
+    v1(root, path)
+    put(root, f"cgroups/memory/{folder}/memory.limit_in_bytes", 90 * MIB)
+    put(root, f"cgroups/cpu/{folder}/cpu.cfs_quota_us", 300000)
+    put(root, f"cgroups/cpu/{folder}/cpu.cfs_period_us", 100000)
+    assert (machine.free_memory_bytes(root), machine.cpu_count(root)) == (90 * MIB, 3)
+    v2(root, path)
+    put(root, f"cgroups/two/{folder}/memory.max", 80 * MIB)
+    put(root, f"cgroups/two/{folder}/cpu.max", "200000 100000")
+    assert (machine.free_memory_bytes(root), machine.cpu_count(root)) == (80 * MIB, 2)
 
 
 def test_the_tightest_memory_limit_counts(root: Path) -> None:
@@ -189,37 +265,89 @@ def printed(program: str) -> int:
     return int(done.stdout)
 
 
-@pytest.fixture(params=["v1 memory", "v1 cpu", "v2 memory", "v2 cpu"])
-def group(request: pytest.FixtureRequest) -> Iterator[tuple[str, Path]]:
-    """A real cgroup of this machine, if one can be made."""
-    version, controller = request.param.split()
-    base = Path("/sys/fs/cgroup")
-    marker = "cgroup.controllers" if version == "v2" else f"{controller}/cgroup.procs"
-    if not (base / marker).exists():
-        pytest.skip(f"no cgroup {request.param} here")
-    folder = (base if version == "v2" else base / controller) / f"penstock-test-{os.getpid()}"
+@pytest.fixture
+def new_group(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A new cgroup of this machine: of version 1 with a controller, or of version 2; skipped where none can be made."""
+    kind = request.param
+    base = Path("/sys/fs/cgroup") if kind == "v2" else Path("/sys/fs/cgroup") / kind
+    if not (base / ("cgroup.controllers" if kind == "v2" else "cgroup.procs")).exists():
+        pytest.skip(f"cgroup {kind} isn't mounted here")
+    folder = base / f"penstock-test-{os.getpid()}"
     try:
         folder.mkdir()
-        names = {"memory": "memory.limit_in_bytes memory.max", "cpu": "cpu.cfs_quota_us cpu.max"}[controller]
-        limit = next((folder / name for name in names.split() if (folder / name).exists()), None)
-        if limit is None:
-            pytest.skip(f"cgroup {request.param} has no limits here")
-        limit.write_text(
-            "150000 100000" if limit.name == "cpu.max" else "150000" if controller == "cpu" else "400M"
-        )
     except OSError as error:
-        if folder.exists():
-            folder.rmdir()
-        pytest.skip(f"no cgroup {request.param} can be made here: {error}")
-    yield controller, folder
-    folder.rmdir()
+        pytest.skip(f"no cgroup {kind} can be made here: {error}")
+    yield folder
+    for inner in [*folder.glob("*/"), folder]:
+        inner.rmdir()
 
 
-def test_a_real_cgroup(group: tuple[str, Path], many_cpus: None) -> None:
-    controller, folder = group
-    join = f"import os; open({str(folder / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
-    join += "os.sched_getaffinity = lambda _: range(64)\nfrom penstock import machine\n"
-    if controller == "cpu":
-        assert printed(join + "print(machine.cpu_count())") == 2
-    else:
-        assert 200 * MIB < printed(join + "print(machine.free_memory_bytes())") <= 400 * MIB
+def limit(folder: Path, **limits: object) -> None:
+    """Write a group's limits; ``memory_max`` is the file ``memory.max``."""
+    for name, value in limits.items():
+        path = folder / name.replace("_", ".", 1)
+        if not path.exists():
+            pytest.skip(f"this kernel's groups have no {path.name}")
+        path.write_text(str(value))
+
+
+def printed_in(folder: Path, expression: str) -> int:
+    """What an expression about ``machine`` gives in a process of that group."""
+    return printed(
+        f"import os; open({str(folder / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
+        f"from penstock import machine; print({expression})"
+    )
+
+
+@pytest.mark.parametrize("new_group", ["memory"], indirect=True)
+def test_real_memory_groups_of_version_1(new_group: Path) -> None:
+    limit(new_group, memory_limit_in_bytes="400M")
+    assert 200 * MIB < printed_in(new_group, "machine.free_memory_bytes()") <= 400 * MIB
+    inner = new_group / "inner"
+    inner.mkdir()
+    assert 200 * MIB < printed_in(inner, "machine.free_memory_bytes()") <= 400 * MIB
+    limit(inner, memory_limit_in_bytes="300M")
+    assert 150 * MIB < printed_in(inner, "machine.free_memory_bytes()") <= 300 * MIB
+
+
+@pytest.mark.parametrize("new_group", ["memory"], indirect=True)
+def test_page_cache_is_free_memory(new_group: Path, tmp_path: Path) -> None:
+    """Also what was read more than once, as a data set is."""
+    limit(new_group, memory_limit_in_bytes="400M")
+    (tmp_path / "data").write_bytes(bytes(200 * MIB))
+    os.sync()  # what is yet to be written can't be dropped
+    os.posix_fadvise(fd := os.open(tmp_path / "data", os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    read = f"os.system('cat {tmp_path / 'data'} > /dev/null') or "
+    used = f"int(open({str(new_group / 'memory.usage_in_bytes')!r}).read())"
+    assert printed_in(new_group, 3 * read + used) > 200 * MIB, "the cache isn't counted at all"
+    assert printed_in(new_group, 3 * read + "machine.free_memory_bytes()") > 250 * MIB
+
+
+@pytest.mark.parametrize("new_group", ["cpu"], indirect=True)
+def test_real_cpu_quotas_of_version_1(new_group: Path) -> None:
+    many = "setattr(os, 'sched_getaffinity', lambda _: range(64)) or machine.cpu_count()"
+    limit(new_group, cpu_cfs_quota_us=150000, cpu_cfs_period_us=100000)
+    assert printed_in(new_group, many) == 2
+    inner = new_group / "inner"
+    inner.mkdir()
+    assert printed_in(inner, many) == 2
+    limit(inner, cpu_cfs_quota_us=50000)
+    assert printed_in(inner, many) == 1
+
+
+@pytest.mark.parametrize("new_group", ["cpuset"], indirect=True)
+def test_a_real_cpuset_is_obeyed(new_group: Path) -> None:
+    memory = (new_group.parent / "cpuset.mems").read_text().strip()
+    limit(new_group, cpuset_mems=memory, cpuset_cpus=min(os.sched_getaffinity(0)))
+    assert printed_in(new_group, "machine.cpu_count()") == 1
+
+
+@pytest.mark.parametrize("new_group", ["v2"], indirect=True)
+def test_real_groups_of_version_2(new_group: Path) -> None:
+    limit(new_group, memory_max="400M", cpu_max="150000 100000")
+    many = "setattr(os, 'sched_getaffinity', lambda _: range(64)) or machine.cpu_count()"
+    assert printed_in(new_group, many) == 2
+    assert 200 * MIB < printed_in(new_group, "machine.free_memory_bytes()") <= 400 * MIB
+    limit(new_group, memory_high="300M")
+    assert 150 * MIB < printed_in(new_group, "machine.free_memory_bytes()") <= 300 * MIB

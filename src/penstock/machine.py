@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 PROC = Path("/proc")
 UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes "no limit" as the largest page-aligned number
@@ -26,8 +27,8 @@ def free_memory_bytes(root: Path = Path("/")) -> int:
     """Memory that can still be had: the machine's available memory, or less where a cgroup says so."""
     free = _meminfo(root, "MemAvailable")
     for group in _groups(root, "memory"):
-        limit = _number(group, "memory.max", "memory.limit_in_bytes")
-        if limit is None or limit >= UNLIMITED_BYTES:
+        limit = _memory_limit(group)
+        if limit is None:
             continue
         used = _number(group, "memory.current", "memory.usage_in_bytes") or 0
         free = min(free, max(limit - used + _reclaimable(group), 0))
@@ -54,30 +55,68 @@ def _memory_bytes(process: int | str, *counts: str) -> int:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """A cgroup hierarchy, where it is mounted.
+
+    root  the group that its folder shows: inside a container often not the hierarchy's own
+    """
+
+    folder: Path
+    root: str
+
+    def groups(self, path: str) -> Iterator[Path]:
+        """Yield the folders of a group and of all above it, as far as they can be seen."""
+        group = PurePosixPath(path)
+        inside = group.relative_to(self.root if group.is_relative_to(self.root) else "/")
+        # The path may be the host's, which isn't visible: then the mount's own group is ours.
+        folder = self.folder / inside
+        if ".." in inside.parts or not folder.exists():
+            folder = self.folder
+        while True:
+            yield folder
+            if folder == self.folder:
+                return
+            folder = folder.parent
+
+
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's cgroup for a controller and of all above it."""
+    """Yield the folders of this process's cgroups that may limit what a controller controls, and all above them."""
     try:
         lines = (root / "proc" / "self" / "cgroup").read_text().splitlines()
     except OSError:
         return
-    base = root / "sys" / "fs" / "cgroup"
     for line in lines:
         number, controllers, path = line.split(":", 2)
         if number == "0" and not controllers:
-            mount = base
+            kind = "cgroup2"
         elif controller in controllers.split(","):
-            mount = base / controllers if (base / controllers).exists() else base / controller
+            kind = controller
         else:
             continue
-        # Inside a container the path may be the host's, which isn't visible: then the mount's root is ours.
-        folder = mount / path.lstrip("/")
-        if not folder.exists():
-            folder = mount
-        while True:
-            yield folder
-            if folder == mount:
-                break
-            folder = folder.parent
+        yield from (_mount(root, kind) or _usual_mount(root, kind, controllers)).groups(path)
+
+
+def _mount(root: Path, kind: str) -> _Mount | None:
+    """Where the kernel says that version 2 (``"cgroup2"``), or a controller of version 1, is mounted."""
+    try:
+        lines = (root / "proc" / "self" / "mountinfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        place, _, what = line.partition(" - ")
+        _, _, _, inner, folder, *_ = place.split()
+        system, _, options = what.split(" ", 2)
+        if system == kind or (system == "cgroup" and kind in options.split(",")):
+            return _Mount(root / folder.lstrip("/"), inner)
+    return None
+
+
+def _usual_mount(root: Path, kind: str, controllers: str) -> _Mount:
+    base = root / "sys" / "fs" / "cgroup"
+    if kind != "cgroup2":
+        base = base / controllers if (base / controllers).exists() else base / kind
+    return _Mount(base, "/")
 
 
 def _quota(group: Path) -> float:
@@ -92,15 +131,36 @@ def _quota(group: Path) -> float:
     return quota_us / period_us if quota_us and period_us and quota_us > 0 else math.inf
 
 
+def _memory_limit(group: Path) -> int | None:
+    """Bytes that a group may have, or from which on the kernel slows it down; None without a limit."""
+    limits = [
+        _number(group, "memory.max", "memory.limit_in_bytes"),
+        _number(group, "memory.high"),
+        # Version 1 tells the least limit of all groups above too, also of those that a container can't see.
+        _stats(group).get("hierarchical_memory_limit"),
+    ]
+    return min((limit for limit in limits if limit is not None and limit < UNLIMITED_BYTES), default=None)
+
+
 def _reclaimable(group: Path) -> int:
-    """Bytes of page cache that the kernel gives up under pressure, which count as used."""
+    """Bytes that count as used, and that the kernel gives up under pressure: page cache that was read once, and half
+    of what was read again or lies in its own tables, as ``MemAvailable`` counts them.
+    """
+    stats = _stats(group)
+
+    def total(name: str) -> int:
+        # Version 1 has both, and only the total covers the groups below, as the usage does.
+        return stats.get(f"total_{name}", stats.get(name, 0))
+
+    return total("inactive_file") + (total("active_file") + total("slab_reclaimable")) // 2
+
+
+def _stats(group: Path) -> dict[str, int]:
     try:
         lines = (group / "memory.stat").read_text().splitlines()
     except OSError:
-        return 0
-    stats = dict(line.split() for line in lines)
-    # Version 1 has both, and only the total covers the groups below, as the usage does.
-    return int(stats.get("total_inactive_file", stats.get("inactive_file", 0)))
+        return {}
+    return {name: int(number) for name, number in map(str.split, lines)}
 
 
 def _number(group: Path, *names: str) -> int | None:
