@@ -525,6 +525,9 @@ NB_MODULE(_native, m) {
             "count", [](const SlotRing& r, const std::string& state) { return r.count(state_named(state)); },
             "state"_a);
 
+    nb::class_<ReadPolicy>(m, "ReadPolicy", "How often a read is tried, and when.")
+        .def(nb::init<int, double>(), "retries"_a, "backoff_s"_a);
+
     nb::class_<PoolStats>(m, "PoolStats", "Counters of a loader's native threads since they started.")
         .def_ro("rows", &PoolStats::rows)
         .def_ro("bytes", &PoolStats::bytes)
@@ -532,6 +535,8 @@ NB_MODULE(_native, m) {
         .def_ro("foreign", &PoolStats::foreign)
         .def_ro("read_s", &PoolStats::read_s)
         .def_ro("wait_s", &PoolStats::wait_s)
+        .def_ro("retries", &PoolStats::retries)
+        .def_ro("slowest_read_s", &PoolStats::slowest_read_s)
         .def_ro("side_peak_bytes", &PoolStats::side_peak_bytes)
         .def_ro("reading_ahead", &PoolStats::reading_ahead);
 
@@ -619,12 +624,12 @@ NB_MODULE(_native, m) {
 
     nb::class_<Pool>(m, "Pool", "The native threads of a loader.")
         .def(nb::new_([](int workers, int io_threads, size_t read_ahead_bytes, uint64_t side_bytes,
-                         std::shared_ptr<Bell> bell) {
+                         const ReadPolicy& reads, std::shared_ptr<Bell> bell) {
                  if (workers < 1 || io_threads < 1) throw nb::value_error("a pool needs threads");
-                 return std::make_shared<Pool>(PoolOptions{workers, io_threads, read_ahead_bytes, side_bytes},
-                                               std::move(bell));
+                 return std::make_shared<Pool>(
+                     PoolOptions{workers, io_threads, read_ahead_bytes, side_bytes, reads}, std::move(bell));
              }),
-             "workers"_a, "io_threads"_a, "read_ahead_bytes"_a, "side_bytes"_a, "bell"_a)
+             "workers"_a, "io_threads"_a, "read_ahead_bytes"_a, "side_bytes"_a, "reads"_a, "bell"_a)
         .def(
             "submit", [](Pool& p, const SubmittedJob& s) { p.submit(s.job); }, "job"_a)
         .def(

@@ -35,14 +35,6 @@ struct SampleMaker {
     RowMaker rows;
 };
 
-// A file's bytes, in a buffer that no other reader waits for.
-struct FileBytes {
-    explicit FileBytes(uint64_t max_bytes) : pool(max_bytes) {}
-
-    BufferPool pool;
-    ReadResult read;
-};
-
 void check_fits(const Program& program, const Row& out) {
     if (out.shape(0) != program.format.row_bytes()) throw nb::value_error("out: not the size of a row");
 }
@@ -81,18 +73,19 @@ std::tuple<int, int, std::string> jpeg_size(Encoded data, uint64_t max_pixels, i
     return {size.height, size.width, std::move(text)};
 }
 
-std::pair<OwnBytes, std::string> read_file(const nb::bytes& path, int64_t offset, int64_t length,
-                                           uint64_t max_bytes) {
-    const std::string name(path.c_str(), path.size());
-    auto file = std::make_unique<FileBytes>(max_bytes);
+std::pair<OwnBytes, std::string> read(Reader& reader, const nb::bytes& path, int64_t offset, int64_t length,
+                                      uint64_t max_bytes) {
+    const FileRange range{{path.c_str(), path.size()}, offset, length, max_bytes};
+    auto read = std::make_unique<ReadResult>();
     {
         nb::gil_scoped_release unlocked;
-        file->read = read_sample(name, offset, length, max_bytes, file->pool);
+        // Of its own for each file: nobody else waits for its memory.
+        *read = reader.read(range, *std::make_shared<BufferPool>(max_bytes));
     }
-    uint8_t* data = file->read.buffer.data();
-    const size_t size = file->read.size;
-    std::string error = std::move(file->read.error);
-    nb::capsule owner(file.release(), [](void* p) noexcept { delete static_cast<FileBytes*>(p); });
+    uint8_t* data = read->buffer.data();
+    const size_t size = read->size;
+    std::string error = std::move(read->error);
+    nb::capsule owner(read.release(), [](void* p) noexcept { delete static_cast<ReadResult*>(p); });
     return {OwnBytes(data, {size}, owner), std::move(error)};
 }
 
@@ -120,14 +113,20 @@ void bind_samples(nb::module_& m) {
     m.def("jpeg_size", &jpeg_size, "data"_a, "max_pixels"_a, "max_scans"_a,
           "(height, width, '') from a header; (0, 0, 'foreign') for what is no JPEG; else (0, 0, what is "
           "wrong).");
-    m.def(
-        "read_file", &read_file, "path"_a, "offset"_a, "length"_a, "max_bytes"_a,
-        "Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is wrong.");
     m.def("mapped", &mapped, "file"_a, "bytes"_a,
           "The first bytes of a file, writable, mapped until the last view of them ends.");
     m.def("end_with", &end_with, "pipe"_a, "process"_a,
           "Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has "
           "ended.");
+
+    nb::class_<Reader>(m, "Reader", "Reads files, for any number of threads.")
+        .def(nb::init<const ReadPolicy&>(), "policy"_a)
+        .def("read", &read, "path"_a, "offset"_a, "length"_a, "max_bytes"_a,
+             "Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is "
+             "wrong.")
+        .def("close", &Reader::close, "End pauses between tries: they fail.")
+        .def_prop_ro("retries", [](const Reader& r) { return r.stats().retries; })
+        .def_prop_ro("slowest_s", [](const Reader& r) { return r.stats().slowest_s; });
 
     nb::class_<SampleMaker>(m, "SampleMaker", "Makes image rows for one thread. Not to be shared by threads.")
         .def(nb::init<uint64_t>(), "side_bytes"_a)

@@ -71,12 +71,13 @@ struct ReadyRow {
 
 struct Pool::State : std::enable_shared_from_this<Pool::State> {
     State(const PoolOptions& given, std::shared_ptr<Bell> b)
-        : options(given), bell(std::move(b)), side(given.side_bytes), buffers(given.read_ahead_bytes) {}
+        : options(given), bell(std::move(b)), side(given.side_bytes), reader(given.reads) {}
 
     const PoolOptions options;
     const std::shared_ptr<Bell> bell;
     SideArena side;
-    BufferPool buffers;
+    const std::shared_ptr<BufferPool> buffers = std::make_shared<BufferPool>(options.read_ahead_bytes);
+    Reader reader;
 
     mutable std::mutex mutex;
     std::condition_variable decoders, readers, foreigners, ended;
@@ -168,9 +169,12 @@ bool Pool::State::take_unread(ReadyRow& out) {
 ReadResult Pool::State::read(const ReadyRow& row) {
     const FileInput& files = row.job->files;
     const int64_t begin = row.row == 0 ? 0 : files.ends[row.row - 1], end = files.ends[row.row];
-    const std::string path(reinterpret_cast<const char*>(files.blob) + begin,
-                           static_cast<size_t>(end - begin));
-    return read_sample(path, files.offset[row.row], files.length[row.row], max_encoded(), buffers);
+    const FileRange range{
+        {reinterpret_cast<const char*>(files.blob) + begin, static_cast<size_t>(end - begin)},
+        files.offset[row.row],
+        files.length[row.row],
+        max_encoded()};
+    return reader.read(range, *buffers);
 }
 
 // Decides whether reading ahead pays; the lock is held.
@@ -462,7 +466,8 @@ bool Pool::close(std::chrono::milliseconds patience) {
     s.foreigners.notify_all();
     lock.unlock();
     s.side.close();
-    s.buffers.close();
+    s.buffers->close();
+    s.reader.close();
     lock.lock();
     return s.ended.wait_for(lock, patience, [&] { return s.alive == 0; });
 }
@@ -472,6 +477,8 @@ PoolStats Pool::stats() const {
     PoolStats stats = state_->stats;
     stats.side_peak_bytes = state_->side.peak();
     stats.reading_ahead = state_->ahead;
+    stats.retries = state_->reader.stats().retries;
+    stats.slowest_read_s = state_->reader.stats().slowest_s;
     return stats;
 }
 

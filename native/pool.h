@@ -92,12 +92,15 @@ struct PoolOptions {
     int io_threads = 16;
     size_t read_ahead_bytes = 16 << 20;
     uint64_t side_bytes = 64 << 20;
+    ReadPolicy reads;
 };
 
 struct PoolStats {
     uint64_t rows = 0, bytes = 0;
     uint64_t foreign = 0;                         // of the rows, those that are no JPEG
     double decode_s = 0, read_s = 0, wait_s = 0;  // summed over decoding threads (read_s over all)
+    uint64_t retries = 0;                         // of reads
+    double slowest_read_s = 0;                    // of all tries
     uint64_t side_peak_bytes = 0;
     bool reading_ahead = false;
 };

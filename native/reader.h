@@ -1,9 +1,11 @@
-// Reading encoded samples into buffers that are reused, within a byte budget.
+// Reading encoded samples into buffers that are reused, within a byte budget; again where an error may pass.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -13,7 +15,7 @@ namespace penstock {
 
 class BufferPool;
 
-// A piece of memory lent by a BufferPool; goes back when it is destroyed.
+// A piece of memory lent by a BufferPool, which lives as long; goes back when it is destroyed.
 class Buffer {
   public:
     Buffer() = default;
@@ -27,14 +29,14 @@ class Buffer {
 
   private:
     friend class BufferPool;
-    BufferPool* pool_ = nullptr;
+    std::shared_ptr<BufferPool> pool_;
     uint8_t* data_ = nullptr;
     size_t capacity_ = 0;
 };
 
 // Lends buffers of which at most `budget` bytes exist at once, in use or kept for reuse. A single buffer
 // above the budget is lent when no other is in use.
-class BufferPool {
+class BufferPool : public std::enable_shared_from_this<BufferPool> {
   public:
     explicit BufferPool(size_t budget) : budget_(budget) {}
     ~BufferPool();
@@ -69,16 +71,54 @@ class BufferPool {
     bool closed_ = false;
 };
 
+// The bytes [offset, offset + length) of a regular file, or those up to its end for length < 0.
+struct FileRange {
+    std::string path;
+    int64_t offset = 0;
+    int64_t length = -1;
+    uint64_t max_bytes = UINT64_MAX;  // cap on an encoded sample
+};
+
 struct ReadResult {
     Buffer buffer;
     size_t size = 0;
-    std::string error;     // empty: `size` bytes were read
-    double blocked_s = 0;  // how long storage made the thread wait; 0 when it never gave up its core
+    std::string error;  // empty: `size` bytes were read
+    double took_s = 0;  // in the system's hands, without waiting for a buffer
+    double blocked_s =
+        0;  // of these, how long storage made the thread wait; 0 when it never gave up its core
 };
 
-// Reads [offset, offset + length) of a regular file, or to its end for length < 0. `max_bytes`: cap on the
-// encoded sample.
-ReadResult read_sample(const std::string& path, int64_t offset, int64_t length, uint64_t max_bytes,
-                       BufferPool& pool);
+struct ReadPolicy {
+    int retries = 3;          // tries after the first, when an error may pass
+    double backoff_s = 0.05;  // before the second try; each later pause is twice as long, give or take a half
+};
+
+struct ReadStats {
+    uint64_t retries = 0;
+    double slowest_s = 0;  // of all tries
+};
+
+// Reads samples as a policy says. Any number of threads at once.
+class Reader {
+  public:
+    explicit Reader(const ReadPolicy& policy) : policy_(policy) {}
+
+    ReadResult read(const FileRange& range, BufferPool& buffers);
+    // Ends pauses between tries; reads fail from now on.
+    void close();
+
+    ReadStats stats() const { return {retries_, slowest_s_}; }
+
+  private:
+    bool pause(double seconds);
+    void note(const ReadResult& tried) noexcept;
+
+    const ReadPolicy policy_;
+    std::atomic<uint64_t> retries_{0};
+    std::atomic<double> slowest_s_{0};
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    bool closed_ = false;
+};
 
 }  // namespace penstock

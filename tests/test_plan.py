@@ -131,6 +131,15 @@ def test_descriptions_that_cannot_work(photos: ps.Pipeline, change, says: str) -
             for value in (1 << 70, (1 << 60) + 1, "99999999999999999999GiB", "9" * 400)
         ),
         *(({"lend_wait_s": value}, "lend_wait_s=.*at least 0") for value in (-1, math.nan, "5")),
+        *(({"reads": value}, r"reads=.*: Reads\(retries=") for value in (None, 3, ps.Reads)),
+        *(
+            ({"reads": ps.Reads(retries=value)}, "retries=.*from 0 to 1000")
+            for value in (-1, 1001, 1.0, True, "3", None)
+        ),
+        *(
+            ({"reads": ps.Reads(backoff_s=value)}, "backoff_s=.*at least 0")
+            for value in (-1, math.nan, math.inf, "1", None, True)
+        ),
     ],
 )
 def test_settings_that_cannot_work(photos: ps.Pipeline, settings: dict[str, object], says: str) -> None:
@@ -306,6 +315,20 @@ def test_explain_says_every_place_and_every_byte(tmp_path: Path) -> None:
     assert len(owners) == 6
     assert 2 * owners["forecast"] == pytest.approx(sum(owners.values()), abs=MIB)
     assert re.search(r"ceiling +3\.0GiB", text)
+
+
+@pytest.mark.parametrize(
+    ("reads", "says"),
+    [
+        (ps.Reads(), "a read that fails is tried again, up to 3 times, first after 0.05 s"),
+        (ps.Reads(retries=1, backoff_s=2), "a read that fails is tried again, up to once, first after 2 s"),
+        (ps.Reads(retries=0), "a read that fails isn't tried again"),
+    ],
+)
+def test_explain_says_how_files_are_read(photos: ps.Pipeline, reads: ps.Reads, says: str) -> None:
+    for pipeline in (photos.map(CROP), photos.map(CROP).map(lambda sample: sample)):
+        text = pipeline.batch(2).plan(reads=reads).explain()
+        assert says in " ".join(text.split())
 
 
 def test_explain_fits_100_columns() -> None:

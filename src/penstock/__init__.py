@@ -50,7 +50,7 @@ from penstock.source import (
     pack_list,
     verify_index,
 )
-from penstock.spec import DecodeLimits, Spec
+from penstock.spec import DecodeLimits, Reads, Spec
 from penstock.transform import (
     CenterCrop,
     Normalize,
@@ -90,6 +90,7 @@ __all__ = [
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "ReadError",
+    "Reads",
     "Resize",
     "SampleError",
     "Spec",

@@ -204,6 +204,11 @@ class SlotRing:
 
     def count(self, state: str) -> int: ...
 
+class ReadPolicy:
+    """How often a read is tried, and when."""
+
+    def __init__(self, retries: int, backoff_s: float) -> None: ...
+
 class PoolStats:
     """Counters of a loader's native threads since they started."""
 
@@ -219,6 +224,10 @@ class PoolStats:
     def read_s(self) -> float: ...
     @property
     def wait_s(self) -> float: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def slowest_read_s(self) -> float: ...
     @property
     def side_peak_bytes(self) -> int: ...
     @property
@@ -335,7 +344,13 @@ class Pool:
     """The native threads of a loader."""
 
     def __init__(
-        self, workers: int, io_threads: int, read_ahead_bytes: int, side_bytes: int, bell: Bell
+        self,
+        workers: int,
+        io_threads: int,
+        read_ahead_bytes: int,
+        side_bytes: int,
+        reads: ReadPolicy,
+        bell: Bell,
     ) -> None: ...
     def submit(self, job: Job) -> None: ...
     def cancel(self, job: Job) -> None: ...
@@ -387,13 +402,6 @@ def jpeg_size(
     (height, width, '') from a header; (0, 0, 'foreign') for what is no JPEG; else (0, 0, what is wrong).
     """
 
-def read_file(
-    path: bytes, offset: int, length: int, max_bytes: int
-) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str]:
-    """
-    Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is wrong.
-    """
-
 def mapped(file: int, bytes: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """
     The first bytes of a file, writable, mapped until the last view of them ends.
@@ -403,6 +411,25 @@ def end_with(pipe: int, process: int) -> None:
     """
     Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has ended.
     """
+
+class Reader:
+    """Reads files, for any number of threads."""
+
+    def __init__(self, policy: ReadPolicy) -> None: ...
+    def read(
+        self, path: bytes, offset: int, length: int, max_bytes: int
+    ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str]:
+        """
+        Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is wrong.
+        """
+
+    def close(self) -> None:
+        """End pauses between tries: they fail."""
+
+    @property
+    def retries(self) -> int: ...
+    @property
+    def slowest_s(self) -> float: ...
 
 class SampleMaker:
     """Makes image rows for one thread. Not to be shared by threads."""

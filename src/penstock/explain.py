@@ -8,7 +8,7 @@ from typing import assert_never
 from penstock.contracts import Encoded, KeepsIndex, PythonSource
 from penstock.plan import ALL, Plan, environment
 from penstock.sizing import show_bytes
-from penstock.spec import Executor, shape_text
+from penstock.spec import Executor, Reads, shape_text
 from penstock.transform import FunctionStep, NativeStep
 
 COLUMNS = 80
@@ -61,10 +61,20 @@ def _read(plan: Plan) -> list[str]:
         return ["by the dataset, in the workers"]
     if not any(isinstance(spec, Encoded) for spec in plan.source.fields.values()):
         return ["rows in memory"]
-    if plan.program is not None:
-        return ["files by the workers"]
     ahead = show_bytes(plan.forecast.read_ahead)
-    return [f"warm files by the decoding threads, slow ones by reading threads, at most {ahead} ahead"]
+    by = (
+        f"warm files by the decoding threads, slow ones by reading threads, at most {ahead} ahead"
+        if plan.program is None
+        else "files by the workers"
+    )
+    return [by, _reads(plan.reads)]
+
+
+def _reads(reads: Reads) -> str:
+    if reads.retries == 0:
+        return "a read that fails isn't tried again"
+    times = "once" if reads.retries == 1 else f"{reads.retries} times"
+    return f"a read that fails is tried again, up to {times}, first after {reads.backoff_s:g} s"
 
 
 def _transform(plan: Plan) -> list[str]:

@@ -24,7 +24,7 @@ from penstock.order import (
     Take,
     Weights,
 )
-from penstock.spec import DecodeLimits, DecodeMode, Spec, Tail
+from penstock.spec import DecodeLimits, DecodeMode, Reads, Spec, Tail
 from penstock.transform import BatchFunction, ByContent, Function
 from penstock.transform.function import As
 
@@ -43,6 +43,7 @@ class Settings(TypedDict, total=False):
     depth: int | None
     side_memory: int | str | None
     lend_wait_s: float
+    reads: Reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +353,7 @@ class Pipeline:
                      formats; default: 256 MiB, less when ``memory`` is short
         lend_wait_s  seconds to wait for a batch to be dropped when the caller holds as many as fit the memory,
                      for consumers that hand batches to other threads; default 0: ``BudgetError`` at once
+        reads        what happens when a file isn't read at once: ``Reads(retries=…, backoff_s=…)``
 
         Raises ``PlanError`` for what can't work, ``BudgetError`` when it can't within ``memory``.
         """
@@ -387,7 +389,8 @@ class Pipeline:
         it has done is kept however it ends, so one that was killed goes on from there. Progress goes to the log
         ``penstock`` every few seconds.
 
-        settings  ``memory``, ``workers``, ``executor`` and ``side_memory``, as of ``plan()``; others mean nothing
+        settings  ``memory``, ``workers``, ``executor``, ``side_memory`` and ``reads``, as of ``plan()``; others mean
+                  nothing
 
         Raises the ``SampleError`` of the first sample that can't be read or that a function fails on, and
         ``PlanError`` when the cache folder can't be written.

@@ -19,6 +19,7 @@ from penstock.pipeline import Pipeline, Settings
 from penstock.read import ReadAhead
 from penstock.sizing import (
     ENGINE_BYTES,
+    MOST_RETRIES,
     NATIVE_WORKERS,
     PROCESSES,
     THREADS,
@@ -26,9 +27,10 @@ from penstock.sizing import (
     WorkerCost,
     fit,
     is_count,
+    is_seconds,
     parse_bytes,
 )
-from penstock.spec import PIXEL_CONTRACT, DecodeLimits, Executor, Listed, Spec, Tail
+from penstock.spec import PIXEL_CONTRACT, DecodeLimits, Executor, Listed, Reads, Spec, Tail
 from penstock.transform import (
     ImageKernel,
     NativeStep,
@@ -72,6 +74,7 @@ class Plan:
     memory_bytes: int
     forecast: MemoryForecast
     lend_wait_s: float
+    reads: Reads
     simd: str | None = None
     recipe: Mapping[str, str | int] = field(default_factory=dict)
 
@@ -207,6 +210,7 @@ def make_plan(
     if not isinstance(given, Source):
         raise PlanError(f"Pipeline({given!r}): {_source_for(given)}")
     _check_limits(pipeline.limits)
+    reads = _checked_reads(settings.get("reads", Reads()))
     source = pipeline.source.open() if before is None else before.source
     order = planned_order(pipeline, source) if before is None else before.order
     tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
@@ -259,6 +263,7 @@ def make_plan(
             side=sizes.side,
         ),
         lend_wait_s=lend_wait_s,
+        reads=reads,
         recipe=_recipe(pipeline, source),
     )
 
@@ -281,6 +286,16 @@ def _check_limits(limits: object) -> None:
     ):
         if not is_count(value, 1, most):
             raise PlanError(f"DecodeLimits({name}={value!r}): a whole number, at least 1")
+
+
+def _checked_reads(reads: object) -> Reads:
+    if not isinstance(reads, Reads):
+        raise PlanError(f"reads={reads!r}: Reads(retries=…, backoff_s=…)")
+    if not is_count(reads.retries, 0, MOST_RETRIES):
+        raise PlanError(f"Reads(retries={reads.retries!r}): a whole number, from 0 to {MOST_RETRIES}")
+    if not is_seconds(reads.backoff_s):
+        raise PlanError(f"Reads(backoff_s={reads.backoff_s!r}): a number of seconds, at least 0")
+    return reads
 
 
 def _stream_tail(pipeline: Pipeline, source: StreamSource) -> Tail:

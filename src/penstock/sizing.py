@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
 MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64
 MOST_WORKERS = 4096
 MOST_DEPTH = 1 << 16
+MOST_RETRIES = 1000
 ROWS_IN_HAND = (
     4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
 )
@@ -210,6 +212,11 @@ def _many(workers: int, cost: WorkerCost) -> str:
 def is_count(value: object, least: int, most: int) -> bool:
     """Whether it is a whole number in [least, most]."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_seconds(value: object) -> bool:
+    """Whether it is a time in seconds, from 0 on."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _lower(savings: Mapping[str, int]) -> str:

@@ -105,6 +105,19 @@ class DecodeLimits:
     max_scans: int = 100
 
 
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What happens when a file isn't read at once.
+
+    retries    how often a read is tried again after an error that may pass, such as EIO, ESTALE or EMFILE, and when
+               the file ended too soon or changed meanwhile; never for a file that isn't there
+    backoff_s  seconds before the second try; each later pause is twice as long, give or take a half
+    """
+
+    retries: int = 3
+    backoff_s: float = 0.05
+
+
 def shape_text(*sides: object) -> str:
     """A shape for people, as Python writes a tuple; sides may be texts such as ``≤512``."""
     return f"({', '.join(map(str, sides))}{',' if len(sides) == 1 else ''})"

@@ -13,7 +13,7 @@ import numpy as np
 from penstock import _native
 from penstock.engine.workers import Assignment, Failure, Stats
 from penstock.plan import Plan
-from penstock.read import ReadAhead
+from penstock.read import ReadAhead, read_policy
 from penstock.transform.foreign import finish_foreign
 
 
@@ -46,7 +46,14 @@ class NativeWorkers:
         self._plan = plan
         self._program = None if kernel is None else kernel.compile(mode, limits, plan.simd)
         ahead = ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead)
-        self._pool = _native.Pool(plan.workers, ahead.threads, ahead.limit_bytes, plan.forecast.side, bell)
+        self._pool = _native.Pool(
+            plan.workers,
+            ahead.threads,
+            ahead.limit_bytes,
+            plan.forecast.side,
+            read_policy(plan.reads),
+            bell,
+        )
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._closed = False

@@ -19,8 +19,9 @@ from penstock.engine.collating import numbered
 from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
 from penstock.engine.workers import Failure
 from penstock.faults import faultpoint
+from penstock.read import read_policy
 from penstock.source import Stream, StreamEnded
-from penstock.spec import AnyArray, DecodeLimits, DecodeMode, Listed, Spec, UInt8Array
+from penstock.spec import AnyArray, DecodeLimits, DecodeMode, Listed, Reads, Spec, UInt8Array
 from penstock.transform import DATASET_OP, BatchFunction, FunctionStep, NativeStep, SampleProgram
 from penstock.transform.foreign import Undecodable, decode_foreign
 from penstock.transform.function import Function
@@ -131,6 +132,7 @@ class Recipe:
     seed: int
     decode: DecodeMode
     limits: DecodeLimits
+    reads: Reads
     simd: str | None
     collate: Collate
     side_bytes: int
@@ -212,13 +214,20 @@ class SampleMaker:
 
     catches  what the user's code may raise without ending the thread: in a worker everything, also ``SystemExit``
              and the panics of other languages; in the caller's thread an interrupt is the caller's
+    reader   who reads files, which several makers may share; default: one of its own
     """
 
     def __init__(
-        self, recipe: Recipe, shared: GlobalGenerators, *, catches: type[BaseException] = Exception
+        self,
+        recipe: Recipe,
+        shared: GlobalGenerators,
+        *,
+        catches: type[BaseException] = Exception,
+        reader: _native.Reader | None = None,
     ) -> None:
         self.own = OwnGenerators(shared)
         self._catches = catches
+        self._reader = reader or file_reader(recipe)
         self.recipe, self._shared = recipe, shared
         self._native = _native.SampleMaker(recipe.side_bytes)
         self._gives: type = dict  # what the dataset's last sample was: dict, tuple, or any other object
@@ -370,7 +379,7 @@ class SampleMaker:
         return out
 
     def _read(self, file: EncodedFile) -> UInt8Array:
-        data, wrong = _native.read_file(file.path, file.offset, file.length, self.recipe.side_bytes)
+        data, wrong = self._reader.read(file.path, file.offset, file.length, self.recipe.side_bytes)
         if wrong:
             raise RowFailed("read", wrong)
         return data
@@ -400,6 +409,11 @@ class SampleMaker:
                 self._programs.pop(next(iter(self._programs)))
             self._programs[at] = found
         return found
+
+
+def file_reader(recipe: Recipe) -> _native.Reader:
+    """Reads the files of a recipe's samples."""
+    return _native.Reader(read_policy(recipe.reads))
 
 
 def said(error: BaseException) -> str:

@@ -127,6 +127,7 @@ def recipe_of(plan: Plan) -> Recipe:
         seed=plan.pipeline.seed,
         decode=plan.pipeline.decode_mode,
         limits=plan.pipeline.limits,
+        reads=plan.reads,
         simd=plan.simd,
         collate=plan.pipeline.collate,
         side_bytes=plan.forecast.side // plan.workers,

@@ -55,6 +55,8 @@ class Stats:
     decode_s         seconds of work, summed over the workers
     read_s           seconds of reading, summed over all that read
     wait_s           seconds without work, summed over the workers
+    retries          tries of reads after the first ones
+    slowest_read_s   seconds that the slowest try of a read took
     side_peak_bytes  most that the side arena held
     reading_ahead    whether storage is slow, so that reading threads run ahead
     """
@@ -65,6 +67,8 @@ class Stats:
     decode_s: float = 0.0
     read_s: float = 0.0
     wait_s: float = 0.0
+    retries: int = 0
+    slowest_read_s: float = 0.0
     side_peak_bytes: int = 0
     reading_ahead: bool = False
 

@@ -1,0 +1,335 @@
+"""Storage that fails, is slow, or changes under a reader: nothing is lost, and whoever reads the error knows why."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock import _native
+from photos import encoded, picture, write_list
+from programs import BEGIN, LIMIT_S, output
+
+HEIGHT, WIDTH, FILES = 40, 56, 6
+BAD = (
+    5  # the record to which something happens: the last, so that two slots never hold it and the next epoch's
+)
+JPEGS = [encoded(picture(seed, HEIGHT, WIDTH), quality=90) for seed in range(FILES)]
+
+# Who reads: the native pool, or Python workers of every kind.
+WAYS: dict[str, dict[str, Any]] = {
+    "native": {},
+    "threads": {"executor": "thread"},
+    "inline": {"executor": "inline"},
+    "processes": {"executor": "process"},
+}
+
+PROGRAM = """
+import hashlib, json
+def same(image):
+    return image
+pipeline = ps.Pipeline(ps.FileList({path!r})).map(ps.Resize(({height}, {width})))
+if "executor" in {settings!r}:
+    pipeline = pipeline.map(same, field="image")
+told = {{"images": [], "error": "", "kind": "", "path": "", "index": -1}}
+begin = time.monotonic()
+settings = {{"memory": "256MiB", "workers": 2, "depth": 2, "reads": ps.Reads(**{reads!r}), **{settings!r}}}
+with pipeline.batch(2).loader(**settings) as loader:
+    try:
+        for batch in loader:
+            told["images"] += [hashlib.blake2b(image.tobytes()).hexdigest() for image in batch["image"]]
+    except ps.SampleError as error:
+        told |= {{"error": error.reason, "kind": type(error).__name__, "path": error.path, "index": error.index}}
+    except ps.PenstockError as error:
+        told |= {{"error": str(error), "kind": type(error).__name__}}
+    stats = loader.stats()
+    told |= {{"retries": stats.retries, "slowest_s": stats.slowest_read_s, "took_s": time.monotonic() - begin}}
+print(json.dumps(told))
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a program delivered, and the error that ended it."""
+
+    images: list[str]
+    error: str
+    kind: str
+    path: str
+    index: int
+    retries: int
+    slowest_s: float
+    took_s: float
+
+
+def program(folder: Path, reads: dict[str, Any] | None, settings: dict[str, Any]) -> str:
+    return PROGRAM.format(
+        path=str(folder / "list.txt"),
+        height=HEIGHT,
+        width=WIDTH,
+        reads={"backoff_s": 0.001} if reads is None else reads,
+        settings=settings,
+    )
+
+
+def epoch(
+    folder: Path, faults: str, *, reads: dict[str, Any] | None = None, way: str = "native", **settings: Any
+) -> Told:
+    """One epoch over the list in ``folder``, with faults."""
+    text = program(folder, reads, WAYS[way] | settings)
+    return Told(**json.loads(output(text, environment={"PENSTOCK_FAULTS": faults})))
+
+
+def digests(contents: list[bytes]) -> list[str]:
+    """What an epoch over these files delivers."""
+    return [hashlib.blake2b(pixels(content)).hexdigest() for content in contents]
+
+
+def pixels(content: bytes) -> bytes:
+    import io
+
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content)) as image:
+        return np.asarray(image.convert("RGB").resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR)).tobytes()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_list(tmp_path, JPEGS)
+    return tmp_path
+
+
+def bad_file(folder: Path) -> Path:
+    return folder / f"{BAD:03d}.jpg"
+
+
+def at_bad_file(folder: Path) -> str:
+    """``@#KEY`` of the file to which something happens."""
+    return f"@#{_native.fault_key(os.fsencode(bad_file(folder)))}"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("point", ["read.open", "read.stat", "read.pread"])
+def test_eio_that_passes_is_read_again(folder: Path, point: str, way: str) -> None:
+    told = epoch(folder, f"{point}=eio{at_bad_file(folder)}*2", way=way)
+    assert (told.error, told.images) == ("", digests(JPEGS))
+    assert told.retries == (0 if way == "processes" else 2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_eio_on_one_file_is_a_bad_sample_after_k_tries(folder: Path, way: str) -> None:
+    told = epoch(
+        folder, f"read.pread=eio{at_bad_file(folder)}", way=way, reads={"retries": 2, "backoff_s": 0.05}
+    )
+    assert told.images == digests(JPEGS)[:4]
+    assert (told.kind, told.path, told.index) == ("ReadError", str(bad_file(folder)), BAD)
+    assert told.error.startswith("can't be read: Input/output error (3 tries in 0.")
+    assert told.retries == (0 if way == "processes" else 2)
+    assert told.took_s > 0.05 * 0.5 + 0.1 * 0.5
+
+
+def test_without_retries_an_error_is_at_once_one(folder: Path) -> None:
+    told = epoch(folder, f"read.open=eio{at_bad_file(folder)}*1", reads={"retries": 0})
+    assert (told.error, told.retries) == ("can't be opened: Input/output error", 0)
+
+
+@pytest.mark.parametrize(
+    "error", ["estale", "etimedout", "eagain", "enetdown", "econnreset", "enomem", "enfile"]
+)
+def test_errors_of_network_file_systems_that_pass(folder: Path, error: str) -> None:
+    told = epoch(folder, f"read.pread={error}{at_bad_file(folder)}*1")
+    assert (told.error, told.images, told.retries) == ("", digests(JPEGS), 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_estale_after_a_servers_restart_opens_the_file_again(folder: Path, way: str, tmp_path: Path) -> None:
+    log = tmp_path / "faults.log"
+    at = at_bad_file(folder)
+    told = epoch(folder, f"read.open=delay:0s{at};read.pread=estale{at}*1;log={log}", way=way)
+    assert (told.error, told.images) == ("", digests(JPEGS))
+    assert [line.split()[0] for line in log.read_text().splitlines()] == [
+        "read.open",
+        "read.pread",
+        "read.open",
+    ]
+
+
+@pytest.mark.parametrize("error", ["enoent", "eacces", "eperm"])
+def test_what_is_not_there_is_not_tried_again(folder: Path, error: str) -> None:
+    told = epoch(folder, f"read.open={error}{at_bad_file(folder)}")
+    assert told.kind == "ReadError"
+    assert "tries" not in told.error
+    assert told.retries == 0
+
+
+def test_emfile_names_the_limit(folder: Path) -> None:
+    told = epoch(folder, f"read.open=emfile{at_bad_file(folder)}")
+    assert told.error.startswith("can't be opened: Too many open files, ")
+    assert "(ulimit -n) (4 tries in 0." in told.error
+
+
+def test_enoent_of_a_listed_file_mid_epoch(folder: Path) -> None:
+    pipeline = ps.Pipeline(ps.FileList(folder / "list.txt")).map(ps.Resize((HEIGHT, WIDTH))).batch(1)
+    with pipeline.loader(memory="64MiB", workers=1, depth=2) as loader:
+        batches = iter(loader)
+        next(batches)
+        bad_file(folder).unlink()
+        assert [next(batches)["index"].item() for _ in range(4)] == [1, 2, 3, 4]
+        with pytest.raises(ps.ReadError, match="can't be opened: No such file") as caught:
+            next(batches)
+        assert (caught.value.path, caught.value.index) == (str(bad_file(folder)), BAD)
+        assert "tries" not in str(caught.value)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_short_read_is_a_bad_sample_and_never_padded(folder: Path, way: str) -> None:
+    told = epoch(folder, f"read.pread=short{at_bad_file(folder)}", way=way)
+    assert told.images == digests(JPEGS)[:4]
+    assert told.kind == "ReadError"
+    assert told.error.startswith(f"truncated: file ends after 0 of {len(JPEGS[BAD])} bytes (4 tries in 0.")
+
+
+def test_a_short_read_that_passes(folder: Path) -> None:
+    told = epoch(folder, f"read.pread=short{at_bad_file(folder)}*1")
+    assert (told.error, told.images, told.retries) == ("", digests(JPEGS), 1)
+
+
+def test_what_was_read_damaged_is_a_bad_sample(folder: Path) -> None:
+    told = epoch(folder, f"read.bytes=corrupt{at_bad_file(folder)}")
+    assert (told.kind, told.index) == ("DecodeError", BAD)
+    assert told.error.startswith("not an image: starts with 00 27 00")
+
+
+def test_eio_on_the_index_is_fatal(folder: Path) -> None:
+    source = ps.FileList(folder / "list.txt", index=folder / "list.index")
+    ps.build_index(source)
+    text = f"""
+source = ps.FileList({str(folder / "list.txt")!r}, index={str(folder / "list.index")!r})
+with ps.Pipeline(source).map(ps.CenterCrop(8)).batch(2).loader() as loader:
+    for _ in range(2):
+        try:
+            next(iter(loader))
+        except ps.PenstockError as error:
+            print(type(error).__name__, error)
+"""
+    told = output(text, environment={"PENSTOCK_FAULTS": "index.read=eio"}).splitlines()
+    assert told == 2 * [f"PenstockError can't read {folder / 'list.index'}: Input/output error"]
+
+
+@contextmanager
+def started(folder: Path, faults: str, **settings: Any) -> Iterator[tuple[subprocess.Popen[str], TextIO]]:
+    """A program over the list, and lines as faults happen: each is there before its fault does anything."""
+    pipe = folder / "faults.pipe"
+    os.mkfifo(pipe)
+    text = BEGIN.format(path=[path for path in sys.path if path]) + program(folder, None, settings)
+    environment = os.environ | {"PENSTOCK_FAULTS": f"{faults};log={pipe}"}
+    with subprocess.Popen(
+        [sys.executable, "-c", text], env=environment, stdout=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            # Open for writing too, or it would end whenever no fault happens.
+            with os.fdopen(os.open(pipe, os.O_RDWR)) as lines:
+                yield running, lines
+        finally:
+            running.kill()
+
+
+def told_by(running: subprocess.Popen[str]) -> Told:
+    out, _ = running.communicate(timeout=LIMIT_S)
+    return Told(**json.loads(out))
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, 300)
+
+
+def rewritten(path: Path) -> None:
+    path.write_bytes(JPEGS[0])
+
+
+def rewritten_as_long(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"\xff")
+
+
+def renamed_over(path: Path) -> None:
+    new = path.with_name("new.jpg")
+    new.write_bytes(JPEGS[0])
+    new.rename(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (truncated, "truncated: JPEG ends after 300 bytes"),
+        (rewritten, JPEGS[0]),
+        (rewritten_as_long, JPEGS[BAD]),
+    ],
+)
+def test_a_file_that_changes_while_it_is_read_is_read_again(
+    folder: Path, change: Any, expected: str | bytes
+) -> None:
+    with started(folder, f"read.pread=delay:1s{at_bad_file(folder)}*1") as (running, lines):
+        assert lines.readline().startswith("read.pread delay")
+        change(bad_file(folder))
+        told = told_by(running)
+    assert told.retries == 1
+    if isinstance(expected, bytes):
+        assert told.images == digests([*JPEGS[:BAD], expected, *JPEGS[BAD + 1 :]])
+    else:
+        assert (told.kind, told.index) == ("DecodeError", BAD)
+        assert told.error.startswith(expected)
+
+
+def test_a_file_that_never_stops_changing(folder: Path) -> None:
+    with started(folder, f"read.pread=delay:1s{at_bad_file(folder)}") as (running, lines):
+        for _ in range(4):
+            assert lines.readline().startswith("read.pread delay")
+            rewritten_as_long(bad_file(folder))
+        told = told_by(running)
+    assert (told.kind, told.index) == ("ReadError", BAD)
+    assert told.error.startswith("changed while it was read (4 tries in 4")
+
+
+def test_a_file_replaced_by_rename_is_the_old_or_the_new_one(folder: Path) -> None:
+    with started(folder, f"read.pread=delay:1s{at_bad_file(folder)}*1") as (running, lines):
+        lines.readline()
+        renamed_over(bad_file(folder))
+        told = told_by(running)
+    assert told.images == digests(JPEGS), "it was open before"
+    assert epoch(folder, "").images == digests([*JPEGS[:BAD], JPEGS[0], *JPEGS[BAD + 1 :]])
+
+
+@pytest.mark.parametrize(("way", "limit_s"), [("native", 0.9), ("threads", 0.9), ("processes", 2)])
+def test_closing_ends_the_pause_before_another_try(folder: Path, way: str, limit_s: float) -> None:
+    text = f"""
+pipeline = ps.Pipeline(ps.FileList({str(folder / "list.txt")!r})).map(ps.CenterCrop(8))
+if {way != "native"}:
+    pipeline = pipeline.map(lambda image: image, field="image")
+loader = pipeline.batch(6).loader(memory="256MiB", workers=1, reads=ps.Reads(backoff_s=20), **{WAYS[way]!r})
+taker = threading.Thread(target=lambda: next(iter(loader), None), daemon=True)
+def took():
+    with open({str(folder / "faults.pipe")!r}) as lines:
+        lines.readline()
+    begin = time.monotonic()
+    loader.close()
+    return time.monotonic() - begin
+threading.excepthook = lambda args: None
+os.mkfifo({str(folder / "faults.pipe")!r})
+taker.start()
+print(took() < {limit_s})
+"""
+    faults = f"read.open=eio{at_bad_file(folder)};log={folder / 'faults.pipe'}"
+    assert output(text, environment={"PENSTOCK_FAULTS": faults}) == "True\n"
