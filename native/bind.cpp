@@ -7,6 +7,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -134,6 +135,30 @@ struct SubmittedJob {
     std::vector<nb::object> arrays;
 };
 
+// Says which rows of the slot a job's rows are, and which attempts.
+void place_rows(Job& job, const std::optional<Column<int64_t>>& slot_rows,
+                const std::optional<Column<int64_t>>& attempts) {
+    if (slot_rows) {
+        check_rows(slot_rows->shape(0), job.rows, "slot_rows: one per row");
+        for (size_t i = 0; i < slot_rows->shape(0); ++i) {
+            const int64_t row = slot_rows->data()[i];
+            if (row < 0 || static_cast<uint64_t>(row) >= job.arena->slot_bytes())
+                throw nb::value_error("a row lies outside the slot");
+            job.slot_rows.push_back(static_cast<int>(row));
+        }
+    }
+    if (attempts) {
+        check_rows(attempts->shape(0), job.rows, "attempts: one per row");
+        job.attempts.assign(attempts->data(), attempts->data() + attempts->shape(0));
+    }
+}
+
+// Rows of the slot up to the last one that the job makes.
+size_t rows_spanned(const Job& job) {
+    if (job.slot_rows.empty()) return static_cast<size_t>(job.rows);
+    return static_cast<size_t>(*std::max_element(job.slot_rows.begin(), job.slot_rows.end())) + 1;
+}
+
 // partial: a row may be -1, for one that is in another array.
 void check_records(Column<int64_t> rows, size_t records, bool partial) {
     for (size_t i = 0; i < rows.shape(0); ++i) {
@@ -174,7 +199,7 @@ void attach_copy(SubmittedJob& s, AnyRows array, Column<int64_t> rows, size_t sl
     if (array.ndim() < 1 || array.nbytes() != array.shape(0) * row_bytes)
         throw nb::value_error("copy: rows have another size");
     check_records(rows, array.shape(0), partial);
-    if (slot_offset + row_bytes * rows.shape(0) > s.job->arena->slot_bytes())
+    if (slot_offset + row_bytes * rows_spanned(*s.job) > s.job->arena->slot_bytes())
         throw nb::value_error("copy: rows don't fit the slot");
     s.job->copies.push_back(
         {static_cast<const uint8_t*>(array.data()), rows.data(), row_bytes, slot + slot_offset});
@@ -187,7 +212,7 @@ nb::list failures_of(Job& job) {
     nb::list out;
     for (const Failure& f : job.failures)
         out.append(nb::make_tuple(
-            f.row, kind_name(f.outcome.kind),
+            job.slot_row(f.row), kind_name(f.outcome.kind),
             nb::steal(PyUnicode_DecodeUTF8(f.outcome.text.data(),
                                            static_cast<Py_ssize_t>(f.outcome.text.size()), "replace"))));
     return out;
@@ -544,7 +569,8 @@ NB_MODULE(_native, m) {
         .def(
             "__init__",
             [](SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t> positions,
-               std::shared_ptr<Program> program, size_t image_offset, uint64_t seed, uint64_t epoch) {
+               std::shared_ptr<Program> program, size_t image_offset, uint64_t seed, uint64_t epoch,
+               std::optional<Column<int64_t>> slot_rows, std::optional<Column<int64_t>> attempts) {
                 auto job = std::make_shared<Job>();
                 job->program = std::move(program);
                 job->rows = static_cast<int>(positions.shape(0));
@@ -553,13 +579,16 @@ NB_MODULE(_native, m) {
                 job->epoch_key = epoch_key(seed, epoch);
                 job->out = job->arena->slot(static_cast<size_t>(slot)) + image_offset;
                 if (job->rows < 1) throw nb::value_error("a job needs rows");
-                if (job->program &&
-                    image_offset + static_cast<size_t>(job->rows) * job->program->format.row_bytes() >
-                        job->arena->slot_bytes())
+                place_rows(*job, slot_rows, attempts);
+                if (job->program && image_offset + rows_spanned(*job) * job->program->format.row_bytes() >
+                                        job->arena->slot_bytes())
                     throw nb::value_error("the image rows don't fit the slot");
                 new (self) SubmittedJob{std::move(job), {}};
             },
-            "ring"_a, "slot"_a, "positions"_a, "program"_a.none(), "image_offset"_a, "seed"_a, "epoch"_a)
+            "ring"_a, "slot"_a, "positions"_a, "program"_a.none(), "image_offset"_a, "seed"_a, "epoch"_a,
+            "slot_rows"_a.none() = nb::none(), "attempts"_a.none() = nb::none(),
+            "``slot_rows``: where the rows are in the slot, for samples that take others' place as their "
+            "``attempts``.")
         .def("files", &attach_files, "blob"_a, "ends"_a, "offset"_a, "length"_a)
         .def("pixels", &attach_pixels, "pictures"_a, "rows"_a, "partial"_a = false,
              "Make rows from pixels of an array; with ``partial`` a row -1 is one of another array's.")
@@ -631,7 +660,8 @@ NB_MODULE(_native, m) {
              }),
              "workers"_a, "io_threads"_a, "read_ahead_bytes"_a, "side_bytes"_a, "reads"_a, "bell"_a)
         .def(
-            "submit", [](Pool& p, const SubmittedJob& s) { p.submit(s.job); }, "job"_a)
+            "submit", [](Pool& p, const SubmittedJob& s, bool first) { p.submit(s.job, first); }, "job"_a,
+            "first"_a = false)
         .def(
             "cancel", [](Pool& p, const SubmittedJob& s) { p.cancel(s.job); }, "job"_a)
         .def(

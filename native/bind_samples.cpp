@@ -46,20 +46,20 @@ std::string verdict(Outcome outcome) {
 }
 
 std::string from_encoded(SampleMaker& maker, const Program& program, Encoded data, uint64_t seed,
-                         uint64_t epoch, uint64_t position, Row out) {
+                         uint64_t epoch, uint64_t position, uint64_t attempt, Row out) {
     check_fits(program, out);
     nb::gil_scoped_release unlocked;
     return verdict(maker.rows.from_encoded(program, {data.data(), data.shape(0)},
-                                           {epoch_key(seed, epoch), position, 0}, out.data()));
+                                           {epoch_key(seed, epoch), position, attempt}, out.data()));
 }
 
 std::string from_pixels(SampleMaker& maker, const Program& program, Picture rgb, uint64_t seed,
-                        uint64_t epoch, uint64_t position, Row out) {
+                        uint64_t epoch, uint64_t position, uint64_t attempt, Row out) {
     check_fits(program, out);
     const Size size{static_cast<int>(rgb.shape(0)), static_cast<int>(rgb.shape(1))};
     nb::gil_scoped_release unlocked;
-    return verdict(
-        maker.rows.from_pixels(program, rgb.data(), size, {epoch_key(seed, epoch), position, 0}, out.data()));
+    return verdict(maker.rows.from_pixels(program, rgb.data(), size,
+                                          {epoch_key(seed, epoch), position, attempt}, out.data()));
 }
 
 std::tuple<int, int, std::string> jpeg_size(Encoded data, uint64_t max_pixels, int max_scans) {
@@ -106,10 +106,11 @@ OwnBytes mapped(int file, size_t bytes) {
 void bind_samples(nb::module_& m) {
     m.def(
         "sample_key",
-        [](uint64_t seed, uint64_t epoch, uint64_t position, uint32_t op) {
-            return SampleKey{epoch_key(seed, epoch), position, 0}.op(op);
+        [](uint64_t seed, uint64_t epoch, uint64_t position, uint64_t attempt, uint32_t op) {
+            return SampleKey{epoch_key(seed, epoch), position, attempt}.op(op);
         },
-        "seed"_a, "epoch"_a, "position"_a, "op"_a, "The 64-bit key of one op's draws for one sample.");
+        "seed"_a, "epoch"_a, "position"_a, "attempt"_a, "op"_a,
+        "The 64-bit key of one op's draws for one sample.");
     m.def("jpeg_size", &jpeg_size, "data"_a, "max_pixels"_a, "max_scans"_a,
           "(height, width, '') from a header; (0, 0, 'foreign') for what is no JPEG; else (0, 0, what is "
           "wrong).");
@@ -131,9 +132,9 @@ void bind_samples(nb::module_& m) {
     nb::class_<SampleMaker>(m, "SampleMaker", "Makes image rows for one thread. Not to be shared by threads.")
         .def(nb::init<uint64_t>(), "side_bytes"_a)
         .def("from_encoded", &from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a,
-             "out"_a.noconvert(), "Write the row; '' or 'foreign' or what is wrong.")
+             "attempt"_a, "out"_a.noconvert(), "Write the row; '' or 'foreign' or what is wrong.")
         .def("from_pixels", &from_pixels, "program"_a, "rgb"_a, "seed"_a, "epoch"_a, "position"_a,
-             "out"_a.noconvert(), "Likewise, from pixels.");
+             "attempt"_a, "out"_a.noconvert(), "Likewise, from pixels.");
 }
 
 }  // namespace penstock

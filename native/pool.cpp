@@ -81,9 +81,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
 
     mutable std::mutex mutex;
     std::condition_variable decoders, readers, foreigners, ended;
-    std::deque<std::shared_ptr<Job>>
-        unread;  // jobs with rows that nobody has begun; the first one's next row:
-    int next_row = 0;
+    std::deque<std::shared_ptr<Job>> unread;  // jobs with rows that nobody has begun
     std::deque<ReadyRow> ready;
     std::deque<ForeignRow> foreign;
     bool closed = false, ahead = false;
@@ -105,9 +103,6 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     Outcome make_row(RowMaker& maker, ReadyRow& row);
     void run_row(RowMaker& maker, ReadyRow& row);
     void finish(Job& job, int row, Outcome outcome);
-    SampleKey key_of(const Job& job, int row) const {
-        return {job.epoch_key, job.positions[static_cast<size_t>(row)], 0};
-    }
     // A buffer above the whole read-ahead is lent when no other is; what it has too much is the side arena's.
     uint64_t uncounted(const Buffer& buffer) const noexcept {
         return std::max<uint64_t>(buffer.capacity(), options.read_ahead_bytes) - options.read_ahead_bytes;
@@ -158,11 +153,8 @@ bool Pool::State::reads_stall() const {
 bool Pool::State::take_unread(ReadyRow& out) {
     if (unread.empty()) return false;
     out.job = unread.front();
-    out.row = next_row++;
-    if (next_row == out.job->rows) {
-        unread.pop_front();
-        next_row = 0;
-    }
+    out.row = out.job->next_row++;
+    if (out.job->next_row == out.job->rows) unread.pop_front();
     return true;
 }
 
@@ -208,12 +200,12 @@ Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
     for (const CopyInput& copy : job.copies) {
         if (copy.rows[row.row] < 0) continue;
-        std::memcpy(copy.out + static_cast<size_t>(row.row) * copy.row_bytes,
+        std::memcpy(copy.out + job.slot_row(row.row) * copy.row_bytes,
                     copy.base + static_cast<size_t>(copy.rows[row.row]) * copy.row_bytes, copy.row_bytes);
     }
     if (!job.program) return {};
-    const SampleKey key = key_of(job, row.row);
-    uint8_t* out = job.out + static_cast<size_t>(row.row) * job.program->format.row_bytes();
+    const SampleKey key = job.key(row.row);
+    uint8_t* out = job.image_row(row.row);
     if (!job.reads_files()) {
         const auto from = std::ranges::find_if(
             job.pixels, [&](const PixelInput& input) { return input.rows[row.row] >= 0; });
@@ -346,10 +338,11 @@ Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
 
 Pool::~Pool() { close(std::chrono::milliseconds(0)); }
 
-void Pool::submit(std::shared_ptr<Job> job) {
+void Pool::submit(std::shared_ptr<Job> job, bool first) {
     job->remaining = job->rows;
     std::scoped_lock lock(state_->mutex);
-    state_->unread.push_back(std::move(job));
+    std::deque<std::shared_ptr<Job>>& unread = state_->unread;
+    unread.insert(first ? unread.begin() : unread.end(), std::move(job));
     state_->decoders.notify_all();
     state_->readers.notify_all();
 }
@@ -393,7 +386,7 @@ std::string Pool::reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes) 
     SideArena none(0);
     uint64_t bytes = 0;
     std::string text =
-        RowMaker(none).bytes_from_pixels(*row.job->program, size, state_->key_of(*row.job, row.row), bytes);
+        RowMaker(none).bytes_from_pixels(*row.job->program, size, row.job->key(row.row), bytes);
     if (!text.empty()) return text;
     bytes += frame_bytes + state_->uncounted(row.bytes);
     if (bytes > side.cap())
@@ -410,8 +403,7 @@ void Pool::finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size) {
     // Of what was reserved: waiting for the shared arena while holding a part of it could wait for ever.
     SideArena own(row.reserved);
     RowMaker maker(own);
-    uint8_t* out = job.out + static_cast<size_t>(row.row) * job.program->format.row_bytes();
-    end_foreign(row, maker.from_pixels(*job.program, rgb, size, state_->key_of(job, row.row), out));
+    end_foreign(row, maker.from_pixels(*job.program, rgb, size, job.key(row.row), job.image_row(row.row)));
 }
 
 void Pool::fail_foreign(ForeignRow& row, std::string text) {

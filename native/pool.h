@@ -53,11 +53,23 @@ struct Job {
     int rows = 0;
     uint64_t epoch_key = 0;
     std::vector<uint64_t> positions;  // of the rows in the epoch's global order
+    std::vector<uint64_t> attempts;   // of the rows that take a bad sample's place; empty: all are first ones
+    std::vector<int> slot_rows;       // where the rows are in the slot; empty: in order from its first on
     uint8_t* out = nullptr;
     std::shared_ptr<Arena> arena;  // holds `out`
 
+    SampleKey key(int row) const {
+        const auto i = static_cast<size_t>(row);
+        return {epoch_key, positions[i], attempts.empty() ? 0 : attempts[i]};
+    }
+    size_t slot_row(int row) const {
+        return static_cast<size_t>(slot_rows.empty() ? row : slot_rows[static_cast<size_t>(row)]);
+    }
+    uint8_t* image_row(int row) const { return out + slot_row(row) * program->format.row_bytes(); }
+
     bool reads_files() const noexcept { return program && files.blob; }
 
+    int next_row = 0;  // the first that nobody has begun; under the pool's lock
     std::atomic<int> remaining{0};
     std::atomic<int> damaged{0};
     std::atomic<bool> cancelled{false};
@@ -110,7 +122,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     Pool(const PoolOptions& options, std::shared_ptr<Bell> bell);
     ~Pool();
 
-    void submit(std::shared_ptr<Job> job);
+    // Its rows come after those of all jobs before, or `first`, before those of all that nobody has begun.
+    void submit(std::shared_ptr<Job> job, bool first = false);
     // Rows not begun yet are given up; the job still finishes.
     void cancel(const std::shared_ptr<Job>& job);
 

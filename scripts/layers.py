@@ -25,7 +25,7 @@ LAYERS = (
     ("mixture", "sizing", "kept"),
     ("ordering",),
     ("plan",),
-    ("explain", "audit"),
+    ("explain", "audit", "bad"),
     ("engine",),
     ("loader",),
     ("scan",),

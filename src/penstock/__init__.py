@@ -16,6 +16,7 @@
 """
 
 from penstock.audit import Audit
+from penstock.bad import BadSample
 from penstock.batch import Pad, Ragged
 from penstock.engine import Stats
 from penstock.errors import (
@@ -28,6 +29,7 @@ from penstock.errors import (
     SampleError,
     StalledError,
     StateError,
+    TooManyBadSamples,
     TransformError,
     WorkerDied,
 )
@@ -50,7 +52,7 @@ from penstock.source import (
     pack_list,
     verify_index,
 )
-from penstock.spec import DecodeLimits, Reads, Spec
+from penstock.spec import DecodeLimits, Raise, Reads, Replace, Spec
 from penstock.transform import (
     CenterCrop,
     Normalize,
@@ -64,6 +66,7 @@ from penstock.transform import (
 __all__ = [
     "Arrays",
     "Audit",
+    "BadSample",
     "BudgetError",
     "BuiltIndex",
     "CacheError",
@@ -87,10 +90,12 @@ __all__ = [
     "Plan",
     "PlanError",
     "Ragged",
+    "Raise",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "ReadError",
     "Reads",
+    "Replace",
     "Resize",
     "SampleError",
     "Spec",
@@ -99,6 +104,7 @@ __all__ = [
     "Stats",
     "ToDtype",
     "ToLayout",
+    "TooManyBadSamples",
     "TransformError",
     "WorkerDied",
     "build_index",

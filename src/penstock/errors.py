@@ -7,7 +7,8 @@
     ├── SampleError        one sample can't be delivered
     │   ├── ReadError
     │   ├── DecodeError
-    │   └── TransformError
+    │   ├── TransformError
+    │   └── TooManyBadSamples
     ├── BudgetError        the memory budget doesn't allow it
     ├── StateError         a saved state belongs to another recipe
     ├── WorkerDied
@@ -16,6 +17,8 @@
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class PenstockError(Exception):
@@ -50,7 +53,8 @@ class SampleError(PenstockError):
         super().__init__(f"{reason} ({where})")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.reason, self.place, self.index, self.path, self.offset))
+        facts = (type(self), self.reason, self.place, self.index, self.path, self.offset)
+        return (_rebuild, facts, self.__dict__)
 
 
 class ReadError(SampleError):
@@ -63,6 +67,15 @@ class DecodeError(SampleError):
 
 class TransformError(SampleError):
     """A transform failed on this sample."""
+
+
+class TooManyBadSamples(SampleError):
+    """More samples of an epoch were bad than ``Replace(at_most=…)`` allows. The facts are those of the last one.
+
+    counts  bad samples of the epoch by what is wrong with them, the most frequent first
+    """
+
+    counts: Mapping[str, int] = {}
 
 
 class BudgetError(PenstockError):

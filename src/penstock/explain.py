@@ -121,6 +121,7 @@ def _batch(plan: Plan) -> list[str]:
             for name in plan.open
         ),
         *_functions(plan),
+        plan.pipeline.bad.describe(),
         f"{_slots(plan)}; {workers}",
     ]
 

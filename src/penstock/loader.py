@@ -8,11 +8,13 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from penstock.bad import BadSample, Ledger
 from penstock.contracts import Order
 from penstock.engine import Stats
 from penstock.errors import PenstockError, PlanError, StateError
@@ -59,6 +61,7 @@ class Loader:
         self._planned = plan.order  # before any edit
         self._cursor = Cursor()
         self._edits: tuple[Edit, ...] = ()
+        self._ledger = _ledger(plan)
         self._entered: int | None = None  # the epoch that a batch was last asked of
         self._run: Run | None = None
         self._closed = False
@@ -132,6 +135,14 @@ class Loader:
         """
         return [dict(edit) for edit in self._edits]
 
+    @property
+    def bad_samples(self) -> list[BadSample]:
+        """Samples that ``on_bad(Replace(…))`` replaced in what this loader delivered: the newest 10,000.
+
+        Those of batches that are only prefetched aren't among them.
+        """
+        return self._ledger.samples
+
     def state_dict(self) -> dict[str, object]:
         """Where the loader stands, as plain data: batches delivered so far, none that are only prefetched."""
         return {
@@ -141,6 +152,8 @@ class Loader:
             "epoch": self._cursor.epoch,
             "consumed": self._cursor.consumed,
             "edits": self.edits,
+            "bad_rows": self._ledger.rows(self._cursor.epoch),
+            "bad_ranks": self.plan.steps.world,
             "decoder": decoder_version(),
         }
 
@@ -150,12 +163,14 @@ class Loader:
         Raises ``StateError`` when it is damaged or was saved by another recipe; the message says what differs.
         """
         cursor, edits = _checked(state, self.plan)
+        bad_rows = _bad_rows(state, self.plan.steps.world)
         try:
             order = reduce(_reweighed, edits, self._planned)
         except PlanError as error:
             raise StateError(f"the state is damaged: edits {list(edits)!r}: {error}") from error
         self._edits = edits
         self._cursor = self.plan.steps.settled(cursor)
+        self._ledger.start(cursor.epoch, bad_rows)
         if order is not self.plan.order:
             self._follow(order)
         self._entered = None
@@ -226,7 +241,8 @@ class Loader:
         if self._run is not None:
             self._run.seek(self._cursor)
             return
-        run = self._started(self.plan, self._cursor)
+        self._ledger.open()
+        run = self._started(self.plan, self._cursor, self._ledger)
         self.plan = run.plan
         # Not through the loader: a reference to it would keep it alive.
         self._finalizer = weakref.finalize(self, run.close)
@@ -338,6 +354,25 @@ def _checked(state: Mapping[str, object], plan: Plan) -> tuple[Cursor, tuple[Edi
     if state.get("digest") != plan.digest:
         raise StateError(f"the state is damaged: its digest {state.get('digest')!r} isn't that of its recipe")
     return Cursor(epoch, consumed), _edits(state)
+
+
+def _ledger(plan: Plan) -> Ledger:
+    log = plan.settings.get("bad_log")
+    return Ledger(
+        plan.pipeline.bad,
+        epoch_rows=plan.rows_per_epoch,
+        world=plan.steps.world,
+        rank=plan.steps.rank,
+        path=None if log is None else Path(log),
+    )
+
+
+def _bad_rows(state: Mapping[str, object], world: int) -> int:
+    """Bad rows of the state's epoch so far, as this rank's part of what all ranks had when each had as many."""
+    rows, ranks = state.get("bad_rows", 0), state.get("bad_ranks", 1)
+    if type(rows) is not int or type(ranks) is not int or not 0 <= rows < MOST or not 1 <= ranks < MOST:
+        raise StateError(f"the state is damaged: bad_rows {rows!r}, bad_ranks {ranks!r}")
+    return -(-rows * ranks // world)
 
 
 def _edits(state: Mapping[str, object]) -> tuple[Edit, ...]:

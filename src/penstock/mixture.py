@@ -28,6 +28,7 @@ WRITTEN_BY = {
     "world": "shard",
     "decode_mode": "decode",
     "limits": "decode",
+    "bad": "on_bad",
 }
 
 

@@ -24,11 +24,17 @@ from penstock.order import (
     Take,
     Weights,
 )
+<<<<<<< HEAD
 from penstock.spec import DecodeLimits, DecodeMode, Reads, Spec, Tail
+=======
+from penstock.spec import DecodeLimits, DecodeMode, Raise, Replace, Spec, Tail
+>>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
 from penstock.transform import BatchFunction, ByContent, Function
 from penstock.transform.function import As
 
 if TYPE_CHECKING:
+    import os
+
     from penstock.audit import Audit
     from penstock.loader import Loader
     from penstock.plan import Plan
@@ -43,7 +49,11 @@ class Settings(TypedDict, total=False):
     depth: int | None
     side_memory: int | str | None
     lend_wait_s: float
+<<<<<<< HEAD
     reads: Reads
+=======
+    bad_log: str | os.PathLike[str] | None
+>>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +85,7 @@ class Pipeline:
     world: int = field(default=1, kw_only=True)
     decode_mode: DecodeMode = field(default=DecodeMode.EXACT, kw_only=True)
     limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
+    bad: Raise | Replace = field(default=Raise(), kw_only=True)
 
     def take(self, number: int) -> Pipeline:
         """Use the first ``number`` records only, or all where there are fewer. Written before ``shuffle``."""
@@ -338,6 +349,24 @@ class Pipeline:
             raise PlanError(f"decode({mode!r}): 'exact' or 'fast'")
         return replace(self, decode_mode=DecodeMode(mode), limits=self.limits if limits is None else limits)
 
+    def on_bad(self, policy: Raise | Replace) -> Pipeline:
+        """Choose what happens to samples that can't be read, decoded or transformed.
+
+        policy  ``Raise()``, the default: the ``SampleError`` of the first one ends the loop over the epoch.
+                ``Replace(at_most=…)``: another sample of the epoch takes its place, the same whoever makes the
+                batch, so that every rank keeps its steps and every batch its rows; ``loader.bad_samples`` says
+                which ones they were
+
+        The samples of a stream (``Iterable``) can't be replaced: where others are is known to nobody.
+        """
+        if isinstance(policy, type) and policy in (Raise, Replace):
+            raise PlanError(f"on_bad({policy.__name__}): it is a class, write {policy.__name__}(…)")
+        if not isinstance(policy, Raise | Replace):
+            raise PlanError(f"on_bad({policy!r}): Raise() or Replace(at_most=…)")
+        if isinstance(policy, Replace):
+            _check_at_most(policy.at_most)
+        return replace(self, bad=policy)
+
     def plan(self, **settings: Unpack[Settings]) -> Plan:
         """Check the description, size everything and forecast memory. Reads metadata, no sample.
 
@@ -353,7 +382,12 @@ class Pipeline:
                      formats; default: 256 MiB, less when ``memory`` is short
         lend_wait_s  seconds to wait for a batch to be dropped when the caller holds as many as fit the memory,
                      for consumers that hand batches to other threads; default 0: ``BudgetError`` at once
+<<<<<<< HEAD
         reads        what happens when a file isn't read at once: ``Reads(retries=…, backoff_s=…)``
+=======
+        bad_log      a file to which every bad sample that was replaced is added, as a line of JSON; several ranks
+                     may share one
+>>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
 
         Raises ``PlanError`` for what can't work, ``BudgetError`` when it can't within ``memory``.
         """
@@ -407,6 +441,16 @@ class Pipeline:
                 "and .repeat(), which say when they come"
             )
         return replace(self, selections=(*self.selections, selection))
+
+
+def _check_at_most(at_most: object) -> None:
+    if isinstance(at_most, float):
+        if not 0 < at_most <= 1:
+            raise PlanError(f"Replace(at_most={at_most!r}): a share of the epoch's rows is in (0, 1]")
+    elif not isinstance(at_most, int) or isinstance(at_most, bool) or at_most < 0:
+        raise PlanError(
+            f"Replace(at_most={at_most!r}): a share such as 0.001, or a number of rows such as 100"
+        )
 
 
 def _check_known(settings: Settings) -> None:

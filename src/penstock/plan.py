@@ -30,7 +30,11 @@ from penstock.sizing import (
     is_seconds,
     parse_bytes,
 )
+<<<<<<< HEAD
 from penstock.spec import PIXEL_CONTRACT, DecodeLimits, Executor, Listed, Reads, Spec, Tail
+=======
+from penstock.spec import PIXEL_CONTRACT, DecodeLimits, Executor, Listed, Raise, Spec, Tail
+>>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
 from penstock.transform import (
     ImageKernel,
     NativeStep,
@@ -115,6 +119,11 @@ class Plan:
     def listed(self) -> tuple[str, ...]:
         """Fields that lie in no slot: a batch has lists of them."""
         return tuple(name for name, spec in self.contents.items() if isinstance(spec, Listed))
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Rows of an epoch, of all ranks together, without padding."""
+        return self.order.num_rows if isinstance(self.order, Batches) else self.order.num_positions
 
     @property
     def ends_known(self) -> bool:
@@ -301,6 +310,11 @@ def _checked_reads(reads: object) -> Reads:
 def _stream_tail(pipeline: Pipeline, source: StreamSource) -> Tail:
     """What happens at a stream's end. Raises ``PlanError`` for what a stream can't do."""
     source.of_rank(pipeline.rank, pipeline.world)
+    if not isinstance(pipeline.bad, Raise):
+        raise PlanError(
+            "on_bad(Replace(…)): a stream's samples can't be replaced, since no other is known: leave bad ones out in "
+            "the factory, or give a dataset with dataset[index] as Indexed(dataset)"
+        )
     default = Tail.SHORT if pipeline.world == 1 else Tail.DROP
     if pipeline.tail is Tail.PAD:
         raise PlanError(

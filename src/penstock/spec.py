@@ -106,6 +106,7 @@ class DecodeLimits:
 
 
 @dataclass(frozen=True, slots=True)
+<<<<<<< HEAD
 class Reads:
     """What happens when a file isn't read at once.
 
@@ -116,6 +117,37 @@ class Reads:
 
     retries: int = 3
     backoff_s: float = 0.05
+=======
+class Raise:
+    """A bad sample raises its ``SampleError``; nothing is left out and nothing replaced."""
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        return "a bad sample raises"
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """A bad sample gives way to another one, drawn as a function of (seed, epoch, position, attempt).
+
+    at_most  bad rows of an epoch, over all ranks; one more, and the run ends with ``TooManyBadSamples``. A share of
+             the epoch's rows, a float in (0, 1], rounded up to whole rows and at least one; or a number of rows, an
+             int from 0 on. Each rank counts its own against its part, ``at_most`` ÷ ranks, rounded up
+    """
+
+    at_most: float
+
+    def rows(self, epoch_rows: int, world: int) -> int:
+        """Bad rows of an epoch that one rank may meet."""
+        share = isinstance(self.at_most, float)
+        most = max(math.ceil(self.at_most * epoch_rows), 1) if share else int(self.at_most)
+        return -(-most // world)
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        many = f"{self.at_most:.4g} of" if isinstance(self.at_most, float) else f"{self.at_most:,} of"
+        return f"bad samples are replaced, at most {many} an epoch's rows"
+>>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
 
 
 def shape_text(*sides: object) -> str:

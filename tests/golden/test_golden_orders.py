@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.order import Batches, BlockShuffled, Budget, Chain, Shuffled, Split
+from penstock.contracts import Order
+from penstock.order import (
+    Batches,
+    BlockShuffled,
+    Budget,
+    Chain,
+    Mixed,
+    Sequential,
+    Shuffled,
+    Split,
+    substitute,
+)
 from penstock.ordering import order_of
 
 
@@ -71,3 +82,27 @@ def test_an_order_of_columns_never_changes(golden: dict) -> None:
     order = order_of(pipeline, pipeline.source.open())
     stop = golden["start"] + len(golden["indices"])
     assert order.indices(golden["epoch"], golden["start"], stop).tolist() == golden["indices"]
+
+
+def _order_of_substitutes(name: str) -> Order | Batches:
+    match name:
+        case "sequential":
+            return Sequential(1_000)
+        case "shuffled":
+            return Shuffled(1_000, 3)
+        case "mixed":
+            return Mixed.over((Shuffled(100, 1), Shuffled(50, 2)), np.array([0, 100]), [0.7, 0.3], "first", 5)
+        case _:
+            lengths = 1 + np.arange(1_000) ** 2 * 7919 % 97
+            budget = Budget(500, "length", None, pack=False)
+            return Batches.of(budget, lambda start, stop: lengths[start:stop], Chain(1_000), seed=9)
+
+
+@pytest.mark.parametrize(
+    "golden", golden_of("substitutes"), ids=lambda g: f"{g['order']}-{g['epoch']}-{g['position']}"
+)
+def test_substitutes_of_bad_samples_never_change(golden: dict) -> None:
+    order = _order_of_substitutes(golden["order"])
+    place = {name: golden[name] for name in ("epoch", "position", "index")}
+    drawn = [substitute(order, seed=7, attempt=attempt, **place) for attempt in range(1, 7)]
+    assert drawn == golden["substitutes"]

@@ -52,7 +52,7 @@ def apply(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
 
 
 def _applied(maker: SampleMaker, rows: Rows, batch: Any, seeded: bool) -> BatchMade | list[Failure]:
-    key = rows.key(0)
+    key = rows.batch_key
     try:
         for number, function in enumerate(maker.recipe.functions):
             step = PythonCall(
@@ -61,7 +61,7 @@ def _applied(maker: SampleMaker, rows: Rows, batch: Any, seeded: bool) -> BatchM
             batch = maker.call(step, key, batch, seeded)
         return _placed(rows, batch)
     except RowFailed as failed:
-        return [failed.failure(0)]
+        return [replace(failed.failure(0), whole=True)]
 
 
 def _bound(function: BatchFunction, maker: SampleMaker) -> Callable[[Any, int], dict[str, Any]]:

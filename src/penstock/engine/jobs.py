@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock import _native
 from penstock.engine.samples import END, Inputs, Rows
-from penstock.engine.workers import Assignment, BatchMade, Failure, Stats
+from penstock.engine.workers import Assignment, BatchMade, Failure, Stats, Substitutes
 from penstock.errors import WorkerDied
 from penstock.plan import Plan
 
@@ -31,6 +31,7 @@ class SlotJob:
             assignment.at.epoch,
             assignment.records.index.tolist(),
             assignment.positions.tolist(),
+            [0] * self.rows,
             Inputs(assignment.records),
             {name: assignment.views[name] for name in plan.sample_fields},
             {name: [None] * self.rows for name in plan.made_apart},
@@ -59,6 +60,21 @@ class SlotJob:
     def rows_todo(self) -> int:
         """Rows that nobody has begun."""
         return sum(stop - first for first, stop in self.todo)
+
+    def exchange(self, new: Substitutes, *, whole: bool) -> None:
+        """Make rows again, from other records. Whoever made them is done with the job.
+
+        whole  whether all rows of a batch are made by one worker, so the others again too
+        """
+        inputs = Inputs(new.records)
+        rows = new.rows.tolist()
+        for number, row in enumerate(rows):
+            self.content.indices[row] = int(new.records.index[number])
+            self.content.attempts[row] = int(new.attempts[number])
+            self.content.inputs.instead[row] = inputs.row(number)
+        self.todo.extend([(0, self.rows)] if whole else [(row, row + 1) for row in rows])
+        self.bad = []
+        self.unfinished = self.rows_todo + self.functions_left
 
     def begin(self, most: int) -> tuple[int, int]:
         """At most ``most`` of the rows that come next, as a range; an empty one when there are none."""
@@ -130,10 +146,13 @@ class JobQueue:
         counts = self._counts
         return Stats(rows=counts.rows, decode_s=counts.busy_s, wait_s=counts.wait_s)
 
-    def put(self, job: SlotJob) -> None:
-        """Work on it after those before."""
+    def put(self, job: SlotJob, *, first: bool = False) -> None:
+        """Work on it after those before, or before all of them."""
         with self._lock:
-            self._jobs.append(job)
+            if first:
+                self._jobs.appendleft(job)
+            else:
+                self._jobs.append(job)
             if self._broken is not None:
                 self.break_with(self._broken)
             self._changed.notify_all()
@@ -247,6 +266,11 @@ class QueueWorkers:
     def submit(self, job: SlotJob) -> None:
         """Work on it after those before."""
         self._queue.put(job)
+
+    def exchange(self, job: SlotJob, new: Substitutes, ring: _native.SlotRing) -> None:
+        """Make rows again from other records, before all else."""
+        job.exchange(new, whole=self._plan.gathers)
+        self._queue.put(job, first=True)
 
     def cancel(self, job: SlotJob) -> None:
         """Give up what nobody has begun."""

@@ -11,9 +11,15 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
-from penstock.engine.workers import Assignment, Failure, Stats
+from penstock.contracts import Records
+from penstock.engine.workers import Assignment, Failure, Stats, Substitutes
 from penstock.plan import Plan
+<<<<<<< HEAD
 from penstock.read import ReadAhead, read_policy
+=======
+from penstock.read import ReadAhead
+from penstock.spec import Int64Array
+>>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
 from penstock.transform.foreign import finish_foreign
 
 
@@ -64,19 +70,41 @@ class NativeWorkers:
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
         """Say where every field of every row comes from; small values are written at once."""
-        plan, records, slot = self._plan, assignment.records, assignment.slot
-        layout = plan.layout
+        for name, values in assignment.records.plain.items():
+            assignment.views[name][...] = values
+        return NativeJob(self._job(assignment, ring, assignment.records, assignment.positions))
+
+    def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
+        """Make rows again from other records, before all else."""
+        assignment = new.assignment
+        for name, values in new.records.plain.items():
+            assignment.views[name][new.rows] = values
+        positions = assignment.positions[new.rows]
+        job.native = self._job(assignment, ring, new.records, positions, new.rows, new.attempts)
+        self._pool.submit(job.native, first=True)
+
+    def _job(
+        self,
+        assignment: Assignment,
+        ring: _native.SlotRing,
+        records: Records,
+        positions: Int64Array,
+        slot_rows: Int64Array | None = None,
+        attempts: Int64Array | None = None,
+    ) -> _native.Job:
+        """What native threads have to do. ``_native.Job`` says what the arrays are."""
+        plan, layout, slot = self._plan, self._plan.layout, assignment.slot
         job = _native.Job(
             ring=ring,
             slot=slot,
-            positions=assignment.positions,
+            positions=positions,
             program=self._program,
             image_offset=layout.offsets["image"] if self._program is not None else 0,
             seed=plan.pipeline.seed,
             epoch=assignment.at.epoch,
+            slot_rows=slot_rows,
+            attempts=attempts,
         )
-        for name, values in records.plain.items():
-            assignment.views[name][...] = values
         for name, files in records.files.items():
             if name == "image":
                 job.files(files.paths.blob, files.paths.ends, files.offset, files.length)
@@ -88,7 +116,7 @@ class NativeWorkers:
                 else:
                     offset, row_bytes = layout.offsets[name], layout.fields[name].row_bytes
                     job.copy(ring, slot, part.array, part.rows, offset, row_bytes, partial)
-        return NativeJob(job)
+        return job
 
     def submit(self, job: NativeJob) -> None:
         """Work on it after those before."""

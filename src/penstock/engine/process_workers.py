@@ -30,7 +30,11 @@ def _message(piece: Piece, gathers: bool) -> tuple[Any, ...]:
     kind = "functions" if piece.is_functions else "samples" if gathers else "rows"
     rows = slice(first, stop)
     part = PartOfRows(
-        content.epoch, content.indices[rows], content.positions[rows], content.inputs.part(first, stop)
+        content.epoch,
+        content.indices[rows],
+        content.positions[rows],
+        content.attempts[rows],
+        content.inputs.part(first, stop),
     )
     return kind, job.slot, job.rows, first, part, content.lists if piece.is_functions else {}
 

@@ -22,22 +22,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock import _native
+from penstock.bad import Ledger
 from penstock.batch import Shape
-from penstock.contracts import Order, Records, StreamSource
+from penstock.contracts import Order, StreamSource
 from penstock.device import lend_to_host
 from penstock.engine.collating import Made, collated
+from penstock.engine.replacing import Origins
 from penstock.engine.start import started
-from penstock.engine.workers import Assignment, BatchMade, Job, Stats, first_error
+from penstock.engine.workers import Assignment, BatchMade, Job, Stats
 from penstock.errors import BudgetError, PenstockError, PlanError
 from penstock.order import Batches, Cursor
 from penstock.plan import Plan
 from penstock.sizing import show_bytes
-from penstock.spec import Tail
+from penstock.spec import Raise, Tail
 
 if TYPE_CHECKING:
     import logging
 
 BATCH_FIELDS = ("index", "valid")  # that a batch has whatever functions make of it
+HOW_TO_REPLACE = "to replace bad samples: .on_bad(ps.Replace(at_most=0.001))"
 PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
 
 # Runs with threads that were still busy when they were closed: these may use the run's arrays yet.
@@ -63,7 +66,7 @@ class _Filling:
     slot: int
     at: Cursor
     rows: int
-    records: Records
+    origins: Origins
     job: Job
 
 
@@ -81,17 +84,20 @@ class _Filled:
     made: BatchMade | None = None
     ended: bool = False  # a stream has no more
     error: Exception | None = None
+    origins: Origins | None = None
 
 
 class Run:
     """Workers and slots of one plan, from ``start`` to ``close``. One consumer at a time.
 
     plan    what is run; what was measured at the start is in it
+    ledger  takes down the bad samples of what is delivered
     wait_s  seconds that the consumer has waited for batches
     """
 
-    def __init__(self, plan: Plan, at: Cursor) -> None:
+    def __init__(self, plan: Plan, at: Cursor, ledger: Ledger) -> None:
         self._pid = os.getpid()
+        self._ledger = ledger
         self._bell = _native.Bell()
         self.plan, self._workers, self._ring = started(plan, at, self._bell)
         # What follows is shared by the consumer and the threads, under the lock. The lock is entered itself,
@@ -195,6 +201,9 @@ class Run:
             filled = self._ready.popleft()
             if filled.error is not None:
                 raise filled.error
+            if filled.origins is not None and filled.origins.bad:
+                assert filled.origins.error is not None
+                self._ledger.add(filled.origins.bad, filled.origins.error)
             if filled.ended and filled.rows == 0:
                 return Delivered(None, self._after_end(at))
             layout, lent = self.plan.layout, lend_to_host(self._ring, filled.slot)
@@ -288,7 +297,7 @@ class Run:
                 self._workers.cancel(filling.job)
         seen = 0
         while self._filling and not self._closed:
-            if self._outcome(self._filling[0]) is not None:
+            if self._is_over(self._filling[0]):
                 self._ring.release(self._filling.popleft().slot)
             else:
                 seen = self._bell.wait(seen)
@@ -307,28 +316,52 @@ class Run:
                 self._ready.append(filled)
                 self._tell()
 
+    @staticmethod
+    def _is_over(filling: _Filling | _Filled) -> bool:
+        """Whether nobody writes into the slot any more."""
+        return isinstance(filling, _Filled) or filling.job.done
+
     def _outcome(self, filling: _Filling | _Filled) -> _Filled | None:
         """What became of a slot, or None while rows are missing."""
         if isinstance(filling, _Filled):
             return filling
         if not filling.job.done:
             return None
-        slot, at, rows, records, job = filling.slot, filling.at, filling.rows, filling.records, filling.job
         try:
-            failures = job.failures()
-            made = Made(job.lists)
-            if self.plan.collated and not failures and job.ended_after != 0:
-                made = collated(self.plan, self._ring.view(slot), job.lists)
-            error: Exception | None = first_error([*failures, *made.failures], records, self.plan.source)
-            if error is None:
-                ended = job.ended_after is not None
-                rows = rows if job.ended_after is None else job.ended_after
-                if ended and self.plan.steps.tail is Tail.DROP:
-                    rows = 0
-                return _Filled(slot, at, rows, made.lists, made.shapes, job.made, ended)
-        except Exception as raised:
-            error = raised
-        return _Filled(slot, at, error=error)
+            return self._made(filling)
+        except Exception as error:
+            return _Filled(filling.slot, filling.at, error=error)
+
+    def _made(self, filling: _Filling) -> _Filled | None:
+        """The batch of a job that is done, or None when rows of it are made again, from other records."""
+        slot, rows, job, origins = filling.slot, filling.rows, filling.job, filling.origins
+        failures = list(job.failures())
+        made = Made(job.lists)
+        if self.plan.collated and not failures and job.ended_after != 0:
+            made = collated(self.plan, self._ring.view(slot), job.lists)
+            failures += made.failures
+        if (substitutes := origins.substitutes(failures)) is not None:
+            self._workers.exchange(job, substitutes, self._ring)
+            self._wake_helper()
+            return None
+        if (error := origins.error_of(failures)) is not None:
+            if isinstance(self.plan.pipeline.bad, Raise):
+                error.add_note(HOW_TO_REPLACE)
+            raise error
+        ended = job.ended_after is not None
+        rows = rows if job.ended_after is None else job.ended_after
+        if ended and self.plan.steps.tail is Tail.DROP:
+            rows = 0
+        return _Filled(
+            slot,
+            filling.at,
+            rows,
+            made.lists,
+            made.shapes,
+            job.made,
+            ended,
+            origins=origins if origins.bad else None,
+        )
 
     def _submit(self) -> None:
         """Fill every slot that can be had. The ring grows only for a consumer that waits while nothing comes."""
@@ -350,11 +383,15 @@ class Run:
                 self._next = self.plan.steps.after(filling.at)
             if isinstance(filling, _Filling):
                 self._workers.submit(filling.job)
-                if self._workers.helps:
-                    with self._lock:
-                        self._tell()
+                self._wake_helper()
             else:
                 self._bell.ring()  # it is done
+
+    def _wake_helper(self) -> None:
+        """There is work for a consumer that does it."""
+        if self._workers.helps:
+            with self._lock:
+                self._tell()
 
     def _begun(self, slot: int) -> _Filling | _Filled:
         try:
@@ -375,8 +412,9 @@ class Run:
         views["index"][...] = drawn.indices
         if "valid" in views:
             views["valid"][...] = drawn.valid
-        job = self._workers.begin(Assignment(slot, at, records, drawn.positions, views), self._ring)
-        return _Filling(slot, at, rows, records, job)
+        assignment = Assignment(slot, at, records, drawn.positions, views)
+        job = self._workers.begin(assignment, self._ring)
+        return _Filling(slot, at, rows, Origins(plan, self._ledger, assignment, drawn.valid), job)
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:

@@ -61,7 +61,10 @@ class EncodedFile:
 
 
 class Inputs:
-    """What the source says of each row of a batch, as values by field."""
+    """What the source says of each row of a batch, as values by field.
+
+    instead  values of rows whose record was exchanged
+    """
 
     def __init__(self, records: Records) -> None:
         self._files = {
@@ -78,6 +81,7 @@ class Inputs:
             for name, values in records.plain.items()
         }
         self._any = bool(records.files or records.rows or records.plain)
+        self.instead: dict[int, dict[str, Any]] = {}
 
     def part(self, first: int, stop: int) -> Inputs:
         """Those of rows [first, stop) alone, with arrays of their own: to be sent to another process."""
@@ -91,12 +95,15 @@ class Inputs:
             for name, (files, offsets, lengths) in self._files.items()
         }
         part._rows = [(name, *_own_rows(array, numbers[rows])) for name, array, numbers in self._rows]
+        part.instead = {row - first: self.instead[row] for row in self.instead if first <= row < stop}
         return part
 
     def row(self, row: int) -> dict[str, Any]:
         """The values of one row."""
         if not self._any:
             return {}
+        if row in self.instead:
+            return dict(self.instead[row])
         inputs: dict[str, Any] = {name: values[row] for name, values in self._plain.items()}
         for name, (files, offsets, lengths) in self._files.items():
             inputs[name] = EncodedFile(files.paths[row], offsets[row], lengths[row])
@@ -140,11 +147,15 @@ class Recipe:
 
 @dataclass(slots=True)
 class RowKey:
-    """Which sample: its record, and what its draws hang on."""
+    """Which sample: its record, and what its draws hang on.
+
+    attempt  1 and more for a sample that takes a bad one's place
+    """
 
     index: int
     epoch: int
     position: int
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +165,7 @@ class PartOfRows:
     epoch: int
     indices: Sequence[int]
     positions: Sequence[int]
+    attempts: Sequence[int]
     inputs: Inputs
 
 
@@ -163,6 +175,7 @@ class Rows:
 
     indices    (rows) record numbers
     positions  (rows) places in the epoch's global order
+    attempts   (rows) 0; 1 and more for a record that takes a bad one's place
     inputs     what the source says of each
     views      (rows, …) by field, of fields of a sample that lie in the slot
     lists      (rows) values by field, of fields that lie in none
@@ -170,8 +183,9 @@ class Rows:
     """
 
     epoch: int
-    indices: Sequence[int]
-    positions: Sequence[int]
+    indices: list[int]
+    positions: list[int]
+    attempts: list[int]
     inputs: Inputs
     views: Mapping[str, AnyArray]
     lists: Mapping[str, list[Any]]
@@ -179,7 +193,12 @@ class Rows:
 
     def key(self, row: int) -> RowKey:
         """Which sample a row is."""
-        return RowKey(self.indices[row], self.epoch, self.positions[row])
+        return RowKey(self.indices[row], self.epoch, self.positions[row], self.attempts[row])
+
+    @property
+    def batch_key(self) -> RowKey:
+        """What draws for the whole batch hang on: its first row, whatever took that one's place."""
+        return replace(self.key(0), attempt=0)
 
     def cut(self, rows: int) -> Rows:
         """The first ``rows`` rows."""
@@ -187,6 +206,7 @@ class Rows:
             self,
             indices=self.indices[:rows],
             positions=self.positions[:rows],
+            attempts=self.attempts[:rows],
             views={name: array[:rows] for name, array in self.views.items()},
             lists={name: values[:rows] for name, values in self.lists.items()},
             given={name: array[:rows] for name, array in self.given.items()},
@@ -324,7 +344,7 @@ class SampleMaker:
         """Call Python code with its random numbers set."""
         number = 0
         if seeded or step.takes_key or self.own.watches_torch:  # a quarter of what calling costs
-            number = _native.sample_key(self.recipe.seed, key.epoch, key.position, step.op)
+            number = _native.sample_key(self.recipe.seed, key.epoch, key.position, key.attempt, step.op)
             self.own.set(number)
         try:
             if not seeded:
@@ -364,7 +384,7 @@ class SampleMaker:
         out = row if row is not None and row.shape == spec.shape and row.dtype == spec.dtype else None
         if out is None:
             out = np.empty(spec.shape, spec.dtype)
-        seeds = (self.recipe.seed, key.epoch, key.position)
+        seeds = (self.recipe.seed, key.epoch, key.position, key.attempt)
         into = out.reshape(-1).view(np.uint8)
         wrong = "foreign"
         if rgb is None:

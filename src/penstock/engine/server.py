@@ -158,8 +158,9 @@ class Worker:
         every = self._views(slot, rows, slice(first, first + count))
         content = Rows(
             part.epoch,
-            part.indices,
-            part.positions,
+            list(part.indices),
+            list(part.positions),
+            list(part.attempts),
             part.inputs,
             {name: every[name] for name in self._fields},
             lists or {name: [None] * count for name in self._listed},

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock import _native
-from penstock.contracts import PythonSource, Records, StreamSource
+from penstock.contracts import PythonSource, StreamSource
 from penstock.engine.draws import shared_generators
 from penstock.engine.native_workers import NativeWorkers
+from penstock.engine.replacing import MOST_ATTEMPTS, substitute_of
 from penstock.engine.samples import Inputs, Recipe, RowKey, SampleMaker
 from penstock.engine.threads import ThreadWorkers
 from penstock.engine.workers import Failure, Workers, error_of
@@ -19,12 +20,15 @@ from penstock.errors import PenstockError
 from penstock.machine import own_memory_bytes, process_memory_bytes
 from penstock.order import Cursor
 from penstock.plan import Plan
-from penstock.sizing import WorkerCost, show_bytes
+from penstock.sizing import show_bytes
 from penstock.source import NAMES
-from penstock.spec import Executor, Listed, Spec
+from penstock.spec import Executor, Listed, Replace, Spec
 
 if TYPE_CHECKING:
     from penstock.engine.processes import WorkerProcess, WorkerServer
+    from penstock.sizing import WorkerCost
+
+Measure = Callable[[RowKey, Inputs], Mapping[str, Spec | Listed] | Failure]
 
 
 def started(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, _native.SlotRing]:
@@ -53,10 +57,9 @@ def _in_threads(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Worke
     recipe = recipe_of(plan)
     generators = shared_generators()
     if plan.open:
-        key, records = _first_sample(plan, at)
         maker = SampleMaker(recipe, generators)
         with maker.own:
-            plan = _with_measured(plan, maker.measure(key, Inputs(records)), records)
+            plan = plan.measured(_measured(plan, at, maker.measure))
     threads = 0 if plan.executor is Executor.INLINE else plan.workers
     ring = _ring(plan, bell)
     return plan, ThreadWorkers(plan, recipe, generators, threads, bell), ring
@@ -73,9 +76,8 @@ def _in_processes(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Wor
     try:
         server.wait_until_ready()
         workers.append(WorkerProcess(server, 0))
-        key, records = _first_sample(plan, at)
-        answer = workers[0].measure(key, Inputs(records))
-        plan = _with_measured(plan, answer, records, _cost(plan, server, workers[0]))
+        fields = _measured(plan, at, workers[0].measure)
+        plan = plan.measured(fields, _cost(plan, server, workers[0]))
         ring = _ring(plan, bell)
         workers += [WorkerProcess(server, number) for number in range(1, plan.workers)]
         return plan, ProcessWorkers(server, workers, plan, ring, bell), ring
@@ -86,15 +88,24 @@ def _in_processes(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Wor
         raise
 
 
-def _with_measured(
-    plan: Plan,
-    answer: Mapping[str, Spec | Listed] | Failure,
-    records: Records,
-    cost: WorkerCost | None = None,
-) -> Plan:
-    if isinstance(answer, Failure):
-        raise error_of(answer, records, plan.source)
-    return plan.measured(answer, cost)
+def _measured(plan: Plan, at: Cursor, measure: Measure) -> Mapping[str, Spec | Listed]:
+    """What the first sample looks like, or where bad ones are replaced, the first good one in its place."""
+    at = plan.steps.settled(at)
+    drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
+    position, index = int(drawn.positions[0]), int(drawn.indices[0])
+    if isinstance(plan.source, StreamSource):
+        index = at.consumed // plan.steps.world
+    attempt = 0
+    while True:
+        records = plan.source.locate(np.array([index]))
+        index = int(records.index[0])
+        answer = measure(RowKey(index, at.epoch, position, attempt), Inputs(records))
+        if not isinstance(answer, Failure):
+            return answer
+        attempt += 1
+        if not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
+            raise error_of(answer, records, 0, plan.source)
+        index = substitute_of(plan, at.epoch, position, attempt, index)
 
 
 def _cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost:
@@ -102,17 +113,6 @@ def _cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost
     each = own_memory_bytes(worker.process)
     shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each
     return replace(plan.cost, each=each, shared=shared)
-
-
-def _first_sample(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
-    """The sample that comes first, which is measured."""
-    at = plan.steps.settled(at)
-    drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
-    first = drawn.indices[:1]
-    if isinstance(plan.source, StreamSource):
-        first = np.array([at.consumed // plan.steps.world])
-    records = plan.source.locate(first)
-    return RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0])), records
 
 
 def recipe_of(plan: Plan) -> Recipe:

@@ -43,7 +43,7 @@ class ThreadWorkers(QueueWorkers):
         """Do one piece of work in this thread, if there are no others."""
         if self._helper is None or (piece := self._queue.take(1, wait=False)) is None:
             return False
-        bad = [Failure(piece.first, "transform", "interrupted")]  # unless it comes to its end
+        bad = [Failure(piece.first, "cancelled", "interrupted")]  # unless it comes to its end
         try:
             with self._helper.own:
                 bad = self._made(self._helper, piece)

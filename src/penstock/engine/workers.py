@@ -10,7 +10,7 @@ from penstock import _native
 from penstock.contracts import OpenSource, Records
 from penstock.errors import DecodeError, ReadError, SampleError, TransformError
 from penstock.order import Cursor
-from penstock.spec import AnyArray
+from penstock.spec import AnyArray, Int64Array
 
 _ERRORS = {"read": ReadError, "decode": DecodeError, "transform": TransformError, "batch": TransformError}
 _PLACES = {"decode": "transform"}  # decoding is part of the transform place
@@ -20,14 +20,17 @@ _PLACES = {"decode": "transform"}  # decoding is part of the transform place
 class Failure:
     """A row that can't be made.
 
-    place   ``"read"``, ``"decode"``, ``"source"``, ``"transform"`` or ``"batch"``
+    place   ``"read"``, ``"decode"``, ``"source"``, ``"transform"`` or ``"batch"``; ``"cancelled"`` when nobody
+            wanted it any more
     cause   what the user's code raised, if that is why
+    whole   whether it is no row's fault but that of the batch as a whole
     """
 
     row: int
     place: str
     reason: str
     cause: BaseException | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,22 @@ class Assignment:
     records: Records
     positions: Any
     views: Mapping[str, AnyArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Substitutes:
+    """What takes the place of rows that couldn't be made.
+
+    assignment  the slot
+    rows        (k,) int64: their places in the slot
+    records     k records
+    attempts    (k,) int64: 1 for the first that takes a row's place
+    """
+
+    assignment: Assignment
+    rows: Int64Array
+    records: Records
+    attempts: Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +142,9 @@ class Workers(Protocol):
     def submit(self, job: Any) -> None:
         """Work on it, after those submitted before."""
 
+    def exchange(self, job: Any, new: Substitutes, ring: _native.SlotRing) -> None:
+        """Make some rows of a job that is done from other records, before all other work."""
+
     def cancel(self, job: Any) -> None:
         """Give up rows that nobody has begun; the job is done all the same."""
 
@@ -136,23 +158,16 @@ class Workers(Protocol):
         """End everything. False when some threads were still busy then."""
 
 
-def first_error(failures: Sequence[Failure], records: Records, source: OpenSource) -> SampleError | None:
-    """The error of the first bad row in order, or None. Who found it first doesn't matter."""
-    if not failures:
-        return None
-    return error_of(min(failures, key=lambda failure: failure.row), records, source)
-
-
-def error_of(failure: Failure, records: Records, source: OpenSource) -> SampleError:
-    """The error that says which record it was."""
-    index = int(records.index[failure.row])
+def error_of(failure: Failure, records: Records, row: int, source: OpenSource) -> SampleError:
+    """The error that says which record it was. ``row``: of ``records``."""
+    index = int(records.index[row])
     files = records.files.get("image")
     error = _ERRORS.get(failure.place, SampleError)(
         failure.reason,
         place=_PLACES.get(failure.place, failure.place),
         index=index,
         path=source.name(index),
-        offset=int(files.offset[failure.row]) if files is not None else 0,
+        offset=int(files.offset[row]) if files is not None else 0,
     )
     error.__cause__ = failure.cause
     return error

@@ -13,6 +13,7 @@ from penstock.order.sequential import Sequential
 from penstock.order.shuffle import Shuffled
 from penstock.order.steps import Cursor, Drawn, Step, Steps
 from penstock.order.streamed import Streamed
+from penstock.order.substitute import substitute
 from penstock.order.table import Table, grouped_by, sorted_by
 
 __all__ = [
@@ -51,5 +52,6 @@ __all__ = [
     "grouped_by",
     "numbers_of",
     "sorted_by",
+    "substitute",
     "whole_number",
 ]

@@ -108,6 +108,11 @@ class Batches:
         return int(self.cut.ends[-1])
 
     @property
+    def num_rows(self) -> int:
+        """Records of an epoch."""
+        return int(self.cut.times @ self.cut.sizes)
+
+    @property
     def most_rows(self) -> int:
         """Records of the batch that has most."""
         return int(self.cut.sizes.max())
@@ -119,15 +124,26 @@ class Batches:
 
     def records(self, epoch: int, position: int) -> Int64Array:
         """Record numbers of one batch, (rows,) int64, those of the longest bucket first."""
-        check_positions(self.num_positions, epoch, position, position + 1)
-        batch = self._shuffled(_BATCHES, epoch, self.num_positions, position, 1)
         counts = self.buckets.counts
         begins = np.cumsum(counts) - counts
         parts = [
             begins[bucket] + self._shuffled(_BUCKETS + bucket, epoch, int(counts[bucket]), first, number)
-            for bucket, first, number in self.cut.places(int(batch[0]))
+            for bucket, first, number in self._parts(epoch, position)
         ]
         return self.chain.records(self.places.at(np.concatenate(parts)))
+
+    def bucket_of(self, epoch: int, position: int, row: int) -> tuple[int, int]:
+        """The bucket of one row of a batch: the first of its records' places, and how many there are."""
+        counts = self.buckets.counts
+        for bucket, _, number in self._parts(epoch, position):
+            if row < number:
+                return int(counts[:bucket].sum()), int(counts[bucket])
+            row -= number
+        raise IndexError(f"batch {position} of epoch {epoch} has no row beyond {row}")
+
+    def record_at(self, place: int) -> int:
+        """The record number at a place, as ``bucket_of`` counts them."""
+        return int(self.chain.records(self.places.at(np.array([place])))[0])
 
     def describe(self) -> str:
         """One line for ``explain()``."""
@@ -139,6 +155,11 @@ class Batches:
             f"{len(self.buckets.counts)} buckets, {what} to at most {self.budget.most:,} of {self.budget.by!r}, "
             f"which they fill to {share:.1%}; {order}"
         )
+
+    def _parts(self, epoch: int, position: int) -> list[tuple[int, int, int]]:
+        """What ``Cut.places`` says of the batch at a position."""
+        check_positions(self.num_positions, epoch, position, position + 1)
+        return self.cut.places(int(self._shuffled(_BATCHES, epoch, self.num_positions, position, 1)[0]))
 
     def _shuffled(self, part: int, epoch: int, count: int, start: int, number: int) -> Int64Array:
         """Places [start, start + number) of a shuffle of ``count``, (number,) int64."""

@@ -174,6 +174,10 @@ class Mixed:
         ]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
+    def component_of(self, index: int) -> int:
+        """Which component a record number belongs to."""
+        return int(np.searchsorted(self.begins, index, side="right")) - 1
+
     def describe(self) -> str:
         """One line for ``explain()``."""
         shares = self.segments[-1].shares

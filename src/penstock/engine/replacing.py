@@ -1,0 +1,109 @@
+"""What takes the place of bad samples, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.bad import BadSample, Ledger
+from penstock.contracts import Records
+from penstock.engine.samples import END
+from penstock.engine.workers import Assignment, Failure, Substitutes, error_of
+from penstock.errors import SampleError
+from penstock.order import substitute
+from penstock.plan import Plan
+from penstock.spec import Replace
+
+MOST_ATTEMPTS = 100  # at one row: whoever allows that all of an epoch is bad waits no longer than that
+
+
+@dataclass(slots=True)
+class Origins:
+    """The records that one batch is made of, as bad ones give way to others.
+
+    assignment  the slot to fill
+    valid       (rows,) bool: which rows are no padding
+    bad         those that gave way, in the order in which they did
+    error       the last one's
+    """
+
+    plan: Plan
+    ledger: Ledger
+    assignment: Assignment
+    valid: NDArray[np.bool_]
+    bad: list[BadSample] = field(default_factory=list)
+    error: SampleError | None = None
+    _now: dict[int, tuple[Records, int, int]] = field(default_factory=dict)
+
+    def error_of(self, failures: Sequence[Failure]) -> SampleError | None:
+        """The error of the first bad row in order, or None. Who found it first doesn't matter."""
+        if not failures:
+            return None
+        return self._error(min(failures, key=lambda failure: failure.row))
+
+    def substitutes(self, failures: Sequence[Failure]) -> Substitutes | None:
+        """What takes the place of the rows that failed; None where they stay failures.
+
+        Raises ``TooManyBadSamples``.
+        """
+        policy = self.plan.pipeline.bad
+        if not isinstance(policy, Replace) or not failures or not all(map(_is_replaced, failures)):
+            return None
+        failed = {failure.row: failure for failure in failures}
+        rows = np.array(sorted(failed))
+        attempts = np.array([self._attempt(row) + 1 for row in rows.tolist()])
+        if attempts.max() > MOST_ATTEMPTS:
+            return None
+        indices = [self._substitute(failed[row]) for row in rows.tolist()]
+        records = self.plan.source.locate(np.array(indices))
+        for number, row in enumerate(rows.tolist()):
+            self._now[row] = records, number, int(attempts[number])
+        assert self.error is not None
+        self.ledger.check(self.bad, self.error)
+        self.assignment.views["index"][rows] = indices
+        return Substitutes(self.assignment, rows, records, attempts)
+
+    def _substitute(self, failure: Failure) -> int:
+        """The record that takes a row's place; the bad one is taken down."""
+        row, at = failure.row, self.assignment.at
+        self.error = error = self._error(failure)
+        attempt = self._attempt(row)
+        position = int(self.assignment.positions[row])
+        index = substitute_of(self.plan, at.epoch, position, attempt + 1, error.index)
+        self.bad.append(
+            BadSample(
+                epoch=at.epoch,
+                position=position,
+                attempt=attempt,
+                index=error.index,
+                path=error.path,
+                offset=error.offset,
+                place=error.place,
+                reason=error.reason,
+                replacement=index,
+                counts=bool(self.valid[row]),
+            )
+        )
+        return index
+
+    def _attempt(self, row: int) -> int:
+        return self._now[row][2] if row in self._now else 0
+
+    def _error(self, failure: Failure) -> SampleError:
+        records, row, _ = self._now.get(failure.row, (self.assignment.records, failure.row, 0))
+        return error_of(failure, records, row, self.plan.source)
+
+
+def substitute_of(plan: Plan, epoch: int, position: int, attempt: int, index: int) -> int:
+    """What ``order.substitute`` says."""
+    return substitute(
+        plan.order, seed=plan.pipeline.seed, epoch=epoch, position=position, attempt=attempt, index=index
+    )
+
+
+def _is_replaced(failure: Failure) -> bool:
+    """Whether another sample helps."""
+    return not failure.whole and failure.place not in ("cancelled", END)
