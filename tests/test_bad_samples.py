@@ -354,7 +354,7 @@ def test_the_log_holds_every_bad_sample_of_all_ranks(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     with (
         pipeline().batch(3).loader(memory=MEMORY, bad_log=tmp_path / "absent" / "log") as loader,
-        pytest.raises(ps.PlanError, match="bad_log=.*can't be written: No such file"),
+        pytest.raises(ps.PlanError, match=r"bad_log=.*can't be written: No such file"),
     ):
         next(iter(loader))
 

@@ -247,7 +247,19 @@ class Job:
         image_offset: int,
         seed: int,
         epoch: int,
-    ) -> None: ...
+        slot_rows: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ]
+        | None = None,
+        attempts: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ]
+        | None = None,
+    ) -> None:
+        """
+        ``slot_rows``: where the rows are in the slot, for samples that take others' place as their ``attempts``.
+        """
+
     def files(
         self,
         blob: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
@@ -352,7 +364,7 @@ class Pool:
         reads: ReadPolicy,
         bell: Bell,
     ) -> None: ...
-    def submit(self, job: Job) -> None: ...
+    def submit(self, job: Job, first: bool = False) -> None: ...
     def cancel(self, job: Job) -> None: ...
     def take_foreign(self) -> ForeignRow | None:
         """Wait for a row that is no JPEG; None when the pool is closed."""
@@ -390,7 +402,7 @@ def fault_hits() -> dict[str, int]:
 def fault_key(name: bytes) -> int:
     """The key of a file, by its path, at points that are passed for files."""
 
-def sample_key(seed: int, epoch: int, position: int, op: int) -> int:
+def sample_key(seed: int, epoch: int, position: int, attempt: int, op: int) -> int:
     """The 64-bit key of one op's draws for one sample."""
 
 def jpeg_size(
@@ -442,6 +454,7 @@ class SampleMaker:
         seed: int,
         epoch: int,
         position: int,
+        attempt: int,
         out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
     ) -> str:
         """Write the row; '' or 'foreign' or what is wrong."""
@@ -455,6 +468,7 @@ class SampleMaker:
         seed: int,
         epoch: int,
         position: int,
+        attempt: int,
         out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
     ) -> str:
         """Likewise, from pixels."""
