@@ -24,11 +24,7 @@ from penstock.order import (
     Take,
     Weights,
 )
-<<<<<<< HEAD
-from penstock.spec import DecodeLimits, DecodeMode, Reads, Spec, Tail
-=======
-from penstock.spec import DecodeLimits, DecodeMode, Raise, Replace, Spec, Tail
->>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
+from penstock.spec import DecodeLimits, DecodeMode, Raise, Reads, Replace, Spec, Tail
 from penstock.transform import BatchFunction, ByContent, Function
 from penstock.transform.function import As
 
@@ -49,11 +45,8 @@ class Settings(TypedDict, total=False):
     depth: int | None
     side_memory: int | str | None
     lend_wait_s: float
-<<<<<<< HEAD
     reads: Reads
-=======
     bad_log: str | os.PathLike[str] | None
->>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,12 +375,9 @@ class Pipeline:
                      formats; default: 256 MiB, less when ``memory`` is short
         lend_wait_s  seconds to wait for a batch to be dropped when the caller holds as many as fit the memory,
                      for consumers that hand batches to other threads; default 0: ``BudgetError`` at once
-<<<<<<< HEAD
         reads        what happens when a file isn't read at once: ``Reads(retries=…, backoff_s=…)``
-=======
         bad_log      a file to which every bad sample that was replaced is added, as a line of JSON; several ranks
                      may share one
->>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
 
         Raises ``PlanError`` for what can't work, ``BudgetError`` when it can't within ``memory``.
         """

@@ -30,11 +30,7 @@ from penstock.sizing import (
     is_seconds,
     parse_bytes,
 )
-<<<<<<< HEAD
-from penstock.spec import PIXEL_CONTRACT, DecodeLimits, Executor, Listed, Reads, Spec, Tail
-=======
-from penstock.spec import PIXEL_CONTRACT, DecodeLimits, Executor, Listed, Raise, Spec, Tail
->>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
+from penstock.spec import PIXEL_CONTRACT, DecodeLimits, Executor, Listed, Raise, Reads, Spec, Tail
 from penstock.transform import (
     ImageKernel,
     NativeStep,

@@ -106,7 +106,6 @@ class DecodeLimits:
 
 
 @dataclass(frozen=True, slots=True)
-<<<<<<< HEAD
 class Reads:
     """What happens when a file isn't read at once.
 
@@ -117,7 +116,9 @@ class Reads:
 
     retries: int = 3
     backoff_s: float = 0.05
-=======
+
+
+@dataclass(frozen=True, slots=True)
 class Raise:
     """A bad sample raises its ``SampleError``; nothing is left out and nothing replaced."""
 
@@ -147,7 +148,6 @@ class Replace:
         """One line for ``explain()``."""
         many = f"{self.at_most:.4g} of" if isinstance(self.at_most, float) else f"{self.at_most:,} of"
         return f"bad samples are replaced, at most {many} an epoch's rows"
->>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
 
 
 def shape_text(*sides: object) -> str:

@@ -14,12 +14,8 @@ from penstock import _native
 from penstock.contracts import Records
 from penstock.engine.workers import Assignment, Failure, Stats, Substitutes
 from penstock.plan import Plan
-<<<<<<< HEAD
 from penstock.read import ReadAhead, read_policy
-=======
-from penstock.read import ReadAhead
 from penstock.spec import Int64Array
->>>>>>> ffc8d70 (Bad samples give way to others: on_bad(Replace(at_most=…)), loader.bad_samples, bad_log=)
 from penstock.transform.foreign import finish_foreign
 
 
