@@ -1,0 +1,102 @@
+"""What the benchmarks of faults share: bad files, somebody who kills workers, and what a stream held."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+Row = tuple[int, int]  # a record's number, and a checksum of what was delivered for it
+
+
+def spoil(folder: Path, share: float) -> set[str]:
+    """Make a share of a folder's files bad, each in one of three ways; their paths."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    chosen = np.random.default_rng(1).choice(len(files), max(round(share * len(files)), 1), replace=False)
+    for number, place in enumerate(chosen.tolist()):
+        data = files[place].read_bytes()
+        files[place].write_bytes((data[: len(data) * 9 // 10], b"", b"no image at all")[number % 3])
+    return {str(files[place]) for place in chosen.tolist()}
+
+
+def identity(image: Any) -> Any:
+    """Python code, so that workers are processes where that is asked for."""
+    return image
+
+
+def rows_of(batches: Iterable[dict[str, Any]]) -> Iterator[Row]:
+    """What is delivered, row by row."""
+    for batch in batches:
+        images, indices = batch["image"], batch["index"].tolist()
+        for number, index in enumerate(indices):
+            yield index, zlib.crc32(images[number])
+
+
+def worker_processes() -> list[int]:
+    """Worker processes of this one's loaders: children of their server, which is a child of this process."""
+    return [worker for server in _children(os.getpid()) for worker in _children(server)]
+
+
+class Killer:
+    """While it is entered, a thread that kills one worker process after another.
+
+    kills  how many it has killed
+    """
+
+    def __init__(self, every_s: float, seed: int = 0) -> None:
+        self._every_s, self._random = every_s, np.random.default_rng(seed)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._kill, daemon=True)
+        self.kills = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _kill(self) -> None:
+        while not self._ended.wait(self._every_s):
+            workers = worker_processes()
+            if workers:
+                try:
+                    os.kill(int(self._random.choice(workers)), signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                self.kills += 1
+
+
+@contextmanager
+def faults(text: str) -> Iterator[None]:
+    """What PENSTOCK_FAULTS says, for the worker processes that are started meanwhile."""
+    before = os.environ.pop("PENSTOCK_FAULTS", None)
+    if text:
+        os.environ["PENSTOCK_FAULTS"] = text
+    try:
+        yield
+    finally:
+        os.environ.pop("PENSTOCK_FAULTS", None)
+        if before is not None:
+            os.environ["PENSTOCK_FAULTS"] = before
+
+
+def _children(process: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            found += map(int, task.read_text().split())
+        except OSError:  # it has ended
+            continue
+    return found

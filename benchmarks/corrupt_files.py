@@ -1,0 +1,59 @@
+"""What do bad files cost?
+
+The standard task over a copy of the photos in which one file of a hundred is bad: cut short, empty, or no image. Bad
+samples are replaced. In turns with a clean copy in the same process: CPU seconds per delivered image. Then an epoch on
+four ranks, one after another: whether all have as many steps, and whether the log names every bad file exactly once,
+and no other.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from _faults import spoil
+from _measure import add_turns, compare_in_turns, parser, train_task
+
+import penstock as ps
+
+RANKS = 4
+
+
+def main() -> None:
+    arguments = parser(__doc__, rounds=20)
+    add_turns(arguments)
+    arguments.add_argument(
+        "--share", type=float, default=0.01, metavar="S", help="of files that are bad (default: 0.01)"
+    )
+    args = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        clean, spoilt = Path(folder, "clean"), Path(folder, "spoilt")
+        for copy in (clean, spoilt):
+            shutil.copytree(args.path, copy)
+        bad = spoil(spoilt, args.share)
+        replacing = train_task(spoilt, args.batch).on_bad(ps.Replace(at_most=2 * args.share))
+        plans = {"clean": train_task(clean, args.batch).plan(), f"{args.share:.1%} bad": replacing.plan()}
+        compare_in_turns(args, "files", plans)
+        print(f"  {verdict(replacing, bad, Path(folder, 'bad.jsonl'))}")
+
+
+def verdict(pipeline: ps.Pipeline, bad: set[str], log: Path) -> str:
+    """One epoch on four ranks: their steps, and what the log says."""
+    steps = set()
+    for rank in range(RANKS):
+        with pipeline.shard(rank, RANKS).loader(bad_log=log) as loader:
+            steps.add(sum(1 for _ in loader))
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    first = Counter(line["path"] for line in lines if line["attempt"] == 0 and not line.get("padding"))
+    exact = set(first) == bad and set(first.values()) == {1}
+    return (
+        f"{RANKS} ranks: {', '.join(map(str, steps))} steps each; the log names {len(first)} of {len(bad)} bad files, "
+        + ("each once and no other" if exact else f"NOT as it should: {first}")
+    )
+
+
+if __name__ == "__main__":
+    main()
