@@ -497,17 +497,18 @@ NB_MODULE(_native, m) {
 
     nb::class_<Program>(m, "Program", "A fused kernel for image rows.")
         .def(nb::new_([](std::vector<Stage> stages, RowFormat format, bool fast, uint64_t max_pixels,
-                         int max_scans, std::optional<std::string> simd) {
+                         int max_scans, bool allow_truncated, std::optional<std::string> simd) {
                  if (stages.empty()) throw nb::value_error("a program needs a stage");
                  auto program = std::make_shared<Program>();
                  program->stages = std::move(stages);
                  program->format = format;
                  program->fast = fast;
-                 program->limits = {max_pixels, max_scans};
+                 program->limits = {max_pixels, max_scans, allow_truncated};
                  program->kernels = chosen_kernels(simd);
                  return program;
              }),
-             "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "simd"_a.none() = nb::none())
+             "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
+             "simd"_a.none() = nb::none())
         .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
 
     nb::class_<Bell>(m, "Bell", "Wakes whoever watches slots and jobs.")
@@ -558,6 +559,8 @@ NB_MODULE(_native, m) {
         .def_ro("bytes", &PoolStats::bytes)
         .def_ro("decode_s", &PoolStats::decode_s)
         .def_ro("foreign", &PoolStats::foreign)
+        .def_ro("damaged", &PoolStats::damaged)
+        .def_ro("truncated", &PoolStats::truncated)
         .def_ro("read_s", &PoolStats::read_s)
         .def_ro("wait_s", &PoolStats::wait_s)
         .def_ro("retries", &PoolStats::retries)
@@ -602,7 +605,6 @@ NB_MODULE(_native, m) {
             "ring"_a, "slot"_a, "array"_a, "rows"_a, "slot_offset"_a, "row_bytes"_a, "partial"_a = false,
             "Copy rows of an array; with ``partial`` a row -1 is one of another array's.")
         .def_prop_ro("done", [](const SubmittedJob& s) { return s.job->remaining == 0; })
-        .def_prop_ro("damaged", [](const SubmittedJob& s) { return s.job->damaged.load(); })
         .def(
             "has", [](const SubmittedJob& s, const AtWork& row) { return s.job.get() == row.job; }, "row"_a,
             "Whether a row at work is one of its rows.")
@@ -619,7 +621,6 @@ NB_MODULE(_native, m) {
                                                                             nb::find(r));
             },
             "The row's bytes, no copy: there until it is finished or failed.")
-        .def_prop_ro("max_pixels", [](const PendingRow& r) { return r.row.job->program->limits.max_pixels; })
         .def(
             "reserve",
             [](PendingRow& r, int height, int width, uint64_t frame_bytes) {
@@ -630,12 +631,12 @@ NB_MODULE(_native, m) {
             "Wait for the memory that decoding and transforming takes; an error text when it can't be had.")
         .def(
             "finish",
-            [](PendingRow& r, Picture rgb) {
+            [](PendingRow& r, Picture rgb, bool truncated) {
                 const Size size{static_cast<int>(rgb.shape(0)), static_cast<int>(rgb.shape(1))};
                 nb::gil_scoped_release unlocked;
-                r.pool->finish_foreign(r.row, rgb.data(), size);
+                r.pool->finish_foreign(r.row, rgb.data(), size, truncated);
             },
-            "rgb"_a)
+            "rgb"_a, "truncated"_a)
         .def(
             "fail", [](PendingRow& r, std::string text) { r.pool->fail_foreign(r.row, std::move(text)); },
             "text"_a);

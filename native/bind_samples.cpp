@@ -33,6 +33,7 @@ struct SampleMaker {
 
     SideArena side;
     RowMaker rows;
+    uint64_t damaged = 0, truncated = 0;  // rows made of files that aren't whole
 };
 
 void check_fits(const Program& program, const Row& out) {
@@ -49,8 +50,11 @@ std::string from_encoded(SampleMaker& maker, const Program& program, Encoded dat
                          uint64_t epoch, uint64_t position, uint64_t attempt, Row out) {
     check_fits(program, out);
     nb::gil_scoped_release unlocked;
-    return verdict(maker.rows.from_encoded(program, {data.data(), data.shape(0)},
-                                           {epoch_key(seed, epoch), position, attempt}, out.data()));
+    Outcome outcome = maker.rows.from_encoded(program, {data.data(), data.shape(0)},
+                                              {epoch_key(seed, epoch), position, attempt}, out.data());
+    maker.damaged += outcome.damaged;
+    maker.truncated += outcome.truncated;
+    return verdict(std::move(outcome));
 }
 
 std::string from_pixels(SampleMaker& maker, const Program& program, Picture rgb, uint64_t seed,
@@ -133,6 +137,8 @@ void bind_samples(nb::module_& m) {
         .def(nb::init<uint64_t>(), "side_bytes"_a)
         .def("from_encoded", &from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a,
              "attempt"_a, "out"_a.noconvert(), "Write the row; '' or 'foreign' or what is wrong.")
+        .def_ro("damaged", &SampleMaker::damaged, "Rows made of JPEGs that were decoded over damage.")
+        .def_ro("truncated", &SampleMaker::truncated, "Rows made of JPEGs that end too soon.")
         .def("from_pixels", &from_pixels, "program"_a, "rgb"_a, "seed"_a, "epoch"_a, "position"_a,
              "attempt"_a, "out"_a.noconvert(), "Likewise, from pixels.");
 }

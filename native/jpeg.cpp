@@ -32,11 +32,12 @@ void count_warning(j_common_ptr jpeg, int level) {
 }
 
 // A source of bytes in memory. At their end it either suspends, so that truncation shows itself, or hands out
-// an end-of-image marker, so that a decoder that doesn't expect suspension stops.
+// one end-of-image marker, so that a decoder that doesn't expect suspension stops. One that wants more,
+// inside a table say, fails.
 struct Source {
     jpeg_source_mgr base;
     bool suspends;
-    bool ran_out;
+    bool ran_out, made_end;
 };
 
 Source* source_of(j_decompress_ptr jpeg) { return reinterpret_cast<Source*>(jpeg->src); }
@@ -48,6 +49,8 @@ boolean fill(j_decompress_ptr jpeg) {
     Source* source = source_of(jpeg);
     source->ran_out = true;
     if (source->suspends) return FALSE;
+    if (source->made_end) fail(reinterpret_cast<j_common_ptr>(jpeg));
+    source->made_end = true;
     source->base.next_input_byte = end_of_image;
     source->base.bytes_in_buffer = sizeof end_of_image;
     return TRUE;
@@ -100,9 +103,9 @@ struct JpegImage::State {
     Errors errors;
     Source source;
     jpeg_progress_mgr progress;
-    int max_scans = 0;
+    DecodeLimits limits;
     std::span<const uint8_t> bytes;
-    bool created = false, damaged = false;
+    bool created = false, damaged = false, truncated = false;
     JDIMENSION crop_x = 0;  // first column of decoded rows: crops start at whole blocks
     std::vector<uint8_t> rows;
 
@@ -111,7 +114,9 @@ struct JpegImage::State {
     void choose_output(int denominator) noexcept;
     bool crops_exactly() const noexcept;
     std::string what() const;
-    std::string truncated(const char* inside) const;
+    std::string cut(const char* inside) const;
+    std::string cut_if_refused(const char* inside);
+    void leave_blank(const Region& region, PixelSink& sink);
 
     // Each calls into libjpeg behind a setjmp, and so holds nothing that has a destructor.
     bool try_header() noexcept;
@@ -134,13 +139,14 @@ void JpegImage::State::restart() noexcept {
     jpeg.client_data = this;
     progress.progress_monitor = [](j_common_ptr common) {
         auto* decompress = reinterpret_cast<j_decompress_ptr>(common);
-        if (decompress->input_scan_number <= static_cast<State*>(common->client_data)->max_scans) return;
+        if (decompress->input_scan_number <= static_cast<State*>(common->client_data)->limits.max_scans)
+            return;
         errors_of(common)->own_text = "more scans than max_scans";
         fail(common);
     };
     jpeg.progress = &progress;
     source.base = {bytes.data(), bytes.size(), nothing, fill, skip, jpeg_resync_to_restart, nothing};
-    source.ran_out = false;
+    source.ran_out = source.made_end = false;
     jpeg.src = &source.base;
 }
 
@@ -160,7 +166,9 @@ bool JpegImage::State::crops_exactly() const noexcept {
     // libjpeg-turbo before 3.0 leaves part of such cropped rows as they were in memory.
     const bool miscounts = jpeg.scale_denom > 1 && jpeg.max_h_samp_factor * jpeg.max_v_samp_factor >= 8;
     if (miscounts || !jpeg.progressive_mode || !jpeg.coef_bits) return !miscounts;
-    // Where scans are missing, blocks are smoothed by those around them, two in every direction.
+    // Where scans or parts of one are missing, blocks are smoothed by those around them, two in every
+    // direction.
+    if (errors.base.num_warnings > 0) return false;
     for (int c = 0; c < jpeg.num_components; ++c)
         for (int bits : std::span(jpeg.coef_bits[c], DCTSIZE2))
             if (bits != 0) return false;
@@ -169,15 +177,30 @@ bool JpegImage::State::crops_exactly() const noexcept {
 
 std::string JpegImage::State::what() const {
     if (errors.own_text)
-        return std::string("unsupported JPEG: ") + errors.own_text + "=" + std::to_string(max_scans);
+        return std::string("unsupported JPEG: ") + errors.own_text + "=" + std::to_string(limits.max_scans);
     char text[JMSG_LENGTH_MAX];
     errors.base.format_message(reinterpret_cast<j_common_ptr>(const_cast<jpeg_decompress_struct*>(&jpeg)),
                                text);
     return std::string(is_unsupported(errors.base.msg_code) ? "unsupported JPEG: " : "damaged JPEG: ") + text;
 }
 
-std::string JpegImage::State::truncated(const char* inside) const {
+std::string JpegImage::State::cut(const char* inside) const {
     return "truncated: JPEG ends after " + std::to_string(bytes.size()) + " bytes, " + inside;
+}
+
+// Likewise, unless that is allowed: then it is only remembered.
+std::string JpegImage::State::cut_if_refused(const char* inside) {
+    truncated = true;
+    return limits.allow_truncated ? std::string() : cut(inside);
+}
+
+// What there is where the end came inside a table: black, and white where the file has CMYK, as with Pillow.
+void JpegImage::State::leave_blank(const Region& region, PixelSink& sink) {
+    rows.assign(3 * static_cast<size_t>(region.width()) + kSlack, jpeg.num_components == 4 ? 255 : 0);
+    const uint8_t* blank[kRowsAtOnce];
+    std::fill_n(blank, kRowsAtOnce, rows.data());
+    for (int y = region.y0; y < region.y1; y += kRowsAtOnce)
+        sink.pixels(blank, std::min(kRowsAtOnce, region.y1 - y));
 }
 
 bool JpegImage::State::try_header() noexcept {
@@ -234,11 +257,11 @@ bool JpegImage::recognises(std::span<const uint8_t> bytes) noexcept {
 std::string JpegImage::open(std::span<const uint8_t> bytes, const DecodeLimits& limits) {
     State& s = *state_;
     s.bytes = bytes;
-    s.max_scans = limits.max_scans;
-    s.damaged = false;
+    s.limits = limits;
+    s.damaged = s.truncated = false;
     s.rewind(false);
     const bool parsed = s.try_header();
-    if (s.source.ran_out) return s.truncated("in the header");
+    if (s.source.ran_out) return s.cut("in the header");
     if (!parsed) return s.what();
     const auto& jpeg = s.jpeg;
     const uint64_t pixels = uint64_t{jpeg.image_width} * jpeg.image_height;
@@ -302,7 +325,7 @@ std::string JpegImage::check_whole() {
         if (row == 0 && jpeg_has_multiple_scans(&s.jpeg))
             std::snprintf(inside, sizeof inside, "in scan %d", s.jpeg.input_scan_number);
         else std::snprintf(inside, sizeof inside, "in row %u of %u", row, height);
-        text = s.source.ran_out ? s.truncated(inside) : s.what();
+        text = s.source.ran_out ? s.cut_if_refused(inside) : s.what();
     }
     s.rewind(false);
     if (!s.try_header() && text.empty()) text = s.what();
@@ -316,7 +339,11 @@ Size JpegImage::scaled(int denominator) const noexcept {
 
 std::string JpegImage::decode(const Region& region, int denominator, PixelSink& sink) {
     State& s = *state_;
-    if (!s.try_start(denominator)) return s.source.ran_out ? s.truncated("before its last scan") : s.what();
+    if (!s.try_start(denominator)) {
+        std::string text = s.source.ran_out ? s.cut_if_refused("before its last scan") : s.what();
+        if (text.empty()) s.leave_blank(region, sink);
+        return text;
+    }
     auto& jpeg = s.jpeg;
     const auto width = static_cast<int>(jpeg.output_width);
 
@@ -347,7 +374,7 @@ std::string JpegImage::decode(const Region& region, int denominator, PixelSink& 
         while (count < most) {
             const int got = s.try_read(decoded + count, most - count);
             if (got < 0) return s.what();
-            if (got == 0) return s.truncated("inside its pixels");
+            if (got == 0) return s.cut("inside its pixels");
             count += got;
         }
         if (y >= region.y0) {
@@ -358,11 +385,12 @@ std::string JpegImage::decode(const Region& region, int denominator, PixelSink& 
         y += count;
     }
     s.damaged = jpeg.err->num_warnings > 0;
-    if (s.source.ran_out) return s.truncated("inside its pixels");
-    return {};
+    return s.source.ran_out ? s.cut_if_refused("inside its pixels") : std::string();
 }
 
-bool JpegImage::damaged() const noexcept { return state_->damaged; }
+bool JpegImage::damaged() const noexcept { return state_->damaged && !state_->truncated; }
+
+bool JpegImage::truncated() const noexcept { return state_->truncated; }
 
 #define PENSTOCK_TEXT_(x) #x
 #define PENSTOCK_TEXT(x) PENSTOCK_TEXT_(x)

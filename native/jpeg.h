@@ -10,9 +10,11 @@
 
 namespace penstock {
 
+// What is refused.
 struct DecodeLimits {
     uint64_t max_pixels = 178'956'970;
     int max_scans = 100;
+    bool allow_truncated = false;  // files that end too soon are decoded as far as they go, and grey below
 };
 
 // Takes rows of decoded RGB pixels, in order, some at a time: an even number of them but for the last ones.
@@ -60,6 +62,9 @@ class JpegImage {
 
     // Damage inside the scan that was decoded over, as Pillow does too.
     bool damaged() const noexcept;
+
+    // It ends too soon; where that is allowed, decoding made up the rest.
+    bool truncated() const noexcept;
 
   private:
     struct State;

@@ -91,6 +91,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     double mean_blocked_s = 0, blocked_share = 0;  // of recent reads
     int calm_reads = 0;
     PoolStats stats;
+    std::atomic<uint64_t> damaged{0}, truncated{0};  // rows; counted without the lock
 
     Desk& sit_down(Desk::Kind kind);
     void begin(Desk& desk, std::shared_ptr<Job> job, int row, Phase phase);
@@ -188,7 +189,8 @@ void Pool::State::note_read(double seconds, const ReadResult& read) {
 }
 
 void Pool::State::finish(Job& job, int row, Outcome outcome) {
-    if (outcome.damaged) ++job.damaged;
+    damaged += outcome.damaged;
+    truncated += outcome.truncated;
     if (outcome.kind != Outcome::Kind::ok) {
         std::scoped_lock lock(job.mutex);
         job.failures.push_back({row, std::move(outcome)});
@@ -397,13 +399,15 @@ std::string Pool::reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes) 
     return {};
 }
 
-void Pool::finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size) {
+void Pool::finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size, bool truncated) {
     Job& job = *row.job;
     row.bytes.reset();
     // Of what was reserved: waiting for the shared arena while holding a part of it could wait for ever.
     SideArena own(row.reserved);
     RowMaker maker(own);
-    end_foreign(row, maker.from_pixels(*job.program, rgb, size, job.key(row.row), job.image_row(row.row)));
+    Outcome outcome = maker.from_pixels(*job.program, rgb, size, job.key(row.row), job.image_row(row.row));
+    outcome.truncated = truncated && outcome.kind == Outcome::Kind::ok;
+    end_foreign(row, std::move(outcome));
 }
 
 void Pool::fail_foreign(ForeignRow& row, std::string text) {
@@ -467,6 +471,8 @@ bool Pool::close(std::chrono::milliseconds patience) {
 PoolStats Pool::stats() const {
     std::scoped_lock lock(state_->mutex);
     PoolStats stats = state_->stats;
+    stats.damaged = state_->damaged;
+    stats.truncated = state_->truncated;
     stats.side_peak_bytes = state_->side.peak();
     stats.reading_ahead = state_->ahead;
     stats.retries = state_->reader.stats().retries;

@@ -71,7 +71,6 @@ struct Job {
 
     int next_row = 0;  // the first that nobody has begun; under the pool's lock
     std::atomic<int> remaining{0};
-    std::atomic<int> damaged{0};
     std::atomic<bool> cancelled{false};
     std::mutex mutex;
     std::vector<Failure> failures;
@@ -110,6 +109,7 @@ struct PoolOptions {
 struct PoolStats {
     uint64_t rows = 0, bytes = 0;
     uint64_t foreign = 0;                         // of the rows, those that are no JPEG
+    uint64_t damaged = 0, truncated = 0;          // of the rows, those of files that aren't whole
     double decode_s = 0, read_s = 0, wait_s = 0;  // summed over decoding threads (read_s over all)
     uint64_t retries = 0;                         // of reads
     double slowest_read_s = 0;                    // of all tries
@@ -134,7 +134,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     // making a row of that takes. They are given back when the row ends. The text of an error when they can't
     // be had.
     std::string reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes);
-    void finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size);
+    void finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size, bool truncated);
     void fail_foreign(ForeignRow& row, std::string text);
 
     // What every thread is at that has a row.

@@ -312,7 +312,7 @@ Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t 
     text = jpeg.decode(resampler.region(), scratch_->denominator, sink);
     if (!text.empty()) return Outcome::decode_error(std::move(text));
     later_stages(program, out);
-    return {Outcome::Kind::ok, jpeg.damaged(), {}};
+    return {Outcome::Kind::ok, jpeg.damaged(), {}, jpeg.truncated()};
 }
 
 Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,

@@ -48,6 +48,7 @@ struct Outcome {
     Kind kind = Kind::ok;
     bool damaged = false;  // decoded over damage, as Pillow does too
     std::string text;
+    bool truncated = false;  // decoded although it ends too soon
 
     static Outcome decode_error(std::string text) { return {Kind::decode_error, false, std::move(text)}; }
 };

@@ -147,6 +147,7 @@ class Program:
         fast: bool,
         max_pixels: int,
         max_scans: int,
+        allow_truncated: bool = False,
         simd: str | None = None,
     ) -> None: ...
     @property
@@ -220,6 +221,10 @@ class PoolStats:
     def decode_s(self) -> float: ...
     @property
     def foreign(self) -> int: ...
+    @property
+    def damaged(self) -> int: ...
+    @property
+    def truncated(self) -> int: ...
     @property
     def read_s(self) -> float: ...
     @property
@@ -295,8 +300,6 @@ class Job:
 
     @property
     def done(self) -> bool: ...
-    @property
-    def damaged(self) -> int: ...
     def has(self, row: AtWork) -> bool:
         """Whether a row at work is one of its rows."""
 
@@ -310,8 +313,6 @@ class ForeignRow:
     def data(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
         """The row's bytes, no copy: there until it is finished or failed."""
 
-    @property
-    def max_pixels(self) -> int: ...
     def reserve(self, height: int, width: int, frame_bytes: int) -> str:
         """
         Wait for the memory that decoding and transforming takes; an error text when it can't be had.
@@ -322,6 +323,7 @@ class ForeignRow:
         rgb: Annotated[
             NDArray[numpy.uint8], dict(shape=(None, None, 3), order="C", device="cpu", writable=False)
         ],
+        truncated: bool,
     ) -> None: ...
     def fail(self, text: str) -> None: ...
 
@@ -458,6 +460,14 @@ class SampleMaker:
         out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
     ) -> str:
         """Write the row; '' or 'foreign' or what is wrong."""
+
+    @property
+    def damaged(self) -> int:
+        """Rows made of JPEGs that were decoded over damage."""
+
+    @property
+    def truncated(self) -> int:
+        """Rows made of JPEGs that end too soon."""
 
     def from_pixels(
         self,

@@ -78,8 +78,8 @@ def _reads(reads: Reads) -> str:
 
 
 def _transform(plan: Plan) -> list[str]:
-    limits = plan.pipeline.limits
-    decode = f"decode {plan.pipeline.decode_mode.value}, max_pixels={limits.max_pixels:,}, max_scans={limits.max_scans}"
+    decoding, limits = plan.pipeline.decoding.describe(), plan.pipeline.limits
+    decode = f"decode {decoding}, max_pixels={limits.max_pixels:,}, max_scans={limits.max_scans}"
     if plan.program is not None:
         kinds = {NativeStep: "native", FunctionStep: "Python"}
         steps = [f"{kinds[type(step)]}: {step.describe()}" for step in plan.program.steps]

@@ -54,7 +54,7 @@ class Question:
             self.source,
             [selection.describe() for selection in self.pipeline.selections],
             self.text,
-            self.pipeline.decode_mode.value,
+            self.pipeline.decoding.describe(),
             repr(self.pipeline.limits),
             PIXEL_CONTRACT,
             decoder_version(),
@@ -96,6 +96,7 @@ def chosen(pipeline: Pipeline, number: int, source: OpenSource, num_records: int
         selections=pipeline.selections[:number],
         decode_mode=pipeline.decode_mode,
         limits=pipeline.limits,
+        allow_truncated=pipeline.allow_truncated,
     )
     question = Question(before, condition, condition.describe(), _identity(source), num_records)
     with _answers(question) as file:

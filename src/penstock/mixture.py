@@ -27,6 +27,7 @@ WRITTEN_BY = {
     "rank": "shard",
     "world": "shard",
     "decode_mode": "decode",
+    "allow_truncated": "decode",
     "limits": "decode",
     "bad": "on_bad",
 }

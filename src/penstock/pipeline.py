@@ -24,7 +24,7 @@ from penstock.order import (
     Take,
     Weights,
 )
-from penstock.spec import DecodeLimits, DecodeMode, Raise, Reads, Replace, Spec, Tail
+from penstock.spec import DecodeLimits, DecodeMode, Decoding, Raise, Reads, Replace, Spec, Tail
 from penstock.transform import BatchFunction, ByContent, Function
 from penstock.transform.function import As
 
@@ -78,6 +78,7 @@ class Pipeline:
     world: int = field(default=1, kw_only=True)
     decode_mode: DecodeMode = field(default=DecodeMode.EXACT, kw_only=True)
     limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
+    allow_truncated: bool = field(default=False, kw_only=True)
     bad: Raise | Replace = field(default=Raise(), kw_only=True)
 
     def take(self, number: int) -> Pipeline:
@@ -330,17 +331,37 @@ class Pipeline:
         return replace(self, rank=rank, world=world)
 
     def decode(
-        self, mode: Literal["exact", "fast"] = "exact", *, limits: DecodeLimits | None = None
+        self,
+        mode: Literal["exact", "fast"] = "exact",
+        *,
+        limits: DecodeLimits | None = None,
+        allow_truncated: bool = False,
     ) -> Pipeline:
         """Choose how images are decoded.
 
-        mode    ``"exact"``: Pillow's pixels, bit for bit. ``"fast"``: large JPEGs at 1/2, 1/4 or 1/8 of their
-                size where the crop still has the pixels that are asked for; its error is documented
-        limits  caps checked from a file's header
+        mode             ``"exact"``: Pillow's pixels, bit for bit. ``"fast"``: large JPEGs at 1/2, 1/4 or 1/8 of
+                         their size where the crop still has the pixels that are asked for; its error is documented
+        limits           caps checked from a file's header
+        allow_truncated  whether a file that ends too soon, behind its header, is decoded as far as it goes: what is
+                         missing is grey in a JPEG and black in other formats, as with Pillow's
+                         ``LOAD_TRUNCATED_IMAGES``. ``loader.stats()`` counts such rows. Other damage that Pillow
+                         refuses stays an error
         """
         if mode not in (each.value for each in DecodeMode):
             raise PlanError(f"decode({mode!r}): 'exact' or 'fast'")
-        return replace(self, decode_mode=DecodeMode(mode), limits=self.limits if limits is None else limits)
+        if not isinstance(allow_truncated, bool):
+            raise PlanError(f"decode(allow_truncated={allow_truncated!r}): True or False")
+        return replace(
+            self,
+            decode_mode=DecodeMode(mode),
+            limits=self.limits if limits is None else limits,
+            allow_truncated=allow_truncated,
+        )
+
+    @property
+    def decoding(self) -> Decoding:
+        """All that ``decode`` chose."""
+        return Decoding(self.decode_mode, self.limits, self.allow_truncated)
 
     def on_bad(self, policy: Raise | Replace) -> Pipeline:
         """Choose what happens to samples that can't be read, decoded or transformed.

@@ -436,7 +436,7 @@ def _recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:
             [transform.describe() for transform in pipeline.transforms]
             + [function.describe() for function in pipeline.batch_functions]
         ),
-        "decode": pipeline.decode_mode.value,
+        "decode": pipeline.decoding.describe(),
         "limits": repr(pipeline.limits),
         "pixel_contract": PIXEL_CONTRACT,
     }

@@ -150,6 +150,23 @@ class Replace:
         return f"bad samples are replaced, at most {many} an epoch's rows"
 
 
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How images become pixels.
+
+    limits           what is refused
+    allow_truncated  whether files that end too soon are decoded as far as they go
+    """
+
+    mode: DecodeMode
+    limits: DecodeLimits
+    allow_truncated: bool
+
+    def describe(self) -> str:
+        """One phrase for ``explain()`` and the recipe, without the limits."""
+        return self.mode.value + (", truncated files too" if self.allow_truncated else "")
+
+
 def shape_text(*sides: object) -> str:
     """A shape for people, as Python writes a tuple; sides may be texts such as ``≤512``."""
     return f"({', '.join(map(str, sides))}{',' if len(sides) == 1 else ''})"

@@ -6,14 +6,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock import _native
 from penstock.engine.samples import END, Inputs, Rows
-from penstock.engine.workers import Assignment, BatchMade, Failure, Stats, Substitutes
+from penstock.engine.workers import Assignment, BatchMade, Failure, Flaws, Stats, Substitutes
 from penstock.errors import WorkerDied
 from penstock.plan import Plan
+
+NO_FLAWS = Flaws()
 
 
 class SlotJob:
@@ -116,7 +118,7 @@ class _Counts:
     rows: int = 0
     busy_s: float = 0.0
     wait_s: float = 0.0
-    deaths: list[float] = field(default_factory=list)
+    flaws: Flaws = NO_FLAWS
 
 
 class JobQueue:
@@ -144,7 +146,7 @@ class JobQueue:
     def stats(self) -> Stats:
         """Rows, and seconds of work and of waiting."""
         counts = self._counts
-        return Stats(rows=counts.rows, decode_s=counts.busy_s, wait_s=counts.wait_s)
+        return Stats(rows=counts.rows, decode_s=counts.busy_s, wait_s=counts.wait_s, **asdict(counts.flaws))
 
     def put(self, job: SlotJob, *, first: bool = False) -> None:
         """Work on it after those before, or before all of them."""
@@ -176,7 +178,9 @@ class JobQueue:
                 self._jobs.popleft()
             return piece
 
-    def finish(self, piece: Piece, bad: Sequence[Failure] = (), seconds: float = 0.0) -> None:
+    def finish(
+        self, piece: Piece, bad: Sequence[Failure] = (), seconds: float = 0.0, flaws: Flaws = NO_FLAWS
+    ) -> None:
         """A worker is done with it."""
         job = piece.job
         with self._lock:
@@ -188,6 +192,7 @@ class JobQueue:
                 job.ended_after = job.made.rows
             self._counts.rows += piece.stop - piece.first
             self._counts.busy_s += seconds
+            self._counts.flaws += flaws
             self._end(job, piece.size)
 
     def lose(self, piece: Piece, error: WorkerDied) -> None:

@@ -43,10 +43,9 @@ class NativeWorkers:
     """The native pool, and one to ``workers`` Python threads for rows that are no JPEG."""
 
     def __init__(self, plan: Plan, bell: _native.Bell) -> None:
-        limits, kernel = plan.pipeline.limits, plan.kernel
-        mode = plan.pipeline.decode_mode
+        kernel = plan.kernel
         self._plan = plan
-        self._program = None if kernel is None else kernel.compile(mode, limits, plan.simd)
+        self._program = None if kernel is None else kernel.compile(plan.pipeline.decoding, plan.simd)
         ahead = ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead)
         self._pool = _native.Pool(
             plan.workers,
@@ -159,4 +158,4 @@ class NativeWorkers:
                     # Where the system allows no more threads, this one does all.
                     with contextlib.suppress(RuntimeError):
                         self._start_thread()
-            finish_foreign(row)
+            finish_foreign(row, self._plan.pipeline.decoding)

@@ -13,7 +13,7 @@ from penstock.engine.jobs import Piece, QueueWorkers
 from penstock.engine.messages import Ended, Unreadable, encoded, receive, send_encoded
 from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.samples import PartOfRows
-from penstock.engine.workers import Failure
+from penstock.engine.workers import Failure, Flaws
 from penstock.errors import WorkerDied
 from penstock.plan import Plan
 
@@ -133,14 +133,14 @@ class ProcessWorkers(QueueWorkers):
                     return
 
     def _finish(
-        self, piece: Piece, answer: tuple[list[Failure], dict[str, list[Any]], Any], seconds: float
+        self, piece: Piece, answer: tuple[list[Failure], dict[str, list[Any]], Any, Flaws], seconds: float
     ) -> None:
-        bad, lists, made = answer
+        bad, lists, made, flaws = answer
         for name, values in lists.items():
             piece.job.content.lists[name][piece.first : piece.stop] = values
         if made is not None:
             piece.job.made = made
-        self._queue.finish(piece, bad, seconds)
+        self._queue.finish(piece, bad, seconds, flaws)
 
     def _replace(self, worker: WorkerProcess, lost: Sequence[Piece]) -> bool:
         """A worker is gone: the batches of which it held rows fail, and another one takes its place."""

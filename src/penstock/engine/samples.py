@@ -17,11 +17,11 @@ from penstock.batch import Collate
 from penstock.contracts import Records
 from penstock.engine.collating import numbered
 from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
-from penstock.engine.workers import Failure
+from penstock.engine.workers import Failure, Flaws
 from penstock.faults import faultpoint
 from penstock.read import read_policy
 from penstock.source import Stream, StreamEnded
-from penstock.spec import AnyArray, DecodeLimits, DecodeMode, Listed, Reads, Spec, UInt8Array
+from penstock.spec import AnyArray, Decoding, Listed, Reads, Spec, UInt8Array
 from penstock.transform import DATASET_OP, BatchFunction, FunctionStep, NativeStep, SampleProgram
 from penstock.transform.foreign import Undecodable, decode_foreign
 from penstock.transform.function import Function
@@ -137,8 +137,7 @@ class Recipe:
     dataset: Any
     names: tuple[str, ...]
     seed: int
-    decode: DecodeMode
-    limits: DecodeLimits
+    decoding: Decoding
     reads: Reads
     simd: str | None
     collate: Collate
@@ -250,6 +249,8 @@ class SampleMaker:
         self._reader = reader or file_reader(recipe)
         self.recipe, self._shared = recipe, shared
         self._native = _native.SampleMaker(recipe.side_bytes)
+        self._foreign_truncated = 0  # rows of files other than JPEG
+        self._told = Flaws()
         self._gives: type = dict  # what the dataset's last sample was: dict, tuple, or any other object
         self._programs: dict[tuple[int, int, int], tuple[_native.Program, Spec]] = {}
         self._dataset = (
@@ -291,6 +292,13 @@ class SampleMaker:
                 if failed.place == END:
                     break
         return bad
+
+    def new_flaws(self) -> Flaws:
+        """Rows that were made of files that aren't whole, since the last call."""
+        native = self._native
+        now = Flaws(native.damaged, native.truncated + self._foreign_truncated)
+        before, self._told = self._told, now
+        return now - before
 
     def run(self, make: Callable[[bool], Result]) -> Result:
         """``make(False)``, or ``make(True)`` where calls have to be seeded; ``draws`` says why."""
@@ -369,7 +377,7 @@ class SampleMaker:
             if step.kernel is not None:
                 size = (0, 0)  # whatever it is, the result's is known
             else:
-                limits = self.recipe.limits
+                limits = self.recipe.decoding.limits
                 height, width, wrong = _native.jpeg_size(data, limits.max_pixels, limits.max_scans)
                 size = (height, width)
                 if wrong == "foreign":
@@ -412,9 +420,11 @@ class SampleMaker:
             )
 
         try:
-            return decode_foreign(data, self.recipe.limits.max_pixels, reserve)
+            frame = decode_foreign(data, self.recipe.decoding, reserve)
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
+        self._foreign_truncated += frame.truncated
+        return frame.rgb
 
     def _program(
         self, number: int, step: NativeStep, height: int, width: int
@@ -423,7 +433,7 @@ class SampleMaker:
         found = self._programs.get(at)
         if found is None:
             kernel = step.for_size(height, width)
-            compiled = kernel.compile(self.recipe.decode, self.recipe.limits, self.recipe.simd)
+            compiled = kernel.compile(self.recipe.decoding, self.recipe.simd)
             found = compiled, kernel.output
             if len(self._programs) == KEPT_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))

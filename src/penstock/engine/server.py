@@ -139,13 +139,14 @@ class Worker:
             answer = self._made(kind, slot, rows, first, *what)
             faultpoint("worker.answer", what[0].indices[0])
         except Exception as error:
-            return parcel(([_sendable(unforeseen(first, error))], {}, None))
+            return parcel(([_sendable(unforeseen(first, error))], {}, None, self._maker.new_flaws()))
+        flaws = self._maker.new_flaws()
         try:
-            return parcel(answer)
+            return parcel((*answer, flaws))
         except Exception as error:
             _, lists, made = answer
             objects = {name: [value] for name, value in made.objects.items()} if made is not None else {}
-            return parcel(([_unsendable(first, {**lists, **objects}, error)], {}, None))
+            return parcel(([_unsendable(first, {**lists, **objects}, error)], {}, None, flaws))
 
     def _made(
         self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]

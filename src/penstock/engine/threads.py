@@ -48,7 +48,7 @@ class ThreadWorkers(QueueWorkers):
             with self._helper.own:
                 bad = self._made(self._helper, piece)
         finally:
-            self._queue.finish(piece, bad)
+            self._queue.finish(piece, bad, flaws=self._helper.new_flaws())
         return True
 
     def stats(self) -> Stats:
@@ -73,7 +73,7 @@ class ThreadWorkers(QueueWorkers):
                     bad = self._made(maker, piece)
                 except BaseException as error:  # whoever waits for this batch would wait for ever
                     bad = [unforeseen(piece.first, error)]
-                self._queue.finish(piece, bad, time.perf_counter() - begin)
+                self._queue.finish(piece, bad, time.perf_counter() - begin, maker.new_flaws())
 
     def _made(self, maker: SampleMaker, piece: Piece) -> list[Failure]:
         content = piece.job.content

@@ -65,12 +65,32 @@ class Substitutes:
 
 
 @dataclass(frozen=True, slots=True)
+class Flaws:
+    """How many rows were made of files that aren't whole.
+
+    damaged    JPEGs with damage that Pillow decodes over too
+    truncated  files that end too soon
+    """
+
+    damaged: int = 0
+    truncated: int = 0
+
+    def __add__(self, more: Flaws) -> Flaws:
+        return Flaws(self.damaged + more.damaged, self.truncated + more.truncated)
+
+    def __sub__(self, before: Flaws) -> Flaws:
+        return Flaws(self.damaged - before.damaged, self.truncated - before.truncated)
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """Counters of a loader's workers since they started.
 
     rows             made
     bytes            of encoded samples, read
     foreign          of the rows, those that are no JPEG
+    damaged          of the rows, those of JPEGs with damage in what was decoded of them, which Pillow decodes over too
+    truncated        of the rows, those of files that end too soon, with ``decode(allow_truncated=True)``
     decode_s         seconds of work, summed over the workers
     read_s           seconds of reading, summed over all that read
     wait_s           seconds without work, summed over the workers
@@ -83,6 +103,8 @@ class Stats:
     rows: int = 0
     bytes: int = 0
     foreign: int = 0
+    damaged: int = 0
+    truncated: int = 0
     decode_s: float = 0.0
     read_s: float = 0.0
     wait_s: float = 0.0

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from penstock.spec import UInt8Array
+from penstock.spec import Decoding, UInt8Array
 
 if TYPE_CHECKING:
+    from PIL import Image
     from typing_extensions import Buffer
 
     from penstock import _native
@@ -35,16 +36,27 @@ class Undecodable(Exception):
     """The text says why."""
 
 
-def finish_foreign(row: _native.ForeignRow) -> None:
+class Frame(NamedTuple):
+    """An image.
+
+    rgb        (H, W, 3) uint8
+    truncated  whether its file ends too soon, so that rows are missing
+    """
+
+    rgb: UInt8Array
+    truncated: bool
+
+
+def finish_foreign(row: _native.ForeignRow, decoding: Decoding) -> None:
     """Decode a row's bytes with Pillow and finish the row, or fail it with what is wrong. Never raises."""
     try:
-        row.finish(decode_foreign(row.data, row.max_pixels, row.reserve))
+        row.finish(*decode_foreign(row.data, decoding, row.reserve))
     except Exception as error:
         row.fail(str(error))
 
 
-def decode_foreign(data: UInt8Array, max_pixels: int, reserve: Callable[[int, int, int], str]) -> UInt8Array:
-    """The first frame as (H, W, 3) uint8, exactly as Pillow's ``convert("RGB")`` gives it.
+def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> Frame:
+    """The first frame, exactly as Pillow's ``convert("RGB")`` gives it.
 
     data     (n,) uint8, the encoded image
     reserve  is told (height, width, bytes that decoding takes) before any is taken; its text refuses
@@ -53,7 +65,7 @@ def decode_foreign(data: UInt8Array, max_pixels: int, reserve: Callable[[int, in
     """
     head = data[:HEAD_BYTES].tobytes()
     try:
-        return _decoded(data, max_pixels, reserve)
+        return _decoded(data, decoding, reserve)
     except Exception as error:
         raise Undecodable(_reason(error, head)) from error
 
@@ -102,19 +114,36 @@ class _Refused(Exception):
     """The image is over a cap."""
 
 
-def _decoded(data: UInt8Array, max_pixels: int, reserve: Callable[[int, int, int], str]) -> UInt8Array:
+def _decoded(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> Frame:
     from PIL import Image  # 0.05 s that data sets of JPEGs never need
 
     with _Lent(data) as file, Image.open(cast(IO[bytes], file), formats=FORMATS) as image:
         width, height = image.size
+        max_pixels = decoding.limits.max_pixels
         if width * height > max_pixels:
             raise _Refused(f"too large: {width} × {height} pixels are above max_pixels={max_pixels}")
         # Some of its decoders read the whole file first.
         if refusal := reserve(height, width, width * height * FRAME_BYTES_PER_PIXEL + data.nbytes):
             raise _Refused(refusal)
+        truncated = decoding.allow_truncated and _is_cut(image)
         # RGB has no place for it, and Pillow would warn that it is lost.
         image.info.pop("transparency", None)
-        return np.ascontiguousarray(image.convert("RGB"))
+        return Frame(np.ascontiguousarray(image.convert("RGB")), truncated)
+
+
+def _is_cut(image: Image.Image) -> bool:
+    """Load the image; whether its file ends too soon. Then the rows that were there are kept.
+
+    Pillow has a switch for this, ``ImageFile.LOAD_TRUNCATED_IMAGES``, for the whole process and all its threads.
+    """
+    try:
+        image.load()
+    except OSError as error:
+        if not str(error).startswith("image file is truncated"):
+            raise
+        image.tile = []  # type: ignore[attr-defined]  # of image files: nothing is left to load
+        return True
+    return False
 
 
 def _reason(error: Exception, data: bytes) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from penstock import _native
 from penstock.contracts import Transform
 from penstock.errors import PlanError
-from penstock.spec import DecodeLimits, DecodeMode, Layout, Spec
+from penstock.spec import DecodeMode, Decoding, Layout, Spec
 from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from penstock.transform.image import ImageTransform
@@ -102,14 +102,15 @@ class ImageKernel:
         shape = self.output.shape
         return (shape[1], shape[2]) if self.layout is Layout.NCHW else (shape[0], shape[1])
 
-    def compile(self, decode: DecodeMode, limits: DecodeLimits, simd: str | None = None) -> _native.Program:
+    def compile(self, decoding: Decoding, simd: str | None = None) -> _native.Program:
         """The native form. ``simd`` names an instruction set instead of the widest that this machine runs."""
         return _native.Program(
             stages=[stage.compile() for stage in self.stages],
             format=self._row_format(),
-            fast=decode is DecodeMode.FAST,
-            max_pixels=limits.max_pixels,
-            max_scans=limits.max_scans,
+            fast=decoding.mode is DecodeMode.FAST,
+            max_pixels=decoding.limits.max_pixels,
+            max_scans=decoding.limits.max_scans,
+            allow_truncated=decoding.allow_truncated,
             simd=simd,
         )
 

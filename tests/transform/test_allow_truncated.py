@@ -1,0 +1,173 @@
+"""``decode(allow_truncated=True)``: files that end too soon, as Pillow's own switch has them, and counted."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFile
+
+import penstock as ps
+from draws import Geometric
+from jpegs import kinds, photo, saved
+from reference import check_rows, in_order, listed
+
+TRAIN = (ps.RandomResizedCrop((24, 31), scale=(0.05, 1.0)), ps.RandomHorizontalFlip())
+EVAL = (ps.Resize(28), ps.CenterCrop(26))
+SHARES = (0.0, 0.04, 0.3, 0.77, 0.95)  # of what follows the header
+RGB = photo(40, 53)
+OTHERS = {
+    "PNG": saved(RGB, "PNG"),
+    "BMP": saved(RGB, "BMP"),
+    "PPM": saved(RGB, "PPM"),
+    "GIF": saved(RGB, "GIF", mode="P"),
+    "TIFF": saved(RGB, "TIFF"),  # its directory comes first
+}
+
+
+def by_pillow(data: bytes) -> Image.Image:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+        return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def pixels_begin(data: bytes) -> int:
+    """Where a JPEG's first scan begins."""
+    at = data.index(b"\xff\xda")
+    return at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+
+
+def cuts(data: bytes) -> list[bytes]:
+    """A JPEG cut at several places, before its last marker, and inside that."""
+    begin = pixels_begin(data)
+    end = data.index(b"\xff\xd9", begin)
+    inside = [data[: begin + int((end - begin) * share)] for share in SHARES]
+    return [*inside, data[:end], data[: end + 1]]
+
+
+def is_smoothed(name: str) -> bool:
+    """libjpeg-turbo 3.0.1 changed what it smooths where scans are missing and colours have fewer samples."""
+    return "progressive" in name and "4:4:4" not in name
+
+
+JPEGS = {name: cuts(data) for name, data in kinds(40, 53).items()}
+
+
+def is_refused(data: bytes) -> bool:
+    """Whether Pillow calls it truncated; not all that lack their last marker."""
+    try:
+        Image.open(io.BytesIO(data)).load()
+    except OSError:
+        return True
+    return False
+
+
+def epoch(pipeline: ps.Pipeline, **settings: Any) -> tuple[list[np.ndarray], ps.Stats]:
+    """Its images, and the counters of one worker, which is some rows into the next epoch."""
+    with pipeline.loader(**{"memory": "256MiB", "workers": 1, **settings}) as loader:
+        rows = [image for batch in loader for image in batch["image"].copy()]
+    stats = loader.stats()
+    assert stats is not None
+    assert stats.rows >= len(rows)
+    return rows, stats
+
+
+def counted(stats: ps.Stats, flawed: Sequence[bool]) -> int:
+    """How many of the rows that were made are flawed, when those of an epoch are."""
+    return sum(flawed[row % len(flawed)] for row in range(stats.rows))
+
+
+@pytest.mark.parametrize("transforms", [TRAIN, EVAL], ids=["train", "eval"])
+def test_a_cut_jpeg_is_as_pillow_has_it(tmp_path: Path, transforms: Sequence[Geometric]) -> None:
+    files = [
+        (f"{name} {n}", cut) for name in JPEGS if not is_smoothed(name) for n, cut in enumerate(JPEGS[name])
+    ]
+    source = listed(tmp_path, [data for _, data in files])
+    rows, stats = epoch(in_order(source, *transforms).decode(allow_truncated=True))
+    check_rows(rows, {name: by_pillow(data) for name, data in files}, transforms)
+    assert stats.truncated == counted(stats, [is_refused(data) for _, data in files])
+    assert stats.damaged == 0
+
+
+def test_a_crop_of_a_cut_progressive_jpeg_is_a_crop_of_the_whole(tmp_path: Path) -> None:
+    files = [cut for name in JPEGS if is_smoothed(name) for cut in JPEGS[name]]
+    source = listed(tmp_path, files)
+    whole, _ = epoch(in_order(source, ps.Resize((40, 53))).decode(allow_truncated=True))
+    rows, _ = epoch(in_order(source, *TRAIN).decode(allow_truncated=True))
+    check_rows(rows, {str(number): Image.fromarray(image) for number, image in enumerate(whole)}, TRAIN)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_another_cut_format_is_as_pillow_has_it(tmp_path: Path, kind: str) -> None:
+    data = OTHERS[kind]
+    files = {f"{left} left": data[:left] for left in (len(data) * 2 // 3, len(data) * 9 // 10)} | {
+        "whole": data
+    }
+    source = listed(tmp_path, list(files.values()))
+    rows, stats = epoch(in_order(source, *EVAL).decode(allow_truncated=True))
+    check_rows(rows, {name: by_pillow(content) for name, content in files.items()}, EVAL)
+    assert 2 <= stats.truncated <= counted(stats, [True, True, False])
+
+
+@pytest.mark.parametrize("executor", ["thread", "process", "inline"])
+def test_python_code_gets_the_same_and_it_is_counted(tmp_path: Path, executor: str) -> None:
+    whole, png = kinds(40, 53)["4:2:0"], OTHERS["PNG"]
+    files = [whole, whole[: len(whole) // 2], png[: len(png) // 2], png]
+    pipeline = in_order(listed(tmp_path, files), *EVAL).decode(allow_truncated=True)
+    native, _ = epoch(pipeline)
+    rows, stats = epoch(pipeline.map(lambda image: image, field="image"), executor=executor)
+    assert all(np.array_equal(one, other) for one, other in zip(native, rows, strict=True))
+    assert stats.truncated == counted(stats, [False, True, True, False])
+    assert stats.damaged == 0
+
+
+@pytest.mark.parametrize("executor", [None, "thread", "process", "inline"])
+def test_damage_that_pillow_decodes_over_is_counted_too(tmp_path: Path, executor: str | None) -> None:
+    whole = kinds(40, 53)["4:2:0"]
+    hurt, at = bytearray(whole), (pixels_begin(whole) + len(whole)) // 2
+    hurt[at : at + 2] = b"\xff\xd9"  # an end in the middle, and another one at the end
+    pipeline = in_order(listed(tmp_path, [whole, bytes(hurt)], times=3), *EVAL)
+    if executor is not None:
+        pipeline = pipeline.map(lambda image: image, field="image")
+    _, stats = epoch(pipeline, executor=executor or "thread")
+    assert stats.damaged == counted(stats, [False, True])
+    assert stats.truncated == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "empty file"),
+        (kinds(40, 53)["4:2:0"][:100], "truncated: .* in the header"),
+        (OTHERS["PNG"][:20], "truncated or damaged PNG"),
+        (OTHERS["PNG"][:60] + bytes(900), "truncated or damaged PNG: "),
+        (saved(RGB, "WEBP")[:-1], "truncated or damaged WebP"),
+    ],
+)
+def test_what_pillow_gives_nothing_for_stays_bad(tmp_path: Path, content: bytes, says: str) -> None:
+    pipeline = in_order(listed(tmp_path, [content]), *EVAL).decode(allow_truncated=True)
+    with pytest.raises(ps.DecodeError, match=says):
+        epoch(pipeline)
+
+
+def test_without_it_they_are_bad(tmp_path: Path) -> None:
+    files = [cut[2] for cut in JPEGS.values()] + [data[: len(data) * 9 // 10] for data in OTHERS.values()]
+    with in_order(listed(tmp_path, files), *EVAL).batch(1).loader(memory="64MiB", workers=1) as loader:
+        for number in range(len(files)):
+            loader.load_state_dict({**loader.state_dict(), "epoch": 0, "consumed": number})
+            with pytest.raises(ps.DecodeError, match="truncated"):
+                next(iter(loader))
+
+
+def test_it_is_part_of_the_recipe(tmp_path: Path) -> None:
+    strict = in_order(listed(tmp_path, [kinds(40, 53)["grey"]]), *EVAL)
+    lenient = strict.decode(allow_truncated=True)
+    assert strict.plan().digest == strict.decode().plan().digest != lenient.plan().digest
+    assert "decode exact, truncated files too" in lenient.plan().explain()
+    state = strict.loader(memory="64MiB").state_dict()
+    with pytest.raises(ps.StateError, match="decode was 'exact' and is 'exact, truncated files too'"):
+        lenient.loader(memory="64MiB").load_state_dict(state)
+    with pytest.raises(ps.PlanError, match=r"allow_truncated='yes'\): True or False"):
+        strict.decode(allow_truncated="yes")  # type: ignore[arg-type]
