@@ -272,6 +272,9 @@ void raise_fault(const PackedResult& result) {
         case PackedFault::bad_path:
             throw nb::value_error(
                 ("where record " + std::to_string(result.index) + " should be is no path").c_str());
+        case PackedFault::leads_out:
+            throw nb::value_error(
+                ("the path of record " + std::to_string(result.index) + " leads out of its folder").c_str());
     }
 }
 
@@ -377,6 +380,8 @@ NB_MODULE(_native, m) {
         .def_prop_ro(
             "paths", [](nb::pointer_and_handle<ListLines> l) { return view_of(l.p->paths(), l.h); },
             "The chunk's paths, one after another.")
+        .def_prop_ro("line_that_leads_out", &ListLines::line_that_leads_out,
+                     "The first line whose path is absolute or has a '..'; 0: none so far.")
         .def_prop_ro("has_labels", &ListLines::has_labels)
         .def_prop_ro("has_names", &ListLines::has_names)
         .def_prop_ro("names", &names_of, nb::sig("def names(self) -> list[bytes]"),
@@ -405,7 +410,8 @@ NB_MODULE(_native, m) {
     m.def(
         "packed_paths",
         [](std::tuple<int, uint64_t, uint64_t> places, std::tuple<int, uint64_t, uint64_t> text,
-           std::tuple<nb::bytes, nb::bytes, nb::bytes> around, nb::bytes base, Column<int64_t> indices) {
+           std::tuple<nb::bytes, nb::bytes, nb::bytes> around, nb::bytes base, bool stays,
+           Column<int64_t> indices) {
             const auto view = [](const nb::bytes& b) { return std::string_view(b.c_str(), b.size()); };
             const auto [places_file, places_begin, count] = places;
             const auto [text_file, text_begin, text_end] = text;
@@ -415,7 +421,8 @@ NB_MODULE(_native, m) {
                                 text_end,
                                 view(std::get<0>(around)),
                                 view(std::get<1>(around)),
-                                view(std::get<2>(around))};
+                                view(std::get<2>(around)),
+                                stays};
             auto blob = std::make_unique<std::vector<uint8_t>>();
             Int64s ends(asked.size());
             PackedResult result;
@@ -431,10 +438,11 @@ NB_MODULE(_native, m) {
             blob.release();
             return std::make_tuple(bytes, std::move(ends).array());
         },
-        "places"_a, "text"_a, "around"_a, "base"_a, "indices"_a,
+        "places"_a, "text"_a, "around"_a, "base"_a, "stays"_a, "indices"_a,
         "Paths of records, as (blob, ends). ``places``: (file, first byte, records); ``text``: (file, begin, "
         "end); "
-        "``around``: bytes before a path, after it, and never in it.");
+        "``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of "
+        "``base``.");
 
     nb::class_<Stage>(m, "Stage", "Adjacent geometric transforms that one pass does.")
         .def(nb::init<>())

@@ -52,6 +52,16 @@ bool is_image_name(std::string_view name) noexcept {
 
 }  // namespace
 
+bool leads_out(std::string_view path) noexcept {
+    if (path.starts_with('/')) return true;
+    for (size_t at = 0; at < path.size();) {
+        const size_t end = std::min(path.find('/', at), path.size());
+        if (path.substr(at, end - at) == "..") return true;
+        at = end + 1;
+    }
+    return false;
+}
+
 size_t ListLines::take(std::span<const uint8_t> text, uint64_t offset, bool last) {
     places_.clear();
     labels_.clear();
@@ -137,6 +147,7 @@ LineFault ListLines::take_name(std::string_view name) {
 }
 
 void ListLines::take_path(std::string_view path, uint64_t offset) {
+    if (line_that_leads_out_ == 0 && leads_out(path)) line_that_leads_out_ = line_;
     places_.push_back(pack_place(offset, path.size()));  // a path starts where its line does
     paths_.insert(paths_.end(), path.begin(), path.end());
 }

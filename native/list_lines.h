@@ -24,6 +24,9 @@ constexpr uint64_t place_offset(uint64_t place) noexcept {
 }
 constexpr uint64_t place_length(uint64_t place) noexcept { return place >> kOffsetBits; }
 
+// Whether a path leads out of the folder that it starts from, if no link does: it is absolute, or has a "..".
+bool leads_out(std::string_view path) noexcept;
+
 enum class LabelKind : int { absent = 0, number = 1, name = 2 };
 
 // Why a line can't be read, in the order in which a line is checked.
@@ -59,6 +62,9 @@ class ListLines {
     // Class names by code, in the order in which they came.
     const std::vector<std::string>& names() const noexcept { return names_; }
 
+    // The first line whose path leads out of its folder; 0: none so far.
+    int64_t line_that_leads_out() const noexcept { return line_that_leads_out_; }
+
     LineFault fault() const noexcept { return fault_; }
     int64_t fault_line() const noexcept { return line_; }
     LabelKind fault_kind() const noexcept { return fault_kind_; }
@@ -81,7 +87,7 @@ class ListLines {
     void take_path(std::string_view path, uint64_t offset);
 
     const bool may_have_labels_;
-    int64_t line_ = 0, first_line_ = 0;  // counted from 1; 0: none yet
+    int64_t line_ = 0, first_line_ = 0, line_that_leads_out_ = 0;  // counted from 1; 0: none yet
     LabelKind kind_ = LabelKind::absent, fault_kind_ = LabelKind::absent;
     LineFault fault_ = LineFault::none;
     std::string fault_label_;

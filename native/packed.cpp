@@ -106,6 +106,7 @@ PackedResult read_paths(const PackedRows& places, const PackedText& text, std::s
             const std::string_view shown(reinterpret_cast<const char*>(path.data()), path.size());
             if (!starts_well || !ends_well || shown.find_first_of(text.never) != shown.npos)
                 return {PackedFault::bad_path, 0, indices[i]};
+            if (text.stays && leads_out(shown)) return {PackedFault::leads_out, 0, indices[i]};
             std::copy(path.begin(), path.end(), bare.begin() + static_cast<ptrdiff_t>(starts[i]));
             return {};
         });

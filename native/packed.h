@@ -15,12 +15,13 @@ enum class PackedFault : int {
     too_short,  // the file ends before what should be there
     bad_place,  // a path's place lies outside the text
     bad_path,   // what stands there isn't one path between its separators
+    leads_out,  // a path leads out of the folder that it has to stay in
 };
 
 struct PackedResult {
     PackedFault fault = PackedFault::none;
     int error = 0;       // the system's number, for cant_read
-    int64_t index = -1;  // the record, for bad_place and bad_path
+    int64_t index = -1;  // the record, of a fault of a place or path
 };
 
 // Rows of `row_bytes` each that lie one after another from byte `begin` of a file.
@@ -31,7 +32,8 @@ struct PackedRows {
 };
 
 // Paths in a file's bytes [begin, end); places count from `begin`. Before each stands the beginning or a byte
-// of `before`, after it the end or a byte of `after`; inside are neither of `never`.
+// of `before`, after it the end or a byte of `after`; inside are neither of `never`. `stays`: none may lead
+// out of the folder that it starts from.
 struct PackedText {
     int file;
     uint64_t begin;
@@ -39,6 +41,7 @@ struct PackedText {
     std::string_view before;
     std::string_view after;
     std::string_view never;
+    bool stays;
 };
 
 // Copies the rows `indices` in that order to `out`, packed. Reads are sorted, and neighbours are read

@@ -33,7 +33,7 @@ struct Taken {
     std::vector<uint8_t> paths;
     std::vector<std::string> names;
     LineFault fault;
-    int64_t line;
+    int64_t line, leads_out;
 
     bool operator==(const Taken&) const = default;
 };
@@ -56,6 +56,7 @@ Taken take(Input list, bool labels, size_t step) {
         if (end == list.size() || lines.fault() != LineFault::none) break;
     }
     taken.names = lines.names();
+    taken.leads_out = lines.line_that_leads_out();
     taken.fault = lines.fault();
     taken.line = lines.fault() == LineFault::none ? 0 : lines.fault_line();
     return taken;
@@ -77,12 +78,12 @@ class File {
     int file_;
 };
 
-PackedResult paths_of(Input list, Input places, size_t count, std::vector<uint8_t>& blob) {
+PackedResult paths_of(Input list, Input places, size_t count, bool stays, std::vector<uint8_t>& blob) {
     const File text(list), index(places);
     std::vector<int64_t> indices(count), ends(count);
     for (size_t i = 0; i < count; ++i) indices[i] = static_cast<int64_t>(count - 1 - i);
     const PackedText of{
-        text.get(), 0, list.size(), "\n", std::string_view("\n\r \t"), std::string_view("\n\0", 2)};
+        text.get(), 0, list.size(), "\n", std::string_view("\n\r \t"), std::string_view("\n\0", 2), stays};
     const PackedResult result = read_paths({index.get(), 0, 8}, of, "/base/", indices, blob, ends);
     if (result.fault == PackedFault::none && count)
         check(ends.back() == static_cast<int64_t>(blob.size()), "ends don't end");
@@ -106,7 +107,11 @@ void check_list(Input list, bool labels) {
     if (whole.fault != LineFault::none) return;
     std::vector<uint8_t> blob;
     const Input places(reinterpret_cast<const uint8_t*>(whole.places.data()), 8 * whole.places.size());
-    check(paths_of(list, places, whole.places.size(), blob).fault == PackedFault::none, "a path isn't found");
+    const PackedFault anywhere = paths_of(list, places, whole.places.size(), false, blob).fault,
+                      below = paths_of(list, places, whole.places.size(), true, blob).fault;
+    check(anywhere == PackedFault::none, "a path isn't found");
+    check(below == (whole.leads_out ? PackedFault::leads_out : PackedFault::none),
+          "a path leads out of its folder, or is said to");
 }
 
 }  // namespace
@@ -119,8 +124,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     // The first half as the places of an index over the second one, and one place more than there is.
     std::vector<uint8_t> blob;
     const size_t count = size / 16;
-    (void)paths_of(input.subspan(size - size / 2), input.first(count * 8), count, blob);
-    if (paths_of(input, input.first(count * 8), count + 1, blob).fault == PackedFault::none)
+    (void)paths_of(input.subspan(size - size / 2), input.first(count * 8), count, false, blob);
+    if (paths_of(input, input.first(count * 8), count + 1, false, blob).fault == PackedFault::none)
         fail("a place behind the end was read");
     return 0;
 }

@@ -42,6 +42,7 @@ LISTS = {
     "numbers": b"a.jpg 1\nfolder/b c.jpg\t-22\n\n/abs/d.jpg 9223372036854775807\r\n",
     "names": b"\xef\xbb\xbfa.jpg\tgolden retriever\nb.jpg\tcat\nb.jpg\tcat\nlonger/c.jpg\tdog\n",
     "bare": b"a b.jpg\n \t\nc\xff.jpg\n" + b"x" * 300,
+    "upwards": b"a/../b.jpg\n../c.jpg\n/d.jpg\n..e/f..jpg\n..\n",
     "mixed": b"a.jpg 1\nb.jpg cat\nc.jpg",
     "places": b"\0\0\0\0\0\0\2\0\3\0\0\0\0\0\2\0" + b"ab\ncd\nef\ngh\nij",
 }

@@ -67,6 +67,10 @@ class ListLines:
         """The chunk's paths, one after another."""
 
     @property
+    def line_that_leads_out(self) -> int:
+        """The first line whose path is absolute or has a '..'; 0: none so far."""
+
+    @property
     def has_labels(self) -> bool: ...
     @property
     def has_names(self) -> bool: ...
@@ -94,12 +98,13 @@ def packed_paths(
     text: tuple[int, int, int],
     around: tuple[bytes, bytes, bytes],
     base: bytes,
+    stays: bool,
     indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
 ) -> tuple[
     Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]
 ]:
     """
-    Paths of records, as (blob, ends). ``places``: (file, first byte, records); ``text``: (file, begin, end); ``around``: bytes before a path, after it, and never in it.
+    Paths of records, as (blob, ends). ``places``: (file, first byte, records); ``text``: (file, begin, end); ``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of ``base``.
     """
 
 class Stage:

@@ -91,7 +91,7 @@ def test_an_index_that_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) 
         (["list.txt", "--lengths", "no_such_module:f"], "No module named 'no_such_module'"),
         (["list.txt", "--lengths", "my_lengths:os"], "it is module, and no function"),
         (["list.txt", "--column", "width"], "write NAME=FILE"),
-        (["list.txt", "--column", "w=gone.npy"], "can't read gone.npy"),
+        (["list.txt", "--column", "w=gone.npy"], "gone.npy: No such file"),
         (["list.txt", "--column", "w=a.npy", "--column", "w=b.npy"], "given twice"),
         (["list.txt", "--lengths", "my_lengths:of_name", "--column", "length=b.npy"], "given twice"),
         (["list.txt", "--output", "/proc/x/index"], "can't write the index of list.txt: /proc/x/index"),

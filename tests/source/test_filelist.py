@@ -17,20 +17,24 @@ from penstock.source import FileList
 IMAGE_SUFFIXES = (b".jpg", b".jpeg", b".png", b".ppm", b".bmp", b".pgm", b".tif", b".tiff", b".webp", b".gif")
 
 
-def opened(folder: Path, content: bytes, **options: bool | str) -> OpenSource:
+def opened(folder: Path, content: bytes, **options: bool | str | None) -> OpenSource:
     (folder / "list.txt").write_bytes(content)
     return FileList(folder / "list.txt", root=options.pop("root", "/r"), **options).open()
 
 
-def records(source: OpenSource) -> tuple[list[bytes], list[int] | None, tuple[str, ...] | None]:
-    """Paths without ``/r/``, labels and classes."""
+def records(
+    source: OpenSource, base: bytes = b"/r/"
+) -> tuple[list[bytes], list[int] | None, tuple[str, ...] | None]:
+    """Paths without ``base``, labels and classes."""
     found = source.locate(np.arange(source.num_records))
     paths = found.files["image"].paths
     labels = found.plain["label"].tolist() if "label" in found.plain else None
-    return [paths[row].removeprefix(b"/r/") for row in range(len(paths))], labels, source.classes
+    return [paths[row].removeprefix(base) for row in range(len(paths))], labels, source.classes
 
 
-def line_by_line(content: bytes, *, labels: bool) -> tuple[list[bytes], list[int] | None, list[bytes] | None]:
+def line_by_line(
+    content: bytes, *, labels: bool, stays: bool
+) -> tuple[list[bytes], list[int] | None, list[bytes] | None]:
     """The rules of ``FileList`` in the plainest way. Raises ``ValueError`` where a ``PlanError`` is due."""
     rows = []
     for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
@@ -58,6 +62,8 @@ def line_by_line(content: bytes, *, labels: bool) -> tuple[list[bytes], list[int
     if not rows:
         raise ValueError("empty")
     paths, found = [path for path, _ in rows], [label for _, label in rows]
+    if stays and any(path.startswith(b"/") or b".." in path.split(b"/") for path in paths):
+        raise ValueError("out of root")
     if all(label is None for label in found):
         return paths, None, None
     if any(label is None for label in found):
@@ -73,15 +79,17 @@ def line_by_line(content: bytes, *, labels: bool) -> tuple[list[bytes], list[int
     return paths, [classes.index(label) for label in found], classes
 
 
-def check_like_line_by_line(folder: Path, content: bytes, *, labels: bool) -> None:
+def check_like_line_by_line(folder: Path, content: bytes, *, labels: bool, stays: bool) -> None:
+    """With ``root=``, in which paths have to stay, or without."""
+    root, base = ("/r", b"/r/") if stays else (None, bytes(folder) + b"/")
     try:
-        expected = line_by_line(content, labels=labels)
+        expected = line_by_line(content, labels=labels, stays=stays)
     except ValueError:
         with pytest.raises(PlanError):
-            opened(folder, content, labels=labels)
+            opened(folder, content, labels=labels, root=root)
         return
-    paths, numbers, classes = records(opened(folder, content, labels=labels))
-    assert (paths, numbers) == ([path.removeprefix(b"/r/") for path in expected[0]], expected[1])
+    paths, numbers, classes = records(opened(folder, content, labels=labels, root=root), base)
+    assert (paths, numbers) == (expected[0], expected[1])
     assert (classes is None) == (expected[2] is None)
     assert classes is None or len(classes) == len(expected[2])
 
@@ -89,6 +97,8 @@ def check_like_line_by_line(folder: Path, content: bytes, *, labels: bool) -> No
 PIECES = [
     b"a.jpg",
     b"/b",
+    b"..",
+    b"/",
     b"\xff",
     b"7",
     b"-12",
@@ -108,21 +118,35 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @SMALL
-@given(content=st.binary(max_size=200), labels=st.booleans())
-def test_any_bytes_are_a_list_or_a_plan_error(folder: Path, content: bytes, labels: bool) -> None:
-    check_like_line_by_line(folder, content, labels=labels)
+@given(content=st.binary(max_size=200), labels=st.booleans(), stays=st.booleans())
+def test_any_bytes_are_a_list_or_a_plan_error(
+    folder: Path, content: bytes, labels: bool, stays: bool
+) -> None:
+    check_like_line_by_line(folder, content, labels=labels, stays=stays)
 
 
 @SMALL
 @given(
-    content=st.lists(st.sampled_from(PIECES + SEPARATORS), max_size=30).map(b"".join), labels=st.booleans()
+    content=st.lists(st.sampled_from(PIECES + SEPARATORS), max_size=30).map(b"".join),
+    labels=st.booleans(),
+    stays=st.booleans(),
 )
-def test_any_pieces_are_read_as_line_by_line(folder: Path, content: bytes, labels: bool) -> None:
-    check_like_line_by_line(folder, content, labels=labels)
+def test_any_pieces_are_read_as_line_by_line(folder: Path, content: bytes, labels: bool, stays: bool) -> None:
+    check_like_line_by_line(folder, content, labels=labels, stays=stays)
 
 
 PATHS = st.sampled_from(
-    [b"a.jpg", b"/b.jpg", b"c d.jpg", b"e\tf.jpg", b"\xff\xfe.jpg", b"x/y//z.jpg", b"#no"]
+    [
+        b"a.jpg",
+        b"/b.jpg",
+        b"c d.jpg",
+        b"e\tf.jpg",
+        b"\xff\xfe.jpg",
+        b"x/y//z.jpg",
+        b"#no",
+        b"..a/b..",
+        b"x/../y",
+    ]
 )
 LINES = st.tuples(
     PATHS, st.sampled_from([b" ", b"\t", b"   ", b"\t "]), st.sampled_from([b"\n", b" \n", b"\r\n", b"\n \n"])
@@ -134,15 +158,21 @@ WORDS = st.text("ab\xe9", min_size=1, max_size=20).map(lambda name: name.encode(
 
 
 @SMALL
-@given(lines=st.lists(LINES, min_size=1), labels=st.data(), kind=st.sampled_from([NUMBERS, WORDS]))
+@given(
+    lines=st.lists(LINES, min_size=1),
+    labels=st.data(),
+    kind=st.sampled_from([NUMBERS, WORDS]),
+    stays=st.booleans(),
+)
 def test_well_formed_lists_are_read_as_line_by_line(
     folder: Path,
     lines: list[tuple[bytes, bytes, bytes]],
     labels: st.DataObject,
     kind: st.SearchStrategy[bytes],
+    stays: bool,
 ) -> None:
     content = b"".join(path + gap + labels.draw(kind) + end for path, gap, end in lines)
-    check_like_line_by_line(folder, content, labels=True)
+    check_like_line_by_line(folder, content, labels=True, stays=stays)
 
 
 def test_lists_larger_than_a_chunk(tmp_path: Path) -> None:
@@ -163,13 +193,13 @@ def test_lists_larger_than_a_chunk(tmp_path: Path) -> None:
 def test_paths_are_relative_to_the_list_or_to_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "list.txt").write_bytes(b"a.jpg 0\n/x/b.jpg 1\n../c.jpg 2\n")
     monkeypatch.chdir(tmp_path)
-    beside, below = FileList("list.txt").open(), FileList("list.txt", root="sub").open()
+    (tmp_path / "below.txt").write_bytes(b"a.jpg 0\n..x/b.. 1\n")
+    beside, below = FileList("list.txt").open(), FileList("below.txt", root="sub").open()
     monkeypatch.chdir("/")
     base = os.fsencode(tmp_path)
     assert records(beside)[0] == [base + b"/a.jpg", b"/x/b.jpg", base + b"/../c.jpg"]
-    assert records(below)[0] == [base + b"/sub/a.jpg", b"/x/b.jpg", base + b"/sub/../c.jpg"]
+    assert records(below)[0] == [base + b"/sub/a.jpg", base + b"/sub/..x/b.."]
     assert below.name(0) == f"{tmp_path}/sub/a.jpg"
-    assert below.name(1) == "/x/b.jpg"
 
 
 def test_names_are_printable(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ class FolderSubject:
     kind = "folder"
     files = 0
     around = AROUND
+    stays = True
 
     @property
     def arguments(self) -> list[str]:
@@ -124,6 +125,7 @@ class FolderSubject:
             classes=classes,
             empty=tuple(empty),
             label=records.label,
+            outside=0,
         )
 
 
@@ -189,7 +191,7 @@ def _folders(index: IndexFile, start: int) -> list[Folder]:
             raise ValueError("its table of folders has another size")
         rows = np.arange(start, min(start + FOLDERS_AT_ONCE, count))
         text = (index.file, names.begin, names.begin + names.size)
-        blob, ends = _native.packed_paths((index.file, places.begin, count), text, AROUND, b"", rows)
+        blob, ends = _native.packed_paths((index.file, places.begin, count), text, AROUND, b"", True, rows)
         data = read_fully(index.file, 16 * len(rows), marks.begin + 16 * start)
     paths, values = Paths(blob, ends), np.frombuffer(data, "<u8").reshape(-1, 2).tolist()
     return [Folder(paths[row], *values[row]) for row in range(len(rows))]

@@ -28,7 +28,7 @@ from penstock.source._paths import shown
 from penstock.spec import AnyArray, Int64Array, Spec
 
 MAGIC = b"penstock"
-VERSION = 1
+VERSION = 2
 BYTE_ORDER_MARK = 0x01020304
 PREAMBLE = struct.Struct("=8sIIQQ32s")  # file's bytes, first byte of the facts, checksum
 MOST_FACTS_BYTES = 1 << 30
@@ -84,6 +84,7 @@ class Facts:
     classes   class names by label, or None
     empty     labels of classes without a record
     label     dtype of the labels, or None
+    outside   the first line of a list whose path is absolute or has a ``..``; 0: none
     columns   further columns by name
     sections  by name
     """
@@ -97,6 +98,7 @@ class Facts:
     classes: tuple[str, ...] | None
     empty: tuple[int, ...]
     label: str | None
+    outside: int
     columns: Mapping[str, Column] = field(default_factory=dict)
     sections: Mapping[str, Section] = field(default_factory=dict)
 
@@ -250,6 +252,7 @@ def _facts(raw: dict[str, Any]) -> Facts:
         classes=None if raw["classes"] is None else tuple(_of(str, name) for name in raw["classes"]),
         empty=tuple(_of(int, label) for label in raw["empty"]),
         label=None if raw["label"] is None else _of(str, raw["label"]),
+        outside=_of(int, raw["outside"]),
         columns={
             _of(str, name): Column(
                 _of(str, value["dtype"]),

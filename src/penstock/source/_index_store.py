@@ -67,6 +67,10 @@ class Subject(Protocol):
         """What may stand before a path, after it, and never in it."""
 
     @property
+    def stays(self) -> bool:
+        """Whether paths may not lead out of ``base``: be absolute, or have a ``..``."""
+
+    @property
     def files(self) -> int:
         """Descriptors that it holds."""
 

@@ -40,6 +40,7 @@ class ListSubject:
     """An open list: a ``Subject``. The file is closed when this object is gone.
 
     file    descriptor
+    stays   whether paths may not lead out of ``base``
     index   where its index is or is to be, if that was asked for
     begin   where the first line starts: behind a byte order mark
     info    as the file was when it was opened
@@ -51,6 +52,7 @@ class ListSubject:
     base: bytes
     name: str
     labels: bool
+    stays: bool
     index: bytes | None
     begin: int
     info: os.stat_result
@@ -59,12 +61,14 @@ class ListSubject:
     files = 1
 
     @classmethod
-    def open(cls, path: bytes, base: bytes, *, name: str, labels: bool, index: bytes | None) -> ListSubject:
+    def open(
+        cls, path: bytes, base: bytes, *, name: str, labels: bool, stays: bool, index: bytes | None
+    ) -> ListSubject:
         """Open a list. Raises ``PlanError`` when it can't be read."""
         with open_regular(path) as opened, reading(path):
             begin = len(BOM) if opened.read(len(BOM)) == BOM else 0
             info = os.fstat(opened.fileno())
-            return cls(os.dup(opened.fileno()), path, base, name, labels, index, begin, info)
+            return cls(os.dup(opened.fileno()), path, base, name, labels, stays, index, begin, info)
 
     def __post_init__(self) -> None:
         weakref.finalize(self, os.close, self.file)
@@ -103,6 +107,8 @@ class ListSubject:
             return "the list changed since"
         if not is_settled(self.info.st_mtime_ns, facts.began_ns):
             return "the list may have changed within a tick of its clock"
+        if self.stays and facts.outside:
+            return "it has paths that lead out of root="
         return None
 
     def check_unchanged(self) -> None:
@@ -128,6 +134,11 @@ class ListSubject:
             labels.add(lines.labels)
             if on_progress is not None:
                 on_progress("bytes", done, self.info.st_size)
+        if self.stays and lines.line_that_leads_out:
+            raise PlanError(
+                f"{self.name}:{lines.line_that_leads_out}: the path is absolute or has a '..', and with root= all "
+                "files lie below that folder; write it from there, or leave out root="
+            )
         if rows == 0:
             raise PlanError(f"{self.name} lists no file; give it one path per line")
         now = os.fstat(self.file)
@@ -144,6 +155,7 @@ class ListSubject:
             classes=classes,
             empty=(),
             label=labels.dtype if lines.has_labels else None,
+            outside=lines.line_that_leads_out,
         )
 
     def _taken(self, lines: _native.ListLines) -> Iterator[int]:

@@ -136,7 +136,9 @@ class Listing:
         places = (self.index.file, self.index.facts.sections["places"].begin, self.num_records)
         text, around = self.subject.text(self.index), self.subject.around
         with self.index.told():
-            blob, ends = _native.packed_paths(places, text, around, self.subject.base, indices)
+            blob, ends = _native.packed_paths(
+                places, text, around, self.subject.base, self.subject.stays, indices
+            )
         return Paths(blob, ends)
 
     def name(self, index: int) -> str:

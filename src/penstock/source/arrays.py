@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
-import mmap
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
 
 import numpy as np
-from numpy.lib import format as npy
 
 from penstock.contracts import Encoded, OpenSource, Records, Rows
 from penstock.errors import PlanError
+from penstock.source._npy import check_dtype, mapped_npy
 from penstock.source._paths import AnyPath, absolute, open_regular, reading, shown
 from penstock.spec import AnyArray, Int64Array, Spec
 
 HASHED_BYTES = 256 << 20
 HASHED_AT_ONCE = 1 << 20
-NUMBER_KINDS = "biufc"
-LONG_DOUBLES = "gG"  # their size depends on the platform
-HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 RESERVED = "index"  # the batch place adds it to every batch
 
 
@@ -163,7 +157,9 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> tuple[AnyArray, str]:
         case str() | bytes() | os.PathLike():
             path = absolute(value, field=f"Arrays: {name!r}")
             with open_regular(path) as file, reading(path):
-                array = _map(name, path, file)
+                where = f"Arrays: {name!r}, {shown(path)},"
+                array = mapped_npy(where, file)
+                _check(where, array)
                 status = os.fstat(file.fileno())
             return array, f"{status.st_size} bytes, {status.st_mtime_ns} ns"
         case _:
@@ -173,40 +169,9 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> tuple[AnyArray, str]:
             )
 
 
-def _map(name: str, path: bytes, file: BinaryIO) -> AnyArray:
-    """Map a ``.npy`` file. Everything its header says is checked before it is used."""
-    where = f"Arrays: {name!r}, {shown(path)},"
-    try:
-        shape, is_fortran, dtype = HEADER_READERS[npy.read_magic(file)](file)
-    except OSError:
-        raise
-    except Exception as error:  # the header is a Python literal: parsing it fails in many ways
-        raise PlanError(
-            f"{where} is no .npy file of one array; make it with np.save, one array per file"
-        ) from error
-    _check_dtype(where, dtype)
-    offset = file.tell()
-    expected_bytes = offset + math.prod(shape) * dtype.itemsize
-    actual_bytes = os.fstat(file.fileno()).st_size
-    if any(size < 0 for size in shape) or expected_bytes > actual_bytes:
-        raise PlanError(
-            f"{where} is cut: its header says {shape} {dtype}, {expected_bytes} bytes, "
-            f"and it has {actual_bytes}"
-        )
-    if is_fortran and len(shape) > 1:
-        raise PlanError(
-            f"{where} is in Fortran order, so a row is scattered over the file; save it again with "
-            "np.save(path, np.ascontiguousarray(array))"
-        )
-    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    array = np.frombuffer(mapped, dtype, math.prod(shape), offset).reshape(shape)
-    _check(where, array)
-    return array
-
-
 def _check(where: str, array: AnyArray) -> None:
     """Refuse what can't be rows of numbers."""
-    _check_dtype(where, array.dtype)
+    check_dtype(where, array.dtype)
     if array.ndim == 0:
         raise PlanError(f"{where} is a single value; it needs one row per record")
     if array.size == 0:
@@ -214,26 +179,9 @@ def _check(where: str, array: AnyArray) -> None:
     if array.ndim == 1:
         return
     if not array.flags.c_contiguous or not array.flags.aligned:
-        raise PlanError(f"{where} isn't in C order, or not aligned; give array.copy()")
+        raise PlanError(f"{where} isn't in C order, or not aligned; give np.ascontiguousarray(array)")
     if not array.dtype.isnative:
         raise PlanError(f"{where} has the other byte order; give array.astype(array.dtype.newbyteorder('='))")
-
-
-def _check_dtype(where: str, dtype: np.dtype[np.generic]) -> None:
-    if dtype.kind in NUMBER_KINDS and dtype.char not in LONG_DOUBLES:
-        return
-    match dtype.kind:
-        case "O":
-            advice = "Python objects are never loaded; convert them to numbers"
-        case "V":
-            advice = "give each of its fields as an array of its own, or view it as numbers"
-        case "M" | "m":
-            advice = "convert it with array.astype(np.int64)"
-        case "S" | "U" | "T":
-            advice = "convert text to numbers, as np.unique(array, return_inverse=True) does"
-        case _:
-            advice = "convert it with array.astype(np.float64)"
-    raise PlanError(f"{where} has dtype {dtype}; {advice}")
 
 
 def _content_hash(array: AnyArray) -> str:

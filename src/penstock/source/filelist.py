@@ -16,7 +16,8 @@ class FileList:
     """Images listed in a text file: one ``path`` or ``path label`` per line, in the list's order.
 
     path    the list
-    root    folder that relative paths start from; default: the list's own folder
+    root    folder that all paths start from and stay in: none is absolute or has a ``..``; default: relative
+            paths start from the list's own folder, and a path may lead anywhere
     labels  False: every line is a path and nothing else, its spaces and tabs included
     index   where the list's index file is or is to be; default: beside the list if it is there, else in the
             user's cache folder, or in memory if it is small
@@ -36,6 +37,7 @@ class FileList:
       none is an integer they are class names: ``classes`` has them sorted by their bytes, and ``label`` is
       a name's place there. A mixture is an error, and so is a name with an image's suffix: it is half a
       path.
+    - Links are followed, wherever they lead.
     - Files may be listed more than once, and whether they exist shows when they are read.
     - A list is read once, into an index; later starts use that while the list's size, modification time
       and inode are the same. Paths are read from the list itself: while it is in use, write another list
@@ -51,8 +53,8 @@ class FileList:
         """Find the list's index, or read the list and build one.
 
         Raises ``PlanError`` when it is missing, not readable or empty, and with file and line for the first
-        line that holds a NUL byte, a CR or no path, is longer than 65,535 bytes, or whose label doesn't fit;
-        and when columns were added to its index and it has other records now.
+        line that holds a NUL byte, a CR or no path, is longer than 65,535 bytes, leads out of ``root``, or
+        whose label doesn't fit; and when columns were added to its index and it has other records now.
         """
         return Listing.open(self.subject())
 
@@ -71,4 +73,6 @@ class FileList:
             base = absolute(self.root, field="FileList's root")
         base = os.path.join(base, b"")  # noqa: PTH118 (pathlib has no bytes)
         index = None if self.index is None else absolute(self.index, field="FileList's index")
-        return ListSubject.open(path, base, name=shown(self.path), labels=self.labels, index=index)
+        return ListSubject.open(
+            path, base, name=shown(self.path), labels=self.labels, stays=self.root is not None, index=index
+        )

@@ -33,7 +33,8 @@ from penstock.source._index_store import (
 )
 from penstock.source._index_writer import Writer
 from penstock.source._listing import Listing
-from penstock.source._paths import AnyPath, reading, shown
+from penstock.source._npy import mapped_npy
+from penstock.source._paths import AnyPath, absolute, open_regular, reading, shown
 from penstock.source.claims import NoRoom, claimed
 from penstock.source.filelist import FileList
 from penstock.source.folder import ImageFolder
@@ -211,17 +212,13 @@ def _add_column(
 def _array(name: str, values: AnyArray | AnyPath, rows: int) -> AnyArray:
     """The values of a column, checked."""
     what = f"the column {name!r}"
-    array = values
-    if not isinstance(values, np.ndarray):
+    if isinstance(values, np.ndarray):
+        array = values
+    else:
+        path = absolute(values, field=what)
         what += f", {shown(values)},"
-        try:
-            with reading(values):
-                array = np.load(os.fsdecode(values), mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise PlanError(f"{what} is no .npy file of numbers: {error}") from error
-        if not isinstance(array, np.ndarray):
-            raise PlanError(f"{what} is an .npz archive; save the array alone, by np.save")
-    assert isinstance(array, np.ndarray)
+        with open_regular(path) as file, reading(path):
+            array = mapped_npy(what, file)
     if array.ndim == 0 or len(array) != rows:
         raise PlanError(
             f"{what} has the shape {array.shape}; there are {rows:,} records, so ({rows}, …) fits"
