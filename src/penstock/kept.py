@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from penstock.contracts import OpenSource, PythonSource
 from penstock.errors import PlanError
 from penstock.order import Chosen, numbers_of
 from penstock.pipeline import Pipeline
-from penstock.source import cache_folder
+from penstock.source import cache_folder, is_believed
 from penstock.spec import PIXEL_CONTRACT
 from penstock.transform import ByContent, Unreadable, decoder_version, digest_of
 
@@ -118,14 +119,21 @@ def is_answered(question: Question) -> bool:
 def _answers(question: Question) -> Iterator[int | None]:
     """The file that has all answers, if there is one and it is undamaged."""
     try:
-        file = os.open(question.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = os.open(question.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         yield None
         return
     try:
-        yield file if whole_blocks(file, question) == question.blocks else None
+        yield file if _is_whole(file, question) else None
     finally:
         os.close(file)
+
+
+def _is_whole(file: int, question: Question) -> bool:
+    """Whether a file has all answers, and they may be believed."""
+    if not stat.S_ISREG(os.fstat(file).st_mode) or not is_believed(question.path):
+        return False
+    return whole_blocks(file, question) == question.blocks
 
 
 def whole_blocks(file: int, question: Question) -> int:

@@ -1,7 +1,7 @@
 """The source place: which records exist, and where their bytes are."""
 
 from penstock.source.arrays import Arrays
-from penstock.source.claims import NoRoom, cache_folder, claimed, published
+from penstock.source.claims import NoRoom, cache_folder, claimed, is_believed, published
 from penstock.source.concat import Concat, OpenConcat, OpenDatasets, open_concat
 from penstock.source.filelist import FileList
 from penstock.source.folder import ImageFolder
@@ -29,6 +29,7 @@ __all__ = [
     "build_index",
     "cache_folder",
     "claimed",
+    "is_believed",
     "open_concat",
     "pack_list",
     "published",

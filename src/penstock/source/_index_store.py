@@ -17,7 +17,7 @@ from penstock.errors import PenstockError, PlanError
 from penstock.source._index_file import Column, Damaged, Facts, IndexFile, column_section, read_index
 from penstock.source._index_writer import Room, TooLarge, Writer
 from penstock.source._paths import shown
-from penstock.source.claims import NoRoom, cache_folder, claimed, published
+from penstock.source.claims import NOT_BELIEVED, NoRoom, cache_folder, claimed, is_believed, published
 
 if TYPE_CHECKING:
     import logging
@@ -136,6 +136,8 @@ def cached_path(subject: Subject) -> bytes:
 def fitting(path: bytes, subject: Subject) -> IndexFile:
     """The index at ``path``. Raises ``Unfit`` when it isn't that of the subject as it is now."""
     try:
+        if not is_believed(path):
+            raise Unfit(NOT_BELIEVED)
         index = read_index(path)
     except (FileNotFoundError, NotADirectoryError):
         raise Unfit from None

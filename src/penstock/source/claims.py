@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 
 from penstock.faults import faultpoint
 from penstock.source._paths import shown
 
 BUILDING = b".building"
+NOT_BELIEVED = "others can write to its folder, so what is there isn't believed; chmod go-w, or remove it"
 
 
 class NoRoom(Exception):
@@ -25,6 +27,17 @@ def cache_folder() -> bytes:
     return cache + b"/penstock"
 
 
+def is_believed(path: bytes) -> bool:
+    """Whether a file may be believed, and made, there: in the cache folder nobody but this user and root may write.
+
+    Elsewhere the caller chose the place. Raises ``OSError`` when there is no such folder.
+    """
+    if not path.startswith(cache_folder() + b"/"):
+        return True
+    folder = os.stat(os.path.dirname(path))  # noqa: PTH116, PTH120 (pathlib has no bytes)
+    return folder.st_uid in (0, os.geteuid()) and not folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
 @contextlib.contextmanager
 def claimed(path: bytes, *, keep: bool = False) -> Iterator[int]:
     """Hold the right to build the file ``path``; yields the file to build it in.
@@ -37,6 +50,8 @@ def claimed(path: bytes, *, keep: bool = False) -> Iterator[int]:
     building = path + BUILDING
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+        if not is_believed(path):
+            raise NoRoom(NOT_BELIEVED)
         while True:
             file = os.open(building, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             try:
