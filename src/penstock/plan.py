@@ -77,6 +77,7 @@ class Plan:
     reads: Reads
     simd: str | None = None
     recipe: Mapping[str, str | int] = field(default_factory=dict)
+    known_from: str = "as declared"
 
     @property
     def digest(self) -> str:
@@ -146,14 +147,18 @@ class Plan:
         """Fields that are measured when a loader starts; what the plan says of memory is without them."""
         return tuple(name for name, spec in self.contents.items() if spec is None)
 
-    def measured(self, fields: Mapping[str, Spec | Listed], cost: WorkerCost | None = None) -> Plan:
+    def measured(
+        self, fields: Mapping[str, Spec | Listed], record: int, cost: WorkerCost | None = None
+    ) -> Plan:
         """The plan again, with what was measured at the start. Raises as ``make_plan`` does.
 
         fields  of a sample
+        record  its number
         cost    memory of worker processes
         """
         before = self if cost is None else replace(self, cost=cost)
-        return make_plan(self.pipeline, before=before, measured=fields, **self.settings)
+        made = make_plan(self.pipeline, before=before, measured=fields, **self.settings)
+        return replace(made, known_from=f"in record {record}")
 
     def explain(self) -> str:
         """What will happen, for a person: every place, every byte of the forecast."""

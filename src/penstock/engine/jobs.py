@@ -38,6 +38,7 @@ class SlotJob:
             {name: assignment.views[name] for name in plan.sample_fields},
             {name: [None] * self.rows for name in plan.made_apart},
             {name: assignment.views[name] for name in assignment.views if name not in plan.sample_fields},
+            plan.known_from,
         )
         self.made: BatchMade | None = None
         self.ended_after: int | None = None

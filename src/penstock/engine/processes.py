@@ -150,6 +150,7 @@ class WorkerProcess:
             plan.most_slots,
             plan.sample_fields,
             plan.made_apart,
+            plan.known_from,
         )
         send(self.channel, message)
         socket.send_fds(self.channel, [b"f"], [ring.descriptor])

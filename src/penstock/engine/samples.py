@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import GeneratorType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
 from penstock.engine.workers import Failure, Flaws
 from penstock.faults import faultpoint
 from penstock.read import read_policy
-from penstock.source import Stream, StreamEnded
+from penstock.source import NAMES, Stream, StreamEnded
 from penstock.spec import AnyArray, Decoding, Listed, Reads, Spec, UInt8Array
 from penstock.transform import DATASET_OP, BatchFunction, FunctionStep, NativeStep, SampleProgram
 from penstock.transform.foreign import Undecodable, decode_foreign
@@ -172,13 +173,14 @@ class PartOfRows:
 class Rows:
     """Rows to fill.
 
-    indices    (rows) record numbers
-    positions  (rows) places in the epoch's global order
-    attempts   (rows) 0; 1 and more for a record that takes a bad one's place
-    inputs     what the source says of each
-    views      (rows, …) by field, of fields of a sample that lie in the slot
-    lists      (rows) values by field, of fields that lie in none
-    given      (rows, …) by field, of what every batch has of its own: ``index``, ``valid``
+    indices     (rows) record numbers
+    positions   (rows) places in the epoch's global order
+    attempts    (rows) 0; 1 and more for a record that takes a bad one's place
+    inputs      what the source says of each
+    views       (rows, …) by field, of fields of a sample that lie in the slot
+    lists       (rows) values by field, of fields that lie in none
+    given       (rows, …) by field, of what every batch has of its own: ``index``, ``valid``
+    known_from  who says what a sample looks like: ``"in record 7"``
     """
 
     epoch: int
@@ -189,6 +191,7 @@ class Rows:
     views: Mapping[str, AnyArray]
     lists: Mapping[str, list[Any]]
     given: Mapping[str, AnyArray]
+    known_from: str
 
     def key(self, row: int) -> RowKey:
         """Which sample a row is."""
@@ -286,7 +289,7 @@ class SampleMaker:
             out = {} if image is None else {"image": image[row]}
             try:
                 sample = self.make(rows.key(row), rows.inputs.row(row), out, seeded)
-                write_row(sample, row, rows.views, rows.lists, out)
+                write_row(sample, row, rows, out)
             except RowFailed as failed:
                 bad.append(failed.failure(row))
                 if failed.place == END:
@@ -346,6 +349,8 @@ class SampleMaker:
         if len(values) > len(names):
             fields = (*names, *(f"field{number}" for number in range(len(names), len(values))))
             raise RowFailed("source", f"a sample of {len(values)} values; name them, as fields={fields!r}")
+        if len(values) < len(names) and names != NAMES:
+            raise RowFailed("source", f"a sample of {len(values)} values, and fields={names!r} are more")
         return dict(zip(names, values, strict=False))
 
     def call(self, step: PythonCall, key: RowKey, argument: Any, seeded: bool) -> Sample:
@@ -355,16 +360,21 @@ class SampleMaker:
             number = _native.sample_key(self.recipe.seed, key.epoch, key.position, key.attempt, step.op)
             self.own.set(number)
         try:
-            if not seeded:
-                return step.call(argument, number)
-            result: Sample = self._shared.seeded(step.call, argument, number)
-            return result
+            result: Sample = (
+                self._shared.seeded(step.call, argument, number) if seeded else step.call(argument, number)
+            )
         except (Drew, RowFailed):
             raise
         except StreamEnded as ended:
             raise _end_of(self.recipe.dataset, ended) from None
         except self._catches as error:
             raise RowFailed(step.place, f"{step.name}: {said(error)}", error) from error
+        for name in result:
+            if type(result[name]) is GeneratorType:
+                raise RowFailed(
+                    step.place, f"{step.name}: {name!r} is a generator; return the value, don't yield it"
+                )
+        return result
 
     def _image(
         self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None
@@ -483,26 +493,19 @@ def _end_of(stream: Stream, ended: StreamEnded) -> RowFailed:
     return RowFailed("source", f"the stream ends after {ended.position} of length={stream.length} samples")
 
 
-def write_row(
-    sample: Sample,
-    row: int,
-    arrays: Mapping[str, AnyArray],
-    lists: Mapping[str, list[Any]],
-    out: Mapping[str, AnyArray],
-) -> None:
+def write_row(sample: Sample, row: int, rows: Rows, out: Mapping[str, AnyArray]) -> None:
     """Write a sample's values into its row. Raises ``RowFailed`` for one that doesn't fit.
 
-    arrays  (rows, …) by field
-    lists   (rows) values by field, of fields that are in no slot
-    out     rows of ``arrays`` that were given to ``SampleMaker.make``
+    out  rows of ``rows.views`` that were given to ``SampleMaker.make``
     """
+    arrays, lists = rows.views, rows.lists
     for name, value in sample.items():
         if out.get(name) is value:
             continue  # it was made there
         array = arrays.get(name)
         if array is None:
             if name not in lists:
-                raise RowFailed("batch", f"a field {name!r} that the first sample didn't have")
+                raise RowFailed("batch", f"a field {name!r}, and none {rows.known_from}")
             lists[name][row] = value
             continue
         if array.ndim == 1 and _EXACT.get(type(value)) is array.dtype.type:
@@ -519,17 +522,17 @@ def write_row(
             or value.shape != target.shape
             or (value.dtype != target.dtype and not np.can_cast(value.dtype, target.dtype, "safe"))
         ):
-            raise RowFailed("batch", _misfit(name, sample[name], target))
+            raise RowFailed("batch", _misfit(name, sample[name], target, rows.known_from))
         array[row] = value
     if len(sample) != len(arrays) + len(lists):
         missing = ", ".join(name for name in (*arrays, *lists) if name not in sample)
-        raise RowFailed("batch", f"no field {missing}, which the first sample had")
+        raise RowFailed("batch", f"no field {missing}, and there is one {rows.known_from}")
 
 
-def _misfit(name: str, value: Any, target: AnyArray) -> str:
+def _misfit(name: str, value: Any, target: AnyArray, known_from: str) -> str:
     array = as_array(value)
     got = type(value).__name__ if array is None else str(Spec(array.shape, array.dtype))
-    what = f"{name!r} is {got}, and {Spec(target.shape, target.dtype)} in the first sample; "
+    what = f"{name!r} is {got}, and {Spec(target.shape, target.dtype)} {known_from}; "
     if array is not None and array.shape == target.shape:
         return what + "give it the same dtype in every sample"
     return what + (

@@ -111,6 +111,7 @@ class Worker:
         self._stride = 0
         self._fields: tuple[str, ...] = ()
         self._listed: tuple[str, ...] = ()
+        self._known_from = ""
 
     def run(self) -> None:
         """Answer messages in their order."""
@@ -126,12 +127,19 @@ class Worker:
                         send_parcel(self._channel, self._answer(kind, *message))
 
     def _map(
-        self, layout: SlotLayout, stride: int, slots: int, fields: tuple[str, ...], listed: tuple[str, ...]
+        self,
+        layout: SlotLayout,
+        stride: int,
+        slots: int,
+        fields: tuple[str, ...],
+        listed: tuple[str, ...],
+        known_from: str,
     ) -> None:
         _, (descriptor,), _, _ = socket.recv_fds(self._channel, 1, 1)
         self._arena = np.frombuffer(mmap.mmap(descriptor, stride * slots), np.uint8)
         os.close(descriptor)
         self._layout, self._stride, self._fields, self._listed = layout, stride, fields, listed
+        self._known_from = known_from
 
     def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> Parcel:
         """What to say of a piece of work, whatever became of it: an error ends nothing but its batch."""
@@ -166,6 +174,7 @@ class Worker:
             {name: every[name] for name in self._fields},
             lists or {name: [None] * count for name in self._listed},
             {name: every[name] for name in every if name not in self._fields},
+            self._known_from,
         )
         match kind:
             case "rows":

@@ -59,7 +59,7 @@ def _in_threads(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Worke
     if plan.open:
         maker = SampleMaker(recipe, generators)
         with maker.own:
-            plan = plan.measured(_measured(plan, at, maker.measure))
+            plan = plan.measured(*_measured(plan, at, maker.measure))
     threads = 0 if plan.executor is Executor.INLINE else plan.workers
     ring = _ring(plan, bell)
     return plan, ThreadWorkers(plan, recipe, generators, threads, bell), ring
@@ -76,8 +76,8 @@ def _in_processes(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Wor
     try:
         server.wait_until_ready()
         workers.append(WorkerProcess(server, 0))
-        fields = _measured(plan, at, workers[0].measure)
-        plan = plan.measured(fields, _cost(plan, server, workers[0]))
+        fields, record = _measured(plan, at, workers[0].measure)
+        plan = plan.measured(fields, record, _cost(plan, server, workers[0]))
         ring = _ring(plan, bell)
         workers += [WorkerProcess(server, number) for number in range(1, plan.workers)]
         return plan, ProcessWorkers(server, workers, plan, ring, bell), ring
@@ -88,8 +88,8 @@ def _in_processes(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Wor
         raise
 
 
-def _measured(plan: Plan, at: Cursor, measure: Measure) -> Mapping[str, Spec | Listed]:
-    """What the first sample looks like, or where bad ones are replaced, the first good one in its place."""
+def _measured(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, Spec | Listed], int]:
+    """What the first sample looks like, or where bad ones are replaced, the first good one in its place; its number."""
     at = plan.steps.settled(at)
     drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
     position, index = int(drawn.positions[0]), int(drawn.indices[0])
@@ -101,7 +101,7 @@ def _measured(plan: Plan, at: Cursor, measure: Measure) -> Mapping[str, Spec | L
         index = int(records.index[0])
         answer = measure(RowKey(index, at.epoch, position, attempt), Inputs(records))
         if not isinstance(answer, Failure):
-            return answer
+            return answer, index
         attempt += 1
         if not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
             raise error_of(answer, records, 0, plan.source)

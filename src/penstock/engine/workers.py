@@ -13,7 +13,7 @@ from penstock.order import Cursor
 from penstock.spec import AnyArray, Int64Array
 
 _ERRORS = {"read": ReadError, "decode": DecodeError, "transform": TransformError, "batch": TransformError}
-_PLACES = {"decode": "transform"}  # decoding is part of the transform place
+_PLACES = {"decode": "transform", "end": "source"}  # decoding is part of the transform place
 
 
 @dataclass(frozen=True, slots=True)
