@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
@@ -27,9 +28,14 @@ MAGICS = {
     "TIFF": rb"II[*+]\0|MM\0[*+]",
     "PPM": rb"P[1-6]\s",
 }
-# Pillow keeps 4 bytes a pixel for the frame as it is and 4 for its RGB form; the array takes 3.
-FRAME_BYTES_PER_PIXEL = 11
+# Pillow keeps 4 bytes a pixel for the frame as it is and 4 for its RGB form; the array takes 3, twice while it is made.
+FRAME_BYTES_PER_PIXEL = 14
+WEBP_BYTES_PER_PIXEL = 22  # its library keeps two frames more, as there may be an animation
 HEAD_BYTES = 64  # tell the format
+# Of what Pillow reads to know an image's size. Older ones took all that a TIFF's entries pointed at, 4 GB of a file of
+# 1 MB where they pointed at the same bytes, and put a GIF's comment together in a time that grew with its square.
+MOST_HEADER_READS = 20_000
+SPARE_HEADER_BYTES = 64 << 10  # beyond two times the file
 
 
 class Undecodable(Exception):
@@ -71,11 +77,20 @@ def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int,
 
 
 class _Lent(io.RawIOBase):
-    """A file over memory that is somebody else's. ``close()`` gives it back, whoever still holds the file."""
+    """A file over memory that is somebody else's. ``close()`` gives it back, whoever still holds the file.
+
+    Raises ``_Refused`` for a header that is read over and over, until ``header_is_read()``.
+    """
 
     def __init__(self, data: UInt8Array) -> None:
         self._view = data.data
         self._at = 0
+        self._reads_left: float = MOST_HEADER_READS
+        self._bytes_left: float = 2 * len(self._view) + SPARE_HEADER_BYTES
+
+    def header_is_read(self) -> None:
+        """What is read from now on are pixels, which are capped."""
+        self._reads_left = self._bytes_left = math.inf
 
     def readable(self) -> bool:
         return True
@@ -96,14 +111,24 @@ class _Lent(io.RawIOBase):
     def readinto(self, buffer: Buffer) -> int:
         target = memoryview(buffer)
         part = self._view[self._at : self._at + len(target)]
+        self._count(len(part))
         target[: len(part)] = part
         self._at += len(part)
         return len(part)
 
     def readall(self) -> bytes:
         rest = self._view[self._at :].tobytes()
+        self._count(len(rest))
         self._at += len(rest)
         return rest
+
+    def _count(self, size: int) -> None:
+        self._reads_left -= 1
+        self._bytes_left -= size
+        if self._reads_left < 0 or self._bytes_left < 0:
+            raise _Refused(
+                "too large: what stands before its pixels is read again and again, as in no real file"
+            )
 
     def close(self) -> None:
         self._view.release()
@@ -118,12 +143,14 @@ def _decoded(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, 
     from PIL import Image  # 0.05 s that data sets of JPEGs never need
 
     with _Lent(data) as file, Image.open(cast(IO[bytes], file), formats=FORMATS) as image:
+        file.header_is_read()
         width, height = image.size
         max_pixels = decoding.limits.max_pixels
         if width * height > max_pixels:
             raise _Refused(f"too large: {width} × {height} pixels are above max_pixels={max_pixels}")
+        per_pixel = WEBP_BYTES_PER_PIXEL if image.format == "WEBP" else FRAME_BYTES_PER_PIXEL
         # Some of its decoders read the whole file first.
-        if refusal := reserve(height, width, width * height * FRAME_BYTES_PER_PIXEL + data.nbytes):
+        if refusal := reserve(height, width, width * height * per_pixel + data.nbytes):
             raise _Refused(refusal)
         truncated = decoding.allow_truncated and _is_cut(image)
         # RGB has no place for it, and Pillow would warn that it is lost.
