@@ -302,3 +302,31 @@ def _odd(rgb: UInt8Array, grey: UInt8Array, four: UInt8Array) -> Iterator[tuple[
     yield "CMYK by hand", encode(four, cmyk)
     yield "CMYK without a marker", encode(four, replace(cmyk, adobe=None))
     yield "CMYK progressive", encode(four, replace(cmyk, scans="progressive"))
+
+
+def marked(data: bytes, marker: int) -> bytes:
+    """The JPEG with another start-of-frame marker: 0xC0 is baseline."""
+    return data.replace(b"\xff\xc0", bytes([0xFF, marker]), 1)
+
+
+def with_size(data: bytes, height: int, width: int) -> bytes:
+    """The baseline JPEG with another size in its header."""
+    at = data.index(b"\xff\xc0") + 5
+    return data[:at] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + data[at + 4 :]
+
+
+def with_precision(data: bytes, bits: int) -> bytes:
+    """The baseline JPEG with other bits per sample in its header."""
+    at = data.index(b"\xff\xc0") + 4
+    return data[:at] + bytes([bits]) + data[at + 1 :]
+
+
+def without_tables(data: bytes, marker: int) -> bytes:
+    """The JPEG without its segments of one kind: 0xC4 Huffman tables, 0xDB quantisation tables."""
+    out, at = data[:2], 2
+    while data[at + 1] != 0xDA:
+        length = 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if data[at + 1] != marker:
+            out += data[at : at + length]
+        at += length
+    return out + data[at:]
