@@ -667,12 +667,12 @@ ODD_NAMES = [
 @pytest.mark.parametrize("way", WAYS)
 def test_non_utf8_255_byte_and_newline_names(tmp_path: Path, way: str | None) -> None:
     """They work, and what an error or a plan calls them can be printed."""
-    folder = bytes(tmp_path) + b"/root/cl\xe9ss\n"
+    folder = bytes(tmp_path) + b"/photos/cl\xe9ss\n"
     os.makedirs(folder)  # noqa: PTH103 (pathlib has no bytes)
     for name in ODD_NAMES:
         with open(folder + b"/" + name, "wb") as file:  # noqa: PTH123
             file.write(GOOD)
-    source = ps.ImageFolder(tmp_path / "root")
+    source = ps.ImageFolder(tmp_path / "photos")
     with loader(source, way) as batches:
         assert [int(batch["index"][0]) for batch in batches] == list(range(len(ODD_NAMES)))
         opened = batches.plan.source
