@@ -202,12 +202,32 @@ class _Records:
         """A column of the selected records [start, stop)."""
         if not self.selections or start == stop:
             return self.source.column(name, start, stop)
-        inner = Sequential(self.num_records)
-        records = Selected(inner, self.selections, self.sizes).indices(0, start, stop)
+        records = self.numbers(start, stop)
         lowest, highest = int(records.min()), int(records.max())
         if highest - lowest < SPREAD * len(records):
             return self.source.column(name, lowest, highest + 1)[records - lowest]
         return self._anywhere(name, records)
+
+    @property
+    def is_source(self) -> bool:
+        return not self.selections
+
+    @property
+    def source_records(self) -> int:
+        return self.source.num_records
+
+    @property
+    def source_digest(self) -> str:
+        return self.source.digest
+
+    def numbers(self, start: int, stop: int) -> Int64Array:
+        """Which of the source's records the selected ones [start, stop) are."""
+        if self.is_source or start == stop:
+            return np.arange(start, stop)
+        return Selected(Sequential(self.num_records), self.selections, self.sizes).indices(0, start, stop)
+
+    def name(self, number: int) -> str | None:
+        return self.source.name(number)
 
     def _anywhere(self, name: str, records: Int64Array) -> AnyArray:
         """A column of records that lie far from each other: by a table of the whole column, made once."""

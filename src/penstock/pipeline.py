@@ -23,6 +23,7 @@ from penstock.order import (
     SplitByColumn,
     Take,
     Weights,
+    exclusion,
 )
 from penstock.spec import DecodeLimits, DecodeMode, Decoding, Raise, Reads, Replace, Spec, Tail
 from penstock.transform import BatchFunction, ByContent, Function
@@ -95,6 +96,19 @@ class Pipeline:
         They are records of what was selected before, counted from 0. Written before ``shuffle``.
         """
         return self._selected(Select.of(indices))
+
+    def exclude(self, records: object) -> Pipeline:
+        """Use all records but these: those that a run found bad, say.
+
+        records  numbers of the source's records, as a batch's ``index`` and errors have them, whatever was selected
+                 before; or the path of a file that lists them, a JSON object with ``index`` and ``path`` or a plain
+                 number a line, as ``bad_log=`` writes them. ``plan()`` reads it, and compares the paths with the
+                 source's
+
+        ``PlanError`` when the file is another source's, when a record doesn't exist, and when nothing is left. Which
+        records are left out is part of the recipe, where they are listed isn't. Written before ``shuffle``.
+        """
+        return self._selected(exclusion(records))
 
     def filter(
         self, condition: str | Callable[..., Any], *, field: str | None = None, as_: As | None = None

@@ -5,6 +5,7 @@ from penstock.order.blocks import BlockShuffled
 from penstock.order.budget import Batches, Budget
 from penstock.order.chosen import Chosen, Filter, OfColumns, SplitByColumn
 from penstock.order.columns import Columns
+from penstock.order.excluded import exclusion
 from penstock.order.marks import Marks, numbers_of
 from penstock.order.mixture import Mixed
 from penstock.order.sampled import Balance, Balanced, Sampling, Weighted, Weights
@@ -49,6 +50,7 @@ __all__ = [
     "Take",
     "Weighted",
     "Weights",
+    "exclusion",
     "grouped_by",
     "numbers_of",
     "sorted_by",

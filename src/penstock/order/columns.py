@@ -20,7 +20,10 @@ PLACE_BITS = 32  # of a place's hash, below its group's number: sorting takes a 
 
 
 class Columns(Protocol):
-    """Numbers known of n records, or of those that selections left of them, without reading a sample."""
+    """What is known of a source's records, or of those that selections left of them, without reading a sample.
+
+    Numbers by place: those of ``num_records``. A record's own number is that in the source.
+    """
 
     @property
     def num_records(self) -> int:
@@ -36,6 +39,24 @@ class Columns(Protocol):
 
     def read(self, name: str, start: int, stop: int) -> AnyArray:
         """A column of the records [start, stop), (stop − start,)."""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether nothing was selected, so that a record's place is its number."""
+
+    @property
+    def source_records(self) -> int:
+        """How many the source has."""
+
+    @property
+    def source_digest(self) -> str:
+        """Digest of the source's manifest."""
+
+    def numbers(self, start: int, stop: int) -> Int64Array:
+        """Which of the source's records are at places [start, stop), (stop − start,) int64."""
+
+    def name(self, number: int) -> str | None:
+        """A printable name of one of the source's records, its path, or None."""
 
 
 @dataclass(frozen=True, slots=True)
