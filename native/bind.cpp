@@ -647,7 +647,10 @@ NB_MODULE(_native, m) {
             "rgb"_a, "truncated"_a)
         .def(
             "fail", [](PendingRow& r, std::string text) { r.pool->fail_foreign(r.row, std::move(text)); },
-            "text"_a);
+            "text"_a)
+        .def(
+            "release", [](PendingRow& r) { r.pool->release_foreign(r.row); },
+            "Give back what was reserved, once nothing of it is in use any more.");
 
     nb::class_<AtWork>(m, "AtWork", "A row at work.")
         .def_prop_ro("kind", [](const AtWork& w) { return desk_name(w.kind); })

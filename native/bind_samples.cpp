@@ -27,12 +27,16 @@ using Picture = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, n
 using Row = nb::ndarray<uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 using OwnBytes = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1>>;
 
-// A RowMaker with a side arena of its own.
+// A RowMaker, and what the sample that it is at holds of the side arena: its frame, and its file where that
+// is larger than `read_bytes`.
 struct SampleMaker {
-    explicit SampleMaker(uint64_t side_bytes) : side(side_bytes), rows(side) {}
+    SampleMaker(std::shared_ptr<SideArena> arena, uint64_t read)
+        : side(std::move(arena)), read_bytes(read), rows(*side), part(*side) {}
 
-    SideArena side;
+    const std::shared_ptr<SideArena> side;
+    const uint64_t read_bytes;
     RowMaker rows;
+    SideArena::Part part;
     uint64_t damaged = 0, truncated = 0;  // rows made of files that aren't whole
 };
 
@@ -50,11 +54,24 @@ std::string from_encoded(SampleMaker& maker, const Program& program, Encoded dat
                          uint64_t epoch, uint64_t position, uint64_t attempt, Row out) {
     check_fits(program, out);
     nb::gil_scoped_release unlocked;
-    Outcome outcome = maker.rows.from_encoded(program, {data.data(), data.shape(0)},
-                                              {epoch_key(seed, epoch), position, attempt}, out.data());
+    Outcome outcome =
+        maker.rows.from_encoded(program, {data.data(), data.shape(0)},
+                                {epoch_key(seed, epoch), position, attempt}, out.data(), 0, maker.part);
     maker.damaged += outcome.damaged;
     maker.truncated += outcome.truncated;
     return verdict(std::move(outcome));
+}
+
+std::string reserve(SampleMaker& maker, const Program& program, int height, int width, uint64_t seed,
+                    uint64_t epoch, uint64_t position, uint64_t attempt, uint64_t frame_bytes) {
+    nb::gil_scoped_release unlocked;
+    uint64_t bytes = 0;
+    std::string text = maker.rows.bytes_from_pixels(program, {height, width},
+                                                    {epoch_key(seed, epoch), position, attempt}, bytes);
+    bytes += frame_bytes;
+    if (!text.empty()) return text;
+    if (!maker.part.fits(bytes)) return over_side_cap(maker.part.bytes() + bytes, maker.side->cap());
+    return maker.part.add(bytes) ? std::string() : "the loader was closed";
 }
 
 std::string from_pixels(SampleMaker& maker, const Program& program, Picture rgb, uint64_t seed,
@@ -62,8 +79,11 @@ std::string from_pixels(SampleMaker& maker, const Program& program, Picture rgb,
     check_fits(program, out);
     const Size size{static_cast<int>(rgb.shape(0)), static_cast<int>(rgb.shape(1))};
     nb::gil_scoped_release unlocked;
-    return verdict(maker.rows.from_pixels(program, rgb.data(), size,
-                                          {epoch_key(seed, epoch), position, attempt}, out.data()));
+    const SampleKey key{epoch_key(seed, epoch), position, attempt};
+    if (maker.part.bytes() == 0)
+        return verdict(maker.rows.from_pixels(program, rgb.data(), size, key, out.data()));
+    SideArena reserved(maker.part.bytes());
+    return verdict(RowMaker(reserved).from_pixels(program, rgb.data(), size, key, out.data()));
 }
 
 std::tuple<int, int, std::string> jpeg_size(Encoded data, uint64_t max_pixels, int max_scans) {
@@ -77,14 +97,19 @@ std::tuple<int, int, std::string> jpeg_size(Encoded data, uint64_t max_pixels, i
     return {size.height, size.width, std::move(text)};
 }
 
-std::pair<OwnBytes, std::string> read(Reader& reader, const nb::bytes& path, int64_t offset, int64_t length,
-                                      uint64_t max_bytes) {
-    const FileRange range{{path.c_str(), path.size()}, offset, length, max_bytes};
+std::pair<OwnBytes, std::string> read(SampleMaker& maker, Reader& reader, const nb::bytes& path,
+                                      int64_t offset, int64_t length) {
+    const uint64_t cap = maker.side->cap();
+    const FileRange range{{path.c_str(), path.size()}, offset, length, cap};
     auto read = std::make_unique<ReadResult>();
     {
         nb::gil_scoped_release unlocked;
         // Of its own for each file: nobody else waits for its memory.
-        *read = reader.read(range, *std::make_shared<BufferPool>(max_bytes));
+        const auto buffers = std::make_shared<BufferPool>(cap, [&maker](size_t bytes) {
+            const bool has_asked = maker.part.bytes() > 0;  // for an earlier try
+            return bytes <= maker.read_bytes || has_asked || maker.part.add(bytes, true);
+        });
+        *read = reader.read(range, *buffers);
     }
     uint8_t* data = read->buffer.data();
     const size_t size = read->size;
@@ -126,21 +151,35 @@ void bind_samples(nb::module_& m) {
 
     nb::class_<Reader>(m, "Reader", "Reads files, for any number of threads.")
         .def(nb::init<const ReadPolicy&>(), "policy"_a)
-        .def("read", &read, "path"_a, "offset"_a, "length"_a, "max_bytes"_a,
-             "Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is "
-             "wrong.")
         .def("close", &Reader::close, "End pauses between tries: they fail.")
         .def_prop_ro("retries", [](const Reader& r) { return r.stats().retries; })
         .def_prop_ro("slowest_s", [](const Reader& r) { return r.stats().slowest_s; });
 
+    nb::class_<SideArena>(m, "SideArena", "Memory for whole frames, under one cap for all threads.")
+        .def(nb::new_([](uint64_t cap_bytes) { return std::make_shared<SideArena>(cap_bytes); }),
+             "cap_bytes"_a)
+        .def("close", &SideArena::close, nb::call_guard<nb::gil_scoped_release>(), "End all waits.")
+        .def_prop_ro("used_bytes", &SideArena::used)
+        .def_prop_ro("peak_bytes", &SideArena::peak);
+
     nb::class_<SampleMaker>(m, "SampleMaker", "Makes image rows for one thread. Not to be shared by threads.")
-        .def(nb::init<uint64_t>(), "side_bytes"_a)
+        .def(nb::init<std::shared_ptr<SideArena>, uint64_t>(), "side"_a, "read_bytes"_a)
+        .def("read", &read, "reader"_a, "path"_a, "offset"_a, "length"_a,
+             "Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is "
+             "wrong.")
         .def("from_encoded", &from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a,
              "attempt"_a, "out"_a.noconvert(), "Write the row; '' or 'foreign' or what is wrong.")
         .def_ro("damaged", &SampleMaker::damaged, "Rows made of JPEGs that were decoded over damage.")
         .def_ro("truncated", &SampleMaker::truncated, "Rows made of JPEGs that end too soon.")
+        .def("reserve", &reserve, "program"_a, "height"_a, "width"_a, "seed"_a, "epoch"_a, "position"_a,
+             "attempt"_a, "frame_bytes"_a,
+             "Wait for the memory that decoding an image of that size and making its row take; an error text "
+             "when it can't be had.")
         .def("from_pixels", &from_pixels, "program"_a, "rgb"_a, "seed"_a, "epoch"_a, "position"_a,
-             "attempt"_a, "out"_a.noconvert(), "Likewise, from pixels.");
+             "attempt"_a, "out"_a.noconvert(), "Likewise, from pixels.")
+        .def(
+            "release", [](SampleMaker& maker) { maker.part.release(); },
+            "Give back what the sample held of the side arena, once nothing of it is in use any more.");
 }
 
 }  // namespace penstock

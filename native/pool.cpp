@@ -391,9 +391,7 @@ std::string Pool::reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes) 
         RowMaker(none).bytes_from_pixels(*row.job->program, size, row.job->key(row.row), bytes);
     if (!text.empty()) return text;
     bytes += frame_bytes + state_->uncounted(row.bytes);
-    if (bytes > side.cap())
-        return "too large: needs " + std::to_string(bytes) +
-               " bytes at once, more than side_memory=" + std::to_string(side.cap());
+    if (bytes > side.cap()) return over_side_cap(bytes, side.cap());
     if (!side.acquire(bytes)) return "the loader was closed";
     row.reserved = bytes;
     return {};
@@ -415,9 +413,12 @@ void Pool::fail_foreign(ForeignRow& row, std::string text) {
     end_foreign(row, Outcome::decode_error(std::move(text)));
 }
 
-void Pool::end_foreign(ForeignRow& row, Outcome outcome) {
+void Pool::release_foreign(ForeignRow& row) noexcept {
     if (row.reserved) state_->side.release(row.reserved);
     row.reserved = 0;
+}
+
+void Pool::end_foreign(ForeignRow& row, Outcome outcome) {
     state_->finish(*row.job, row.row, std::move(outcome));
     std::scoped_lock lock(state_->mutex);
     if (Desk* const desk = Desk::mine()) desk->job.reset();

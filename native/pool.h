@@ -131,11 +131,12 @@ class Pool : public std::enable_shared_from_this<Pool> {
     bool take_foreign(ForeignRow& out);
     int foreign_waiting() const;
     // Waits for bytes of the side arena: `frame_bytes` for decoding the row, whose size is `size`, and what
-    // making a row of that takes. They are given back when the row ends. The text of an error when they can't
-    // be had.
+    // making a row of that takes. The text of an error when they can't be had.
     std::string reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes);
     void finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size, bool truncated);
     void fail_foreign(ForeignRow& row, std::string text);
+    // Gives back what was reserved, once nothing of it is in use any more.
+    void release_foreign(ForeignRow& row) noexcept;
 
     // What every thread is at that has a row.
     std::vector<AtWork> at_work() const;

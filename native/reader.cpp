@@ -127,6 +127,7 @@ void BufferPool::wake_first() noexcept {
 Buffer BufferPool::lend(size_t bytes) {
     Waiter me{rounded_up(bytes), {}};
     Buffer buffer;
+    if (admits_ && !admits_(bytes)) return buffer;
     std::unique_lock lock(mutex_);
     if (!closed_ && (!waiting_.empty() || !fits(me.capacity))) {
         const Waiting waiting;

@@ -5,10 +5,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace penstock {
@@ -38,7 +40,9 @@ class Buffer {
 // above the budget is lent when no other is in use.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
   public:
-    explicit BufferPool(size_t budget) : budget_(budget) {}
+    // `admits` is asked for every buffer, by its bytes, before any memory is taken; it may wait, or say no.
+    explicit BufferPool(size_t budget, std::function<bool(size_t)> admits = {})
+        : budget_(budget), admits_(std::move(admits)) {}
     ~BufferPool();
     BufferPool(const BufferPool&) = delete;
     BufferPool& operator=(const BufferPool&) = delete;
@@ -64,6 +68,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
     void wake_first() noexcept;
 
     const size_t budget_;
+    const std::function<bool(size_t)> admits_;
     std::mutex mutex_;
     std::deque<Waiter*> waiting_;
     std::vector<Piece> kept_;  // free, most recently used last

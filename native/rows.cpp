@@ -12,11 +12,6 @@ namespace {
 // for the side arena and gives it back.
 constexpr uint64_t kKeptScratch = 1 << 20;
 
-std::string over_side_cap(uint64_t needed, uint64_t cap) {
-    return "too large: needs " + std::to_string(needed) +
-           " bytes at once, more than side_memory=" + std::to_string(cap);
-}
-
 uint64_t picture_bytes(Size size) noexcept {
     return uint64_t{3} * static_cast<uint64_t>(size.height) * static_cast<uint64_t>(size.width) + kSlack;
 }
@@ -142,27 +137,10 @@ class IntoResampler final : public PixelSink {
 
 }  // namespace
 
-// Bytes of the side arena, held for one row.
-class RowMaker::Held {
-  public:
-    explicit Held(SideArena& side) : side_(side) {}
-    Held(const Held&) = delete;
-    Held& operator=(const Held&) = delete;
-    ~Held() {
-        if (bytes_) side_.release(bytes_);
-    }
-
-    bool fits(uint64_t bytes) const noexcept { return bytes <= side_.cap(); }
-    bool acquire(uint64_t bytes) {
-        const bool got = side_.acquire(bytes);
-        bytes_ = got ? bytes : 0;
-        return got;
-    }
-
-  private:
-    SideArena& side_;
-    uint64_t bytes_ = 0;
-};
+std::string over_side_cap(uint64_t needed, uint64_t cap) {
+    return "too large: needs " + std::to_string(needed) +
+           " bytes at once, more than side_memory=" + std::to_string(cap);
+}
 
 struct RowMaker::Scratch {
     JpegImage jpeg;
@@ -245,14 +223,14 @@ Outcome RowMaker::size_stages(const Program& program, Size source, bool scales, 
 // Sizes every stage and takes the memory that the row needs beyond the thread's own, `source_bytes` of it for
 // its encoded and decoded source.
 Outcome RowMaker::prepare(const Program& program, Size source, bool scales, uint64_t source_bytes,
-                          const SampleKey& key, Held& held) {
+                          const SampleKey& key, SideArena::Part& part) {
     uint64_t bytes = 0;
     if (Outcome outcome = size_stages(program, source, scales, key, bytes); outcome.kind != Outcome::Kind::ok)
         return outcome;
     const uint64_t extra = source_bytes + not_kept(bytes);
-    if (extra == 0) return {};
-    if (!held.fits(extra)) return Outcome::decode_error(over_side_cap(extra, side_.cap()));
-    if (!held.acquire(extra)) return {Outcome::Kind::cancelled, false, {}};
+    if (extra == 0 && part.bytes() == 0) return {};
+    if (!part.fits(extra)) return Outcome::decode_error(over_side_cap(part.bytes() + extra, side_.cap()));
+    if (!part.add(extra)) return {Outcome::Kind::cancelled, false, {}};
     return {};
 }
 
@@ -297,11 +275,11 @@ void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) 
     }
 }
 
-Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes, Held& held,
-                         uint8_t* out) {
+Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes,
+                         SideArena::Part& part, uint8_t* out) {
     JpegImage& jpeg = scratch_->jpeg;
     const uint64_t source_bytes = encoded_bytes + jpeg.frame_bytes() + not_kept(jpeg.row_bytes());
-    if (Outcome outcome = prepare(program, jpeg.size(), program.fast, source_bytes, key, held);
+    if (Outcome outcome = prepare(program, jpeg.size(), program.fast, source_bytes, key, part);
         outcome.kind != Outcome::Kind::ok)
         return outcome;
     std::string text = jpeg.needs_check() ? jpeg.check_whole() : std::string();
@@ -317,12 +295,17 @@ Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t 
 
 Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
                                uint8_t* out, uint64_t uncounted_bytes) {
+    SideArena::Part part(side_);
+    return from_encoded(program, bytes, key, out, uncounted_bytes, part);
+}
+
+Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
+                               uint8_t* out, uint64_t uncounted_bytes, SideArena::Part& part) {
     faultpoint(Point::decode_row, key.position, static_cast<int>(key.attempt));
     if (bytes.empty()) return Outcome::decode_error("empty file");
     if (!JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
-    Held held(side_);
     std::string text = scratch_->jpeg.open(bytes, program.limits);
-    Outcome outcome = text.empty() ? decode(program, key, uncounted_bytes, held, out)
+    Outcome outcome = text.empty() ? decode(program, key, uncounted_bytes, part, out)
                                    : Outcome::decode_error(std::move(text));
     scratch_->shrink();  // before the side arena counts it as free
     return outcome;
@@ -330,8 +313,8 @@ Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> 
 
 Outcome RowMaker::from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
                               uint8_t* out) {
-    Held held(side_);
-    Outcome outcome = prepare(program, size, false, 0, key, held);
+    SideArena::Part part(side_);
+    Outcome outcome = prepare(program, size, false, 0, key, part);
     if (outcome.kind != Outcome::Kind::ok) return outcome;
     push_pixels(rgb, size, begin(program, 0, out));
     later_stages(program, out);

@@ -53,6 +53,9 @@ struct Outcome {
     static Outcome decode_error(std::string text) { return {Kind::decode_error, false, std::move(text)}; }
 };
 
+// That a row needs more of the side arena than there is.
+std::string over_side_cap(uint64_t needed, uint64_t cap);
+
 // Makes rows, one at a time; every thread has its own, whose scratch memory is reused from row to row.
 class RowMaker {
   public:
@@ -63,6 +66,10 @@ class RowMaker {
     // alone. `uncounted_bytes`: of `bytes`, how much lies in memory that no other budget counts.
     Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
                          uint8_t* out, uint64_t uncounted_bytes = 0);
+    // Likewise, with what the row takes of the side arena added to what `part` has; that ends when it is
+    // told.
+    Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
+                         uint8_t* out, uint64_t uncounted_bytes, SideArena::Part& part);
 
     // `rgb`: (height, width, 3) bytes, rows packed.
     Outcome from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
@@ -73,14 +80,13 @@ class RowMaker {
 
   private:
     struct Scratch;
-    class Held;
 
     Outcome size_stages(const Program& program, Size source, bool scales, const SampleKey& key,
                         uint64_t& bytes);
     Outcome prepare(const Program& program, Size source, bool scales, uint64_t source_bytes,
-                    const SampleKey& key, Held& held);
-    Outcome decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes, Held& held,
-                   uint8_t* out);
+                    const SampleKey& key, SideArena::Part& part);
+    Outcome decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes,
+                   SideArena::Part& part, uint8_t* out);
     Resampler& begin(const Program& program, size_t stage, uint8_t* out);
     void later_stages(const Program& program, uint8_t* out);
     void push_pixels(const uint8_t* rgb, Size size, Resampler& resampler);

@@ -10,6 +10,8 @@ import textwrap
 import time
 from pathlib import Path
 
+from penstock.machine import process_memory_bytes
+
 LIMIT_S = 30  # for a program that should take under a second: more is a hang
 
 BEGIN = """
@@ -78,3 +80,26 @@ def wait_for_end(processes: list[int], seconds: float) -> list[int]:
         select.select([handle], [], [], max(ends - time.monotonic(), 0))
         os.close(handle)
     return [process for process in left if is_alive(process)]
+
+
+def peak_memory(program: str) -> tuple[str, int]:
+    """What a program prints, and the most memory that it and all that it started took together, in bytes.
+
+    Sampled every few milliseconds, so what was there for less is missed.
+    """
+    text = BEGIN.format(path=[path for path in sys.path if path]) + textwrap.dedent(program)
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, sum(map(_memory, [process.pid, *children(process.pid)])))
+        assert process.stdout is not None
+        assert process.returncode == 0
+        return process.stdout.read(), peak
+
+
+def _memory(process: int) -> int:
+    """Proportional set size in bytes; 0 for a process that has ended."""
+    try:
+        return process_memory_bytes(process)
+    except OSError:
+        return 0

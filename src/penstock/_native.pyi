@@ -331,6 +331,8 @@ class ForeignRow:
         truncated: bool,
     ) -> None: ...
     def fail(self, text: str) -> None: ...
+    def release(self) -> None:
+        """Give back what was reserved, once nothing of it is in use any more."""
 
 class AtWork:
     """A row at work."""
@@ -435,13 +437,6 @@ class Reader:
     """Reads files, for any number of threads."""
 
     def __init__(self, policy: ReadPolicy) -> None: ...
-    def read(
-        self, path: bytes, offset: int, length: int, max_bytes: int
-    ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str]:
-        """
-        Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is wrong.
-        """
-
     def close(self) -> None:
         """End pauses between tries: they fail."""
 
@@ -450,10 +445,29 @@ class Reader:
     @property
     def slowest_s(self) -> float: ...
 
+class SideArena:
+    """Memory for whole frames, under one cap for all threads."""
+
+    def __init__(self, cap_bytes: int) -> None: ...
+    def close(self) -> None:
+        """End all waits."""
+
+    @property
+    def used_bytes(self) -> int: ...
+    @property
+    def peak_bytes(self) -> int: ...
+
 class SampleMaker:
     """Makes image rows for one thread. Not to be shared by threads."""
 
-    def __init__(self, side_bytes: int) -> None: ...
+    def __init__(self, side: SideArena, read_bytes: int) -> None: ...
+    def read(
+        self, reader: Reader, path: bytes, offset: int, length: int
+    ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str]:
+        """
+        Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is wrong.
+        """
+
     def from_encoded(
         self,
         program: Program,
@@ -474,6 +488,21 @@ class SampleMaker:
     def truncated(self) -> int:
         """Rows made of JPEGs that end too soon."""
 
+    def reserve(
+        self,
+        program: Program,
+        height: int,
+        width: int,
+        seed: int,
+        epoch: int,
+        position: int,
+        attempt: int,
+        frame_bytes: int,
+    ) -> str:
+        """
+        Wait for the memory that decoding an image of that size and making its row take; an error text when it can't be had.
+        """
+
     def from_pixels(
         self,
         program: Program,
@@ -487,3 +516,8 @@ class SampleMaker:
         out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
     ) -> str:
         """Likewise, from pixels."""
+
+    def release(self) -> None:
+        """
+        Give back what the sample held of the side arena, once nothing of it is in use any more.
+        """

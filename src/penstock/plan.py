@@ -22,6 +22,7 @@ from penstock.sizing import (
     MOST_RETRIES,
     NATIVE_WORKERS,
     PROCESSES,
+    READ_BYTES,
     THREADS,
     MemoryForecast,
     WorkerCost,
@@ -244,7 +245,7 @@ def make_plan(
     budget = parse_bytes("memory", memory) if memory is not None else machine.free_memory_bytes() // 2
     whole = any(function.samples for function in pipeline.batch_functions)
     asked = _asked_workers(settings, executor, isinstance(source, StreamSource))
-    cost = _cost(executor, program) if before is None else before.cost
+    cost = _cost(executor, program, source) if before is None else before.cost
     sizes = fit(layout, cost, whole, budget, asked, settings)
     process = machine.process_memory_bytes()
     return Plan(
@@ -330,10 +331,12 @@ def _executor(value: object) -> Executor:
     return Executor(value)
 
 
-def _cost(executor: Executor, program: SampleProgram | None) -> WorkerCost:
+def _cost(executor: Executor, program: SampleProgram | None, source: OpenSource) -> WorkerCost:
     if program is None:
         return NATIVE_WORKERS
-    return PROCESSES if executor is Executor.PROCESS else THREADS
+    cost = PROCESSES if executor is Executor.PROCESS else THREADS
+    reads = any(isinstance(spec, Encoded) for spec in source.fields.values())
+    return replace(cost, each=cost.each + READ_BYTES) if reads else cost
 
 
 def _asked_workers(settings: Settings, executor: Executor, streams: bool) -> int | Literal["auto"]:

@@ -18,6 +18,7 @@ WORKER_BYTES = (
     2 * MIB
 )  # a decoding thread's stack, libjpeg's row buffers and kept scratch, measured at 500 × 375
 ENGINE_BYTES = 6 * MIB  # Python threads, batch arrays and the allocator's slack of a running loader, measured
+READ_BYTES = 4 * MIB  # of a file that a worker in Python reads without asking the side arena
 READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
 SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
 MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64

@@ -21,6 +21,7 @@ from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
 from penstock.engine.workers import Failure, Flaws
 from penstock.faults import faultpoint
 from penstock.read import read_policy
+from penstock.sizing import READ_BYTES
 from penstock.source import NAMES, Stream, StreamEnded
 from penstock.spec import AnyArray, Decoding, Listed, Reads, Spec, UInt8Array
 from penstock.transform import DATASET_OP, BatchFunction, FunctionStep, NativeStep, SampleProgram
@@ -130,7 +131,7 @@ class Recipe:
     dataset     an object with ``__getitem__`` that gives samples, or None for sources that say where bytes are
     names       fields of samples that are no dicts
     collate     of fields that differ in shape, how they are put together
-    side_bytes  cap of what one image may take beside its rows
+    side_bytes  cap of what images may take beside their rows
     """
 
     program: SampleProgram
@@ -231,27 +232,49 @@ class PythonCall:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Supplies:
+    """What the makers of one process share.
+
+    reader  reads files
+    side    memory for whole frames
+    """
+
+    reader: _native.Reader
+    side: _native.SideArena
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> Supplies:
+        """As the recipe says."""
+        return cls(_native.Reader(read_policy(recipe.reads)), _native.SideArena(recipe.side_bytes))
+
+    def close(self) -> None:
+        """End waits for memory, and pauses between tries to read: they fail."""
+        self.reader.close()
+        self.side.close()
+
+
 class SampleMaker:
     """Makes samples for one thread, inside ``with maker.own``.
 
-    catches  what the user's code may raise without ending the thread: in a worker everything, also ``SystemExit``
-             and the panics of other languages; in the caller's thread an interrupt is the caller's
-    reader   who reads files, which several makers may share; default: one of its own
+    supplies  what it shares with others of its process
+    catches   what the user's code may raise without ending the thread: in a worker everything, also ``SystemExit``
+              and the panics of other languages; in the caller's thread an interrupt is the caller's
     """
 
     def __init__(
         self,
         recipe: Recipe,
         shared: GlobalGenerators,
+        supplies: Supplies,
         *,
         catches: type[BaseException] = Exception,
-        reader: _native.Reader | None = None,
     ) -> None:
         self.own = OwnGenerators(shared)
         self._catches = catches
-        self._reader = reader or file_reader(recipe)
+        self._reader = supplies.reader
         self.recipe, self._shared = recipe, shared
-        self._native = _native.SampleMaker(recipe.side_bytes)
+        self._native = _native.SampleMaker(supplies.side, READ_BYTES)
         self._foreign_truncated = 0  # rows of files other than JPEG
         self._told = Flaws()
         self._gives: type = dict  # what the dataset's last sample was: dict, tuple, or any other object
@@ -380,6 +403,12 @@ class SampleMaker:
         self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None
     ) -> AnyArray:
         """An image through a native kernel."""
+        try:
+            return self._made(number, step, key, image, row)
+        finally:
+            self._native.release()  # now that what it took of the side arena is gone
+
+    def _made(self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None) -> AnyArray:
         rgb: UInt8Array | None = None
         data: UInt8Array | None = None
         if isinstance(image, EncodedFile):
@@ -391,7 +420,7 @@ class SampleMaker:
                 height, width, wrong = _native.jpeg_size(data, limits.max_pixels, limits.max_scans)
                 size = (height, width)
                 if wrong == "foreign":
-                    rgb = self._foreign(data)
+                    rgb = self._foreign(number, step, key, data)
                     size = (rgb.shape[0], rgb.shape[1])
                 elif wrong:
                     raise RowFailed("decode", wrong)
@@ -402,32 +431,33 @@ class SampleMaker:
         out = row if row is not None and row.shape == spec.shape and row.dtype == spec.dtype else None
         if out is None:
             out = np.empty(spec.shape, spec.dtype)
-        seeds = (self.recipe.seed, key.epoch, key.position, key.attempt)
+        seeds = self._seeds(key)
         into = out.reshape(-1).view(np.uint8)
         wrong = "foreign"
         if rgb is None:
             assert data is not None
             wrong = self._native.from_encoded(program, data, *seeds, into)
             if wrong == "foreign":
-                rgb = self._foreign(data)
+                rgb = self._foreign(number, step, key, data)
         if rgb is not None:
             wrong = self._native.from_pixels(program, rgb, *seeds, into)
         if wrong:
             raise RowFailed("decode", wrong)
         return out
 
+    def _seeds(self, key: RowKey) -> tuple[int, int, int, int]:
+        return self.recipe.seed, key.epoch, key.position, key.attempt
+
     def _read(self, file: EncodedFile) -> UInt8Array:
-        data, wrong = self._reader.read(file.path, file.offset, file.length, self.recipe.side_bytes)
+        data, wrong = self._native.read(self._reader, file.path, file.offset, file.length)
         if wrong:
             raise RowFailed("read", wrong)
         return data
 
-    def _foreign(self, data: UInt8Array) -> UInt8Array:
+    def _foreign(self, number: int, step: NativeStep, key: RowKey, data: UInt8Array) -> UInt8Array:
         def reserve(height: int, width: int, frame_bytes: int) -> str:
-            cap = self.recipe.side_bytes
-            return (
-                "" if frame_bytes <= cap else f"too large: needs {frame_bytes} bytes at once, more than {cap}"
-            )
+            program, _ = self._program(number, step, height, width)
+            return self._native.reserve(program, height, width, *self._seeds(key), frame_bytes)
 
         try:
             frame = decode_foreign(data, self.recipe.decoding, reserve)
@@ -449,11 +479,6 @@ class SampleMaker:
                 self._programs.pop(next(iter(self._programs)))
             self._programs[at] = found
         return found
-
-
-def file_reader(recipe: Recipe) -> _native.Reader:
-    """Reads the files of a recipe's samples."""
-    return _native.Reader(read_policy(recipe.reads))
 
 
 def said(error: BaseException) -> str:

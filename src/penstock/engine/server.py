@@ -29,7 +29,7 @@ from penstock.batch import SlotLayout
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.functions import apply, gather
 from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
-from penstock.engine.samples import PartOfRows, Recipe, Rows, SampleMaker, said, unforeseen
+from penstock.engine.samples import PartOfRows, Recipe, Rows, SampleMaker, Supplies, said, unforeseen
 from penstock.engine.travel import unpack
 from penstock.engine.workers import BatchMade, Failure
 from penstock.faults import faultpoint
@@ -105,7 +105,8 @@ class Worker:
 
     def __init__(self, channel: socket.socket, recipe: Recipe) -> None:
         self._channel = channel
-        self._maker = SampleMaker(recipe, GlobalGenerators(shared=False), catches=BaseException)
+        generators = GlobalGenerators(shared=False)
+        self._maker = SampleMaker(recipe, generators, Supplies.of(recipe), catches=BaseException)
         self._arena: Any = None
         self._layout: SlotLayout | None = None
         self._stride = 0

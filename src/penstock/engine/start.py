@@ -13,7 +13,7 @@ from penstock.contracts import PythonSource, StreamSource
 from penstock.engine.draws import shared_generators
 from penstock.engine.native_workers import NativeWorkers
 from penstock.engine.replacing import MOST_ATTEMPTS, substitute_of
-from penstock.engine.samples import Inputs, Recipe, RowKey, SampleMaker
+from penstock.engine.samples import Inputs, Recipe, RowKey, SampleMaker, Supplies
 from penstock.engine.threads import ThreadWorkers
 from penstock.engine.workers import Failure, Workers, error_of
 from penstock.errors import PenstockError
@@ -57,7 +57,7 @@ def _in_threads(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Worke
     recipe = recipe_of(plan)
     generators = shared_generators()
     if plan.open:
-        maker = SampleMaker(recipe, generators)
+        maker = SampleMaker(recipe, generators, Supplies.of(recipe))
         with maker.own:
             plan = plan.measured(*_measured(plan, at, maker.measure))
     threads = 0 if plan.executor is Executor.INLINE else plan.workers
@@ -129,7 +129,7 @@ def recipe_of(plan: Plan) -> Recipe:
         reads=plan.reads,
         simd=plan.simd,
         collate=plan.pipeline.collate,
-        side_bytes=plan.forecast.side // plan.workers,
+        side_bytes=plan.forecast.side // (plan.workers if plan.executor is Executor.PROCESS else 1),
     )
 
 

@@ -10,7 +10,7 @@ from penstock import _native
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.functions import apply, gather
 from penstock.engine.jobs import Piece, QueueWorkers
-from penstock.engine.samples import Recipe, SampleMaker, file_reader, unforeseen
+from penstock.engine.samples import Recipe, SampleMaker, Supplies, unforeseen
 from penstock.engine.workers import Failure, Stats
 from penstock.plan import Plan
 
@@ -25,8 +25,8 @@ class ThreadWorkers(QueueWorkers):
     ) -> None:
         super().__init__(plan, max(threads, 1), bell)
         self._recipe, self._generators = recipe, generators
-        self._reader = file_reader(recipe)
-        self._helper = SampleMaker(recipe, generators, reader=self._reader) if threads == 0 else None
+        self._supplies = Supplies.of(recipe)
+        self._helper = SampleMaker(recipe, generators, self._supplies) if threads == 0 else None
         self._threads = [
             threading.Thread(target=self._work, name=f"penstock-worker-{number}", daemon=True)
             for number in range(threads)
@@ -53,19 +53,23 @@ class ThreadWorkers(QueueWorkers):
 
     def stats(self) -> Stats:
         """Rows, seconds of work and of waiting, and how files were read."""
-        return replace(super().stats(), retries=self._reader.retries, slowest_read_s=self._reader.slowest_s)
+        return replace(
+            super().stats(),
+            retries=self._supplies.reader.retries,
+            slowest_read_s=self._supplies.reader.slowest_s,
+        )
 
     def close(self, patience_s: float) -> bool:
         """End the threads; one that is inside a function ends when that returns."""
         ends = time.monotonic() + patience_s
         self._queue.close()
-        self._reader.close()
+        self._supplies.close()
         for thread in self._threads:
             thread.join(max(ends - time.monotonic(), 0))
         return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
-        maker = SampleMaker(self._recipe, self._generators, catches=BaseException, reader=self._reader)
+        maker = SampleMaker(self._recipe, self._generators, self._supplies, catches=BaseException)
         with maker.own:
             while (piece := self._queue.take(self._queue.rows_in(PIECE_S), wait=True)) is not None:
                 begin = time.perf_counter()

@@ -69,14 +69,18 @@ def out_of_form(value: Any, form: As) -> Any:
 
 def is_picture(value: object) -> bool:
     """Whether it is a Pillow image; False while Pillow isn't even imported."""
-    module = sys.modules.get("PIL.Image")
-    return module is not None and isinstance(value, module.Image)
+    return _is_a(value, "PIL.Image", "Image")
 
 
 def is_tensor(value: Any) -> bool:
     """Whether it is a torch tensor; False while torch isn't even imported."""
-    module = sys.modules.get("torch")
-    return module is not None and isinstance(value, module.Tensor)
+    return _is_a(value, "torch", "Tensor")
+
+
+def _is_a(value: object, module: str, name: str) -> bool:
+    # While another thread imports the module it is there, and its classes may not be yet.
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(value, kind)
 
 
 def _is_image_array(value: object) -> bool:
