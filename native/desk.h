@@ -20,12 +20,12 @@ struct Desk {
     using Clock = std::chrono::steady_clock;
     enum class Kind : uint8_t { decoder, reader, pillow };
 
-    Desk(Kind k, int n) : kind(k), number(n), system_id(gettid()), thread(pthread_self()) {}
+    Desk(Kind k, int n) : kind(k), number(n) {}
 
     const Kind kind;
-    const int number;       // among its pool's
-    const pid_t system_id;  // of its thread, as /proc names it
-    const pthread_t thread;
+    const int number;      // among its pool's
+    pid_t system_id = 0;   // of its thread, as /proc names it
+    pthread_t thread = 0;  // and as pthreads do
 
     std::shared_ptr<Job> job;  // null: it waits for work
     int row = 0;
@@ -35,6 +35,13 @@ struct Desk {
 
     std::atomic<Phase> phase{Phase::decoding};
     std::atomic<Clock::duration> waited{};  // of the time since `begin`, for what other rows hold
+
+    // The calling thread's from now on.
+    void sit_down() noexcept {
+        system_id = gettid();
+        thread = pthread_self();
+        mine() = this;
+    }
 
     // The calling thread's; null for a thread of no pool.
     static Desk*& mine() noexcept {

@@ -93,14 +93,14 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     PoolStats stats;
     std::atomic<uint64_t> damaged{0}, truncated{0};  // rows; counted without the lock
 
-    Desk& sit_down(Desk::Kind kind);
+    std::unique_ptr<Desk> new_desk(Desk::Kind kind);
     void begin(Desk& desk, std::shared_ptr<Job> job, int row, Phase phase);
     bool reads_stall() const;
     bool take_unread(ReadyRow& out);
     void note_read(double seconds, const ReadResult& read);
     ReadResult read(const ReadyRow& row);
-    void decode_loop();
-    void read_loop();
+    void decode_loop(Desk& desk);
+    void read_loop(Desk& desk);
     Outcome make_row(RowMaker& maker, ReadyRow& row);
     void run_row(RowMaker& maker, ReadyRow& row);
     void finish(Job& job, int row, Outcome outcome);
@@ -114,22 +114,25 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
 
     // Threads own the state with the pool, so that one stuck in a system call can outlive it. The lock is
     // held. Throws std::system_error when the system allows no more threads.
-    void start(void (State::*loop)()) {
+    void start(Desk::Kind kind) {
+        auto desk = new_desk(kind);
         const SignalsBlocked blocked;
-        std::thread([state = shared_from_this(), loop] {
-            ((*state).*loop)();
+        std::thread([state = shared_from_this(), desk = desk.get()] {
+            if (desk->kind == Desk::Kind::reader) state->read_loop(*desk);
+            else state->decode_loop(*desk);
             std::scoped_lock lock(state->mutex);
             --state->alive;
             state->ended.notify_all();
         }).detach();
         ++alive;
+        desks.push_back(std::move(desk));
     }
 };
 
-// The calling thread's desk. The lock is held.
-Desk& Pool::State::sit_down(Desk::Kind kind) {
-    desks.push_back(std::make_unique<Desk>(kind, static_cast<int>(desks.size())));
-    return *(Desk::mine() = desks.back().get());
+// One that there is room for. The lock is held.
+std::unique_ptr<Desk> Pool::State::new_desk(Desk::Kind kind) {
+    desks.reserve(desks.size() + 1);
+    return std::make_unique<Desk>(kind, static_cast<int>(desks.size()));
 }
 
 // The lock is held.
@@ -240,11 +243,11 @@ void Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
 // Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself:
 // warm in the page cache that is quicker than handing it over. Not before the reading threads are done with
 // theirs: with all decoding threads waiting for buffers, nobody would be left to empty those.
-void Pool::State::decode_loop() {
+void Pool::State::decode_loop(Desk& desk) {
     const HeapPin pin;
     RowMaker maker(side);
     std::unique_lock lock(mutex);
-    Desk& desk = sit_down(Desk::Kind::decoder);
+    desk.sit_down();
     const auto has_work = [this] {
         return closed || !ready.empty() ||
                (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files()));
@@ -290,9 +293,9 @@ void Pool::State::decode_loop() {
     }
 }
 
-void Pool::State::read_loop() {
+void Pool::State::read_loop(Desk& desk) {
     std::unique_lock lock(mutex);
-    Desk& desk = sit_down(Desk::Kind::reader);
+    desk.sit_down();
     const auto has_work = [this] {
         return closed || (ahead && !unread.empty() && unread.front()->reads_files());
     };
@@ -320,7 +323,7 @@ void Pool::State::read_loop() {
 // The lock is held.
 void Pool::State::start_readers() {
     try {
-        for (; num_readers < options.io_threads; ++num_readers) start(&State::read_loop);
+        for (; num_readers < options.io_threads; ++num_readers) start(Desk::Kind::reader);
     } catch (const std::system_error&) {
         // Fewer will do, and without any the decoding threads go on reading.
     }
@@ -330,7 +333,7 @@ Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
     : state_(std::make_shared<State>(options, std::move(bell))) {
     std::scoped_lock lock(state_->mutex);
     try {
-        for (int i = 0; i < options.workers; ++i) state_->start(&State::decode_loop);
+        for (int i = 0; i < options.workers; ++i) state_->start(Desk::Kind::decoder);
     } catch (...) {
         state_->closed = true;
         state_->decoders.notify_all();
@@ -358,7 +361,11 @@ void Pool::cancel(const std::shared_ptr<Job>& job) {
 bool Pool::take_foreign(ForeignRow& out) {
     State& s = *state_;
     std::unique_lock lock(s.mutex);
-    Desk* const desk = Desk::mine() ? Desk::mine() : &s.sit_down(Desk::Kind::pillow);
+    if (!Desk::mine()) {
+        s.desks.push_back(s.new_desk(Desk::Kind::pillow));
+        s.desks.back()->sit_down();
+    }
+    Desk* const desk = Desk::mine();
     for (;;) {
         if (!desk->given_up) s.foreigners.wait(lock, [&] { return s.closed || !s.foreign.empty(); });
         if (s.closed || desk->given_up) {
@@ -441,8 +448,7 @@ bool Pool::give_up(const AtWork& row) {
     std::scoped_lock lock(s.mutex);
     Desk& desk = *s.desks.at(static_cast<size_t>(row.number));
     if (s.closed || desk.given_up || !desk.job || desk.rows_begun != row.rows_begun) return false;
-    if (desk.kind == Desk::Kind::decoder) s.start(&State::decode_loop);
-    if (desk.kind == Desk::Kind::reader) s.start(&State::read_loop);
+    if (desk.kind != Desk::Kind::pillow) s.start(desk.kind);
     desk.given_up = true;
     desk.job->cancelled = true;
     if (desk.kind == Desk::Kind::reader) --s.reading;

@@ -100,11 +100,47 @@ class StateError(PenstockError, ValueError):
 
 
 class WorkerDied(PenstockError):
-    """A worker ended before its work was done: which one, how, and which sample it held."""
+    """A worker process ended before its work was done; the message says which one, how, and over what.
+
+    index  the record that it died of twice, or None where it wasn't a sample's fault
+    path   the record's file, or None
+    """
+
+    def __init__(self, message: str, *, index: int | None = None, path: str | None = None) -> None:
+        super().__init__(message)
+        self.index = index
+        self.path = path
 
 
 class StalledError(PenstockError):
-    """A wait outlived its deadline: what was waited for, how long, and on which sample."""
+    """Something took longer than ``stall_timeout_s``.
+
+    index    the record that was at work, or None where it was no sample
+    path     its file, or None
+    doing    what was done: a step of the pipeline, ``"reading its file"``, …
+    worker   who did it
+    seconds  for how long
+    where    the Python stacks of that thread or process, or what the kernel said of it; empty when neither is known
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        index: int | None = None,
+        path: str | None = None,
+        doing: str = "",
+        worker: str = "",
+        seconds: float = 0.0,
+        where: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.index = index
+        self.path = path
+        self.doing = doing
+        self.worker = worker
+        self.seconds = seconds
+        self.where = where
 
 
 class CacheError(PenstockError):

@@ -122,8 +122,14 @@ def _batch(plan: Plan) -> list[str]:
         ),
         *_functions(plan),
         plan.pipeline.bad.describe(),
+        _deadlines(plan),
         f"{_slots(plan)}; {workers}",
     ]
+
+
+def _deadlines(plan: Plan) -> str:
+    slow = f"what takes {plan.slow_after_s:g} s is named"
+    return slow if plan.stall_timeout_s is None else f"{slow}, what takes {plan.stall_timeout_s:g} s is bad"
 
 
 def _functions(plan: Plan) -> list[str]:

@@ -47,6 +47,8 @@ class Settings(TypedDict, total=False):
     side_memory: int | str | None
     lend_wait_s: float
     reads: Reads
+    slow_after_s: float
+    stall_timeout_s: float | None
     bad_log: str | os.PathLike[str] | None
 
 
@@ -398,21 +400,24 @@ class Pipeline:
     def plan(self, **settings: Unpack[Settings]) -> Plan:
         """Check the description, size everything and forecast memory. Reads metadata, no sample.
 
-        memory       ceiling in bytes of what penstock allocates, or text such as ``"2GiB"``; default: half of
-                     the memory that is free
-        workers      threads or processes that make rows; ``"auto"`` (default): one per CPU that this process
-                     may use, fewer when memory is short
-        executor     who runs Python code, of datasets and transforms: ``"thread"`` (default), ``"process"``, or
-                     ``"inline"``, the thread that asks for a batch, in which a debugger can stop
-        depth        slots in turn: one lent, the others filling; default: 2, more for batches smaller than
-                     what the workers have in hand
-        side_memory  bytes (or text) for rows that need a whole frame at once: progressive JPEGs, other
-                     formats; default: 256 MiB, less when ``memory`` is short
-        lend_wait_s  seconds to wait for a batch to be dropped when the caller holds as many as fit the memory,
-                     for consumers that hand batches to other threads; default 0: ``BudgetError`` at once
-        reads        what happens when a file isn't read at once: ``Reads(retries=…, backoff_s=…)``
-        bad_log      a file to which every bad sample that was replaced is added, as a line of JSON; several ranks
-                     may share one
+        memory           ceiling in bytes of what penstock allocates, or text such as ``"2GiB"``; default: half of the
+                         memory that is free
+        workers          threads or processes that make rows; ``"auto"`` (default): one per CPU that this process may
+                         use, fewer when memory is short
+        executor         who runs Python code, of datasets and transforms: ``"thread"`` (default), ``"process"``, or
+                         ``"inline"``, the thread that asks for a batch, in which a debugger can stop
+        depth            slots in turn: one lent, the others filling; default: 2, more for batches smaller than what
+                         the workers have in hand
+        side_memory      bytes (or text) for rows that need a whole frame at once: progressive JPEGs, other formats;
+                         default: 256 MiB, less when ``memory`` is short
+        lend_wait_s      seconds to wait for a batch to be dropped when the caller holds as many as fit the memory,
+                         for consumers that hand batches to other threads; default 0: ``BudgetError`` at once
+        reads            what happens when a file isn't read at once: ``Reads(retries=…, backoff_s=…)``
+        slow_after_s     seconds after which the log ``penstock`` names what a worker is at, and where; default: 5
+        stall_timeout_s  seconds after which a sample is bad, with ``StalledError``: a worker process that makes it is
+                         killed, and the sample tried once more; default: 120. None: never
+        bad_log          a file to which every bad sample that was replaced is added, as a line of JSON; several ranks
+                         may share one
 
         Raises ``PlanError`` for what can't work, ``BudgetError`` when it can't within ``memory``.
         """
@@ -448,7 +453,8 @@ class Pipeline:
         it has done is kept however it ends, so one that was killed goes on from there. Progress goes to the log
         ``penstock`` every few seconds.
 
-        settings  ``memory``, ``workers``, ``executor``, ``side_memory`` and ``reads``, as of ``plan()``; others mean
+        settings  ``memory``, ``workers``, ``executor``, ``side_memory``, ``reads``, ``slow_after_s`` and
+                  ``stall_timeout_s``, as of ``plan()``; others mean
                   nothing
 
         Raises the ``SampleError`` of the first sample that can't be read or that a function fails on, and

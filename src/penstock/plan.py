@@ -76,6 +76,8 @@ class Plan:
     forecast: MemoryForecast
     lend_wait_s: float
     reads: Reads
+    slow_after_s: float
+    stall_timeout_s: float | None
     simd: str | None = None
     recipe: Mapping[str, str | int] = field(default_factory=dict)
     known_from: str = "as declared"
@@ -222,6 +224,7 @@ def make_plan(
         raise PlanError(f"Pipeline({given!r}): {_source_for(given)}")
     _check_limits(pipeline.limits)
     reads = _checked_reads(settings.get("reads", Reads()))
+    slow_after_s, stall_timeout_s = _deadlines(settings)
     source = pipeline.source.open() if before is None else before.source
     order = planned_order(pipeline, source) if before is None else before.order
     tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
@@ -275,6 +278,8 @@ def make_plan(
         ),
         lend_wait_s=lend_wait_s,
         reads=reads,
+        slow_after_s=slow_after_s,
+        stall_timeout_s=stall_timeout_s,
         recipe=_recipe(pipeline, source),
     )
 
@@ -307,6 +312,16 @@ def _checked_reads(reads: object) -> Reads:
     if not is_seconds(reads.backoff_s):
         raise PlanError(f"Reads(backoff_s={reads.backoff_s!r}): a number of seconds, at least 0")
     return reads
+
+
+def _deadlines(settings: Settings) -> tuple[float, float | None]:
+    """After how many seconds a sample is slow, and after how many it is bad."""
+    slow, stalled = settings.get("slow_after_s", 5.0), settings.get("stall_timeout_s", 120.0)
+    if not is_seconds(slow) or slow == 0:
+        raise PlanError(f"slow_after_s={slow!r}: a number of seconds above 0")
+    if stalled is not None and (not is_seconds(stalled) or stalled == 0):
+        raise PlanError(f"stall_timeout_s={stalled!r}: a number of seconds above 0, or None")
+    return slow, stalled
 
 
 def _stream_tail(pipeline: Pipeline, source: StreamSource) -> Tail:

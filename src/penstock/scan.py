@@ -29,7 +29,8 @@ from penstock.source import NoRoom, claimed, published
 from penstock.transform import KEPT
 
 PROGRESS_S = 5.0  # between lines of the log
-PASSED_ON = ("memory", "workers", "executor", "side_memory", "reads")  # settings that a scan has too
+# Settings that a scan has too.
+PASSED_ON = ("memory", "workers", "executor", "side_memory", "reads", "slow_after_s", "stall_timeout_s")
 
 Made = TypeVar("Made")
 

@@ -1,9 +1,7 @@
-"""Worker processes: they die with the trainer, tell why they died, and take what people hand them."""
+"""Worker processes: they die with the trainer, and take what people hand them."""
 
 import gc
 import os
-import re
-import signal
 import subprocess
 import sys
 import textwrap
@@ -36,48 +34,6 @@ class Numbers:
 def loader(dataset: Any, **settings: Any) -> ps.Loader:
     settings = {"executor": "process", "workers": 2, "memory": "512MiB", **settings}
     return ps.Pipeline(ps.Indexed(dataset, fields="x")).batch(10).loader(**settings)
-
-
-class Killed(Numbers):
-    def __getitem__(self, index: int) -> np.ndarray:
-        if index == 37:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__getitem__(index)
-
-
-class Exits(Numbers):
-    def __getitem__(self, index: int) -> np.ndarray:
-        if index == 37:
-            os._exit(0)
-        return super().__getitem__(index)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "how"), [(Killed(), "was killed by SIGKILL"), (Exits(), "exited with 0")]
-)
-def test_a_worker_that_dies_is_named_and_replaced(dataset: Any, how: str) -> None:
-    with loader(dataset) as batches:
-        iterator = iter(batches)
-        for _ in range(3):
-            next(iterator)
-        with pytest.raises(
-            ps.WorkerDied, match=rf"worker \d \(process \d+\) {how}.* while it made .*records? .*37"
-        ):
-            next(iterator)
-        batches.skip_steps(1)  # the batch that holds it
-        rest = [batch["x"][0, 0] for batch in batches.steps(6)]
-    assert rest == [40, 50, 60, 70, 80, 90]
-
-
-def test_workers_that_die_again_and_again_end_it() -> None:
-    with loader(Killed()) as batches:
-        batches.skip_steps(3)
-        iterator = iter(batches)
-        for _ in range(5):
-            with pytest.raises(ps.WorkerDied):
-                next(iterator)
-        with pytest.raises(ps.WorkerDied, match="in 10 minutes"):
-            next(iterator)
 
 
 def test_nothing_is_left_when_a_loader_is_closed() -> None:
@@ -242,29 +198,6 @@ def test_samples_are_made_elsewhere_and_long_lists_are_packed(pack: bool, kind: 
     assert os.getpid() not in batch["process"]
     assert set(batch["kind"]) == {kind}
     assert batch["name"] == names[:50]
-
-
-class OwnError(Exception):
-    def __init__(self, number: int) -> None:
-        super().__init__(f"number {number}")
-        self.number = number
-
-
-class Raises(Numbers):
-    def __getitem__(self, index: int) -> np.ndarray:
-        if index == 12:
-            raise OwnError(index)
-        return super().__getitem__(index)
-
-
-def test_an_error_comes_with_its_type_and_the_workers_traceback() -> None:
-    with loader(Raises()) as batches, pytest.raises(ps.SampleError, match="OwnError: number 12") as caught:
-        list(batches)
-    cause = caught.value.__cause__
-    assert type(cause) is OwnError or type(cause) is RuntimeError
-    assert re.search(
-        r"In the worker:(.|\n)*test_processes.py(.|\n)*raise OwnError", "\n".join(cause.__notes__)
-    )
 
 
 def test_processes_that_do_not_fit_are_refused() -> None:

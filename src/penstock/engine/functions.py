@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.engine.board import FUNCTIONS
 from penstock.engine.samples import END, PythonCall, RowFailed, Rows, SampleMaker
 from penstock.engine.workers import BatchMade, Failure
 from penstock.spec import AnyArray
@@ -22,6 +23,7 @@ def gather(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
         samples: list[Any] = []
         bad: list[Failure] = []
         for row in range(len(rows.indices)):
+            maker.at(row)
             try:
                 sample = maker.make(rows.key(row), rows.inputs.row(row), {}, seeded)
                 samples.append(maker.as_given(sample))
@@ -58,6 +60,7 @@ def _applied(maker: SampleMaker, rows: Rows, batch: Any, seeded: bool) -> BatchM
             step = PythonCall(
                 _bound(function, maker), function.takes_rng, BATCH_OP + number, "batch", function.describe()
             )
+            maker.at(0, FUNCTIONS + number)
             batch = maker.call(step, key, batch, seeded)
         return _placed(rows, batch)
     except RowFailed as failed:

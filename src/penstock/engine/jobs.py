@@ -5,15 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock import _native
-from penstock.engine.samples import END, Inputs, Rows
+from penstock.engine.board import FUNCTIONS, IDLE, IN_TURN
+from penstock.engine.samples import END, EncodedFile, Inputs, Rows
 from penstock.engine.workers import Assignment, BatchMade, Failure, Flaws, Stats, Substitutes
-from penstock.errors import WorkerDied
+from penstock.errors import StalledError, WorkerDied
 from penstock.plan import Plan
+from penstock.source import shown
+
+WHOLE = -1  # stands for a row: what functions do with the batch
 
 NO_FLAWS = Flaws()
 
@@ -21,12 +25,14 @@ NO_FLAWS = Flaws()
 class SlotJob:
     """The rows of one slot, then what functions make of the batch, and how far all that is.
 
+    age      how many jobs came before it
     content  what the rows are made of, and where they go
     made     what functions made of the batch, by field; None while it is what the rows are
     todo     ranges [first, stop) of rows that nobody has begun, in the order in which they are begun
     """
 
     def __init__(self, assignment: Assignment, plan: Plan) -> None:
+        self.age = 0
         self.slot = assignment.slot
         self.rows = len(assignment.positions)
         self.content = Rows(
@@ -48,6 +54,7 @@ class SlotJob:
         self.given_up = False
         self.bad: list[Failure] = []
         self.died: WorkerDied | None = None
+        self._suspects: set[tuple[int, int]] = set()  # rows and their records at which a worker was lost
 
     @property
     def done(self) -> bool:
@@ -88,8 +95,40 @@ class SlotJob:
             self.todo.appendleft((first + most, stop))
         return first, min(stop, first + most)
 
+    def named(self, row: int) -> tuple[str, int | None, str | None]:
+        """What a row is, for people; its record, and the path of that one's file, as far as it has one."""
+        indices = self.content.indices
+        if row == WHOLE:
+            return f"the batch of the records {', '.join(map(str, indices))}", None, None
+        file = self.content.inputs.row(row).get("image")
+        path = shown(file.path) if isinstance(file, EncodedFile) else None
+        return f"record {indices[row]}" + (f", {path}," if path else ""), indices[row], path
+
+    def suspect(self, row: int) -> bool:
+        """A worker was lost at this row. True when it isn't the first one."""
+        suspect = row, row if row == WHOLE else self.content.indices[row]
+        again = suspect in self._suspects
+        self._suspects.add(suspect)
+        return again
+
+    def put_back(self, first: int, stop: int, *, alone: Collection[int], without: Collection[int]) -> None:
+        """Nobody has begun rows [first, stop), after all: they come before the others.
+
+        alone    those of them that nobody begins together with another one
+        without  those that are left out
+        """
+        ranges: list[tuple[int, int]] = []
+        for row in range(first, stop):
+            if row in without:
+                continue
+            if ranges and ranges[-1][1] == row and not {row - 1, row}.intersection(alone):
+                ranges[-1] = ranges[-1][0], row + 1
+            else:
+                ranges.append((row, row + 1))
+        self.todo.extendleft(reversed(ranges))
+
     def failures(self) -> Sequence[Failure]:
-        """Rows that can't be made. Raises ``WorkerDied`` when a worker died of one."""
+        """Rows that can't be made. Raises ``WorkerDied`` when no worker was left to make them."""
         if self.died is not None:
             raise self.died
         return self.bad
@@ -114,8 +153,20 @@ class Piece:
         return max(self.stop - self.first, 1)
 
 
+def is_whole(piece: Piece, step: int) -> bool:
+    """Whether it is a function of the whole batch that is at work, at a step that ``board`` has."""
+    return piece.is_functions or (step != IDLE and step % IN_TURN >= FUNCTIONS)
+
+
+def too_long(row: int, stalled: StalledError) -> Failure:
+    """The fate of a row, or of the batch, that was given up."""
+    reason = f"took too long: {stalled.seconds:.1f} s, {stalled.doing}"
+    return Failure(max(row, 0), "stalled", reason, stalled, row == WHOLE)
+
+
 @dataclass(slots=True)
 class _Counts:
+    jobs: int = 0
     rows: int = 0
     busy_s: float = 0.0
     wait_s: float = 0.0
@@ -149,16 +200,15 @@ class JobQueue:
         counts = self._counts
         return Stats(rows=counts.rows, decode_s=counts.busy_s, wait_s=counts.wait_s, **asdict(counts.flaws))
 
-    def put(self, job: SlotJob, *, first: bool = False) -> None:
-        """Work on it after those before, or before all of them."""
+    def put(self, job: SlotJob) -> None:
+        """Work on it after those before, and before those after it where it comes again."""
         with self._lock:
-            if first:
-                self._jobs.appendleft(job)
-            else:
-                self._jobs.append(job)
+            if job.age == 0:
+                self._counts.jobs += 1
+                job.age = self._counts.jobs
+            self._put_by_age(job)
             if self._broken is not None:
                 self.break_with(self._broken)
-            self._changed.notify_all()
 
     def take(self, most: int, *, wait: bool) -> Piece | None:
         """What nobody has begun: at most ``most`` rows. None when there is nothing, or it is closed."""
@@ -196,11 +246,38 @@ class JobQueue:
             self._counts.flaws += flaws
             self._end(job, piece.size)
 
-    def lose(self, piece: Piece, error: WorkerDied) -> None:
-        """The worker that had it is gone."""
+    def lose(
+        self, piece: Piece, suspects: Collection[int], failure: Callable[[int], Failure]
+    ) -> Sequence[int]:
+        """The worker that had it is gone. Others make it again, before all that came after it.
+
+        suspects  rows that it was at, or ``WHOLE``: each is made alone now; one that was a suspect before has failed
+        failure   of a row that has
+
+        Returns the rows that have failed.
+        """
+        job = piece.job
         with self._lock:
-            piece.job.died = error
-            self._end(piece.job, piece.size)
+            job.died = job.died or self._broken
+            ended = job.ended_after is not None and piece.stop > job.ended_after
+            if self.closed or job.given_up or job.died is not None or (ended and not piece.is_functions):
+                self._end(job, piece.size)
+                return ()
+            guilty = [row for row in suspects if job.suspect(row)]
+            job.bad += map(failure, guilty)
+            if guilty and (piece.is_functions or self._whole):
+                self._end(job, piece.size)
+                return guilty
+            if piece.is_functions:
+                job.functions_left = True
+            else:
+                alone = () if self._whole else suspects
+                job.put_back(piece.first, piece.stop, alone=alone, without=guilty)
+            if job.todo or piece.is_functions:
+                self._put_by_age(job)
+            if guilty:
+                self._end(job, len(guilty))
+            return guilty
 
     def cancel(self, job: SlotJob) -> None:
         """Give up what nobody has begun."""
@@ -239,6 +316,13 @@ class JobQueue:
             job.unfinished -= job.functions_left
             job.functions_left = False
 
+    def _put_by_age(self, job: SlotJob) -> None:
+        """Let workers take it before all jobs that came later. The lock is held."""
+        if job not in self._jobs:
+            later = (place for place, other in enumerate(self._jobs) if other.age > job.age)
+            self._jobs.insert(next(later, len(self._jobs)), job)
+        self._changed.notify_all()
+
     def _dropped(self, job: SlotJob) -> int:
         """How many rows nobody has begun, and nobody will. The lock is held."""
         dropped = job.rows_todo
@@ -252,8 +336,7 @@ class JobQueue:
             if job.given_up or job.bad or job.died is not None:
                 job.unfinished = 0
             else:
-                self._jobs.appendleft(job)
-                self._changed.notify_all()
+                self._put_by_age(job)
         if job.unfinished == 0:
             self._bell.ring()
 
@@ -274,9 +357,9 @@ class QueueWorkers:
         self._queue.put(job)
 
     def exchange(self, job: SlotJob, new: Substitutes, ring: _native.SlotRing) -> None:
-        """Make rows again from other records, before all else."""
+        """Make rows again from other records, before all that comes later."""
         job.exchange(new, whole=self._plan.gathers)
-        self._queue.put(job, first=True)
+        self._queue.put(job)
 
     def cancel(self, job: SlotJob) -> None:
         """Give up what nobody has begun."""

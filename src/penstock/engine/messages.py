@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
@@ -125,23 +126,37 @@ def send_parcel(channel: socket.socket, sent: Parcel) -> None:
     send_encoded(channel, sent.data[done:])
 
 
-def send_encoded(channel: socket.socket, data: bytes) -> None:
-    """Send what ``encoded`` gave. Raises ``Ended``."""
+def send_encoded(channel: socket.socket, data: bytes, process: int | None = None) -> None:
+    """Send what ``encoded`` gave. ``process``: a pidfd; when that process ends the other side is gone too.
+
+    Raises ``Ended``.
+    """
     try:
-        channel.sendall(data)
+        if process is None:
+            channel.sendall(data)
+            return
+        view = memoryview(data)
+        while view:
+            with contextlib.suppress(BlockingIOError):
+                view = view[channel.send(view, socket.MSG_DONTWAIT) :]
+                continue
+            _wait(channel, select.POLLOUT, process, None)
     except OSError as error:
         raise Ended(str(error)) from error
 
 
-def receive(channel: socket.socket, process: int | None = None) -> Any:
-    """Wait for a message. ``process``: a pidfd; when that process ends the other side is gone too.
+def receive(channel: socket.socket, process: int | None = None, patience_s: float | None = None) -> Any:
+    """Wait for a message.
+
+    process     a pidfd; when that process ends the other side is gone too
+    patience_s  longer without a word, and it counts as gone
 
     Raises ``Ended``, and ``Unreadable`` for a message whose objects can't be made again.
     """
-    header, file = _begin(channel, process)
+    header, file = _begin(channel, process, patience_s)
     try:
         length, count = _HEADER.unpack(header)
-        data = memoryview(_exactly(channel, length, process))
+        data = memoryview(_exactly(channel, length, process, patience_s))
         try:
             table = count * _PLACE.size
             return pickle.loads(data[table:], buffers=_arrays(file, data[:table]))
@@ -154,11 +169,11 @@ def receive(channel: socket.socket, process: int | None = None) -> Any:
             os.close(file)
 
 
-def _begin(channel: socket.socket, process: int | None) -> tuple[bytes, int | None]:
+def _begin(channel: socket.socket, process: int | None, patience_s: float | None) -> tuple[bytes, int | None]:
     """A message's header, and the descriptor that came with it."""
     header, file = b"", None
     while len(header) < _HEADER.size:
-        _wait(channel, process)
+        _wait(channel, select.POLLIN, process, patience_s)
         try:
             some, files, _, _ = socket.recv_fds(
                 channel, _HEADER.size - len(header), 1, socket.MSG_CMSG_CLOEXEC
@@ -183,11 +198,11 @@ def _arrays(file: int | None, table: memoryview) -> list[AnyArray]:
     return [memory[begin : begin + length] for begin, length in places]
 
 
-def _exactly(channel: socket.socket, size: int, process: int | None) -> bytearray:
+def _exactly(channel: socket.socket, size: int, process: int | None, patience_s: float | None) -> bytearray:
     data = bytearray(size)
     view = memoryview(data)
     while view:
-        _wait(channel, process)
+        _wait(channel, select.POLLIN, process, patience_s)
         try:
             received = channel.recv_into(view[:CHUNK_BYTES])
         except OSError as error:
@@ -198,13 +213,18 @@ def _exactly(channel: socket.socket, size: int, process: int | None) -> bytearra
     return data
 
 
-def _wait(channel: socket.socket, process: int | None) -> None:
-    """Until there is something to receive. A process's own children may hold its end open after it has ended."""
-    if process is None:
-        return
+def _wait(channel: socket.socket, event: int, process: int | None, patience_s: float | None) -> None:
+    """Until there is something to receive, or room to send. A process's own children may hold its end open after it
+    has ended.
+    """
+    if process is None and patience_s is None:
+        return  # the call that follows waits
     waiting = select.poll()
-    waiting.register(channel, select.POLLIN)
-    waiting.register(process, select.POLLIN)
-    ready = dict(waiting.poll())
+    waiting.register(channel, event)
+    if process is not None:
+        waiting.register(process, select.POLLIN)
+    ready = dict(waiting.poll(None if patience_s is None else patience_s * 1000))
+    if not ready:
+        raise Ended(f"no word for {patience_s:g} s")
     if channel.fileno() not in ready:
         raise Ended("the process has ended")

@@ -12,22 +12,36 @@ import numpy as np
 
 from penstock import _native
 from penstock.contracts import Records
-from penstock.engine.workers import Assignment, Failure, Stats, Substitutes
+from penstock.engine.watch import Work
+from penstock.engine.where import stack_of_thread, state_of
+from penstock.engine.workers import Assignment, Failure, Stats, Substitutes, name_of
+from penstock.errors import StalledError
 from penstock.plan import Plan
 from penstock.read import ReadAhead, read_policy
 from penstock.spec import Int64Array
 from penstock.transform.foreign import finish_foreign
 
+COUNTED = [name for name in Stats.__slots__ if hasattr(_native.PoolStats, name)]
+DOING = {
+    "reading": "reading its file",
+    "waiting": "waiting for memory that other samples use",
+    "decoding": "decoding and transforming it",
+}
+
 
 class NativeJob:
-    """The rows of one slot."""
+    """The rows of one slot.
+
+    native   what native threads do now
+    records  of its rows
+    """
 
     lists: Mapping[str, list[Any]] = {}
     made = None
     ended_after = None
 
-    def __init__(self, job: _native.Job) -> None:
-        self.native = job
+    def __init__(self, job: _native.Job, records: Records) -> None:
+        self.native, self.records = job, records
 
     @property
     def done(self) -> bool:
@@ -55,6 +69,7 @@ class NativeWorkers:
             read_policy(plan.reads),
             bell,
         )
+        self._jobs: list[NativeJob] = []  # in flight; replaced, never changed: the watch looks at it
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._closed = False
@@ -67,7 +82,8 @@ class NativeWorkers:
         """Say where every field of every row comes from; small values are written at once."""
         for name, values in assignment.records.plain.items():
             assignment.views[name][...] = values
-        return NativeJob(self._job(assignment, ring, assignment.records, assignment.positions))
+        native = self._job(assignment, ring, assignment.records, assignment.positions)
+        return NativeJob(native, assignment.records)
 
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
         """Make rows again from other records, before all else."""
@@ -76,6 +92,7 @@ class NativeWorkers:
             assignment.views[name][new.rows] = values
         positions = assignment.positions[new.rows]
         job.native = self._job(assignment, ring, new.records, positions, new.rows, new.attempts)
+        job.records = new.records
         self._pool.submit(job.native, first=True)
 
     def _job(
@@ -115,6 +132,7 @@ class NativeWorkers:
 
     def submit(self, job: NativeJob) -> None:
         """Work on it after those before."""
+        self._jobs = [*(other for other in self._jobs if not other.done), job]
         self._pool.submit(job.native)
 
     def cancel(self, job: NativeJob) -> None:
@@ -128,7 +146,26 @@ class NativeWorkers:
     def stats(self) -> Stats:
         """Counters of the native threads."""
         counted = self._pool.stats()
-        return Stats(**{name: getattr(counted, name) for name in Stats.__slots__})
+        return Stats(**{name: getattr(counted, name) for name in COUNTED})
+
+    def at_work(self) -> Sequence[Work]:
+        """What every thread has in hand."""
+        rows = [(row, job) for row in self._pool.at_work() for job in self._jobs if job.native.has(row)]
+        return [self._work(row, job) for row, job in rows]
+
+    def where(self, work: Work) -> str:
+        """The stack of a thread that decodes by Pillow; of another, what the kernel says if it doesn't get on."""
+        row = self._row_of(work)
+        if row is None:
+            return ""
+        if row.kind == "Pillow":
+            return stack_of_thread(row.thread)
+        state = state_of(f"self/task/{row.system_id}")
+        return f"  the thread is {state}" if state else ""
+
+    def give_up(self, work: Work, error: StalledError) -> bool:
+        """A thread can't be ended."""
+        return False
 
     def close(self, patience_s: float) -> bool:
         """End all threads; those inside a system call or a large image end by themselves."""
@@ -140,6 +177,17 @@ class NativeWorkers:
             thread.join(max(ends - time.monotonic(), 0))
             all_ended &= not thread.is_alive()
         return all_ended
+
+    def _work(self, row: _native.AtWork, job: NativeJob) -> Work:
+        index, path = name_of(job.records, row.row)
+        what = f"record {index}" + (f", {path}," if path else "")
+        worker, hand = f"{row.kind} thread {row.number}", (row.number, row.rows_begun)
+        waits = row.phase == "waiting"
+        return Work(hand, what, DOING[row.phase], worker, row.begin_s, self, index, path, waits)
+
+    def _row_of(self, work: Work) -> _native.AtWork | None:
+        """The row that it is, unless it has ended."""
+        return next((row for row in self._pool.at_work() if (row.number, row.rows_begun) == work.hand), None)
 
     def _start_thread(self) -> None:
         name = f"penstock-pillow-{len(self._threads) + 1}"

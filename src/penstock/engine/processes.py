@@ -11,12 +11,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from penstock import _native
+from penstock.engine.board import Board
 from penstock.engine.messages import Ended, receive, send
 from penstock.engine.samples import Inputs, Recipe, RowKey
 from penstock.engine.server import bootstrap
 from penstock.engine.travel import pack
+from penstock.engine.where import Stacks, state_of
 from penstock.engine.workers import Failure
 from penstock.errors import PlanError, WorkerDied
 from penstock.plan import Plan
@@ -27,41 +30,29 @@ from penstock.transform.function import callable_name
 # Libraries that would start a thread for every CPU: workers are as many as shall work at once.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 PATIENCE_S = 1.0  # for a process that was told to end
+GRACE_S = 0.2  # for one whose channel has ended and which may be about to
+ANSWER_S = 30.0  # for the server to fork a worker, which takes milliseconds, or to say how one ended
 
 
 class WorkerServer:
-    """The process that workers are forked from."""
+    """The process that workers are forked from. One that has ended is started again when it is needed.
 
-    def __init__(self, recipe: Recipe, *, pack_lists: bool) -> None:
-        functions = [step.function for step in recipe.program.steps if isinstance(step, FunctionStep)]
-        parts = {"the dataset": recipe.dataset, **{callable_name(each.fn): each.fn for each in functions}}
-        packed, lists = pack(recipe, parts=parts, pack=pack_lists)
-        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            theirs.callback(os.close, packed)
-            control, their_end = socket.socketpair()
-            ours.callback(control.close)
-            theirs.callback(their_end.close)
-            # The server and its workers end when the only write end of this pipe is closed, so by our end too.
-            read_end, write_end = os.pipe()
-            ours.callback(os.close, write_end)
-            theirs.callback(os.close, read_end)
-            given = (their_end.fileno(), read_end, packed, lists.descriptor)
-            self._server = subprocess.Popen(
-                [
-                    sys.executable,
-                    *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]  # as multiprocessing does
-                    "-c",
-                    bootstrap(sys.path),
-                    *map(str, given),
-                    str(os.getpid()),
-                ],
-                stdin=subprocess.DEVNULL,
-                pass_fds=given,
-                env=os.environ | dict.fromkeys(ONE_THREAD, "1"),
-            )
-            ours.pop_all()  # they stay open, unless something went wrong
-        self._control, self._pipe = control, write_end
+    board   what the workers are at
+    stacks  where they are
+    """
+
+    def __init__(self, recipe: Recipe, *, pack_lists: bool, workers: int) -> None:
+        self._recipe, self._pack_lists = recipe, pack_lists
         self._lock = threading.Lock()
+        self._pipes: list[int] = []
+        self._over = False
+        with contextlib.ExitStack() as stack:
+            self.board = Board(workers)
+            stack.callback(self.board.close)
+            self.stacks = Stacks()
+            stack.callback(self.stacks.close)
+            self._start()
+            stack.pop_all()
 
     @property
     def process(self) -> int:
@@ -69,7 +60,7 @@ class WorkerServer:
         return self._server.pid
 
     def wait_until_ready(self) -> None:
-        """Raises ``PlanError`` when it can't rebuild the dataset and the functions."""
+        """Raises ``PlanError`` when it can't rebuild the dataset and the functions, ``WorkerDied`` when it ends."""
         try:
             kind, fact = receive(self._control)
         except Ended as ended:
@@ -90,47 +81,124 @@ class WorkerServer:
                 f"can be forked: start {them} at first use, or use executor='thread'"
             )
 
-    def fork(self) -> tuple[socket.socket, int]:
-        """A new worker: its channel and its process number."""
-        ours, theirs = socket.socketpair()
-        with self._lock, theirs:
+    def fork(self, number: int) -> tuple[socket.socket, int]:
+        """A new worker: its channel and its process number. Raises ``WorkerDied`` when the server can't go on."""
+        with self._lock:
             try:
-                socket.send_fds(self._control, [b"f"], [theirs.fileno()])
-                return ours, receive(self._control)
+                return self._fork(number)
             except (Ended, OSError) as error:
-                raise WorkerDied("the server of worker processes has ended") from error
+                if self._over:
+                    raise WorkerDied("the server of worker processes has ended") from error
+                self._restart()
+            try:
+                return self._fork(number)
+            except (Ended, OSError) as error:
+                raise WorkerDied(f"the server of worker processes has ended twice: {error}") from error
 
     def status(self, process: int) -> int | None:
-        """The exit code of a worker that has ended, or minus its signal. None when the server is gone too."""
+        """The exit code of a worker that has ended, or minus its signal. None when nobody knows."""
         with self._lock, contextlib.suppress(Ended, OSError):
-            self._control.sendall(b"s")
             send(self._control, ("status", process))
-            code: int = receive(self._control)
+            code: int | None = self._answer()
             return code
         return None
+
+    def where(self) -> str:
+        """What it is at."""
+        return self.stacks.of(self.process)
+
+    def end(self) -> None:
+        """End it now, whatever it does, and for good. Its workers live on."""
+        self._over = True
+        self._server.kill()
 
     def close(self, patience_s: float) -> None:
         """End it; what is left of its workers ends too."""
         self._control.close()
-        os.close(self._pipe)
+        for pipe in self._pipes:
+            os.close(pipe)
+        self.board.close()
+        self.stacks.close()
         try:
             self._server.wait(patience_s)
         except subprocess.TimeoutExpired:
             self._server.kill()
             self._server.wait()
 
+    def _start(self) -> None:
+        recipe = self._recipe
+        functions = [step.function for step in recipe.program.steps if isinstance(step, FunctionStep)]
+        parts = {"the dataset": recipe.dataset, **{callable_name(each.fn): each.fn for each in functions}}
+        packed, lists = pack(recipe, parts=parts, pack=self._pack_lists)
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            theirs.callback(os.close, packed)
+            control, their_end = socket.socketpair()
+            ours.callback(control.close)
+            theirs.callback(their_end.close)
+            # The server and its workers end when the only write end of this pipe is closed, so by our end too.
+            read_end, write_end = os.pipe()
+            ours.callback(os.close, write_end)
+            theirs.callback(os.close, read_end)
+            board, stacks = self.board.descriptor, self.stacks.descriptor
+            given = (their_end.fileno(), read_end, packed, lists.descriptor, board, stacks)
+            self._server = subprocess.Popen(
+                [
+                    sys.executable,
+                    *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]  # as multiprocessing does
+                    "-c",
+                    bootstrap(sys.path),
+                    *map(str, given),
+                    str(os.getpid()),
+                ],
+                stdin=subprocess.DEVNULL,
+                pass_fds=given,
+                env=os.environ | dict.fromkeys(ONE_THREAD, "1"),
+            )
+            ours.pop_all()  # they stay open, unless something went wrong
+        self._control = control
+        self._pipes.append(write_end)  # workers of a server before this one hang on its pipe
+
+    def _restart(self) -> None:
+        """Another one in its place, from what dataset and functions are now. The lock is held."""
+        self._control.close()
+        self._server.kill()
+        self._server.wait()
+        self._start()
+        self.wait_until_ready()
+
+    def _fork(self, number: int) -> tuple[socket.socket, int]:
+        ours, theirs = socket.socketpair()
+        with contextlib.ExitStack() as stack:
+            stack.callback(ours.close)
+            with theirs:
+                send(self._control, ("fork", number))
+                socket.send_fds(self._control, [b"f"], [theirs.fileno()])
+                process: int = self._answer()
+            stack.pop_all()
+        return ours, process
+
+    def _answer(self) -> Any:
+        return receive(self._control, patience_s=ANSWER_S)
+
 
 class WorkerProcess:
-    """One worker, seen from the trainer."""
+    """One worker, seen from the trainer.
+
+    desk  what it is at, as it writes it down itself; stays when it is gone
+    """
 
     def __init__(self, server: WorkerServer, number: int) -> None:
         self.number = number
-        self.channel, self.process = server.fork()
+        self.channel, self.process = server.fork(number)
+        self.desk = server.board.desk(number)
         self._server = server
         try:
             self.handle: int | None = os.pidfd_open(self.process)
         except OSError:  # a kernel or container without: the channel's end tells
             self.handle = None
+
+    def __str__(self) -> str:
+        return f"worker {self.number} (process {self.process})"
 
     def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, Spec | Listed] | Failure:
         """What a sample looks like, or why it can't be made. Raises ``WorkerDied``."""
@@ -138,7 +206,8 @@ class WorkerProcess:
             send(self.channel, ("measure", key, inputs))
             answer: Mapping[str, Spec | Listed] | Failure = receive(self.channel, self.handle)
         except Ended as ended:
-            raise self.death(f"record {key.index}") from ended
+            message = f"{self} {self.death()} while it made record {key.index}"
+            raise WorkerDied(message, index=key.index) from ended
         return answer
 
     def map_slots(self, plan: Plan, ring: _native.SlotRing) -> None:
@@ -155,35 +224,47 @@ class WorkerProcess:
         send(self.channel, message)
         socket.send_fds(self.channel, [b"f"], [ring.descriptor])
 
-    def death(self, what: str) -> WorkerDied:
-        """Why it is gone. ``what``: what it held."""
-        self._wait()
+    def where(self) -> str:
+        """Its stacks; or what keeps it from showing them."""
+        return self._server.stacks.of(self.process)
+
+    def death(self) -> str:
+        """How it ended: ``"was killed by SIGSEGV"``."""
+        self._wait(GRACE_S)
         self.kill()  # it may have closed its channel and live on
+        self._wait(PATIENCE_S)
         code = self._server.status(self.process)
-        how = "has ended"
-        if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            how = f"was killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
-        elif code is not None:
-            how = f"exited with {code}"
-        return WorkerDied(f"worker {self.number} (process {self.process}) {how} while it made {what}")
+        if code is None:
+            state = state_of(str(self.process))
+            return f"is {state}, where no signal ends it" if state else "has ended"
+        if code >= 0:
+            return f"exited with {code}"
+        if -code not in set(signal.Signals):
+            return f"was killed by signal {-code}"
+        name = signal.Signals(-code).name
+        return f"was killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
 
     def close(self) -> None:
         """Let it end, and see that it does."""
         self.channel.close()
-        self._wait()
+        self._wait(PATIENCE_S)
         if self.handle is not None:
             os.close(self.handle)
             self.handle = None
 
-    def _wait(self) -> None:
-        """Until it has ended, for a while."""
-        if self.handle is not None:
-            ended = select.poll()
-            ended.register(self.handle, select.POLLIN)
-            ended.poll(PATIENCE_S * 1000)
-
     def kill(self) -> None:
         """End it now, whatever it does. Its number is its own until ``death`` has asked for its status."""
         with contextlib.suppress(OSError):
-            os.kill(self.process, signal.SIGKILL)
+            if self.handle is None:
+                os.kill(self.process, signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            self.channel.shutdown(socket.SHUT_RDWR)  # where no signal ends it, nobody waits for it
+
+    def _wait(self, seconds: float) -> None:
+        """Until it has ended, at most so long."""
+        if self.handle is not None:
+            ended = select.poll()
+            ended.register(self.handle, select.POLLIN)
+            ended.poll(seconds * 1000)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from penstock.bad import BadSample, Ledger
 from penstock.contracts import Records
 from penstock.engine.samples import END
-from penstock.engine.workers import Assignment, Failure, Substitutes, error_of
-from penstock.errors import SampleError
+from penstock.engine.workers import Assignment, Failure, Substitutes, error_of, raised_for
+from penstock.errors import PenstockError, SampleError
 from penstock.order import substitute
 from penstock.plan import Plan
 from penstock.spec import Replace
@@ -38,11 +38,12 @@ class Origins:
     error: SampleError | None = None
     _now: dict[int, tuple[Records, int, int]] = field(default_factory=dict)
 
-    def error_of(self, failures: Sequence[Failure]) -> SampleError | None:
+    def error_of(self, failures: Sequence[Failure]) -> PenstockError | None:
         """The error of the first bad row in order, or None. Who found it first doesn't matter."""
         if not failures:
             return None
-        return self._error(min(failures, key=lambda failure: failure.row))
+        first = min(failures, key=lambda failure: failure.row)
+        return raised_for(first, *self._record(first.row), self.plan.source)
 
     def substitutes(self, failures: Sequence[Failure]) -> Substitutes | None:
         """What takes the place of the rows that failed; None where they stay failures.
@@ -93,8 +94,11 @@ class Origins:
         return self._now[row][2] if row in self._now else 0
 
     def _error(self, failure: Failure) -> SampleError:
-        records, row, _ = self._now.get(failure.row, (self.assignment.records, failure.row, 0))
-        return error_of(failure, records, row, self.plan.source)
+        return error_of(failure, *self._record(failure.row), self.plan.source)
+
+    def _record(self, row: int) -> tuple[Records, int]:
+        """The record that a row is made of now, as a row of others."""
+        return self._now[row][:2] if row in self._now else (self.assignment.records, row)
 
 
 def substitute_of(plan: Plan, epoch: int, position: int, attempt: int, index: int) -> int:

@@ -15,7 +15,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,9 @@ from penstock.device import lend_to_host
 from penstock.engine.collating import Made, collated
 from penstock.engine.replacing import Origins
 from penstock.engine.start import started
+from penstock.engine.watch import Watch, Work
 from penstock.engine.workers import Assignment, BatchMade, Job, Stats
-from penstock.errors import BudgetError, PenstockError, PlanError
+from penstock.errors import BudgetError, PenstockError, PlanError, StalledError
 from penstock.order import Batches, Cursor
 from penstock.plan import Plan
 from penstock.sizing import show_bytes
@@ -99,7 +101,13 @@ class Run:
         self._pid = os.getpid()
         self._ledger = ledger
         self._bell = _native.Bell()
-        self.plan, self._workers, self._ring = started(plan, at, self._bell)
+        self._watch = Watch(plan.slow_after_s, plan.stall_timeout_s)
+        self._watch.start()
+        try:
+            self.plan, self._workers, self._ring = started(plan, at, self._bell, self._watch)
+        except BaseException:
+            self._watch.close(PATIENCE_S)
+            raise
         # What follows is shared by the consumer and the threads, under the lock. The lock is entered itself,
         # not through a condition, whose methods are Python: an interrupt inside them would leave it locked.
         self._lock = threading.RLock()
@@ -112,7 +120,9 @@ class Run:
         self._torn = False  # whether a batch may have left the queue and not reached the consumer
         self._waiting = self._starved = self._closed = False
         self._broken: BaseException | None = None
+        self._stuck: StalledError | None = None  # why nothing comes while the filling thread hangs
         self.wait_s = 0.0
+        self._watch.add(self)
         self._thread = threading.Thread(target=self._keep_filling, name="penstock-fill", daemon=True)
 
     def start(self) -> None:
@@ -155,9 +165,18 @@ class Run:
         return delivered
 
     def stats(self) -> Stats:
-        """Counters of the workers."""
+        """Counters of the workers, and of what took too long."""
         self._check_process()
-        return self._workers.stats()
+        return replace(self._workers.stats(), slow=self._watch.slow, stalled=self._watch.stalled)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a slot is being filled."""
+        return bool(self._filling)
+
+    def at_work(self) -> Sequence[Work]:
+        """What the workers have in hand, for the watch."""
+        return self._workers.at_work()
 
     def close(self) -> None:
         """End all threads. Batches that were lent stay valid; calling it again does nothing."""
@@ -168,6 +187,7 @@ class Run:
                 return
             self._closed = True
             self._tell()
+        self._watch.close(PATIENCE_S)
         ends = time.monotonic() + PATIENCE_S
         self._bell.ring()
         all_ended = self._workers.close(PATIENCE_S)
@@ -193,6 +213,8 @@ class Run:
                 raise PenstockError("the thread that fills batches broke") from self._broken
             self._aim(at)
             if not self._ready:
+                if self._stuck is not None:
+                    raise self._stuck
                 if not self._waiting:
                     self._waiting, self._starved = True, False
                     self._bell.ring()  # only a waiting consumer makes the ring grow
@@ -328,7 +350,8 @@ class Run:
         if not filling.job.done:
             return None
         try:
-            return self._made(filling)
+            with self._errand(filling.at, "putting it together"):
+                return self._made(filling)
         except Exception as error:
             return _Filled(filling.slot, filling.at, error=error)
 
@@ -383,6 +406,7 @@ class Run:
                 self._next = self.plan.steps.after(filling.at)
             if isinstance(filling, _Filling):
                 self._workers.submit(filling.job)
+                self._watch.wake()
                 self._wake_helper()
             else:
                 self._bell.ring()  # it is done
@@ -395,9 +419,26 @@ class Run:
 
     def _begun(self, slot: int) -> _Filling | _Filled:
         try:
-            return self._begin(slot)
+            with self._errand(self._next, "looking up its records"):
+                return self._begin(slot)
         except Exception as error:
             return _Filled(slot, self._next, error=error)
+
+    @contextmanager
+    def _errand(self, at: Cursor, doing: str) -> Iterator[None]:
+        """What this thread does itself, for the watch."""
+        batch = f"the batch at position {at.consumed} of epoch {at.epoch}"
+        try:
+            with self._watch.errand(batch, doing, "the thread that fills batches", give_up=self._hang):
+                yield
+        finally:
+            self._stuck = None
+
+    def _hang(self, error: StalledError) -> None:
+        """The watch gives this thread up: whoever waits for a batch gets the error, as long as it hangs."""
+        with self._lock:
+            self._stuck = error
+            self._tell()
 
     def _begin(self, slot: int) -> _Filling:
         plan, at = self.plan, self._next

@@ -6,6 +6,7 @@ bytes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import GeneratorType
@@ -16,6 +17,7 @@ import numpy as np
 from penstock import _native
 from penstock.batch import Collate
 from penstock.contracts import Records
+from penstock.engine.board import IDLE, IN_TURN, READING, ROW, SINCE, STEP, Desk, new_desk
 from penstock.engine.collating import numbered
 from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
 from penstock.engine.workers import Failure, Flaws
@@ -260,6 +262,7 @@ class SampleMaker:
     supplies  what it shares with others of its process
     catches   what the user's code may raise without ending the thread: in a worker everything, also ``SystemExit``
               and the panics of other languages; in the caller's thread an interrupt is the caller's
+    desk      where it writes down what it is at
     """
 
     def __init__(
@@ -269,8 +272,10 @@ class SampleMaker:
         supplies: Supplies,
         *,
         catches: type[BaseException] = Exception,
+        desk: Desk | None = None,
     ) -> None:
         self.own = OwnGenerators(shared)
+        self.desk: Desk = new_desk() if desk is None else desk
         self._catches = catches
         self._reader = supplies.reader
         self.recipe, self._shared = recipe, shared
@@ -293,12 +298,22 @@ class SampleMaker:
         """What each field of a sample looks like, or why it can't be made."""
 
         def make(seeded: bool) -> Mapping[str, Spec | Listed] | Failure:
+            self.at(0)
             try:
                 return _measured(numbered(self.make(key, inputs.row(0), {}, seeded), self.recipe.collate))
             except RowFailed as failed:
                 return failed.failure(0)
+            finally:
+                self.desk[STEP] = IDLE
 
         return self.run(make)
+
+    def at(self, row: int, step: int = 0) -> None:
+        """Write down that a row begins, or a step with the whole batch."""
+        desk = self.desk
+        desk[SINCE] = time.monotonic_ns()
+        desk[ROW] = row
+        desk[STEP] = step
 
     def fill(self, rows: Rows, first: int, stop: int) -> list[Failure]:
         """Make rows [first, stop); which of them can't be made."""
@@ -310,6 +325,7 @@ class SampleMaker:
         bad = []
         for row in range(first, stop):
             out = {} if image is None else {"image": image[row]}
+            self.at(row)
             try:
                 sample = self.make(rows.key(row), rows.inputs.row(row), out, seeded)
                 write_row(sample, row, rows, out)
@@ -341,6 +357,7 @@ class SampleMaker:
         if self._dataset is not None:
             sample |= self.call(self._dataset, key, key, seeded)
         for number, step in enumerate(self._steps):
+            self.desk[STEP] = 1 + number
             if isinstance(step, PythonCall):
                 sample = self.call(step, key, sample, seeded)
             else:
@@ -384,7 +401,9 @@ class SampleMaker:
             self.own.set(number)
         try:
             result: Sample = (
-                self._shared.seeded(step.call, argument, number) if seeded else step.call(argument, number)
+                self._shared.seeded(self._in_turn(step.call), argument, number)
+                if seeded
+                else step.call(argument, number)
             )
         except (Drew, RowFailed):
             raise
@@ -399,6 +418,18 @@ class SampleMaker:
                 )
         return result
 
+    def _in_turn(self, call: Callable[[Any, int], Sample]) -> Callable[[Any, int], Sample]:
+        """The call, for which it has to wait: that others take their time isn't its slowness."""
+        desk, begin = self.desk, time.monotonic_ns()
+        desk[STEP] += IN_TURN
+
+        def called(argument: Any, number: int) -> Sample:
+            desk[SINCE] += time.monotonic_ns() - begin
+            desk[STEP] -= IN_TURN
+            return call(argument, number)
+
+        return called
+
     def _image(
         self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None
     ) -> AnyArray:
@@ -412,7 +443,9 @@ class SampleMaker:
         rgb: UInt8Array | None = None
         data: UInt8Array | None = None
         if isinstance(image, EncodedFile):
+            self.desk[STEP] = READING
             data = self._read(image)
+            self.desk[STEP] = 1 + number
             if step.kernel is not None:
                 size = (0, 0)  # whatever it is, the result's is known
             else:

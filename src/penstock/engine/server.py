@@ -18,7 +18,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cloudpickle
@@ -26,11 +26,13 @@ import numpy as np
 
 from penstock import _native
 from penstock.batch import SlotLayout
+from penstock.engine.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, shared_words
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.functions import apply, gather
 from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
 from penstock.engine.samples import PartOfRows, Recipe, Rows, SampleMaker, Supplies, said, unforeseen
 from penstock.engine.travel import unpack
+from penstock.engine.where import show_stacks_on_signal
 from penstock.engine.workers import BatchMade, Failure
 from penstock.faults import faultpoint
 from penstock.spec import AnyArray
@@ -40,9 +42,10 @@ OWN_THREADS = 2  # the one that runs Python, and the one that watches the traine
 
 def main() -> None:
     """Serve until the trainer's end. Descriptors and the trainer's number are the program's arguments."""
-    control, pipe, recipe_file, lists_file, trainer = map(int, sys.argv[1:6])
+    control, pipe, recipe_file, lists_file, board, stacks, trainer = map(int, sys.argv[1:8])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which ends its workers
     _native.end_with(pipe, trainer)
+    show_stacks_on_signal(stacks)  # of the workers too, which are forked from here
     channel = socket.socket(fileno=control)
     try:
         recipe: Recipe = unpack(recipe_file, lists_file)
@@ -52,61 +55,78 @@ def main() -> None:
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 (names are counted, not used)
     send(channel, ("ready", threads - OWN_THREADS))
     with contextlib.suppress(Ended):
-        _serve(channel, recipe, pipe, trainer)
+        Server(channel, recipe, shared_words(board), pipe, trainer).run()
     os._exit(0)
 
 
-def _serve(control: socket.socket, recipe: Recipe, pipe: int, trainer: int) -> None:
-    while True:
-        word, fds, _, _ = socket.recv_fds(control, 1, 1)
-        if not word:
-            raise Ended
-        if fds:
-            send(control, _fork(control, fds[0], recipe, pipe, trainer))
-            continue
-        request = receive(control)
-        assert request[0] == "status"
-        with contextlib.suppress(ChildProcessError):
-            send(control, os.waitstatus_to_exitcode(os.waitpid(request[1], 0)[1]))
-            continue
-        send(control, 0)
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Forks workers, and says how they ended.
 
+    desks    the words of all workers' desks
+    pipe     ends with the trainer
+    trainer  its process number
+    """
 
-def _fork(control: socket.socket, descriptor: int, recipe: Recipe, pipe: int, trainer: int) -> int:
-    """A worker on the other end of ``descriptor``; its process number."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    faultpoint("server.fork")
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of forking with a thread: it is ours, and only waits
-        process = os.fork()
-    if process:
-        os.close(descriptor)
-        return process
-    code = 1
-    try:
-        control.close()
-        _native.end_with(pipe, trainer)
-        with contextlib.suppress(Ended):
-            Worker(socket.socket(fileno=descriptor), recipe).run()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
+    control: socket.socket
+    recipe: Recipe
+    desks: Desk
+    pipe: int
+    trainer: int
+
+    def run(self) -> None:
+        """Answer messages in their order."""
+        while True:
+            kind, number = receive(self.control)
+            if kind == "fork":
+                _, (descriptor,), _, _ = socket.recv_fds(self.control, 1, 1)
+                send(self.control, self._fork(number, descriptor))
+            else:
+                send(self.control, _status(number))
+
+    def _fork(self, number: int, descriptor: int) -> int:
+        """A worker on the other end of ``descriptor``; its process number."""
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+        faultpoint("server.fork")
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # of forking with a thread: it is ours, and only waits
+            process = os.fork()
+        if process:
+            os.close(descriptor)
+            return process
+        code = 1
+        try:
+            self.control.close()
+            _native.end_with(self.pipe, self.trainer)
+            with contextlib.suppress(Ended):
+                Worker(socket.socket(fileno=descriptor), self.recipe, desk_of(self.desks, number)).run()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+
+def _status(process: int) -> int | None:
+    """The exit code of a child that has ended, or minus its signal; None for others."""
+    with contextlib.suppress(ChildProcessError):
+        ended, status = os.waitpid(process, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if ended else None
+    return None
 
 
 class Worker:
     """Makes rows for one trainer, over a channel of its own, until that is closed."""
 
-    def __init__(self, channel: socket.socket, recipe: Recipe) -> None:
-        self._channel = channel
+    def __init__(self, channel: socket.socket, recipe: Recipe, desk: Desk) -> None:
+        self._channel, self._desk = channel, desk
         generators = GlobalGenerators(shared=False)
-        self._maker = SampleMaker(recipe, generators, Supplies.of(recipe), catches=BaseException)
+        self._maker = SampleMaker(recipe, generators, Supplies.of(recipe), catches=BaseException, desk=desk)
         self._arena: Any = None
         self._layout: SlotLayout | None = None
         self._stride = 0
@@ -125,7 +145,9 @@ class Worker:
                     case "slots":
                         self._map(*message)
                     case _:
-                        send_parcel(self._channel, self._answer(kind, *message))
+                        self._desk[PIECE], *what = message
+                        send_parcel(self._channel, self._answer(kind, *what))
+                        self._desk[STEP] = IDLE
 
     def _map(
         self,
@@ -150,6 +172,7 @@ class Worker:
         except Exception as error:
             return parcel(([_sendable(unforeseen(first, error))], {}, None, self._maker.new_flaws()))
         flaws = self._maker.new_flaws()
+        self._desk[STEP] = ANSWERING
         try:
             return parcel((*answer, flaws))
         except Exception as error:

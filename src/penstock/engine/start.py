@@ -15,8 +15,9 @@ from penstock.engine.native_workers import NativeWorkers
 from penstock.engine.replacing import MOST_ATTEMPTS, substitute_of
 from penstock.engine.samples import Inputs, Recipe, RowKey, SampleMaker, Supplies
 from penstock.engine.threads import ThreadWorkers
-from penstock.engine.workers import Failure, Workers, error_of
-from penstock.errors import PenstockError
+from penstock.engine.watch import Watch
+from penstock.engine.workers import CALLER, Failure, Workers, raised_for
+from penstock.errors import PenstockError, StalledError, WorkerDied
 from penstock.machine import own_memory_bytes, process_memory_bytes
 from penstock.order import Cursor
 from penstock.plan import Plan
@@ -28,24 +29,28 @@ if TYPE_CHECKING:
     from penstock.engine.processes import WorkerProcess, WorkerServer
     from penstock.sizing import WorkerCost
 
-Measure = Callable[[RowKey, Inputs], Mapping[str, Spec | Listed] | Failure]
+Measured = Mapping[str, Spec | Listed] | Failure
+Measure = Callable[[RowKey, Inputs], Measured]
+MEASURING = "measuring what a sample looks like"
 
 
-def started(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, _native.SlotRing]:
+def started(
+    plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
+) -> tuple[Plan, Workers, _native.SlotRing]:
     """The plan with nothing left open, whoever fills slots, and the slots.
 
     at  where the run begins; the sample that comes there is measured
 
-    Raises ``SampleError`` when that sample can't be made, ``BudgetError`` when batches of such samples don't fit
-    the memory, ``PlanError`` when processes can't have the dataset, ``PenstockError`` when the system refuses
-    threads, processes or memory.
+    Raises ``SampleError`` when that sample can't be made, ``WorkerDied`` or ``StalledError`` when workers die of it
+    or hang, ``BudgetError`` when batches of such samples don't fit the memory, ``PlanError`` when processes can't have
+    the dataset, ``PenstockError`` when the system refuses threads, processes or memory.
     """
     try:
         if plan.program is None:
             return plan, NativeWorkers(plan, bell), _ring(plan, bell)
         if plan.executor is Executor.PROCESS:
-            return _in_processes(plan, at, bell)
-        return _in_threads(plan, at, bell)
+            return _in_processes(plan, at, bell, watch)
+        return _in_threads(plan, at, bell, watch)
     except (RuntimeError, OSError) as error:
         raise PenstockError(
             f"the system refused what the loader needs, {plan.workers} workers and "
@@ -53,34 +58,53 @@ def started(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, 
         ) from error
 
 
-def _in_threads(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, _native.SlotRing]:
+def _in_threads(
+    plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
+) -> tuple[Plan, Workers, _native.SlotRing]:
     recipe = recipe_of(plan)
     generators = shared_generators()
     if plan.open:
         maker = SampleMaker(recipe, generators, Supplies.of(recipe))
-        with maker.own:
-            plan = plan.measured(*_measured(plan, at, maker.measure))
+
+        def measure(key: RowKey, inputs: Inputs) -> Measured:
+            with maker.own, watch.errand(f"record {key.index}", MEASURING, CALLER):
+                return maker.measure(key, inputs)
+
+        plan = plan.measured(*_measured(plan, at, measure))
     threads = 0 if plan.executor is Executor.INLINE else plan.workers
     ring = _ring(plan, bell)
     return plan, ThreadWorkers(plan, recipe, generators, threads, bell), ring
 
 
-def _in_processes(plan: Plan, at: Cursor, bell: _native.Bell) -> tuple[Plan, Workers, _native.SlotRing]:
+def _in_processes(
+    plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
+) -> tuple[Plan, Workers, _native.SlotRing]:
     # What it needs takes a fifth of the time of importing penstock, and threads need none of it.
     from penstock.engine.process_workers import ProcessWorkers
     from penstock.engine.processes import WorkerProcess, WorkerServer
 
     packs = not isinstance(plan.source, PythonSource) or plan.source.packs
-    server = WorkerServer(recipe_of(plan), pack_lists=packs)
+    server = WorkerServer(recipe_of(plan), pack_lists=packs, workers=plan.workers)
     workers: list[WorkerProcess] = []
     try:
-        server.wait_until_ready()
+        with watch.errand(
+            "the dataset",
+            "loading it",
+            f"the server of worker processes ({server.process})",
+            where=server.where,
+            give_up=lambda _: server.end(),
+        ):
+            server.wait_until_ready()
         workers.append(WorkerProcess(server, 0))
-        fields, record = _measured(plan, at, workers[0].measure)
+
+        def measure(key: RowKey, inputs: Inputs) -> Measured:
+            return _measured_in(workers, server, watch, key, inputs)
+
+        fields, record = _measured(plan, at, measure)
         plan = plan.measured(fields, record, _cost(plan, server, workers[0]))
         ring = _ring(plan, bell)
         workers += [WorkerProcess(server, number) for number in range(1, plan.workers)]
-        return plan, ProcessWorkers(server, workers, plan, ring, bell), ring
+        return plan, ProcessWorkers(server, workers, plan, ring, bell, watch), ring
     except BaseException:
         for worker in workers:
             worker.close()
@@ -104,8 +128,40 @@ def _measured(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, Sp
             return answer, index
         attempt += 1
         if not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
-            raise error_of(answer, records, 0, plan.source)
+            raise raised_for(answer, records, 0, plan.source)
         index = substitute_of(plan, at.epoch, position, attempt, index)
+
+
+def _measured_in(
+    workers: list[WorkerProcess], server: WorkerServer, watch: Watch, key: RowKey, inputs: Inputs
+) -> Measured:
+    """Measure in the first worker. When that dies of it, or hangs, another one takes its place and tries once more."""
+    from penstock.engine.processes import WorkerProcess
+
+    def measured(worker: WorkerProcess) -> Measured:
+        with watch.errand(
+            f"record {key.index}",
+            MEASURING,
+            str(worker),
+            where=worker.where,
+            give_up=lambda _: worker.kill(),
+        ):
+            return worker.measure(key, inputs)
+
+    def successor() -> WorkerProcess:
+        workers[0].close()
+        return WorkerProcess(server, 0)
+
+    try:
+        return measured(workers[0])
+    except (WorkerDied, StalledError):
+        workers[0] = successor()
+    try:
+        return measured(workers[0])
+    except (WorkerDied, StalledError) as error:
+        workers[0] = successor()
+        place = "died" if isinstance(error, WorkerDied) else "stalled"
+        return Failure(0, place, str(error), error)
 
 
 def _cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost:

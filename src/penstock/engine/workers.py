@@ -8,21 +8,32 @@ from typing import Any, Protocol
 
 from penstock import _native
 from penstock.contracts import OpenSource, Records
-from penstock.errors import DecodeError, ReadError, SampleError, TransformError
+from penstock.engine.watch import Work
+from penstock.errors import (
+    DecodeError,
+    PenstockError,
+    ReadError,
+    SampleError,
+    StalledError,
+    TransformError,
+    WorkerDied,
+)
 from penstock.order import Cursor
+from penstock.source import shown
 from penstock.spec import AnyArray, Int64Array
 
 _ERRORS = {"read": ReadError, "decode": DecodeError, "transform": TransformError, "batch": TransformError}
 _PLACES = {"decode": "transform", "end": "source"}  # decoding is part of the transform place
+CALLER = "the thread that asks for a batch"  # what it is called where it does the work
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A row that can't be made.
 
-    place   ``"read"``, ``"decode"``, ``"source"``, ``"transform"`` or ``"batch"``; ``"cancelled"`` when nobody
-            wanted it any more
-    cause   what the user's code raised, if that is why
+    place   ``"read"``, ``"decode"``, ``"source"``, ``"transform"`` or ``"batch"``; ``"died"`` or ``"stalled"`` for one
+            that workers were lost over; ``"cancelled"`` when nobody wanted it any more
+    cause   what the user's code raised, if that is why; of a lost worker the ``WorkerDied`` or ``StalledError``
     whole   whether it is no row's fault but that of the batch as a whole
     """
 
@@ -98,6 +109,9 @@ class Stats:
     slowest_read_s   seconds that the slowest try of a read took
     side_peak_bytes  most that the side arena held
     reading_ahead    whether storage is slow, so that reading threads run ahead
+    slow             samples, and other work, that took longer than ``slow_after_s``
+    stalled          of these, given up after ``stall_timeout_s``
+    deaths           worker processes that ended before their work was done
     """
 
     rows: int = 0
@@ -112,6 +126,9 @@ class Stats:
     slowest_read_s: float = 0.0
     side_peak_bytes: int = 0
     reading_ahead: bool = False
+    slow: int = 0
+    stalled: int = 0
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +193,23 @@ class Workers(Protocol):
     def stats(self) -> Stats:
         """Counters since the start."""
 
+    def at_work(self) -> Sequence[Work]:
+        """What every worker has in hand; they are its owners."""
+
     def close(self, patience_s: float) -> bool:
         """End everything. False when some threads were still busy then."""
+
+
+def name_of(records: Records, row: int) -> tuple[int, str | None]:
+    """A row's record, and the path of its file if it has one: from what is in memory, whatever storage does."""
+    files = records.files.get("image")
+    return int(records.index[row]), None if files is None else shown(files.paths[row])
+
+
+def raised_for(failure: Failure, records: Records, row: int, source: OpenSource) -> PenstockError:
+    """What a failure raises where nothing takes the row's place: of a lost worker, what is known of that."""
+    lost = failure.cause
+    return lost if isinstance(lost, WorkerDied | StalledError) else error_of(failure, records, row, source)
 
 
 def error_of(failure: Failure, records: Records, row: int, source: OpenSource) -> SampleError:

@@ -1,5 +1,6 @@
 """The source place: which records exist, and where their bytes are."""
 
+from penstock.source._paths import shown
 from penstock.source.arrays import Arrays
 from penstock.source.claims import NoRoom, cache_folder, claimed, is_believed, published
 from penstock.source.concat import Concat, OpenConcat, OpenDatasets, open_concat
@@ -33,5 +34,6 @@ __all__ = [
     "open_concat",
     "pack_list",
     "published",
+    "shown",
     "verify_index",
 ]

@@ -1,0 +1,342 @@
+"""What takes long is named: which sample, what is done to it, who does it and where; in the end it is given up."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from gates import Gate, Log
+from photos import WAIT_S, Watched, numbers
+from programs import children
+
+ROWS = 4  # of a batch
+SLOW_S = 0.3  # before something is named, here
+STALLED_S = 3.0  # and before it is given up: a server of worker processes must start in that time
+WAYS = ["inline", "thread", "process"]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Records that hold their number, of which one waits at a gate."""
+
+    gate: Gate
+    at: int = 9
+    size: int = 32
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> int:
+        if index == self.at:
+            self.gate.wait()
+        return index
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    return Gate.closed(tmp_path / "gate")
+
+
+def loader(pipeline: ps.Pipeline, executor: str = "thread", **settings: Any) -> ps.Loader:
+    given = {"workers": 2, "memory": "512MiB", "slow_after_s": SLOW_S, "stall_timeout_s": None, **settings}
+    return pipeline.loader(**{"executor": executor, **given})
+
+
+def of(dataset: Any) -> ps.Pipeline:
+    return ps.Pipeline(ps.Indexed(dataset, fields="x")).batch(ROWS)
+
+
+def all_of(size: int = 32) -> list[list[int]]:
+    return [list(range(first, first + ROWS)) for first in range(0, size, ROWS)]
+
+
+@pytest.mark.parametrize("executor", WAYS)
+def test_slow_sample_is_named(executor: str, gate: Gate) -> None:
+    """And where it is, once; nothing else happens to it."""
+    with Log() as log, loader(of(Numbers(gate)), executor) as batches:
+        delivered: list[list[int]] = []
+        consumer = threading.Thread(target=lambda: delivered.extend(batch["x"].tolist() for batch in batches))
+        consumer.start()
+        line = log.wait_for("record 9")
+        with gate.opened():
+            consumer.join(WAIT_S)
+        assert delivered == all_of()
+        stats = batches.stats()
+    who = {
+        "inline": "the thread that asks for a batch",
+        "thread": r"thread \d",
+        "process": r"worker \d \(process \d+\)",
+    }
+    assert re.match(rf"record 9 has taken \d\.\d s so far: the dataset, in {who[executor]}\n", line)
+    assert (
+        re.search(r"test_stalls.py\", line \d+,? in __getitem__\n(.*\n)*.*gates.py", line)
+        or executor == "process"
+    )
+    assert re.search(r"test_stalls.py\", line \d+ in __getitem__", line) or executor != "process"
+    assert [each for each in log.lines if each.startswith("record")] == [line]
+    assert stats is not None
+    assert (stats.slow >= 1, stats.stalled, stats.deaths) == (True, 0, 0)
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_others_go_on_beside_a_slow_sample(executor: str, gate: Gate, tmp_path: Path) -> None:
+    """All other rows of all slots are made meanwhile."""
+    done = Gate.closed(tmp_path / "done")
+
+    class Marks(Numbers):
+        def __getitem__(self, index: int) -> int:
+            if index >= 12:
+                (tmp_path / f"{index}").touch()
+            if index == 31:
+                with done.path.open("wb"):
+                    pass
+            return super().__getitem__(index)
+
+    with loader(of(Marks(gate, at=1)), executor, depth=9) as batches:
+        consumer = threading.Thread(target=lambda: next(iter(batches)))
+        consumer.start()
+        with done.path.open("rb"):  # until record 31 is made
+            assert all((tmp_path / f"{index}").exists() for index in range(12, 24))
+        with gate.opened():
+            consumer.join(WAIT_S)
+
+
+@pytest.mark.parametrize("executor", WAYS)
+def test_the_step_is_named(executor: str, gate: Gate) -> None:
+    def waits(x: int) -> int:
+        if x == 9:
+            gate.wait()
+        return x
+
+    def together(batch: dict[str, Any]) -> dict[str, Any]:
+        if batch["index"][0] == 16:
+            gate.wait()
+        return batch
+
+    pipeline = (
+        ps.Pipeline(ps.Indexed(range(32), fields="x")).map(waits, field="x").batch(ROWS).map_batch(together)
+    )
+    with Log() as log, loader(pipeline, executor, workers=1) as batches:
+        consumer = threading.Thread(target=lambda: list(batches))
+        consumer.start()
+        log.wait_for("record 9", "waits")
+        with gate.opened():
+            consumer.join(WAIT_S)
+    again = loader(pipeline, executor, workers=1)
+    gate.path.unlink()
+    os.mkfifo(gate.path)
+    with Log() as log, again as batches:
+        batches.skip_steps(4)
+        consumer = threading.Thread(target=lambda: next(iter(batches)))
+        consumer.start()
+        log.wait_for("the batch of the records 16, 17, 18, 19 has taken", "together")
+        with gate.opened():
+            consumer.join(WAIT_S)
+
+
+@pytest.mark.parametrize("executor", WAYS)
+def test_a_slow_first_sample_is_named(executor: str, gate: Gate) -> None:
+    """The one that is measured before there are slots."""
+    with Log() as log, loader(of(Numbers(gate, at=0)), executor) as batches:
+        consumer = threading.Thread(target=lambda: next(iter(batches)))
+        consumer.start()
+        line = log.wait_for("record 0 has taken", "measuring what a sample looks like")
+        assert re.search(r"in __getitem__", line)
+        with gate.opened():
+            consumer.join(WAIT_S)
+
+
+def test_slow_source_is_named(gate: Gate) -> None:
+    """The thread that fills batches waits there, and no worker has anything in hand."""
+    source = Watched(numbers(16), lambda _: gate.wait())
+    with Log() as log, loader(ps.Pipeline(source).batch(ROWS)) as batches:
+        consumer = threading.Thread(target=lambda: next(iter(batches)))
+        consumer.start()
+        line = log.wait_for("the batch at position 0 of epoch 0", "looking up its records")
+        assert re.search(r"in the thread that fills batches\n(.*\n)*.*in locate", line)
+        with gate.opened():
+            consumer.join(WAIT_S)
+
+
+def test_source_that_hangs_is_an_error(gate: Gate) -> None:
+    """As long as it hangs; nobody waits for it any more."""
+    source = Watched(numbers(16), lambda _: gate.wait())
+    with loader(ps.Pipeline(source).batch(ROWS), stall_timeout_s=STALLED_S) as batches:
+        iterator = iter(batches)
+        for _ in range(2):
+            with pytest.raises(
+                ps.StalledError, match="looking up its records, in the thread that fills"
+            ) as caught:
+                next(iterator)
+            assert caught.value.seconds >= STALLED_S
+            assert "in locate" in caught.value.where
+        with gate.opened():
+            while True:  # until the thread has noticed that it goes on
+                try:
+                    assert next(iterator)["index"].tolist() == [0, 1, 2, 3]
+                    break
+                except ps.StalledError:
+                    continue
+
+
+def stop(_: int = 0) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_stopped_worker_is_named_and_replaced(gate: Gate) -> None:
+    """It never ends, and it can't show its stack."""
+    with (
+        Log() as log,
+        loader(of(Numbers(gate, at=-1, size=4000)), "process", stall_timeout_s=STALLED_S) as batches,
+    ):
+        iterator = iter(batches)
+        delivered = [next(iterator)["x"].tolist()]
+        server = max(children(), key=lambda process: len(children(process)))
+        for worker in children(server):
+            os.kill(worker, signal.SIGSTOP)
+        delivered += [batch["x"].tolist() for batch in iterator]
+        stats = batches.stats()
+    assert delivered == all_of(4000)
+    log.wait_for("has taken", "worker", "the process is stopped by a signal")
+    assert stats is not None
+    assert stats.stalled == 2
+    assert stats.deaths == 0
+
+
+@pytest.mark.parametrize("how", ["loop", "stop"])
+def test_sample_that_hangs_twice_is_given_up_in_a_process(how: str, tmp_path: Path) -> None:
+    """The worker is killed each time; other samples aren't touched."""
+
+    def loops(x: int) -> int:
+        while x == 9:
+            if how == "stop":
+                stop()
+        return x
+
+    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).map(loops, field="x").batch(ROWS)
+    with Log() as log, loader(pipeline, "process", stall_timeout_s=STALLED_S) as batches:
+        iterator = iter(batches)
+        assert [next(iterator)["x"].tolist() for _ in range(2)] == all_of()[:2]
+        with pytest.raises(ps.StalledError, match=r"record 9 was not done after .*loops") as caught:
+            next(iterator)
+        stats = batches.stats()
+        batches.skip_steps(1)
+        assert [batch["x"].tolist() for batch in batches.steps(5)] == all_of()[3:]
+    error = caught.value
+    assert (error.index, error.path) == (9, None)
+    assert error.seconds >= STALLED_S
+    assert re.fullmatch(r"worker \d \(process \d+\)", error.worker)
+    assert ("stopped by a signal" if how == "stop" else "in loops") in error.where
+    assert error.where in "\n".join(error.__notes__)
+    log.wait_for("record 9 was not done after", "stall_timeout_s=")
+    assert stats is not None
+    assert (stats.slow >= 2, stats.stalled, stats.deaths) == (True, 2, 0)
+
+
+def test_sample_that_hangs_twice_is_replaced_in_a_process() -> None:
+    def loops(x: int) -> int:
+        while x == 9:
+            pass
+        return x
+
+    def raises(x: int) -> int:
+        if x == 9:
+            raise ValueError("bad")
+        return x
+
+    def delivered(
+        function: Callable[[int], int], executor: str
+    ) -> tuple[list[list[int]], list[ps.BadSample]]:
+        source = ps.Pipeline(ps.Indexed(range(32), fields="x")).map(function, field="x")
+        pipeline = source.on_bad(ps.Replace(at_most=1)).batch(ROWS)
+        with loader(pipeline, executor, stall_timeout_s=STALLED_S) as batches:
+            return [batch["x"].tolist() for batch in batches], batches.bad_samples
+
+    looped, (bad,) = delivered(loops, "process")
+    assert looped == delivered(raises, "inline")[0]
+    assert (bad.index, bad.place, bad.kind) == (9, "stalled", "took too long")
+
+
+def test_sample_that_hangs_once_is_delivered(gate: Gate, tmp_path: Path) -> None:
+    def waits_once(x: int) -> int:
+        if x == 9:
+            try:
+                (tmp_path / "seen").touch(exist_ok=False)
+            except FileExistsError:
+                return x
+            gate.wait()
+        return x
+
+    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).map(waits_once, field="x").batch(ROWS)
+    with loader(pipeline, "process", stall_timeout_s=STALLED_S) as batches:
+        assert [batch["x"].tolist() for batch in batches] == all_of()
+
+
+def test_first_sample_that_hangs_is_an_error() -> None:
+    def loops(x: int) -> int:
+        while x == 0:
+            pass
+        return x
+
+    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).map(loops, field="x").batch(ROWS)
+    with (
+        loader(pipeline, "process", stall_timeout_s=STALLED_S) as batches,
+        pytest.raises(ps.StalledError, match=r"record 0 was not done after .*measuring"),
+    ):
+        next(iter(batches))
+
+
+class Loads:
+    """A dataset that takes long to be rebuilt."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __reduce__(self) -> Any:
+        return slow_to_load, ()
+
+
+def slow_to_load() -> Loads:
+    while True:
+        pass
+
+
+def test_dataset_that_hangs_when_it_is_loaded_is_an_error() -> None:
+    with (
+        Log() as log,
+        loader(of(Loads()), "process", stall_timeout_s=STALLED_S) as batches,
+        pytest.raises(ps.StalledError, match=r"the dataset was not done after .*loading it") as caught,
+    ):
+        next(iter(batches))
+    assert "in slow_to_load" in caught.value.where
+    log.wait_for("the dataset has taken", "the server of worker processes")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"slow_after_s": 0},
+        {"slow_after_s": "5"},
+        {"slow_after_s": float("nan")},
+        {"stall_timeout_s": 0},
+        {"stall_timeout_s": -1},
+        {"stall_timeout_s": True},
+    ],
+    ids=str,
+)
+def test_deadlines_that_are_none_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ps.PlanError, match=f"{next(iter(settings))}=.*a number of seconds above 0"):
+        ps.Pipeline(ps.Indexed(np.arange(8), fields="x")).batch(2).plan(**settings)
