@@ -14,24 +14,21 @@ Three ways, from best to worst for threads:
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from typing import Any, TypeVar
 
 import numpy as np
 
-STATE_WORDS = 624  # of the Mersenne Twister in all three
-NAMES = ("random", "numpy", "torch")
+from penstock.engine.generators import Generators, Marks, moved, put_back, seed
+
 CALLS_WITHOUT_DRAW = 16  # after which a generator isn't seeded any more: seeded calls run one at a time
 
-_python: Any = random._inst  # the module's functions are its methods
-
 Made = TypeVar("Made")
-Marks = tuple[int, ...]  # three of each generator, of which one changes with every draw
 
 
 class Drew(Exception):
@@ -50,18 +47,17 @@ class GlobalGenerators:
 
     def __init__(self, *, shared: bool) -> None:
         self._shared = shared
-        self._lock = threading.RLock()
+        self._generators = Generators()
+        self._lock = threading.RLock()  # held by a seeded call, but while it waits for another loader's
         self._calm = threading.Condition(self._lock)
+        self._depth = 0  # seeded calls under way: each waits for the next one's loader
+        self._lent: list[
+            OwnGenerators
+        ] = []  # of their callers, those that let others have the lock meanwhile
         self._idle: dict[str, int] = {}  # generators drawn from, and calls since they were
         self._callers: tuple[
             OwnGenerators, ...
         ] = ()  # replaced, never changed: it is looked at without the lock
-        self._words = _random_words()
-        self._torch_words: Any = None
-        bits = np.random.mtrand._rand._bit_generator  # what np.random.seed seeds
-        self._numpy_words = (ctypes.c_uint32 * (STATE_WORDS + 1)).from_address(bits.ctypes.state_address)
-        self._bits = bits  # owns that memory
-        self._numpy_pair = _numpy_pair()
         self._proven: set[str] = set()  # of those in _idle, those that a seeded call has drawn from
         self._suspects: dict[
             str, int
@@ -86,9 +82,45 @@ class GlobalGenerators:
         with self._lock:
             self._callers = tuple(other for other in self._callers if other is not caller)
 
-    def has_this_thread(self) -> bool:
-        """Whether the thread that asks is one that makes calls."""
-        return any(caller.thread == threading.get_ident() for caller in self._callers)
+    def share(self) -> None:
+        """From now on others use them too."""
+        self._shared = True
+
+    @contextlib.contextmanager
+    def lent(self, group: object) -> Iterator[None]:
+        """What this thread is calling waits for calls of the loader ``group``, which come in between meanwhile.
+
+        They leave the generators as they found them. Calls of others don't come in between: they might wait for
+        something that is held here.
+        """
+        mine = [caller for caller in self._callers if caller.thread == threading.get_ident()]
+        if not mine:
+            yield
+            return
+        holds = sum(caller.seeded for caller in mine)
+        with self._lock:
+            for caller in mine:
+                caller.waits_for = group
+            if holds:
+                self._lent.append(mine[-1])
+            depth = len(self._lent)
+            self._after = None
+            self._calm.notify_all()
+        for _ in range(holds):
+            self._lock.release()
+        try:
+            yield
+        finally:
+            for _ in range(holds):
+                self._lock.acquire()
+            with self._lock:
+                for caller in mine:
+                    caller.waits_for = None
+                while len(self._lent) > depth:
+                    self._calm.wait()
+                if holds:
+                    self._lent.pop()
+                self._calm.notify_all()
 
     def run(self, caller: OwnGenerators, make: Callable[[bool], Made]) -> Made:
         """``make(False)``, whose calls are made as they are; or ``make(True)`` if they are known to draw, or did.
@@ -121,7 +153,9 @@ class GlobalGenerators:
             if suspected:
                 self._acquit(suspected)
 
-    def seeded(self, function: Callable[[Any, int], Any], argument: Any, key: int) -> Any:
+    def seeded(
+        self, caller: OwnGenerators, function: Callable[[Any, int], Any], argument: Any, key: int
+    ) -> Any:
         """``function(argument, key)``, with every generator that is known to be drawn from seeded by ``key``.
 
         Raises ``Drew`` when it draws from another one too, and when none is drawn from any more.
@@ -129,48 +163,67 @@ class GlobalGenerators:
         with self._lock:
             self._waiting += 1
             try:
-                while self._idle and any(other.unseeded for other in self._callers):
+                while self._idle and not self._is_turn_of(caller):
                     self._calm.wait()
             finally:
                 self._waiting -= 1
             if not self._idle:
                 raise Drew(set())  # others make unseeded calls again, for which nobody could wait
-            return self._seeded(function, argument, key)
+            caller.seeded += 1
+            self._depth += 1
+            try:
+                return self._seeded(function, argument, key)
+            finally:
+                self._depth -= 1
+                caller.seeded -= 1
 
     def watch_torch(self) -> None:
         """Look at torch's generator too from now on; it has been imported."""
-        if self._torch_words is None:
-            self._torch_words = _torch_words()
+        self._generators.watch_torch()
+
+    def _is_turn_of(self, caller: OwnGenerators) -> bool:
+        """Whether nothing is being called but what waits for the caller. The lock is held."""
+        called = self._lent[-1:] or [other for other in self._callers if other.unseeded]
+        return all(self._waits_for(other, caller) for other in called)
+
+    def _waits_for(self, other: OwnGenerators, caller: OwnGenerators) -> bool:
+        """Whether a call waits for one of the caller's: by its loader, or by way of others' calls."""
+        chain = [other]
+        for each in chain:
+            if each.thread == caller.thread or each.waits_for is caller.group:
+                return True
+            chain += [one for one in self._callers if one.group is each.waits_for and one not in chain]
+        return False
 
     def _begin(self, caller: OwnGenerators) -> Marks:
-        before = self._marks()
+        before = self._generators.marks()
         saved = self._saved is not None and self._saved[0] == before
         # What another such call has drawn is not what shall be put back.
         if self._shared and not saved and not any(o.unseeded for o in self._callers if o is not caller):
             if self._saved is not None and not self._fresh:
-                self._foreign |= _moved(self._saved[0], before)
+                self._foreign |= moved(self._saved[0], before)
             self._fresh = False
-            self._saved = before, {name: _GET[name]() for name in self._names()}
+            self._saved = before, self._generators.states()
         self._after = None
         return before
 
     def _moved(self, before: Marks, suspected: set[str]) -> bool:
         """Whether generators have moved since. Unseeded calls may have drawn from them."""
-        after = self._marks()
-        if moved := _moved(before, after):
+        after = self._generators.marks()
+        if names := moved(before, after):
             with self._lock:
-                self._disturbed |= moved
+                self._disturbed |= names
                 self._left = after
-            self._suspect(moved, suspected)
-        return bool(moved)
+            self._suspect(names, suspected)
+        return bool(names)
 
-    def _suspect(self, moved: Set[str], suspected: set[str]) -> None:
+    def _suspect(self, names: Set[str], suspected: set[str]) -> None:
         """Seed these until samples are made again, and it shows whether calls draw from them."""
         with self._lock:
-            self._idle |= dict.fromkeys(moved, 0)
-            for name in moved - suspected:
+            self._idle |= dict.fromkeys(names, 0)
+            for name in names - suspected:
                 self._suspects[name] = self._suspects.get(name, 0) + 1
-            suspected |= moved
+            suspected |= names
 
     def _acquit(self, suspected: set[str]) -> None:
         """The samples are made again. What no call has drawn from then, somebody else did."""
@@ -179,33 +232,34 @@ class GlobalGenerators:
                 self._suspects[name] -= 1
                 if self._suspects[name] == 0:
                     self._disturbed.discard(name)
-                    if name not in self._proven:
+                    if name not in self._proven and self._depth == 0:
                         self._idle.pop(name, None)
 
     def _seeded(self, function: Callable[[Any, int], Any], argument: Any, key: int) -> Any:
         names = tuple(self._idle)
-        start = self._marks()
+        start = self._generators.marks()
         if self._after is not None:
-            self._foreign |= _moved(self._after, start)
-        now = {name: _GET[name]() for name in self._names()} if self._shared else {}
+            self._foreign |= moved(self._after, start)
+        now = self._generators.states() if self._shared else {}
         earlier = self._earlier(start)
         for name in names:
-            _SEED[name](key)
-        before = self._marks()
+            seed(name, key)
+        self._after = None
+        before = self._generators.marks()
         try:
             return function(argument, key)
         finally:
-            after = self._marks()
-            moved = _moved(before, after)
+            after = self._generators.marks()
+            drawn = moved(before, after)
             for name in now.keys() & names:
-                _SET[name](earlier.get(name, now[name]) if name in moved else now[name])
-            self._count(names, moved)
-            if new := moved - {*names}:
+                put_back(name, earlier.get(name, now[name]) if name in drawn else now[name])
+            self._count(names, drawn)
+            if new := drawn - {*names}:
                 self._disturbed, self._left, self._saved = new, after, (start, now)
                 error = sys.exception()
                 if error is None or isinstance(error, Exception):  # not while an interrupt is under way
                     raise Drew(new)
-            self._after = self._marks()
+            self._after = self._generators.marks()
 
     def _earlier(self, start: Marks) -> dict[str, Any]:
         """States to go back to if it proves that calls draw from these generators: unseeded ones have, then.
@@ -215,61 +269,65 @@ class GlobalGenerators:
         """
         if not self._shared or not self._disturbed or self._saved is None:
             return {}
-        undone = self._disturbed - self._foreign - _moved(self._left, start)
+        undone = self._disturbed - self._foreign - moved(self._left, start)
         return {name: state for name, state in self._saved[1].items() if name in undone}
 
-    def _count(self, names: tuple[str, ...], moved: set[str]) -> None:
+    def _count(self, names: tuple[str, ...], drawn: set[str]) -> None:
         """Keep in mind which of the seeded generators calls draw from."""
         for name in names:
-            if name in moved:
+            if name in drawn:
                 self._idle[name] = 0
                 self._proven.add(name)
                 self._disturbed.discard(name)
             else:
                 self._idle[name] += 1
-            if self._idle[name] > CALLS_WITHOUT_DRAW and not self._suspects.get(name):
+            # While another seeded call is under way, all have to be seeded.
+            if self._idle[name] > CALLS_WITHOUT_DRAW and not self._suspects.get(name) and self._depth == 1:
                 self._idle.pop(name)
                 self._proven.discard(name)
-
-    def _names(self) -> tuple[str, ...]:
-        return NAMES if self._torch_words is not None else NAMES[:2]
-
-    def _marks(self) -> Marks:
-        """Where the generators stand, and whether they keep the second number of a pair of normal ones."""
-        words, numpy_words, torch_words = self._words, self._numpy_words, self._torch_words
-        return (
-            words[0] if words is not None else hash(random.getstate()),
-            words[1] if words is not None else 0,
-            _python.gauss_next is not None,
-            numpy_words[STATE_WORDS],
-            numpy_words[0],
-            self._numpy_pair[0] if self._numpy_pair is not None else 0,
-            torch_words[0] if torch_words is not None else 0,
-            torch_words[2] if torch_words is not None else 0,
-            0,
-        )
 
 
 _of_process: dict[int, GlobalGenerators] = {}
 
 
 def shared_generators() -> GlobalGenerators:
-    """What all loaders of this process share, so that seeded calls of one don't come between those of another.
+    """What all loaders of this process share, so that seeded calls of one don't come between those of another."""
+    generators = _of_process.setdefault(
+        os.getpid(), GlobalGenerators(shared=True)
+    )  # a forked child begins anew
+    generators.share()
+    return generators
 
-    A loader that is started inside another one's dataset or function gets one of its own: that call waits for it.
-    """
-    shared = _of_process.setdefault(os.getpid(), GlobalGenerators(shared=True))  # a forked child begins anew
-    return GlobalGenerators(shared=True) if shared.has_this_thread() else shared
+
+def generators_of_worker() -> GlobalGenerators:
+    """Likewise, in a worker process: nobody else uses them, until a loader is started in there."""
+    return _of_process.setdefault(os.getpid(), GlobalGenerators(shared=False))
+
+
+@contextlib.contextmanager
+def waiting_for(group: object) -> Iterator[None]:
+    """This thread waits for calls of the loader ``group``; perhaps inside a call that another loader makes."""
+    generators = _of_process.get(os.getpid())
+    if generators is None:
+        yield
+    else:
+        with generators.lent(group):
+            yield
 
 
 class OwnGenerators:
     """Generators of one worker thread: NumPy's for ``rng``, ``random``'s for libraries that take one, torch's.
 
     Used as a context manager by the thread while it makes samples.
+
+    group  stands for the loader that the samples are for
     """
 
-    def __init__(self, shared: GlobalGenerators) -> None:
+    def __init__(self, shared: GlobalGenerators, group: object) -> None:
+        self.group = group
+        self.waits_for: object = None  # the group of the loader that a call of this one waits for
         self.unseeded = False  # whether it is inside a call whose draws nobody has prepared for
+        self.seeded = 0  # how often it is inside one with generators seeded
         self.thread = 0  # the one that makes samples with it
         self._shared = shared
         self._bits = np.random.Philox(key=0)
@@ -322,75 +380,6 @@ class OwnGenerators:
         """Set torch's generator, as soon as it is drawn from."""
         if self._torch is not None:
             self._torch.key = key
-
-
-def _random_words() -> Any:
-    """The position of ``random``'s generator and the word after it, where they lie in memory; None if not found.
-
-    CPython keeps position and state side by side inside the object, and gives no quick way to look at them:
-    ``getstate()`` takes 8 µs.
-    """
-    instance = _python
-    *state, position = random.getstate()[1]
-    words = (ctypes.c_uint32 * (instance.__sizeof__() // 4)).from_address(id(instance))
-    memory = bytes(words)
-    at = memory.find(np.asarray(state, np.uint32).tobytes())
-    if at < 4 or at % 4 or words[at // 4 - 1] != position:
-        return None
-    return (ctypes.c_uint32 * 2).from_address(id(instance) + at - 4)
-
-
-def _numpy_pair() -> Any:
-    """The word that says whether NumPy's generator keeps a normal number for the next call; None if not found."""
-    like: Any = np.random.RandomState(0)
-    kept = 1.2345678901234567e-77
-    like.set_state(("MT19937", np.zeros(STATE_WORDS, np.uint32), 0, 1, kept))
-    memory = bytes((ctypes.c_uint8 * type(like).__basicsize__).from_address(id(like)))
-    at = memory.find(np.float64(kept).tobytes()) - 8
-    if at < 0 or memory[at : at + 4] != np.uint32(1).tobytes():
-        return None
-    return (ctypes.c_uint32 * 1).from_address(id(np.random.mtrand._rand) + at)
-
-
-def _torch_words() -> Any:
-    """Likewise for torch's: the words before its state, of which the first and the third change."""
-    generator = _torch_generator()
-    state = generator.get_state().numpy().tobytes()
-    words = np.frombuffer(state, np.uint64, STATE_WORDS, offset=24).astype(np.uint32).tobytes()
-    memory = bytes((ctypes.c_uint8 * (len(words) + 128)).from_address(generator._cdata))
-    at = memory.find(words)
-    if at < 12 or at % 4:
-        raise RuntimeError("this torch keeps the state of its generator in another way than 2.4 to 2.13 do")
-    return (ctypes.c_uint32 * 3).from_address(generator._cdata + at - 12)
-
-
-def _moved(before: Marks, after: Marks) -> set[str]:
-    return {name for i, name in enumerate(NAMES) if before[3 * i : 3 * i + 3] != after[3 * i : 3 * i + 3]}
-
-
-def _seed_numpy(key: int) -> None:
-    np.random.seed([key & 0xFFFFFFFF, key >> 32])  # noqa: NPY002 (the generator that people's code draws from)
-
-
-def _torch_generator() -> Any:
-    return sys.modules["torch"].default_generator
-
-
-_SEED: dict[str, Callable[[int], object]] = {
-    "random": random.seed,
-    "numpy": _seed_numpy,
-    "torch": lambda key: _torch_generator().manual_seed(key >> 1),
-}
-_GET: dict[str, Callable[[], Any]] = {
-    "random": random.getstate,
-    "numpy": np.random.get_state,
-    "torch": lambda: _torch_generator().get_state(),
-}
-_SET: dict[str, Callable[[Any], object]] = {
-    "random": random.setstate,
-    "numpy": np.random.set_state,
-    "torch": lambda state: _torch_generator().set_state(state),
-}
 
 
 def _torch_mode() -> Any:

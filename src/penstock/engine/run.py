@@ -28,6 +28,7 @@ from penstock.batch import Shape
 from penstock.contracts import Order, StreamSource
 from penstock.device import lend_to_host
 from penstock.engine.collating import Made, collated
+from penstock.engine.draws import waiting_for
 from penstock.engine.replacing import Origins
 from penstock.engine.start import started
 from penstock.engine.watch import Watch, Work
@@ -155,7 +156,8 @@ class Run:
         try:
             while (delivered := self._hand_over(at)) is None:
                 if not self._workers.help():
-                    self._await_news(begin)
+                    with waiting_for(self._workers):
+                        self._await_news(begin)
         except BaseException:
             self._torn |= self._workers.helps  # an interrupt may have left a row half made
             raise
@@ -190,7 +192,8 @@ class Run:
         self._watch.close(PATIENCE_S)
         ends = time.monotonic() + PATIENCE_S
         self._bell.ring()
-        all_ended = self._workers.close(PATIENCE_S)
+        with waiting_for(self._workers):
+            all_ended = self._workers.close(PATIENCE_S)
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(max(ends - time.monotonic(), 0))
             all_ended &= not self._thread.is_alive()

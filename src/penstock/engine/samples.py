@@ -263,6 +263,7 @@ class SampleMaker:
     catches   what the user's code may raise without ending the thread: in a worker everything, also ``SystemExit``
               and the panics of other languages; in the caller's thread an interrupt is the caller's
     desk      where it writes down what it is at
+    group     stands for all makers of a loader; default: it is alone
     """
 
     def __init__(
@@ -273,8 +274,9 @@ class SampleMaker:
         *,
         catches: type[BaseException] = Exception,
         desk: Desk | None = None,
+        group: object = None,
     ) -> None:
-        self.own = OwnGenerators(shared)
+        self.own = OwnGenerators(shared, self if group is None else group)
         self.desk: Desk = new_desk() if desk is None else desk
         self._catches = catches
         self._reader = supplies.reader
@@ -401,7 +403,7 @@ class SampleMaker:
             self.own.set(number)
         try:
             result: Sample = (
-                self._shared.seeded(self._in_turn(step.call), argument, number)
+                self._shared.seeded(self.own, self._in_turn(step.call), argument, number)
                 if seeded
                 else step.call(argument, number)
             )

@@ -27,7 +27,7 @@ import numpy as np
 from penstock import _native
 from penstock.batch import SlotLayout
 from penstock.engine.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, shared_words
-from penstock.engine.draws import GlobalGenerators
+from penstock.engine.draws import generators_of_worker
 from penstock.engine.functions import apply, gather
 from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
 from penstock.engine.samples import PartOfRows, Recipe, Rows, SampleMaker, Supplies, said, unforeseen
@@ -125,7 +125,7 @@ class Worker:
 
     def __init__(self, channel: socket.socket, recipe: Recipe, desk: Desk) -> None:
         self._channel, self._desk = channel, desk
-        generators = GlobalGenerators(shared=False)
+        generators = generators_of_worker()
         self._maker = SampleMaker(recipe, generators, Supplies.of(recipe), catches=BaseException, desk=desk)
         self._arena: Any = None
         self._layout: SlotLayout | None = None

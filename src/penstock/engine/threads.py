@@ -72,7 +72,8 @@ class ThreadWorkers(QueueWorkers):
         names = [f"thread {number}" for number in range(threads)] or [CALLER]
         self._supplies = Supplies.of(recipe)
         self._seats = [
-            Seat(SampleMaker(recipe, generators, self._supplies, catches=caught), name) for name in names
+            Seat(SampleMaker(recipe, generators, self._supplies, catches=caught, group=self), name)
+            for name in names
         ]
         self._threads = [
             threading.Thread(target=self._work, args=(seat,), name=f"penstock-worker-{number}", daemon=True)
