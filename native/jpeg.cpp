@@ -17,10 +17,17 @@ namespace {
 constexpr int kRowsAtOnce = 8;
 constexpr size_t kKeptRows = 256 << 10;  // bytes of them that stay from image to image
 
+// A scan of a few bytes may pass over all blocks, at up to 100 ns each: scans after these many are refused when they
+// and those before pass over more blocks than this, which takes some 3 s.
+constexpr int kAnyScans = 16;
+constexpr uint64_t kMostBlocks = 1 << 25;
+
+enum class Excess { none, scans, blocks };
+
 struct Errors {
     jpeg_error_mgr base;
     std::jmp_buf jump;
-    const char* own_text;  // set when the error is ours, not libjpeg's
+    Excess excess;  // the error is ours, not libjpeg's
 };
 
 Errors* errors_of(j_common_ptr jpeg) { return reinterpret_cast<Errors*>(jpeg->err); }
@@ -106,13 +113,16 @@ struct JpegImage::State {
     DecodeLimits limits;
     std::span<const uint8_t> bytes;
     bool created = false, damaged = false, truncated = false;
-    JDIMENSION crop_x = 0;  // first column of decoded rows: crops start at whole blocks
+    int counted_scans = 0;
+    uint64_t counted_blocks = 0;  // that these scans passed over
+    JDIMENSION crop_x = 0;        // first column of decoded rows: crops start at whole blocks
     std::vector<uint8_t> rows;
 
     void restart() noexcept;
     void rewind(bool suspends) noexcept;
     void choose_output(int denominator) noexcept;
     bool crops_exactly() const noexcept;
+    Excess count_scan() noexcept;
     std::string what() const;
     std::string cut(const char* inside) const;
     std::string cut_if_refused(const char* inside);
@@ -133,15 +143,16 @@ void JpegImage::State::restart() noexcept {
     jpeg.err = jpeg_std_error(&errors.base);
     errors.base.error_exit = fail;
     errors.base.emit_message = count_warning;
-    errors.own_text = nullptr;
+    errors.excess = Excess::none;
+    counted_scans = 0;
+    counted_blocks = 0;
     jpeg_create_decompress(&jpeg);
     created = true;
     jpeg.client_data = this;
     progress.progress_monitor = [](j_common_ptr common) {
-        auto* decompress = reinterpret_cast<j_decompress_ptr>(common);
-        if (decompress->input_scan_number <= static_cast<State*>(common->client_data)->limits.max_scans)
-            return;
-        errors_of(common)->own_text = "more scans than max_scans";
+        const Excess excess = static_cast<State*>(common->client_data)->count_scan();
+        if (excess == Excess::none) return;
+        errors_of(common)->excess = excess;
         fail(common);
     };
     jpeg.progress = &progress;
@@ -153,6 +164,17 @@ void JpegImage::State::restart() noexcept {
 void JpegImage::State::rewind(bool suspends) noexcept {
     source.suspends = suspends;
     restart();
+}
+
+// Called before each row of blocks of a picture with several scans; counts a scan as it begins.
+Excess JpegImage::State::count_scan() noexcept {
+    if (jpeg.input_scan_number > limits.max_scans) return Excess::scans;
+    if (jpeg.input_scan_number == counted_scans) return Excess::none;
+    counted_scans = jpeg.input_scan_number;
+    for (int c = 0; c < jpeg.comps_in_scan; ++c)
+        counted_blocks +=
+            uint64_t{jpeg.cur_comp_info[c]->width_in_blocks} * jpeg.cur_comp_info[c]->height_in_blocks;
+    return counted_scans > kAnyScans && counted_blocks > kMostBlocks ? Excess::blocks : Excess::none;
 }
 
 void JpegImage::State::choose_output(int denominator) noexcept {
@@ -176,8 +198,10 @@ bool JpegImage::State::crops_exactly() const noexcept {
 }
 
 std::string JpegImage::State::what() const {
-    if (errors.own_text)
-        return std::string("unsupported JPEG: ") + errors.own_text + "=" + std::to_string(limits.max_scans);
+    if (errors.excess == Excess::scans)
+        return "unsupported JPEG: more scans than max_scans=" + std::to_string(limits.max_scans);
+    if (errors.excess == Excess::blocks)
+        return "unsupported JPEG: " + std::to_string(jpeg.input_scan_number) + " scans of so large a picture";
     char text[JMSG_LENGTH_MAX];
     errors.base.format_message(reinterpret_cast<j_common_ptr>(const_cast<jpeg_decompress_struct*>(&jpeg)),
                                text);

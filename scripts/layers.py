@@ -25,7 +25,7 @@ LAYERS = (
     ("mixture", "sizing", "kept"),
     ("ordering",),
     ("plan",),
-    ("explain", "audit", "bad"),
+    ("explain", "audit", "bad", "state"),
     ("engine",),
     ("loader",),
     ("scan",),

@@ -330,3 +330,24 @@ def without_tables(data: bytes, marker: int) -> bytes:
             out += data[at : at + length]
         at += length
     return out + data[at:]
+
+
+def scan_bomb(side: int, scans: int) -> bytes:
+    """A grey progressive JPEG of ``side`` × ``side`` zeros whose scans, each over all blocks, take few bytes."""
+    blocks = (-(-side // BLOCK)) ** 2
+    frame = struct.pack(">BHHB", 8, side, side, 1) + bytes([1, 0x11, 0])
+    # One code each: no difference; a run of 2^14 and more blocks without a coefficient, and one block.
+    tables = _table(0x00, 1, [0x00]) + _table(0x10, 2, [0xE0, 0x00])
+    out = [b"\xff\xd8", _segment(0xDB, bytes([0]) + bytes([1]) * 64), _segment(0xC2, frame), tables]
+    out += [_segment(0xDA, bytes([1, 1, 0, 0, 0, 0])), bytes(-(-blocks // 8))]
+    bits = Bits()
+    for run in [32767] * (blocks // 32767):
+        bits.put(0, 2)
+        bits.put(run - (1 << 14), 14)
+    for _ in range(-(-(blocks % 32767) // (1 << 14))):
+        bits.put(0, 16)
+    coded = bits.take()
+    for number in range(scans - 1):
+        high, low = (0, 13) if number == 0 else (max(14 - number, 1), max(13 - number, 0))
+        out += [_segment(0xDA, bytes([1, 1, 0, 1, 63, high << 4 | low])), coded]
+    return b"".join([*out, b"\xff\xd9"])

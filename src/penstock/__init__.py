@@ -53,6 +53,7 @@ from penstock.source import (
     verify_index,
 )
 from penstock.spec import DecodeLimits, Raise, Reads, Replace, Spec
+from penstock.state import check_states
 from penstock.transform import (
     CenterCrop,
     Normalize,
@@ -108,6 +109,7 @@ __all__ = [
     "TransformError",
     "WorkerDied",
     "build_index",
+    "check_states",
     "pack_list",
     "verify_index",
 ]

@@ -139,7 +139,8 @@ class Ledger:
 
     @staticmethod
     def _opened(path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # Non-blocking, so that a pipe without a reader is an error at once.
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
 
     def _write(self, samples: Sequence[BadSample]) -> None:
         """One line each, in one write: so those of several ranks don't mix."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -22,15 +22,11 @@ from penstock.mixture import OpenMix
 from penstock.order import Batches, Cursor, Mixed
 from penstock.plan import Plan
 from penstock.spec import AnyArray
+from penstock.state import MOST, STATE_VERSION, Edit, saved_state
 from penstock.transform import decoder_version
 
 if TYPE_CHECKING:
     from penstock.engine.run import Run
-
-Edit = dict[str, Any]  # plain data, as it is saved
-
-STATE_VERSION = 1
-MOST = 1 << 63  # of an epoch's number, and of positions
 
 
 class Loader:
@@ -162,22 +158,21 @@ class Loader:
 
         Raises ``StateError`` when it is damaged or was saved by another recipe; the message says what differs.
         """
-        cursor, edits = _checked(state, self.plan)
-        bad_rows = _bad_rows(state, self.plan.steps.world)
+        saved = saved_state(state, self.plan)
         try:
-            order = reduce(_reweighed, edits, self._planned)
+            order = reduce(_reweighed, saved.edits, self._planned)
         except PlanError as error:
-            raise StateError(f"the state is damaged: edits {list(edits)!r}: {error}") from error
-        self._edits = edits
-        self._cursor = self.plan.steps.settled(cursor)
-        self._ledger.start(cursor.epoch, bad_rows)
+            raise StateError(f"the state is damaged: edits {list(saved.edits)!r}: {error}") from error
+        self._edits = saved.edits
+        self._cursor = self.plan.steps.settled(saved.cursor)
+        self._ledger.start(saved.cursor.epoch, saved.bad_rows)
         if order is not self.plan.order:
             self._follow(order)
         self._entered = None
         self._iterator = None
-        if state.get("decoder") != decoder_version():
+        if repr(saved.decoder) != repr(decoder_version()):
             warnings.warn(
-                f"the state was saved with libjpeg-turbo {state.get('decoder')}, this is {decoder_version()}: "
+                f"the state was saved with libjpeg-turbo {saved.decoder}, this is {decoder_version()}: "
                 "pixels may differ",
                 stacklevel=2,
             )
@@ -329,33 +324,6 @@ def _reweighed(order: Order | Batches, edit: Edit) -> Order | Batches:
     return order.reweighed(edit["epoch"], edit["consumed"], edit["reweigh"])
 
 
-def _checked(state: Mapping[str, object], plan: Plan) -> tuple[Cursor, tuple[Edit, ...]]:
-    """Where a state stands, and its record of edits."""
-    if not isinstance(state, Mapping):
-        raise StateError(f"a state is a dict as state_dict() gives it, not a {type(state).__name__}")
-    version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
-    if type(version) is not int or version != STATE_VERSION:
-        raise StateError(f"the state has version {version!r}, this penstock reads version {STATE_VERSION}")
-    whole = all(
-        isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST
-        for number in (epoch, consumed)
-    )
-    if not whole or not isinstance(recipe, Mapping):
-        raise StateError(f"the state is damaged: epoch {epoch!r}, consumed {consumed!r}, recipe {recipe!r}")
-    assert isinstance(epoch, int)
-    assert isinstance(consumed, int)
-    differences = [
-        f"{key} was {recipe.get(key)!r} and is {plan.recipe.get(key)!r}"
-        for key in sorted({*recipe, *plan.recipe}, key=str)
-        if recipe.get(key) != plan.recipe.get(key)
-    ]
-    if differences:
-        raise StateError("the state belongs to another recipe: " + "; ".join(differences))
-    if state.get("digest") != plan.digest:
-        raise StateError(f"the state is damaged: its digest {state.get('digest')!r} isn't that of its recipe")
-    return Cursor(epoch, consumed), _edits(state)
-
-
 def _ledger(plan: Plan) -> Ledger:
     log = plan.settings.get("bad_log")
     return Ledger(
@@ -364,36 +332,4 @@ def _ledger(plan: Plan) -> Ledger:
         world=plan.steps.world,
         rank=plan.steps.rank,
         path=None if log is None else Path(log),
-    )
-
-
-def _bad_rows(state: Mapping[str, object], world: int) -> int:
-    """Bad rows of the state's epoch so far, as this rank's part of what all ranks had when each had as many."""
-    rows, ranks = state.get("bad_rows", 0), state.get("bad_ranks", 1)
-    if type(rows) is not int or type(ranks) is not int or not 0 <= rows < MOST or not 1 <= ranks < MOST:
-        raise StateError(f"the state is damaged: bad_rows {rows!r}, bad_ranks {ranks!r}")
-    return -(-rows * ranks // world)
-
-
-def _edits(state: Mapping[str, object]) -> tuple[Edit, ...]:
-    """The record of edits in a state. Raises ``StateError`` when it is none."""
-    edits = state.get("edits", [])
-    if not isinstance(edits, list | tuple) or not all(_is_edit(edit) for edit in edits):
-        raise StateError(f"the state is damaged: edits {edits!r}")
-    return tuple(dict(edit) for edit in edits)
-
-
-def _is_edit(edit: object) -> bool:
-    if not isinstance(edit, Mapping):
-        return False
-    whole = [edit.get(name) for name in edit if name != "reweigh"]
-    if not all(type(number) is int and 0 <= number < MOST for number in whole):
-        return False
-    if edit.keys() == {"epoch", "consumed", "skip_steps"}:
-        return True
-    weights = edit.get("reweigh")
-    return (
-        edit.keys() == {"epoch", "consumed", "reweigh"}
-        and isinstance(weights, list | tuple)
-        and all(type(weight) in (int, float) for weight in weights)
     )

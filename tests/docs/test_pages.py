@@ -25,6 +25,12 @@ def test_links_and_files_exist(page: Path) -> None:
     assert [str(target) for target in (*linked, *named) if not target.exists()] == []
 
 
+def test_every_test_that_a_page_names_exists() -> None:
+    defined = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    named = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8"))}
+    assert [name for name in sorted(named) if f"def {name}(" not in defined] == []
+
+
 def test_the_reference_has_every_public_name() -> None:
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     documented = re.findall(r"^\.\. auto(?:class|exception|function):: (\w+)", text, re.MULTILINE)

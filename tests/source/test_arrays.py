@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
 import struct
 from pathlib import Path
 
@@ -124,19 +123,6 @@ def test_fields_must_have_the_same_rows_and_good_names() -> None:
     for name in ("index", "", 3):
         with pytest.raises(PlanError, match="can't be a field's name"):
             Arrays({name: LABEL}).open()
-
-
-def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
-    class Canary:
-        def __reduce__(self) -> tuple[object, ...]:
-            return (Path.touch, (tmp_path / "ran",))
-
-    np.save(tmp_path / "object.npy", np.array([Canary()]), allow_pickle=True)
-    (tmp_path / "pickle.npy").write_bytes(pickle.dumps(Canary()))
-    for name in ("object.npy", "pickle.npy"):
-        with pytest.raises(PlanError):
-            Arrays(a=tmp_path / name).open()
-    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def read_fully(file: int, size: int, at: int) -> bytes:
 
 def read_index(path: bytes) -> IndexFile:
     """Open an index file. Raises ``Damaged``, or ``OSError`` when it can't be read."""
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         info = os.fstat(file)
         if not stat.S_ISREG(info.st_mode):

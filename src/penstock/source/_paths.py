@@ -67,7 +67,7 @@ def open_regular(path: bytes) -> BinaryIO:
     Raises ``PlanError`` for anything else. A FIFO without a writer is refused like the rest, not waited for.
     """
     with reading(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISREG(mode):
             return os.fdopen(descriptor, "rb", buffering=0)

@@ -1,0 +1,146 @@
+"""What a loader's state says: looked at before it is believed, against a plan and against those of other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import StateError
+from penstock.order import Cursor
+from penstock.plan import Plan
+
+Edit = dict[str, Any]  # plain data, as it is saved
+
+STATE_VERSION = 1
+MOST = 1 << 63  # of an epoch's number, and of positions
+OF_ALL_RANKS = ("version", "digest", "epoch", "consumed", "edits")
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A state that belongs to a plan.
+
+    cursor    where it stands
+    edits     its record of edits
+    bad_rows  of its epoch so far, as this rank's part of what all ranks had when each had as many
+    decoder   version of the decoder that it was saved with
+    """
+
+    cursor: Cursor
+    edits: tuple[Edit, ...]
+    bad_rows: int
+    decoder: object
+
+
+def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
+    """What a state says. Raises ``StateError`` when it is damaged or was saved by another recipe."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"a state is a dict as state_dict() gives it, not a {type(state).__name__}")
+    version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
+    if type(version) is not int or version != STATE_VERSION:
+        raise StateError(f"the state has version {version!r}, this penstock reads version {STATE_VERSION}")
+    if not _is_count(epoch) or not _is_count(consumed) or not isinstance(recipe, Mapping):
+        raise StateError(f"the state is damaged: epoch {epoch!r}, consumed {consumed!r}, recipe {recipe!r}")
+    assert isinstance(epoch, int)
+    assert isinstance(consumed, int)
+    if differences := _differences(recipe, plan.recipe):
+        raise StateError("the state belongs to another recipe: " + "; ".join(differences))
+    if not _same(state.get("digest"), plan.digest):
+        raise StateError(f"the state is damaged: its digest {state.get('digest')!r} isn't that of its recipe")
+    bad_rows = _bad_rows(state, plan.steps.world)
+    return Saved(Cursor(epoch, consumed), _edits(state), bad_rows, state.get("decoder"))
+
+
+def check_states(states: Sequence[Mapping[str, object] | None]) -> None:
+    """Raise ``StateError`` unless all ranks have a state, and all of them stand at one step of one recipe.
+
+    states  one for each rank, as ``state_dict()`` gave it; None: that rank has none
+
+    Ranks don't talk to one another. So where each saves its own state, gather those that it is about to load, and
+    give them to every rank: one that couldn't save its last one is found before ranks train on different steps.
+    What a rank counted for itself, its bad rows, may differ.
+    """
+    if wrong := [rank for rank, state in enumerate(states) if not isinstance(state, Mapping)]:
+        raise StateError(f"{_ranks(wrong)} no state; every rank goes on from the same step, or none does")
+    found = [dict(state) for state in states if state is not None]
+    differences = [text for key in OF_ALL_RANKS if (text := _disagreement(key, found))]
+    if differences:
+        raise StateError(
+            f"the ranks' states differ: {'; '.join(differences)}; load those of one step, which all of them have"
+        )
+
+
+def _disagreement(key: str, states: Sequence[Mapping[str, object]]) -> str:
+    """Which ranks have which value; empty when all have the same."""
+    ranks: dict[str, list[int]] = {}
+    for rank, state in enumerate(states):
+        ranks.setdefault(repr(state.get(key)), []).append(rank)
+    if len(ranks) < 2:
+        return ""
+    recipes = [state.get("recipe") for state in states]
+    if key == "digest" and all(isinstance(recipe, Mapping) for recipe in recipes):
+        other = next(iter(list(ranks.values())[1:]))[0]
+        texts = _differences(recipes[other], recipes[0])  # type: ignore[arg-type]
+        return f"rank {other} has another recipe than rank 0: {', '.join(texts) or 'it is damaged'}"
+    return f"{key} is " + " and ".join(f"{value} on {_named(of)}" for value, of in ranks.items())
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"{_named(ranks)} {'has' if len(ranks) == 1 else 'have'}"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"ranks {', '.join(map(str, ranks[:8]))}{more}"
+
+
+def _differences(was: Mapping[Any, object], now: Mapping[str, str | int]) -> list[str]:
+    """What of a recipe is otherwise now."""
+    return [
+        f"{key} was {was.get(key)!r} and is {now.get(key)!r}"
+        for key in sorted({*was, *now}, key=str)
+        if not _same(was.get(key), now.get(key))
+    ]
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two plain values are equal; of values that are none, no comparison is asked."""
+    return type(one) is type(other) and isinstance(one, str | int | None) and one == other
+
+
+def _is_count(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST
+
+
+def _bad_rows(state: Mapping[str, object], world: int) -> int:
+    rows, ranks = state.get("bad_rows", 0), state.get("bad_ranks", 1)
+    if type(rows) is not int or type(ranks) is not int or not 0 <= rows < MOST or not 1 <= ranks < MOST:
+        raise StateError(f"the state is damaged: bad_rows {rows!r}, bad_ranks {ranks!r}")
+    return -(-rows * ranks // world)
+
+
+def _edits(state: Mapping[str, object]) -> tuple[Edit, ...]:
+    """The record of edits in a state. Raises ``StateError`` when it is none."""
+    edits = state.get("edits", [])
+    if not isinstance(edits, list | tuple) or not all(_is_edit(edit) for edit in edits):
+        raise StateError(f"the state is damaged: edits {edits!r}")
+    return tuple(dict(edit) for edit in edits)
+
+
+def _is_edit(edit: object) -> bool:
+    if not isinstance(edit, Mapping):
+        return False
+    whole = [edit.get(name) for name in edit if name != "reweigh"]
+    if not all(type(number) is int and 0 <= number < MOST for number in whole):
+        return False
+    if edit.keys() == {"epoch", "consumed", "skip_steps"}:
+        return True
+    weights = edit.get("reweigh")
+    return (
+        edit.keys() == {"epoch", "consumed", "reweigh"}
+        and isinstance(weights, list | tuple)
+        and all(type(weight) in (int, float) for weight in weights)
+    )
