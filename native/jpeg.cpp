@@ -17,8 +17,8 @@ namespace {
 constexpr int kRowsAtOnce = 8;
 constexpr size_t kKeptRows = 256 << 10;  // bytes of them that stay from image to image
 
-// A scan of a few bytes may pass over all blocks, at up to 100 ns each: scans after these many are refused when they
-// and those before pass over more blocks than this, which takes some 3 s.
+// A scan of a few bytes may pass over all blocks, at up to 100 ns each: scans after these many are refused
+// when they and those before pass over more blocks than this, which takes some 3 s.
 constexpr int kAnyScans = 16;
 constexpr uint64_t kMostBlocks = 1 << 25;
 

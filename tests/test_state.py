@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import queue
 from collections.abc import Iterator
@@ -243,11 +244,13 @@ def test_a_state_of_the_running_epoch_goes_on_in_it() -> None:
         {"recipe": None},
         {"recipe": {}},
         {"recipe": {1: 2, "source": 3}},
+        {"recipe": {"source": functools.reduce(lambda inner, _: [inner], range(5000), 0)}},
         {"edits": 3},
         {"edits": [{"epoch": 0}]},
         {"edits": [{"epoch": 0, "consumed": 0, "skip_steps": "2"}]},
+        {"edits": [{"epoch": 0, "consumed": 0, "skip_steps": 2}], "consumed": 9},
     ],
-    ids=str,
+    ids=lambda damage: ", ".join(damage),
 )
 def test_a_damaged_state_is_refused_and_changes_nothing(damage: dict[str, object]) -> None:
     with ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader:

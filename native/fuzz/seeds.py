@@ -1,4 +1,4 @@
-"""Small JPEGs of every kind that Pillow writes, and small lists, to start the fuzzers from:  seeds.py JPEGS LISTS."""
+"""What fuzzers start from: small JPEGs of every kind that Pillow writes, and texts:  seeds.py JPEGS LISTS FAULTS."""
 
 import sys
 from pathlib import Path
@@ -48,11 +48,19 @@ LISTS = {
 }
 
 
-def main(folder: Path, lists: Path) -> None:
+FAULTS = {
+    "hits": b"read.open=eio@3;worker.row=kill@17",
+    "shares": b" read.pread = delay:5ms@0.01 ; read.bytes=corrupt@1.0;seed=7;",
+    "keys": b"index.read=short@#12*2;ledger.write=enospc*1;log=faults.log",
+}
+
+
+def main(folder: Path, lists: Path, faults: Path) -> None:
     """Write them."""
-    lists.mkdir(parents=True, exist_ok=True)
-    for name, content in LISTS.items():
-        (lists / name).write_bytes(content)
+    for small, contents in ((lists, LISTS), (faults, FAULTS)):
+        small.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            (small / name).write_bytes(content)
     folder.mkdir(parents=True, exist_ok=True)
     for width, height in SIZES:
         for mode in ("RGB", "L", "CMYK"):
@@ -71,4 +79,4 @@ def main(folder: Path, lists: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:4]))

@@ -163,8 +163,9 @@ class Loader:
             order = reduce(_reweighed, saved.edits, self._planned)
         except PlanError as error:
             raise StateError(f"the state is damaged: edits {list(saved.edits)!r}: {error}") from error
+        cursor = self.plan.steps.settled(saved.cursor)  # what is refused changes nothing
         self._edits = saved.edits
-        self._cursor = self.plan.steps.settled(saved.cursor)
+        self._cursor = cursor
         self._ledger.start(saved.cursor.epoch, saved.bad_rows)
         if order is not self.plan.order:
             self._follow(order)

@@ -14,6 +14,7 @@ Edit = dict[str, Any]  # plain data, as it is saved
 
 STATE_VERSION = 1
 MOST = 1 << 63  # of an epoch's number, and of positions
+MOST_SHOWN = 1000  # characters of a value in a message
 OF_ALL_RANKS = ("version", "digest", "epoch", "consumed", "edits")
 
 
@@ -39,15 +40,18 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
         raise StateError(f"a state is a dict as state_dict() gives it, not a {type(state).__name__}")
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
     if type(version) is not int or version != STATE_VERSION:
-        raise StateError(f"the state has version {version!r}, this penstock reads version {STATE_VERSION}")
+        raise StateError(f"the state has version {_shown(version)}, this penstock reads version {STATE_VERSION}")
     if not _is_count(epoch) or not _is_count(consumed) or not isinstance(recipe, Mapping):
-        raise StateError(f"the state is damaged: epoch {epoch!r}, consumed {consumed!r}, recipe {recipe!r}")
+        found = f"epoch {_shown(epoch)}, consumed {_shown(consumed)}, recipe {_shown(recipe)}"
+        raise StateError(f"the state is damaged: {found}")
     assert isinstance(epoch, int)
     assert isinstance(consumed, int)
     if differences := _differences(recipe, plan.recipe):
         raise StateError("the state belongs to another recipe: " + "; ".join(differences))
     if not _same(state.get("digest"), plan.digest):
-        raise StateError(f"the state is damaged: its digest {state.get('digest')!r} isn't that of its recipe")
+        raise StateError(
+            f"the state is damaged: its digest {_shown(state.get('digest'))} isn't that of its recipe"
+        )
     bad_rows = _bad_rows(state, plan.steps.world)
     return Saved(Cursor(epoch, consumed), _edits(state), bad_rows, state.get("decoder"))
 
@@ -75,7 +79,7 @@ def _disagreement(key: str, states: Sequence[Mapping[str, object]]) -> str:
     """Which ranks have which value; empty when all have the same."""
     ranks: dict[str, list[int]] = {}
     for rank, state in enumerate(states):
-        ranks.setdefault(repr(state.get(key)), []).append(rank)
+        ranks.setdefault(_shown(state.get(key), most=1 << 20), []).append(rank)
     if len(ranks) < 2:
         return ""
     recipes = [state.get("recipe") for state in states]
@@ -83,7 +87,7 @@ def _disagreement(key: str, states: Sequence[Mapping[str, object]]) -> str:
         other = next(iter(list(ranks.values())[1:]))[0]
         texts = _differences(recipes[other], recipes[0])  # type: ignore[arg-type]
         return f"rank {other} has another recipe than rank 0: {', '.join(texts) or 'it is damaged'}"
-    return f"{key} is " + " and ".join(f"{value} on {_named(of)}" for value, of in ranks.items())
+    return f"{key} is " + " and ".join(f"{value[:MOST_SHOWN]} on {_named(of)}" for value, of in ranks.items())
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -100,7 +104,7 @@ def _named(ranks: Sequence[int]) -> str:
 def _differences(was: Mapping[Any, object], now: Mapping[str, str | int]) -> list[str]:
     """What of a recipe is otherwise now."""
     return [
-        f"{key} was {was.get(key)!r} and is {now.get(key)!r}"
+        f"{key} was {_shown(was.get(key))} and is {_shown(now.get(key))}"
         for key in sorted({*was, *now}, key=str)
         if not _same(was.get(key), now.get(key))
     ]
@@ -111,6 +115,15 @@ def _same(one: object, other: object) -> bool:
     return type(one) is type(other) and isinstance(one, str | int | None) and one == other
 
 
+def _shown(value: object, most: int = MOST_SHOWN) -> str:
+    """A value for a message: what a damaged state holds may be of any size, and nested without an end."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        return f"a {type(value).__name__} ({type(error).__name__})"
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def _is_count(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST
 
@@ -118,7 +131,7 @@ def _is_count(number: object) -> bool:
 def _bad_rows(state: Mapping[str, object], world: int) -> int:
     rows, ranks = state.get("bad_rows", 0), state.get("bad_ranks", 1)
     if type(rows) is not int or type(ranks) is not int or not 0 <= rows < MOST or not 1 <= ranks < MOST:
-        raise StateError(f"the state is damaged: bad_rows {rows!r}, bad_ranks {ranks!r}")
+        raise StateError(f"the state is damaged: bad_rows {_shown(rows)}, bad_ranks {_shown(ranks)}")
     return -(-rows * ranks // world)
 
 
@@ -126,7 +139,7 @@ def _edits(state: Mapping[str, object]) -> tuple[Edit, ...]:
     """The record of edits in a state. Raises ``StateError`` when it is none."""
     edits = state.get("edits", [])
     if not isinstance(edits, list | tuple) or not all(_is_edit(edit) for edit in edits):
-        raise StateError(f"the state is damaged: edits {edits!r}")
+        raise StateError(f"the state is damaged: edits {_shown(edits)}")
     return tuple(dict(edit) for edit in edits)
 
 

@@ -498,6 +498,11 @@ REFUSED_ARRAYS: Mapping[str, tuple[str, str]] = {
         "{'descr': '<i4', 'fortran_order': False, 'shape': (0, 99999999999999999999)}",
         "no rows, or rows of nothing",
     ),
+    "a size that is none": ("{'descr': '<i4', 'fortran_order': False, 'shape': (True, 4)}", "no .npy file"),
+    "more axes than there can be": (
+        f"{{'descr': '<i4', 'fortran_order': False, 'shape': {(1,) * 70}}}",
+        "no .npy file",
+    ),
     "header above 64 KB": (
         "{'descr': '<i4', 'fortran_order': False, 'shape': (4,)}".ljust(70_000),
         "no .npy file",

@@ -199,7 +199,10 @@ def _arrays(file: int | None, table: memoryview) -> list[AnyArray]:
 
 
 def _exactly(channel: socket.socket, size: int, process: int | None, patience_s: float | None) -> bytearray:
-    data = bytearray(size)
+    try:
+        data = bytearray(size)
+    except (MemoryError, OverflowError) as error:
+        raise Ended(f"no memory for a message of {size:,} bytes") from error
     view = memoryview(data)
     while view:
         _wait(channel, select.POLLIN, process, patience_s)

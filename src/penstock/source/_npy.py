@@ -16,6 +16,7 @@ from penstock.spec import AnyArray
 HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 LENGTH_BYTES = {(1, 0): 2, (2, 0): 4}  # of the header's length, in front of it
 MOST_HEADER_BYTES = 10_000  # NumPy parses no longer one, but would read it first, up to 4 GiB
+MOST_AXES = 32  # that every NumPy has
 NUMBER_KINDS = "biufc"
 LONG_DOUBLES = "gG"  # their size depends on the platform
 
@@ -51,6 +52,8 @@ def _header(where: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype
             raise ValueError(f"a header of {size:,} bytes; at most {MOST_HEADER_BYTES:,}")
         file.seek(-LENGTH_BYTES[version], os.SEEK_CUR)
         shape, is_fortran, dtype = HEADER_READERS[version](file)
+        if len(shape) > MOST_AXES or not all(type(size) is int for size in shape):
+            raise ValueError(f"the shape {shape}")
     except OSError:
         raise
     except Exception as error:  # the header is a Python literal: parsing it fails in many ways

@@ -1,0 +1,435 @@
+"""What parses foreign bytes in Python: for each parser, bytes to start from, and what any bytes must survive.
+
+A target raises nothing: what its parser may raise it expects, and what comes out it checks. Private names are parsers
+that no public one reaches with the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import struct
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Protocol
+
+import numpy as np
+from PIL import Image
+
+import penstock as ps
+from photos import encoded, numbers, picture
+
+
+class Target(Protocol):
+    """A parser that is given any bytes."""
+
+    seeds: list[bytes]
+    words: tuple[bytes, ...]
+
+    def run(self, data: bytes) -> None:
+        """Parse them. Raises for what must not be."""
+
+
+@contextmanager
+def named(data: bytes) -> Iterator[bytes]:
+    """A file of these bytes that has a path as long as it is open."""
+    file = os.memfd_create("fuzz", os.MFD_CLOEXEC)
+    try:
+        os.write(file, data)
+        yield b"/proc/self/fd/%d" % file
+    finally:
+        os.close(file)
+
+
+class Index:
+    """Whole index files, of a list and of a folder: as they are, and with their checksum made right again."""
+
+    words = (
+        b"null",
+        b"true",
+        b'"',
+        b"{}",
+        b"[]",
+        b'"<i8"',
+        b'"shape": [',
+        b'"folder"',
+        b'"list"',
+        b"-1",
+        b"NaN",
+        b"..",
+    )
+
+    def __init__(self) -> None:
+        from penstock.source import _index_file
+
+        self._format = _index_file
+        folder = Path(mkdtemp(prefix="fuzz-"))
+        for name in ("cat/0.jpg", "cat/deep/1.jpg", "dog/2.jpg"):
+            (folder / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "photos" / name).write_bytes(b"")
+        (folder / "list.txt").write_text("a.jpg\tcat\n../b.jpg\tdog\n/c.jpg\tcat\n")
+        sources: list[Any] = [ps.FileList(folder / "list.txt"), ps.ImageFolder(folder / "photos")]
+        columns = {"length": np.arange(3), "box": np.ones((3, 2), np.float32)}
+        self.seeds = [ps.build_index(source, columns=columns).path.read_bytes() for source in sources]
+        self._subjects = [source.subject() for source in sources]
+
+    def run(self, data: bytes) -> None:
+        self._use(data)
+        size = self._format.PREAMBLE.size
+        if len(data) > size:
+            facts_at = self._format.PREAMBLE.unpack(data[:size])[4]
+            facts_at = max(size, facts_at if facts_at < len(data) else data.rfind(b'{"kind"'))
+            self._use(self._format.preamble(len(data), facts_at, data[facts_at:]) + data[size:])
+
+    def _use(self, data: bytes) -> None:
+        from penstock.source._listing import Listing
+
+        with named(data) as path:
+            try:
+                index = self._format.read_index(path)
+            except self._format.Damaged:
+                return
+        for subject in self._subjects:
+            if subject.kind == index.facts.kind:
+                self._ask(subject, index, Listing(subject, index))
+
+    def _ask(self, subject: Any, index: Any, opened: Any) -> None:
+        rows = np.unique([0, opened.num_records - 1, min(7, opened.num_records - 1)])
+        for ask in (
+            lambda: subject.objection(index),
+            lambda: opened.digest,
+            lambda: opened.fields,
+            lambda: opened.locate(rows),
+            lambda: [opened.column(name, 0, min(opened.num_records, 9)) for name in opened.columns],
+        ):
+            try:
+                ask()
+            except ps.PenstockError:
+                continue
+        try:
+            paths = opened.paths(rows)
+        except ps.PenstockError:
+            return
+        for path in (paths[row] for row in range(len(rows))):
+            outside = path[len(subject.base) :] if path.startswith(subject.base) else path
+            assert not subject.stays or (
+                path.startswith(subject.base) and b".." not in outside.split(b"/")
+            ), path
+
+
+class Answers:
+    """What is kept of a filter's answers: a block counts only if its digest is that of its marks."""
+
+    words = (b"pskept1\n",)
+
+    def __init__(self) -> None:
+        from penstock import kept
+        from penstock.transform import ByContent
+
+        self._kept = kept
+        pipeline = ps.Pipeline(numbers(1000)).filter(len)
+        (condition,) = pipeline.selections
+        assert isinstance(condition, ByContent)
+        self._question = kept.Question(ps.Pipeline(numbers(1000)), condition, "fuzz", "source", 1000)
+        header = self._question.header
+        blocks = [bytes([number]) * kept.BLOCK_BYTES for number in range(self._question.blocks)]
+        whole = header + b"".join(
+            bits + kept.digest_of_block(header, number, bits) for number, bits in enumerate(blocks)
+        )
+        self.seeds = [whole, whole[:100], header]
+
+    def run(self, data: bytes) -> None:
+        kept, question = self._kept, self._question
+        with named(data) as path:
+            file = os.open(path, os.O_RDONLY)
+            try:
+                found = kept.whole_blocks(file, question)
+                marks = sum(len(piece) for piece in kept._marks(file, question))
+            finally:
+                os.close(file)
+        size = kept.BLOCK_BYTES + kept.DIGEST_BYTES
+        assert 0 <= found <= question.blocks
+        assert marks <= question.num_records
+        assert found == 0 or data.startswith(question.header)
+        for number in range(found):
+            at = len(question.header) + number * size
+            bits, digest = data[at : at + kept.BLOCK_BYTES], data[at + kept.BLOCK_BYTES : at + size]
+            assert kept.digest_of_block(question.header, number, bits) == digest
+
+
+class Npy:
+    """``.npy`` files: an array within the file, or a ``PlanError``."""
+
+    words = (
+        b"'|O'",
+        b"'<f8'",
+        b"(0,)",
+        b"(-1,)",
+        b"True",
+        b"'shape': (",
+        b"L",
+        b"[('a', '<i4')]",
+        b"(((",
+        b"\x93NUMPY",
+    )
+
+    def __init__(self) -> None:
+        self.seeds = []
+        for array in (np.arange(6), np.zeros((3, 2, 2), np.uint8), np.asfortranarray(np.ones((2, 3), "f4"))):
+            for version in ((1, 0), (2, 0)):
+                out = io.BytesIO()
+                np.lib.format.write_array(out, array, version=version)
+                self.seeds.append(out.getvalue())
+
+    def run(self, data: bytes) -> None:
+        with named(data) as path, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's, of headers that Python 2 wrote
+            try:
+                opened = ps.Arrays(a=path).open()
+            except ps.PlanError:
+                return
+            records = opened.locate(np.array([0, opened.num_records - 1]))
+            spec = opened.fields["a"]
+            assert isinstance(spec, ps.Spec)
+            assert opened.num_records * int(np.prod(spec.shape)) * spec.dtype.itemsize <= len(data)
+            for rows in records.rows.values():
+                rows.array[rows.rows[0][-1] if isinstance(rows.rows, tuple) else 0].sum()
+
+
+class State:
+    """States, as JSON says them, with values that JSON has no word for: taken whole, or a ``StateError``."""
+
+    words = (
+        b"null",
+        b"true",
+        b"-1",
+        b"1e999",
+        b"NaN",
+        b"{}",
+        b"[]",
+        b'"array"',
+        b'"bytes"',
+        b'"deep"',
+        b'"reweigh"',
+    )
+
+    def __init__(self) -> None:
+        mix = ps.Mix([(ps.Pipeline(numbers(20)), 1), (ps.Pipeline(numbers(30)), 2)])
+        self._loader = ps.Pipeline(mix).batch(2).loader(memory="64MiB", workers=1)
+        self.seeds = [json.dumps(self._loader.state_dict()).encode()]
+        self._loader.skip_steps(3)
+        self._loader.reweigh([2, 1])
+        self.seeds.append(json.dumps(self._loader.state_dict()).encode())
+        self._loader.reweigh([0.5, 0.25])
+        self.seeds.append(json.dumps(self._loader.state_dict()).encode())
+
+    def run(self, data: bytes) -> None:
+        try:
+            state = json.loads(data, object_hook=self._with_odd)
+        except (ValueError, RecursionError):
+            return
+        before = self._loader.state_dict()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of another decoder
+            try:
+                self._loader.load_state_dict(state)
+            except ps.StateError:
+                assert self._loader.state_dict() == before
+                return
+        after = self._loader.state_dict()
+        self._loader.load_state_dict(after)
+        assert self._loader.state_dict() == after
+        with suppress(ps.StateError):
+            ps.check_states([state, after])
+
+    def _with_odd(self, values: dict[str, Any]) -> dict[str, Any]:
+        deep: Any = []
+        for _ in range(2000):
+            deep = [deep]
+        odd = {"array": np.arange(3), "bytes": b"\xff", "deep": deep}
+        return {
+            key: odd.get(value, value) if isinstance(value, str) else value for key, value in values.items()
+        }
+
+
+class Conditions:
+    """Conditions of ``filter``: marks for all records, or a ``PlanError``."""
+
+    words = (
+        *(
+            b" and ",
+            b" or ",
+            b"not ",
+            b" in [",
+            b"(",
+            b")",
+            b"label",
+            b"x",
+            b"flag",
+            b"'cat'",
+            b"//0",
+            b"%",
+            b"-",
+            b"~",
+        ),
+        *(
+            b"9223372036854775807",
+            b"1e308",
+            b"lambda:",
+            b"**",
+            b"if",
+            b":=",
+            b"f'{x}'",
+            b"\\",
+            b"\n",
+            b"\0",
+            b"0x",
+            b"1_0",
+        ),
+    )
+
+    def __init__(self) -> None:
+        source = ps.Arrays(
+            label=np.arange(9), x=np.linspace(-1, 1, 9), big=np.full(9, 1 << 62), flag=np.arange(9) % 2 == 0
+        )
+        self._pipeline = ps.Pipeline(source)
+        self.seeds = [
+            text.encode()
+            for text in (
+                "label < 3 and x >= 0.5",
+                "label in [1, 2, 3] or not flag",
+                "(label + 1) * 2 // 3 % 4 - -x != 7",
+                "0 <= label < 5 and (x < 1 or flag)",
+                "big * 4 > 0",
+                "(" * 150 + "label" + ")" * 150 + " == 1",
+                "not " * 500 + "flag",
+                "label == " + "-" * 3000 + "1",
+                " + ".join(["label"] * 1000) + " > 3",
+            )
+        ]
+
+    def run(self, data: bytes) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the compiler: "is" with a literal, escapes
+            try:
+                plan = (
+                    self._pipeline.filter(data.decode("utf-8", "surrogateescape"))
+                    .batch(1)
+                    .plan(memory="64MiB")
+                )
+            except ps.PlanError as error:
+                str(error)
+                return
+        assert 1 <= plan.order.num_positions <= 9
+
+
+class Messages:
+    """A message's header and table, with any payload behind them: objects, or one of the two errors."""
+
+    words = (struct.pack("<QI", 1 << 62, 1), struct.pack("<QQ", 1 << 63, 1 << 63), b"\xff" * 8)
+
+    def __init__(self) -> None:
+        from penstock.engine import messages
+
+        self._messages = messages
+        plain = messages.encoded({"rows": [1, 2, 3]})
+        large = messages.parcel([np.zeros(100_000, np.uint8), np.ones(5_000)])
+        assert large.file is not None
+        self._file = large.file
+        self.seeds = [plain, large.data]
+
+    def run(self, data: bytes) -> None:
+        from penstock.engine.messages import Ended, Unreadable
+
+        if b"c" in data[12:] and any(data[12:].count(word) for word in (b"posix", b"system", b"builtins")):
+            return  # a payload that names code would run it: ends of a channel trust one another
+        for files in ([], [self._file]):
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                socket.send_fds(theirs, [data or b"\0"], files)
+                theirs.shutdown(socket.SHUT_WR)
+                try:
+                    self._messages.receive(ours)
+                except (Ended, Unreadable):
+                    continue
+
+
+class Foreign:
+    """Images of other formats than JPEG: Pillow's own pixels, announced before they are there, or an error."""
+
+    words = (
+        b"IHDR",
+        b"IDAT",
+        b"IEND",
+        b"acTL",
+        b"tRNS",
+        b"VP8X",
+        b"ANMF",
+        b"GIF89a",
+        b"II*\0",
+        b"MM\0*",
+        b"P6\n",
+    )
+
+    def __init__(self) -> None:
+        from penstock.transform import foreign
+
+        self._foreign = foreign
+        small = picture(1, 13, 17)
+        self.seeds = [
+            encoded(small, kind, **options)
+            for kind, options in (
+                ("PNG", {}),
+                ("WEBP", {}),
+                ("WEBP", {"lossless": True}),
+                ("GIF", {}),
+                ("BMP", {}),
+                ("TIFF", {}),
+                ("TIFF", {"compression": "tiff_lzw"}),
+                ("TIFF", {"compression": "tiff_adobe_deflate"}),
+                ("PPM", {}),
+            )
+        ]
+        frames = [Image.fromarray(picture(seed, 13, 17)) for seed in range(3)]
+        for kind in ("GIF", "WEBP", "TIFF", "PNG"):
+            out = io.BytesIO()
+            frames[0].save(out, kind, save_all=True, append_images=frames[1:])
+            self.seeds.append(out.getvalue())
+
+    def run(self, data: bytes) -> None:
+        said: list[tuple[int, int]] = []
+
+        def reserve(height: int, width: int, frame_bytes: int) -> str:
+            assert frame_bytes >= 3 * height * width
+            said.append((height, width))
+            return ""
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's, of what it reads over
+            try:
+                made = self._foreign.decode_foreign(np.frombuffer(data, np.uint8), 1 << 20, reserve)
+            except self._foreign.Undecodable:
+                return
+            with Image.open(io.BytesIO(data)) as image:
+                image.info.pop("transparency", None)
+                expected = np.asarray(image.convert("RGB"))
+        assert said
+        assert made.dtype == np.uint8
+        assert made.size <= 3 << 20
+        assert np.array_equal(made, expected)
+
+
+TARGETS: dict[str, Callable[[], Target]] = {
+    "index": Index,
+    "answers": Answers,
+    "npy": Npy,
+    "state": State,
+    "conditions": Conditions,
+    "messages": Messages,
+    "foreign": Foreign,
+}

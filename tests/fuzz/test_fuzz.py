@@ -1,0 +1,29 @@
+"""A short run of every fuzz target of Python code: what ``scripts/fuzz`` runs for as long as one likes."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fuzz.targets import TARGETS
+from programs import LIMIT_S
+
+DRIVER = Path(__file__).parent / "driver.py"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_bytes_break_a_parser(target: str, tmp_path: Path) -> None:
+    options = ["-max_total_time=2", "-seed=1", f"-artifact_prefix={tmp_path}/crash-"]
+    done = subprocess.run(
+        [sys.executable, DRIVER, *options, target],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(rf"driver: {target}, (\d+) runs", done.stdout)
+    assert found is not None, done.stdout
+    assert int(found[1]) > 40, "too few to tell: " + done.stdout
