@@ -40,7 +40,9 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
         raise StateError(f"a state is a dict as state_dict() gives it, not a {type(state).__name__}")
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
     if type(version) is not int or version != STATE_VERSION:
-        raise StateError(f"the state has version {_shown(version)}, this penstock reads version {STATE_VERSION}")
+        raise StateError(
+            f"the state has version {_shown(version)}, this penstock reads version {STATE_VERSION}"
+        )
     if not _is_count(epoch) or not _is_count(consumed) or not isinstance(recipe, Mapping):
         found = f"epoch {_shown(epoch)}, consumed {_shown(consumed)}, recipe {_shown(recipe)}"
         raise StateError(f"the state is damaged: {found}")

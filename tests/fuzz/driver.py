@@ -69,11 +69,11 @@ def limit_memory(extra_mb: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (taken + (extra_mb << 20),) * 2)
 
 
-def once(target: Target, data: bytes, running: Running, options: argparse.Namespace) -> None:
+def once(target: Target, data: bytes, running: Running, options: argparse.Namespace) -> bool:
     running.set(data)
     faulthandler.dump_traceback_later(options.timeout, exit=True)
     try:
-        target.run(data)
+        return target.run(data)
     except BaseException:
         path = Path(f"{options.artifact_prefix}{options.target}-{blake2b(data, digest_size=8).hexdigest()}")
         running.keep(path)
@@ -94,18 +94,22 @@ def main() -> None:
     target = TARGETS[options.target]()
     if not options.files:
         limit_memory(options.rss_limit_mb)
-    begin, runs, seeds = time.monotonic(), 0, target.seeds
-    for data in [file.read_bytes() for file in options.files] or seeds:
+    begin, seeds = time.monotonic(), target.seeds
+    fates = [
         once(target, data, running, options)
-        runs += 1
+        for data in [file.read_bytes() for file in options.files] or seeds
+    ]
+    runs, good = len(fates), sum(fates)
     draw = random.Random(options.seed)
     while not options.files and runs < options.runs and time.monotonic() - begin < options.max_total_time:
         data = mutated(draw.choice(seeds), draw.choice(seeds), target.words, draw)
-        once(target, data, running, options)
+        good += once(target, data, running, options)
         runs += 1
     running.end()
     took_s, peak_mb = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(f"driver: {options.target}, {runs} runs in {took_s:.1f} s; peak {peak_mb} MB")
+    print(
+        f"driver: {options.target}, {runs} runs in {took_s:.1f} s, {good} of them taken for good; peak {peak_mb} MB"
+    )
 
 
 if __name__ == "__main__":
