@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import select
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -25,7 +25,7 @@ PHOTOS, ROWS, EPOCHS = 11, 2, 2
 STEPS = EPOCHS * (PHOTOS // ROWS)
 
 # Trains, and saves its state after every step: first what it did, then the state, each as one write and renamed. Kills
-# itself at step ``kill_at``, before or after it saved.
+# itself at step ``kill_at``, before or after it saved; ``paced``: it waits for a letter before every step.
 TRAINER = """
 import json
 from hashlib import blake2b
@@ -48,6 +48,8 @@ def train(source, folder, kill_at, when, steps, **settings):
                 loader.load_state_dict(json.load(file))
         begun = (loader.epoch, loader.state_dict()["consumed"])
         for number, batch in enumerate(loader.steps(steps), start=1):
+            if when == "paced":
+                sys.stdin.read(1)
             what = [batch["index"].tolist(), blake2b(batch["image"].tobytes()).hexdigest()]
             with open(folder + "/done", "a") as file:
                 file.write(json.dumps(what) + "\\n")
@@ -142,10 +144,8 @@ def test_kill_9_of_a_trainer_with_python_code(
 
 
 def test_kill_9_at_any_moment_again_and_again(photos: Path, undisturbed: list[Any], tmp_path: Path) -> None:
-    """Killed from outside as soon as it reports a step, then started again, until it comes to its end."""
-    call = (
-        f"train(ps.FileList({str(photos)!r}), {str(tmp_path)!r}, 0, '', STEPS - int(sys.argv[-1]), workers=2)"
-    )
+    """Killed from outside somewhere in a step, then started again, until it comes to its end."""
+    call = f"train(ps.FileList({str(photos)!r}), {str(tmp_path)!r}, 0, 'paced', STEPS - int(sys.argv[-1]), workers=2)"
     program = (
         BEGIN.format(path=[path for path in sys.path if path]) + TRAINER + call.replace("STEPS", str(STEPS))
     )
@@ -154,11 +154,16 @@ def test_kill_9_at_any_moment_again_and_again(photos: Path, undisturbed: list[An
     while len(delivered) < STEPS:
         begin = saved_steps(tmp_path)
         (tmp_path / "done").unlink(missing_ok=True)
-        with subprocess.Popen([sys.executable, "-c", program, str(begin)], stdout=subprocess.PIPE) as trainer:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+        with subprocess.Popen([sys.executable, "-c", program, str(begin)], **pipes) as trainer:
+            assert trainer.stdin is not None
             assert trainer.stdout is not None
-            for _ in range(3):
+            for _ in range(min(3, STEPS - begin)):
+                trainer.stdin.write(b".")
                 assert select.select([trainer.stdout], [], [], WAIT_S)[0]
-                os.read(trainer.stdout.fileno(), 2)
+                trainer.stdout.read(2)
+            with suppress(BrokenPipeError):  # it had no step left
+                trainer.stdin.write(b".")
             trainer.kill()
         kills += 1
         for step, what in enumerate(done(tmp_path), start=begin):
