@@ -351,6 +351,8 @@ def test_special_files_are_refused_without_waiting(tmp_path: Path, kind: str) ->
     assert isinstance(in_time(lambda: ps.FileList(bad).open()), ps.PlanError)
     assert isinstance(in_time(lambda: ps.Arrays(a=bad).open()), ps.PlanError)
     assert isinstance(in_time(lambda: ps.build_index(source, columns={"a": bad})), ps.PlanError)
+    excluding = ps.Pipeline(source).exclude(bad).map(ps.CenterCrop(8)).batch(1)
+    assert isinstance(in_time(excluding.plan), ps.PlanError)
     if kind != "device":  # /dev/zero can be written
         assert isinstance(
             in_time(lambda: epoch(bad_log=bad)), ps.PlanError if kind != "terminal" else Exception

@@ -337,6 +337,41 @@ class Conditions:
         return True
 
 
+class Excluded:
+    """Files that list records to leave out: what stays is some of the records, or a ``PlanError``."""
+
+    words = (
+        b'{"index": ',
+        b'"path": null',
+        b'{"source": "',
+        b"NaN",
+        b"1e3",
+        b"-1",
+        b"[" * 200,
+        b"\xef\xbb\xbf",
+        b"\n\n",
+    )
+
+    def __init__(self) -> None:
+        source = numbers(20)
+        self._pipeline = ps.Pipeline(source)
+        lines = [{"source": source.open().digest}, *({"index": index, "path": None} for index in (3, 19, 0))]
+        self.seeds = [
+            b"3\n17\n4\n",
+            b"".join(json.dumps(line).encode() + b"\n" for line in lines),
+            b'{"rank": 0, "epoch": 1, "index": 7, "path": null, "reason": "empty file"}\n',
+        ]
+
+    def run(self, data: bytes) -> bool:
+        with named(data) as path:
+            try:
+                plan = self._pipeline.exclude(os.fsdecode(path)).batch(1).plan(memory="64MiB")
+            except ps.PlanError:
+                return False
+        assert 1 <= plan.order.num_positions <= 20
+        return True
+
+
 class Messages:
     """A message's header and table, with its own payload behind them: objects, or one of the two errors.
 
@@ -449,6 +484,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "npy": Npy,
     "state": State,
     "conditions": Conditions,
+    "excluded": Excluded,
     "messages": Messages,
     "foreign": Foreign,
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,7 +134,7 @@ class ExcludeFile:
     def _read(self) -> tuple[Exclude, list[Entry], str | None]:
         if not self._known:
             try:
-                with self.path.open("rb") as file:
+                with open(self.path, "rb", opener=_regular) as file:
                     entries, source = self._parsed(file)
             except OSError as error:
                 raise PlanError(f"exclude('{self.path}') can't be read: {error.strerror}") from error
@@ -193,6 +195,15 @@ class ExcludeFile:
 def exclusion(records: object) -> Exclude | ExcludeFile:
     """From numbers, or the path of a file that lists records. Raises ``PlanError`` for anything else."""
     return ExcludeFile(Path(records)) if isinstance(records, str | os.PathLike) else Exclude.of(records)
+
+
+def _regular(path: str, flags: int) -> int:
+    """Open a regular file; anything else is an error at once, not waited for."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return descriptor
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
