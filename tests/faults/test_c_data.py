@@ -6,7 +6,10 @@ import io
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -203,8 +206,6 @@ def test_12_bit_lossless_and_arithmetic_jpeg(
 
 def png(width: int, height: int) -> bytes:
     """The first bytes of a PNG of that size, grey, and some of its pixels."""
-    import struct
-    import zlib
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -364,8 +365,6 @@ def commented_gif(comment_bytes: int) -> bytes:
 
 def tiff_of_entries(count: int, size: int) -> bytes:
     """A TIFF with many entries that all point at the same bytes."""
-    import struct
-
     entries = [(256, 3, 1, 8), (257, 3, 1, 8), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, 8)]
     entries += [(277, 3, 1, 1), (278, 3, 1, 8), (279, 4, 1, 64)]
     entries += [(40_000 + number, 7, size, 8) for number in range(count)]
@@ -702,6 +701,38 @@ def test_names_of_a_list(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_bytes(b"\n".join(names))
     with loader(ps.FileList(tmp_path / "list.txt", labels=False), None) as batches:
         assert len(list(batches)) == len(names)
+
+
+def walked(folder: Path, names: Iterable[str]) -> tuple[int, list[bytes], str]:
+    """What listing a folder of such images takes at most, the names in its order, and the digest."""
+    (folder / "class").mkdir(parents=True)
+    directory = os.open(folder / "class", os.O_RDONLY)
+    for name in names:
+        os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=directory))
+    os.close(directory)
+    tracemalloc.start()
+    opened = ps.ImageFolder(folder).open()
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    paths = opened.locate(np.arange(opened.num_records)).files["image"].paths
+    return peak_bytes, [os.path.basename(paths[row]) for row in range(len(paths))], opened.digest  # noqa: PTH119
+
+
+def test_folder_of_10_m_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is listed in memory that hardly grows with it, in one order whatever order the disk has.
+
+    With 20,000 files and buffers as much smaller; ``benchmarks/ten_million_rows.py`` has the real number.
+    """
+    for buffer in ("_sorted_names.SORTED_AT_ONCE", "_sorted_names.ROWS_AT_ONCE", "_walk.NAMES_AT_ONCE"):
+        monkeypatch.setattr(f"penstock.source.{buffer}", 500)
+    names = [f"{number:06d}.jpg" for number in range(20_000)]
+    shuffled = random.Random(1).sample(names, len(names))
+    walked(tmp_path / "first", names[:10])  # imports
+    few_bytes, _, _ = walked(tmp_path / "few", shuffled[:4000])
+    many_bytes, order, digest = walked(tmp_path / "many", shuffled)
+    assert order == [name.encode() for name in names]
+    assert walked(tmp_path / "again", reversed(names))[2] == digest
+    assert many_bytes < 1.8 * few_bytes  # of five times the files: what is merged has a buffer for each part
 
 
 @pytest.mark.parametrize("way", PYTHON)
