@@ -560,7 +560,8 @@ NB_MODULE(_native, m) {
             "state"_a);
 
     nb::class_<ReadPolicy>(m, "ReadPolicy", "How often a read is tried, and when.")
-        .def(nb::init<int, double>(), "retries"_a, "backoff_s"_a);
+        .def(nb::init<int, double, double>(), "retries"_a, "backoff_s"_a, "hedge_after_s"_a,
+             "``hedge_after_s``: 0 for never.");
 
     nb::class_<PoolStats>(m, "PoolStats", "Counters of a loader's native threads since they started.")
         .def_ro("rows", &PoolStats::rows)
@@ -572,6 +573,7 @@ NB_MODULE(_native, m) {
         .def_ro("read_s", &PoolStats::read_s)
         .def_ro("wait_s", &PoolStats::wait_s)
         .def_ro("retries", &PoolStats::retries)
+        .def_ro("hedged", &PoolStats::hedged)
         .def_ro("slowest_read_s", &PoolStats::slowest_read_s)
         .def_ro("side_peak_bytes", &PoolStats::side_peak_bytes)
         .def_ro("reading_ahead", &PoolStats::reading_ahead);

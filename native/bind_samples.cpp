@@ -150,9 +150,19 @@ void bind_samples(nb::module_& m) {
           "ended.");
 
     nb::class_<Reader>(m, "Reader", "Reads files, for any number of threads.")
-        .def(nb::init<const ReadPolicy&>(), "policy"_a)
-        .def("close", &Reader::close, "End pauses between tries: they fail.")
+        .def(nb::new_([](const ReadPolicy& policy, size_t hedged_bytes, uint64_t most_hedged) {
+                 return std::make_shared<Reader>(policy, std::make_shared<BufferPool>(hedged_bytes),
+                                                 most_hedged);
+             }),
+             "policy"_a, "hedged_bytes"_a, "most_hedged"_a,
+             "``hedged_bytes``: of all reads at work that may be hedged; ``most_hedged``: of one of them.")
+        .def(
+            "close",
+            [](Reader& r, int patience_ms) { return r.close(std::chrono::milliseconds(patience_ms)); },
+            nb::call_guard<nb::gil_scoped_release>(), "patience_ms"_a,
+            "End all waits: reads fail. False when some are still inside a system call.")
         .def_prop_ro("retries", [](const Reader& r) { return r.stats().retries; })
+        .def_prop_ro("hedged", [](const Reader& r) { return r.stats().hedged; })
         .def_prop_ro("slowest_s", [](const Reader& r) { return r.stats().slowest_s; });
 
     nb::class_<SideArena>(m, "SideArena", "Memory for whole frames, under one cap for all threads.")

@@ -1,15 +1,14 @@
 #include "pool.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <condition_variable>
-#include <csignal>
 #include <cstring>
 #include <deque>
 #include <new>
 #include <system_error>
 #include <thread>
+
+#include "signals.h"
 
 namespace penstock {
 namespace {
@@ -24,7 +23,9 @@ double seconds_since(Clock::time_point start) {
 // One wait proves nothing: on a busy machine any lock can cost milliseconds.
 constexpr double kSlowRead_s = 100e-6, kFastRead_s = 20e-6, kOftenBlocked = 0.5;
 constexpr double kReadWeight = 1.0 / 16;  // of the newest read in the running mean
-constexpr int kCalmReads = 512;           // reads without a wait in a row before reading ahead ends
+// Reads that are seldom slow, and very, cost as much: one in a hundred of some seconds. So over more of them.
+constexpr double kCostlyRead_s = 2e-3, kLongReadWeight = 1.0 / 256;
+constexpr int kCalmReads = 512;  // reads without a wait in a row before reading ahead ends
 // Decoding threads read themselves only when the reading threads are done: not while one of these is stuck.
 constexpr auto kLongRead = std::chrono::milliseconds(100);
 
@@ -43,24 +44,6 @@ class HeapPin {
     std::unique_ptr<char[]> pin_;
 };
 
-// While it lives, threads that are started take no signals but those of their own faults: Ctrl-C shall wake
-// the main thread, which may be waiting for a batch.
-class SignalsBlocked {
-  public:
-    SignalsBlocked() {
-        sigset_t blocked;
-        sigfillset(&blocked);
-        for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) sigdelset(&blocked, own);
-        pthread_sigmask(SIG_SETMASK, &blocked, &before_);
-    }
-    SignalsBlocked(const SignalsBlocked&) = delete;
-    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-  private:
-    sigset_t before_;
-};
-
 struct ReadyRow {
     std::shared_ptr<Job> job;
     int row = 0;
@@ -71,13 +54,13 @@ struct ReadyRow {
 
 struct Pool::State : std::enable_shared_from_this<Pool::State> {
     State(const PoolOptions& given, std::shared_ptr<Bell> b)
-        : options(given), bell(std::move(b)), side(given.side_bytes), reader(given.reads) {}
+        : options(given), bell(std::move(b)), side(given.side_bytes) {}
 
     const PoolOptions options;
     const std::shared_ptr<Bell> bell;
     SideArena side;
     const std::shared_ptr<BufferPool> buffers = std::make_shared<BufferPool>(options.read_ahead_bytes);
-    Reader reader;
+    const std::shared_ptr<Reader> reader = std::make_shared<Reader>(options.reads, buffers, max_encoded());
 
     mutable std::mutex mutex;
     std::condition_variable decoders, readers, foreigners, ended;
@@ -89,6 +72,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     std::vector<std::unique_ptr<Desk>> desks;
     int reading = 0;                               // rows in the hands of reading threads
     double mean_blocked_s = 0, blocked_share = 0;  // of recent reads
+    double long_mean_blocked_s = 0;                // of more of them
     int calm_reads = 0;
     PoolStats stats;
     std::atomic<uint64_t> damaged{0}, truncated{0};  // rows; counted without the lock
@@ -170,7 +154,7 @@ ReadResult Pool::State::read(const ReadyRow& row) {
         files.offset[row.row],
         files.length[row.row],
         max_encoded()};
-    return reader.read(range, *buffers);
+    return reader->read(range, *buffers);
 }
 
 // Decides whether reading ahead pays; the lock is held.
@@ -178,14 +162,17 @@ void Pool::State::note_read(double seconds, const ReadResult& read) {
     stats.read_s += seconds;
     stats.bytes += read.size;
     mean_blocked_s += (read.blocked_s - mean_blocked_s) * kReadWeight;
+    long_mean_blocked_s += (read.blocked_s - long_mean_blocked_s) * kLongReadWeight;
     blocked_share += ((read.blocked_s > 0 ? 1.0 : 0.0) - blocked_share) * kReadWeight;
     calm_reads = read.blocked_s == 0 ? calm_reads + 1 : 0;
-    if (!ahead && mean_blocked_s > kSlowRead_s && blocked_share > kOftenBlocked) {
+    const bool often_slow = mean_blocked_s > kSlowRead_s && blocked_share > kOftenBlocked;
+    if (!ahead && (often_slow || long_mean_blocked_s > kCostlyRead_s)) {
         if (num_readers == 0) start_readers();
         ahead = num_readers > 0;
         calm_reads = 0;
         readers.notify_all();
     } else if (ahead && mean_blocked_s < kFastRead_s && calm_reads > kCalmReads && !reads_stall()) {
+        long_mean_blocked_s = 0;
         ahead = false;
         decoders.notify_all();
     }
@@ -458,6 +445,7 @@ bool Pool::give_up(const AtWork& row) {
 
 bool Pool::close(std::chrono::milliseconds patience) {
     State& s = *state_;
+    const auto ends = Clock::now() + patience;
     std::unique_lock lock(s.mutex);
     s.closed = true;
     // Rows in flight finish; what nobody has begun is dropped with its buffers.
@@ -470,9 +458,13 @@ bool Pool::close(std::chrono::milliseconds patience) {
     lock.unlock();
     s.side.close();
     s.buffers->close();
-    s.reader.close();
+    s.reader->close(std::chrono::milliseconds(0));
     lock.lock();
-    return s.ended.wait_for(lock, patience, [&] { return s.alive == 0; });
+    const bool all_ended = s.ended.wait_until(lock, ends, [&] { return s.alive == 0; });
+    lock.unlock();
+    // Its own threads write into no slot: nothing has to be kept for one that is stuck.
+    s.reader->close(std::chrono::duration_cast<std::chrono::milliseconds>(ends - Clock::now()));
+    return all_ended;
 }
 
 PoolStats Pool::stats() const {
@@ -482,8 +474,10 @@ PoolStats Pool::stats() const {
     stats.truncated = state_->truncated;
     stats.side_peak_bytes = state_->side.peak();
     stats.reading_ahead = state_->ahead;
-    stats.retries = state_->reader.stats().retries;
-    stats.slowest_read_s = state_->reader.stats().slowest_s;
+    const ReadStats reads = state_->reader->stats();
+    stats.retries = reads.retries;
+    stats.hedged = reads.hedged;
+    stats.slowest_read_s = reads.slowest_s;
     return stats;
 }
 

@@ -111,8 +111,8 @@ struct PoolStats {
     uint64_t foreign = 0;                         // of the rows, those that are no JPEG
     uint64_t damaged = 0, truncated = 0;          // of the rows, those of files that aren't whole
     double decode_s = 0, read_s = 0, wait_s = 0;  // summed over decoding threads (read_s over all)
-    uint64_t retries = 0;                         // of reads
-    double slowest_read_s = 0;                    // of all tries
+    uint64_t retries = 0, hedged = 0;             // of reads
+    double slowest_read_s = 0;                    // of all tries that have ended
     uint64_t side_peak_bytes = 0;
     bool reading_ahead = false;
 };

@@ -1,7 +1,6 @@
 #include "reader.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,7 +13,6 @@
 #include <cstring>
 #include <utility>
 
-#include "desk.h"
 #include "faults.h"
 #include "keys.h"
 
@@ -24,11 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kLongestPause_s = 10;  // between two tries
-constexpr size_t kGrain =
-    64 << 10;  // capacities are multiples of this, so that buffers fit one another's samples
-
-size_t rounded_up(size_t bytes) noexcept { return (bytes + kGrain - 1) / kGrain * kGrain; }
-
+constexpr int kMostHelpers = 1024;      // threads that read for others
 class Descriptor {
   public:
     explicit Descriptor(int fd) : fd_(fd) {}
@@ -68,110 +62,6 @@ class StorageClock {
     long switches_ = 0;
     Clock::time_point begin_;
     double took_s_ = 0, blocked_s_ = 0;
-};
-
-}  // namespace
-
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-    if (this == &other) return *this;
-    reset();
-    pool_ = std::move(other.pool_);
-    data_ = std::exchange(other.data_, nullptr);
-    capacity_ = std::exchange(other.capacity_, 0);
-    return *this;
-}
-
-void Buffer::reset() noexcept {
-    if (pool_) pool_->take_back({data_, capacity_});
-    pool_.reset();
-    data_ = nullptr;
-    capacity_ = 0;
-}
-
-BufferPool::~BufferPool() {
-    for (const Piece& piece : kept_) munmap(piece.data, piece.capacity);
-}
-
-// Whether `take` would succeed now; the lock is held.
-bool BufferPool::fits(size_t capacity) const noexcept {
-    return in_use_ == 0 || in_use_ + capacity <= budget_ ||
-           std::any_of(kept_.begin(), kept_.end(), [&](const Piece& p) { return p.capacity >= capacity; });
-}
-
-// A kept piece, or a new one in the place of kept ones that are too small; the lock is held.
-BufferPool::Piece BufferPool::take(size_t capacity) noexcept {
-    const auto fit =
-        std::find_if(kept_.rbegin(), kept_.rend(), [&](const Piece& p) { return p.capacity >= capacity; });
-    if (fit != kept_.rend()) {
-        const Piece piece = *fit;
-        kept_.erase(std::next(fit).base());
-        return piece;
-    }
-    while (total_ + capacity > budget_ && !kept_.empty()) {
-        munmap(kept_.front().data, kept_.front().capacity);
-        total_ -= kept_.front().capacity;
-        kept_.erase(kept_.begin());
-    }
-    void* fresh = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (fresh == MAP_FAILED) return {nullptr, 0};
-    total_ += capacity;
-    return {static_cast<uint8_t*>(fresh), capacity};
-}
-
-// Waking all who wait for each buffer that comes back cost a third of a row's time. The lock is held.
-void BufferPool::wake_first() noexcept {
-    if (!waiting_.empty() && (closed_ || fits(waiting_.front()->capacity)))
-        waiting_.front()->turn.notify_one();
-}
-
-Buffer BufferPool::lend(size_t bytes) {
-    Waiter me{rounded_up(bytes), {}};
-    Buffer buffer;
-    if (admits_ && !admits_(bytes)) return buffer;
-    std::unique_lock lock(mutex_);
-    if (!closed_ && (!waiting_.empty() || !fits(me.capacity))) {
-        const Waiting waiting;
-        waiting_.push_back(&me);
-        me.turn.wait(lock, [&] { return closed_ || (waiting_.front() == &me && fits(me.capacity)); });
-        std::erase(waiting_, &me);
-    }
-    if (!closed_) {
-        const Piece piece = take(me.capacity);
-        if (piece.data) {
-            buffer.pool_ = shared_from_this();
-            buffer.data_ = piece.data;
-            buffer.capacity_ = piece.capacity;
-            in_use_ += piece.capacity;
-        }
-    }
-    wake_first();
-    return buffer;
-}
-
-void BufferPool::take_back(Piece piece) noexcept {
-    std::scoped_lock lock(mutex_);
-    in_use_ -= piece.capacity;
-    if (total_ > budget_ || closed_) {
-        munmap(piece.data, piece.capacity);
-        total_ -= piece.capacity;
-    } else {
-        kept_.push_back(piece);
-    }
-    wake_first();
-}
-
-void BufferPool::close() {
-    std::scoped_lock lock(mutex_);
-    closed_ = true;
-    for (Waiter* waiter : waiting_) waiter->turn.notify_one();
-}
-
-namespace {
-
-// What became of one try.
-struct Tried {
-    ReadResult result;
-    bool may_pass = false;  // the error, if the same is tried again
 };
 
 // A storage that restarts, a network that is down for a moment, a file server's old handle (which opening the
@@ -237,7 +127,7 @@ class Try {
     Try(const FileRange& range, int attempt)
         : range_(range), attempt_(attempt), key_(has_faults() ? fault_key(range.path) : 0) {}
 
-    Tried read(BufferPool& buffers) {
+    Tried read(Terms& terms) {
         clock_.start();
         const Descriptor file(open_file());
         if (file.get() < 0) return refused("can't be opened");
@@ -245,11 +135,14 @@ class Try {
         if (examine(file.get(), before) != 0) return refused("can't be examined");
         clock_.stop();
         size_t wanted = 0;
-        if (std::string text = check_extent(before, range_, wanted); !text.empty())
-            return failed(std::move(text), false);
+        if (std::string text = check_extent(before, range_, wanted); !text.empty()) {
+            Tried tried = failed(std::move(text), false);
+            tried.result.too_large = wanted > range_.max_bytes;
+            return tried;
+        }
 
-        Buffer buffer = buffers.lend(std::max<size_t>(wanted, 1));
-        if (!buffer.data()) return failed("no memory for its " + std::to_string(wanted) + " bytes", false);
+        Buffer buffer = terms.lend(std::max<size_t>(wanted, 1));
+        if (!buffer.data()) return failed("no memory for its " + std::to_string(wanted) + " bytes", true);
         const std::span<uint8_t> out(buffer.data(), wanted);
         clock_.start();
         const ssize_t got = read_fully(file.get(), out);
@@ -261,7 +154,7 @@ class Try {
         if (static_cast<size_t>(got) < wanted)
             return failed(too_short(static_cast<size_t>(got), wanted), true);
         if (faultpoint(Point::read_bytes, key_, attempt_).damage) damage(out);
-        return {{std::move(buffer), wanted, {}, clock_.took_s(), clock_.blocked_s()}, false};
+        return {{std::move(buffer), wanted, {}, false, clock_.took_s(), clock_.blocked_s()}, false};
     }
 
   private:
@@ -309,7 +202,7 @@ class Try {
     }
 
     Tried failed(std::string text, bool passing) const {
-        return {{{}, 0, std::move(text), clock_.took_s(), clock_.blocked_s()}, passing};
+        return {{{}, 0, std::move(text), false, clock_.took_s(), clock_.blocked_s()}, passing};
     }
 
     const FileRange& range_;
@@ -336,39 +229,60 @@ std::string tried_text(int tries, Clock::time_point begin) {
 
 }  // namespace
 
+ReadResult closed_result() { return {{}, 0, "the loader was closed"}; }
+
+// Of a read in the thread that asked for it.
+class Reader::Alone final : public Terms {
+  public:
+    Alone(Reader& reader, BufferPool& buffers) : reader_(reader), buffers_(buffers) {}
+
+    Buffer lend(size_t bytes) override { return buffers_.lend(bytes); }
+    bool pause(double seconds) override {
+        std::unique_lock lock(reader_.mutex_);
+        const std::chrono::duration<double> time(seconds);
+        return !reader_.ended_.wait_for(lock, time, [this] { return reader_.closed_; });
+    }
+
+  private:
+    Reader& reader_;
+    BufferPool& buffers_;
+};
+
+Reader::Reader(const ReadPolicy& policy, std::shared_ptr<BufferPool> hedged, uint64_t most_hedged)
+    : policy_(policy),
+      hedged_buffers_(std::move(hedged)),
+      most_hedged_(most_hedged),
+      helpers_(std::make_shared<Helpers>(kMostHelpers)) {}
+
+Reader::~Reader() { close(std::chrono::milliseconds(0)); }
+
 ReadResult Reader::read(const FileRange& range, BufferPool& buffers) {
+    if (policy_.hedge_after_s > 0) {
+        FileRange small = range;
+        small.max_bytes = std::min(range.max_bytes, most_hedged_);
+        auto result = raced(small);
+        if (result && !(result->too_large && small.max_bytes < range.max_bytes)) return std::move(*result);
+    }
+    Alone terms(*this, buffers);
+    return tried(range, 0, terms).result;
+}
+
+// attempt: how many tries were before
+Tried Reader::tried(const FileRange& range, int attempt, Terms& terms) {
     const auto begin = Clock::now();
     for (int tries = 1;; ++tries) {
-        auto [result, may_pass] = Try(range, tries - 1).read(buffers);
-        note(result);
-        if (result.error.empty()) return std::move(result);
-        if (!may_pass || tries > policy_.retries) {
-            result.error += tried_text(tries, begin);
-            return std::move(result);
+        Tried last = Try(range, attempt + tries - 1).read(terms);
+        double slowest_s = slowest_s_;
+        const double took_s = last.result.took_s;
+        while (took_s > slowest_s && !slowest_s_.compare_exchange_weak(slowest_s, took_s)) continue;
+        if (last.result.error.empty()) return last;
+        if (!last.may_pass || tries > policy_.retries) {
+            last.result.error += tried_text(tries, begin);
+            return last;
         }
         ++retries_;
-        if (!pause(backoff_s(policy_, range.path, tries))) {
-            result.error = "the loader was closed";
-            return std::move(result);
-        }
+        if (!terms.pause(backoff_s(policy_, range.path, tries))) return {closed_result(), false};
     }
-}
-
-void Reader::close() {
-    std::scoped_lock lock(mutex_);
-    closed_ = true;
-    ended_.notify_all();
-}
-
-// False when it was closed meanwhile.
-bool Reader::pause(double seconds) {
-    std::unique_lock lock(mutex_);
-    return !ended_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return closed_; });
-}
-
-void Reader::note(const ReadResult& tried) noexcept {
-    double slowest_s = slowest_s_;
-    while (tried.took_s > slowest_s && !slowest_s_.compare_exchange_weak(slowest_s, tried.took_s)) continue;
 }
 
 }  // namespace penstock

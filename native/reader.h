@@ -1,80 +1,20 @@
-// Reading encoded samples into buffers that are reused, within a byte budget; again where an error may pass.
+// Reading encoded samples: again where an error may pass, and a second time beside a read that hangs.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <span>
+#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
+#include <unordered_set>
+
+#include "buffers.h"
+#include "helpers.h"
 
 namespace penstock {
-
-class BufferPool;
-
-// A piece of memory lent by a BufferPool, which lives as long; goes back when it is destroyed.
-class Buffer {
-  public:
-    Buffer() = default;
-    Buffer(Buffer&& other) noexcept { *this = std::move(other); }
-    Buffer& operator=(Buffer&& other) noexcept;
-    ~Buffer() { reset(); }
-
-    uint8_t* data() const noexcept { return data_; }
-    size_t capacity() const noexcept { return capacity_; }
-    void reset() noexcept;
-
-  private:
-    friend class BufferPool;
-    std::shared_ptr<BufferPool> pool_;
-    uint8_t* data_ = nullptr;
-    size_t capacity_ = 0;
-};
-
-// Lends buffers of which at most `budget` bytes exist at once, in use or kept for reuse. A single buffer
-// above the budget is lent when no other is in use.
-class BufferPool : public std::enable_shared_from_this<BufferPool> {
-  public:
-    // `admits` is asked for every buffer, by its bytes, before any memory is taken; it may wait, or say no.
-    explicit BufferPool(size_t budget, std::function<bool(size_t)> admits = {})
-        : budget_(budget), admits_(std::move(admits)) {}
-    ~BufferPool();
-    BufferPool(const BufferPool&) = delete;
-    BufferPool& operator=(const BufferPool&) = delete;
-
-    // Waits until it fits, first come, first served. An empty buffer when the pool was closed meanwhile or
-    // the machine has no memory.
-    Buffer lend(size_t bytes);
-    void close();
-
-  private:
-    friend class Buffer;
-    struct Piece {
-        uint8_t* data;
-        size_t capacity;
-    };
-    struct Waiter {
-        size_t capacity;
-        std::condition_variable turn;
-    };
-    void take_back(Piece piece) noexcept;
-    bool fits(size_t capacity) const noexcept;
-    Piece take(size_t capacity) noexcept;
-    void wake_first() noexcept;
-
-    const size_t budget_;
-    const std::function<bool(size_t)> admits_;
-    std::mutex mutex_;
-    std::deque<Waiter*> waiting_;
-    std::vector<Piece> kept_;  // free, most recently used last
-    size_t total_ = 0, in_use_ = 0;
-    bool closed_ = false;
-};
 
 // The bytes [offset, offset + length) of a regular file, or those up to its end for length < 0.
 struct FileRange {
@@ -87,42 +27,82 @@ struct FileRange {
 struct ReadResult {
     Buffer buffer;
     size_t size = 0;
-    std::string error;  // empty: `size` bytes were read
-    double took_s = 0;  // in the system's hands, without waiting for a buffer
-    double blocked_s =
-        0;  // of these, how long storage made the thread wait; 0 when it never gave up its core
+    std::string error;       // empty: `size` bytes were read
+    bool too_large = false;  // that is the error: for the range's cap
+    double took_s = 0;       // in the system's hands, without waiting for a buffer
+    // Of these, how long storage made the thread wait; 0 when it never gave up its core.
+    double blocked_s = 0;
 };
+
+// Of a read that a close has ended.
+ReadResult closed_result();
 
 struct ReadPolicy {
     int retries = 3;          // tries after the first, when an error may pass
     double backoff_s = 0.05;  // before the second try; each later pause is twice as long, give or take a half
+    double hedge_after_s = 0;  // until a read that the system hasn't answered gets a second one; 0: never
 };
 
 struct ReadStats {
     uint64_t retries = 0;
-    double slowest_s = 0;  // of all tries
+    uint64_t hedged = 0;   // reads that got a second one
+    double slowest_s = 0;  // of all tries that have ended
 };
 
-// Reads samples as a policy says. Any number of threads at once.
-class Reader {
+// What became of a try, or of several.
+struct Tried {
+    ReadResult result;
+    bool may_pass = false;  // the error, if the same is tried again
+};
+
+// Where a read gets its buffer, and how it waits for its next try.
+class Terms {
   public:
-    explicit Reader(const ReadPolicy& policy) : policy_(policy) {}
+    virtual Buffer lend(size_t bytes) = 0;   // an empty one when there is none to be had
+    virtual bool pause(double seconds) = 0;  // false when there is no use in another try
 
+  protected:
+    ~Terms() = default;
+};
+
+struct Race;
+
+// Reads samples as a policy says. Any number of threads at once.
+//
+// Where reads may be hedged, threads of its own read, so that whoever asked can turn to a second read while
+// the first is stuck in the system. The first that succeeds wins; what the other one reads is dropped. It
+// keeps its buffer until the system lets it go.
+class Reader : public std::enable_shared_from_this<Reader> {
+  public:
+    // hedged       who lends the buffers of reads that may be hedged
+    // most_hedged  bytes of a sample: a larger one has one read only
+    Reader(const ReadPolicy& policy, std::shared_ptr<BufferPool> hedged, uint64_t most_hedged);
+    ~Reader();
+
+    // buffers: for reads in the thread that asks
     ReadResult read(const FileRange& range, BufferPool& buffers);
-    // Ends pauses between tries; reads fail from now on.
-    void close();
+    // Ends all waits: reads fail from now on. False when some were still in the system's hands after
+    // `patience`: these end by themselves.
+    bool close(std::chrono::milliseconds patience);
 
-    ReadStats stats() const { return {retries_, slowest_s_}; }
+    ReadStats stats() const { return {retries_, hedged_, slowest_s_}; }
 
   private:
-    bool pause(double seconds);
-    void note(const ReadResult& tried) noexcept;
+    class Alone;
+
+    Tried tried(const FileRange& range, int attempt, Terms& terms);
+    std::optional<ReadResult> raced(const FileRange& range);
+    bool enter(const std::shared_ptr<Race>& race, bool is_second);
 
     const ReadPolicy policy_;
-    std::atomic<uint64_t> retries_{0};
+    const std::shared_ptr<BufferPool> hedged_buffers_;
+    const uint64_t most_hedged_;
+    const std::shared_ptr<Helpers> helpers_;
+    std::atomic<uint64_t> retries_{0}, hedged_{0};
     std::atomic<double> slowest_s_{0};
-    std::mutex mutex_;
+    std::mutex mutex_;  // of what follows
     std::condition_variable ended_;
+    std::unordered_set<Race*> races_;
     bool closed_ = false;
 };
 

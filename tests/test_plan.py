@@ -140,6 +140,10 @@ def test_descriptions_that_cannot_work(photos: ps.Pipeline, change, says: str) -
             ({"reads": ps.Reads(backoff_s=value)}, "backoff_s=.*at least 0")
             for value in (-1, math.nan, math.inf, "1", None, True)
         ),
+        *(
+            ({"reads": ps.Reads(hedge_after_s=value)}, "hedge_after_s=.*above 0")
+            for value in (0, -1, math.nan, math.inf, "1", True)
+        ),
     ],
 )
 def test_settings_that_cannot_work(photos: ps.Pipeline, settings: dict[str, object], says: str) -> None:
@@ -323,6 +327,7 @@ def test_explain_says_every_place_and_every_byte(tmp_path: Path) -> None:
         (ps.Reads(), "a read that fails is tried again, up to 3 times, first after 0.05 s"),
         (ps.Reads(retries=1, backoff_s=2), "a read that fails is tried again, up to once, first after 2 s"),
         (ps.Reads(retries=0), "a read that fails isn't tried again"),
+        (ps.Reads(hedge_after_s=0.5), "first after 0.05 s; a second one beside it after 0.5 s"),
     ],
 )
 def test_explain_says_how_files_are_read(photos: ps.Pipeline, reads: ps.Reads, says: str) -> None:

@@ -213,7 +213,8 @@ class SlotRing:
 class ReadPolicy:
     """How often a read is tried, and when."""
 
-    def __init__(self, retries: int, backoff_s: float) -> None: ...
+    def __init__(self, retries: int, backoff_s: float, hedge_after_s: float) -> None:
+        """``hedge_after_s``: 0 for never."""
 
 class PoolStats:
     """Counters of a loader's native threads since they started."""
@@ -236,6 +237,8 @@ class PoolStats:
     def wait_s(self) -> float: ...
     @property
     def retries(self) -> int: ...
+    @property
+    def hedged(self) -> int: ...
     @property
     def slowest_read_s(self) -> float: ...
     @property
@@ -436,12 +439,20 @@ def end_with(pipe: int, process: int) -> None:
 class Reader:
     """Reads files, for any number of threads."""
 
-    def __init__(self, policy: ReadPolicy) -> None: ...
-    def close(self) -> None:
-        """End pauses between tries: they fail."""
+    def __init__(self, policy: ReadPolicy, hedged_bytes: int, most_hedged: int) -> None:
+        """
+        ``hedged_bytes``: of all reads at work that may be hedged; ``most_hedged``: of one of them.
+        """
+
+    def close(self, patience_ms: int) -> bool:
+        """
+        End all waits: reads fail. False when some are still inside a system call.
+        """
 
     @property
     def retries(self) -> int: ...
+    @property
+    def hedged(self) -> int: ...
     @property
     def slowest_s(self) -> float: ...
 

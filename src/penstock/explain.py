@@ -71,10 +71,14 @@ def _read(plan: Plan) -> list[str]:
 
 
 def _reads(reads: Reads) -> str:
-    if reads.retries == 0:
-        return "a read that fails isn't tried again"
-    times = "once" if reads.retries == 1 else f"{reads.retries} times"
-    return f"a read that fails is tried again, up to {times}, first after {reads.backoff_s:g} s"
+    again = "isn't tried again"
+    if reads.retries > 0:
+        times = "once" if reads.retries == 1 else f"{reads.retries} times"
+        again = f"is tried again, up to {times}, first after {reads.backoff_s:g} s"
+    hedged = (
+        "" if reads.hedge_after_s is None else f"; a second one beside it after {reads.hedge_after_s:g} s"
+    )
+    return f"a read that fails {again}{hedged}"
 
 
 def _transform(plan: Plan) -> list[str]:

@@ -412,7 +412,7 @@ class Pipeline:
                          default: 256 MiB, less when ``memory`` is short
         lend_wait_s      seconds to wait for a batch to be dropped when the caller holds as many as fit the memory,
                          for consumers that hand batches to other threads; default 0: ``BudgetError`` at once
-        reads            what happens when a file isn't read at once: ``Reads(retries=…, backoff_s=…)``
+        reads            what happens when a file isn't read at once: ``Reads(retries=…, backoff_s=…, hedge_after_s=…)``
         slow_after_s     seconds after which the log ``penstock`` names what a worker is at, and where; default: 5
         stall_timeout_s  seconds after which a sample is bad, with ``StalledError``: a worker process that makes it is
                          killed, and the sample tried once more; default: 120. None: never

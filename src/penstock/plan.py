@@ -97,13 +97,14 @@ class Plan:
 
     @property
     def most_descriptors(self) -> int:
-        """Files that the run has open at once, at most: one per thread that reads, the source's index, tables of
-        the order that don't fit the memory, and the arena of slots.
+        """Files that the run has open at once, at most: one per thread that reads, two where reads may be hedged,
+        the source's index, tables of the order that don't fit the memory, and the arena of slots.
         """
         index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
         reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
         threads = self.workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
-        return (threads if reads else 0) + index + files_of(self.order) + 1
+        each = 1 if self.reads.hedge_after_s is None else 2
+        return (each * threads if reads else 0) + index + files_of(self.order) + 1
 
     @property
     def fields(self) -> Mapping[str, Spec]:
@@ -248,7 +249,7 @@ def make_plan(
     budget = parse_bytes("memory", memory) if memory is not None else machine.free_memory_bytes() // 2
     whole = any(function.samples for function in pipeline.batch_functions)
     asked = _asked_workers(settings, executor, isinstance(source, StreamSource))
-    cost = _cost(executor, program, source) if before is None else before.cost
+    cost = _cost(executor, program, source, reads) if before is None else before.cost
     sizes = fit(layout, cost, whole, budget, asked, settings)
     process = machine.process_memory_bytes()
     return Plan(
@@ -306,11 +307,14 @@ def _check_limits(limits: object) -> None:
 
 def _checked_reads(reads: object) -> Reads:
     if not isinstance(reads, Reads):
-        raise PlanError(f"reads={reads!r}: Reads(retries=…, backoff_s=…)")
+        raise PlanError(f"reads={reads!r}: Reads(retries=…, backoff_s=…, hedge_after_s=…)")
     if not is_count(reads.retries, 0, MOST_RETRIES):
         raise PlanError(f"Reads(retries={reads.retries!r}): a whole number, from 0 to {MOST_RETRIES}")
     if not is_seconds(reads.backoff_s):
         raise PlanError(f"Reads(backoff_s={reads.backoff_s!r}): a number of seconds, at least 0")
+    after = reads.hedge_after_s
+    if after is not None and not (is_seconds(after) and after > 0):
+        raise PlanError(f"Reads(hedge_after_s={after!r}): a number of seconds above 0, or None")
     return reads
 
 
@@ -346,12 +350,14 @@ def _executor(value: object) -> Executor:
     return Executor(value)
 
 
-def _cost(executor: Executor, program: SampleProgram | None, source: OpenSource) -> WorkerCost:
+def _cost(executor: Executor, program: SampleProgram | None, source: OpenSource, reads: Reads) -> WorkerCost:
+    """What a worker takes; in Python with the files that it reads, of which a hedged read has two."""
     if program is None:
         return NATIVE_WORKERS
     cost = PROCESSES if executor is Executor.PROCESS else THREADS
-    reads = any(isinstance(spec, Encoded) for spec in source.fields.values())
-    return replace(cost, each=cost.each + READ_BYTES) if reads else cost
+    if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
+        return cost
+    return replace(cost, each=cost.each + READ_BYTES * (1 if reads.hedge_after_s is None else 2))
 
 
 def _asked_workers(settings: Settings, executor: Executor, streams: bool) -> int | Literal["auto"]:

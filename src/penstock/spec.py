@@ -109,13 +109,16 @@ class DecodeLimits:
 class Reads:
     """What happens when a file isn't read at once.
 
-    retries    how often a read is tried again after an error that may pass, such as EIO, ESTALE or EMFILE, and when
-               the file ended too soon or changed meanwhile; never for a file that isn't there
-    backoff_s  seconds before the second try; each later pause is twice as long, give or take a half
+    retries        how often a read is tried again after an error that may pass, such as EIO, ESTALE or EMFILE, and
+                   when the file ended too soon or changed meanwhile; never for a file that isn't there
+    backoff_s      seconds before the second try; each later pause is twice as long, give or take a half
+    hedge_after_s  seconds after which a read that the system hasn't answered gets a second one beside it: the first
+                   to succeed counts. None: never
     """
 
     retries: int = 3
     backoff_s: float = 0.05
+    hedge_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,7 +55,8 @@ with pipeline.batch(2).loader(**settings) as loader:
     except ps.PenstockError as error:
         told |= {{"error": str(error), "kind": type(error).__name__}}
     stats = loader.stats()
-    told |= {{"retries": stats.retries, "slowest_s": stats.slowest_read_s, "took_s": time.monotonic() - begin}}
+    told |= {{name: getattr(stats, name) for name in ("retries", "hedged", "slowest_read_s", "reading_ahead")}}
+    told["took_s"] = time.monotonic() - begin
 print(json.dumps(told))
 """
 
@@ -69,7 +71,9 @@ class Told:
     path: str
     index: int
     retries: int
-    slowest_s: float
+    hedged: int
+    slowest_read_s: float
+    reading_ahead: bool
     took_s: float
 
 
@@ -115,9 +119,14 @@ def bad_file(folder: Path) -> Path:
     return folder / f"{BAD:03d}.jpg"
 
 
+def at_file(path: Path) -> str:
+    """``@#KEY`` of a file."""
+    return f"@#{_native.fault_key(os.fsencode(path))}"
+
+
 def at_bad_file(folder: Path) -> str:
-    """``@#KEY`` of the file to which something happens."""
-    return f"@#{_native.fault_key(os.fsencode(bad_file(folder)))}"
+    """Likewise, of the one to which something happens."""
+    return at_file(bad_file(folder))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -125,7 +134,7 @@ def at_bad_file(folder: Path) -> str:
 def test_eio_that_passes_is_read_again(folder: Path, point: str, way: str) -> None:
     told = epoch(folder, f"{point}=eio{at_bad_file(folder)}*2", way=way)
     assert (told.error, told.images) == ("", digests(JPEGS))
-    assert told.retries == (0 if way == "processes" else 2)
+    assert told.retries == 2
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -136,7 +145,7 @@ def test_eio_on_one_file_is_a_bad_sample_after_k_tries(folder: Path, way: str) -
     assert told.images == digests(JPEGS)[:4]
     assert (told.kind, told.path, told.index) == ("ReadError", str(bad_file(folder)), BAD)
     assert told.error.startswith("can't be read: Input/output error (3 tries in 0.")
-    assert told.retries == (0 if way == "processes" else 2)
+    assert told.retries == 2
     assert told.took_s > 0.05 * 0.5 + 0.1 * 0.5
 
 
@@ -333,3 +342,133 @@ print(took() < {limit_s})
 """
     faults = f"read.open=eio{at_bad_file(folder)};log={folder / 'faults.pipe'}"
     assert output(text, environment={"PENSTOCK_FAULTS": faults}) == "True\n"
+
+
+HANGS_S = 25  # a read that hangs: longer than a test may take in which nobody waits for it
+HEDGED = {"hedge_after_s": 0.1}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("point", ["read.open", "read.stat", "read.pread"])
+def test_a_read_that_blocks_gets_a_second_one(folder: Path, point: str, way: str) -> None:
+    told = epoch(folder, f"{point}=delay:{HANGS_S}s{at_bad_file(folder)}*1", reads=HEDGED, way=way)
+    assert (told.error, told.images) == ("", digests(JPEGS))
+    assert told.hedged >= 1
+    assert told.took_s < 10
+
+
+def test_when_both_reads_block_the_first_to_end_counts(folder: Path) -> None:
+    told = epoch(folder, f"read.pread=delay:1s{at_bad_file(folder)}", reads=HEDGED)
+    assert (told.error, told.images) == ("", digests(JPEGS))
+    assert told.hedged >= 1
+    assert told.took_s > 1
+    assert told.slowest_read_s > 1
+
+
+def test_a_second_read_stands_in_for_a_first_one_that_fails(folder: Path) -> None:
+    at = f"{at_bad_file(folder)}*1"
+    reads = HEDGED | {"retries": 0}
+    told = epoch(folder, f"read.pread=delay:1s{at};read.pread=eio{at}", reads=reads)
+    assert (told.error, told.images) == ("", digests(JPEGS))
+    assert told.hedged >= 1
+
+
+def test_a_hedged_read_that_fails_at_once_is_an_error_at_once(folder: Path) -> None:
+    told = epoch(folder, f"read.open=enoent{at_bad_file(folder)}", reads={"hedge_after_s": HANGS_S})
+    assert (told.error, told.hedged) == ("can't be opened: No such file or directory", 0)
+    assert told.took_s < 10
+    told = epoch(
+        folder, f"read.open=eio{at_bad_file(folder)}", reads={"hedge_after_s": HANGS_S, "backoff_s": 0}
+    )
+    assert told.error.startswith("can't be opened: Input/output error (4 tries in ")
+
+
+def large_files(folder: Path, files: int) -> list[bytes]:
+    """Many files of 300 kB, of which few fit the least that is read ahead, and the list of them."""
+    contents = [JPEGS[number % FILES] + bytes(300_000) for number in range(files)]
+    write_list(folder, contents)
+    return contents
+
+
+def tight(folder: Path, depth: int) -> dict[str, Any]:
+    """Settings with which least is read ahead, 4 MiB, for one decoding thread."""
+    pipeline = ps.Pipeline(ps.FileList(folder / "list.txt")).map(ps.Resize((HEIGHT, WIDTH))).batch(2)
+    with pytest.raises(ps.BudgetError) as caught:
+        pipeline.plan(memory=1, workers=1, depth=depth)
+    return {"memory": caught.value.smallest_bytes, "workers": 1, "depth": depth}
+
+
+def test_reads_that_hang_hold_buffers_and_the_others_go_on(tmp_path: Path) -> None:
+    contents = large_files(tmp_path, 60)
+    hanging = range(3, 60, 8)  # 8 of the 12 buffers that there are
+    faults = [f"read.pread=delay:{HANGS_S}s{at_file(tmp_path / f'{number:03d}.jpg')}*1" for number in hanging]
+    told = epoch(tmp_path, ";".join(faults), reads=HEDGED, **tight(tmp_path, 2))
+    assert (told.error, told.images) == ("", digests(contents))
+    assert told.hedged >= len(hanging)
+    assert told.took_s < HANGS_S
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_file_too_large_to_be_read_twice_is_read_once(tmp_path: Path, way: str) -> None:
+    contents = [JPEGS[0], JPEGS[1] + bytes(5 << 20), JPEGS[2], JPEGS[3]]
+    write_list(tmp_path, contents)
+    told = epoch(tmp_path, "", reads={"hedge_after_s": HANGS_S}, way=way, workers=1, side_memory="16MiB")
+    assert (told.error, told.images) == ("", digests(contents))
+
+
+def test_waiting_for_a_buffer_is_no_slow_read(tmp_path: Path) -> None:
+    contents = large_files(tmp_path, 18)
+    # Slow enough to be read ahead, by more threads than there are buffers; and then they wait for decoding.
+    faults = "read.open=delay:5ms;decode.row=delay:250ms"
+    told = epoch(tmp_path, faults, reads={"hedge_after_s": 0.8}, **tight(tmp_path, 10))
+    assert (told.error, told.images, told.hedged) == ("", digests(contents), 0)
+
+
+def test_closing_while_reads_hang_ends_at_once_and_leaves_nothing(folder: Path) -> None:
+    text = f"""
+pipeline = ps.Pipeline(ps.FileList({str(folder / "list.txt")!r})).map(ps.CenterCrop(8)).batch(6)
+loader = pipeline.loader(memory="256MiB", workers=2, reads=ps.Reads(hedge_after_s=0.01))
+taker = threading.Thread(target=lambda: next(iter(loader), None), daemon=True)
+threading.excepthook = lambda args: None
+os.mkfifo({str(folder / "faults.pipe")!r})
+taker.start()
+with open({str(folder / "faults.pipe")!r}) as lines:
+    lines.readline()
+begin = time.monotonic()
+loader.close()
+taker.join()
+print(time.monotonic() - begin < 2)
+"""
+    faults = f"read.pread=delay:{HANGS_S}s{at_bad_file(folder)};log={folder / 'faults.pipe'}"
+    begin = time.monotonic()
+    assert output(text, environment={"PENSTOCK_FAULTS": faults}) == "True\n"
+    assert time.monotonic() - begin < 10
+
+
+def test_threads_of_hedged_reads_end_with_their_loader(folder: Path) -> None:
+    text = f"""
+pipeline = ps.Pipeline(ps.FileList({str(folder / "list.txt")!r})).map(ps.CenterCrop(8)).batch(2)
+def threads():
+    return len(os.listdir("/proc/self/task"))
+before = threads()
+for settings in ({{}}, {{"executor": "thread"}}, {{"executor": "inline"}}):
+    used = pipeline.map(lambda image: image, field="image") if settings else pipeline
+    with used.loader(memory="256MiB", workers=2, reads=ps.Reads(hedge_after_s=1), **settings) as loader:
+        assert sum(1 for batch in loader) == 3
+        assert threads() > before + 1
+    ends = time.monotonic() + 5
+    while threads() > before and time.monotonic() < ends:
+        os.sched_yield()  # native threads say that they are done just before they are gone
+    print(threads() - before)
+"""
+    assert output(text).split() == ["0", "0", "0"]
+
+
+def test_one_read_in_a_hundred_that_takes_long_is_read_ahead(tmp_path: Path) -> None:
+    contents = [JPEGS[number % FILES] for number in range(300)]
+    write_list(tmp_path, contents)
+    told = epoch(tmp_path, "read.pread=delay:600ms@0.05", workers=1, depth=40)
+    assert (told.error, told.images) == ("", digests(contents))
+    assert told.reading_ahead
+    assert told.slowest_read_s > 0.6
+    assert told.took_s < 0.6 * 10, "one after another they take longer: 15 or so of them"

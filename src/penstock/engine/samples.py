@@ -246,13 +246,20 @@ class Supplies:
     side: _native.SideArena
 
     @classmethod
-    def of(cls, recipe: Recipe) -> Supplies:
-        """As the recipe says."""
-        return cls(_native.Reader(read_policy(recipe.reads)), _native.SideArena(recipe.side_bytes))
+    def of(cls, recipe: Recipe, makers: int = 1) -> Supplies:
+        """As the recipe says, for so many makers."""
+        reader = _native.Reader(read_policy(recipe.reads), 2 * READ_BYTES * makers, READ_BYTES)
+        return cls(reader, _native.SideArena(recipe.side_bytes))
 
-    def close(self) -> None:
-        """End waits for memory, and pauses between tries to read: they fail."""
-        self.reader.close()
+    @property
+    def met(self) -> Flaws:
+        """What reads met so far."""
+        reader = self.reader
+        return Flaws(retries=reader.retries, hedged=reader.hedged, slowest_read_s=reader.slowest_s)
+
+    def close(self, patience_s: float = 0) -> None:
+        """End waits for memory, and for files: they fail. Threads that read end, as far as they do so in time."""
+        self.reader.close(int(patience_s * 1000))
         self.side.close()
 
 

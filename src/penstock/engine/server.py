@@ -33,7 +33,7 @@ from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, se
 from penstock.engine.samples import PartOfRows, Recipe, Rows, SampleMaker, Supplies, said, unforeseen
 from penstock.engine.travel import unpack
 from penstock.engine.where import show_stacks_on_signal
-from penstock.engine.workers import BatchMade, Failure
+from penstock.engine.workers import BatchMade, Failure, Flaws
 from penstock.faults import faultpoint
 from penstock.spec import AnyArray
 
@@ -125,8 +125,10 @@ class Worker:
 
     def __init__(self, channel: socket.socket, recipe: Recipe, desk: Desk) -> None:
         self._channel, self._desk = channel, desk
+        self._supplies = Supplies.of(recipe)
         generators = generators_of_worker()
-        self._maker = SampleMaker(recipe, generators, Supplies.of(recipe), catches=BaseException, desk=desk)
+        self._maker = SampleMaker(recipe, generators, self._supplies, catches=BaseException, desk=desk)
+        self._told = Flaws()
         self._arena: Any = None
         self._layout: SlotLayout | None = None
         self._stride = 0
@@ -170,8 +172,8 @@ class Worker:
             answer = self._made(kind, slot, rows, first, *what)
             faultpoint("worker.answer", what[0].indices[0])
         except Exception as error:
-            return parcel(([_sendable(unforeseen(first, error))], {}, None, self._maker.new_flaws()))
-        flaws = self._maker.new_flaws()
+            return parcel(([_sendable(unforeseen(first, error))], {}, None, self._new_flaws()))
+        flaws = self._new_flaws()
         self._desk[STEP] = ANSWERING
         try:
             return parcel((*answer, flaws))
@@ -179,6 +181,11 @@ class Worker:
             _, lists, made = answer
             objects = {name: [value] for name, value in made.objects.items()} if made is not None else {}
             return parcel(([_unsendable(first, {**lists, **objects}, error)], {}, None, flaws))
+
+    def _new_flaws(self) -> Flaws:
+        """What was met since the last answer."""
+        before, self._told = self._told, self._supplies.met
+        return self._maker.new_flaws() + (self._told - before)
 
     def _made(
         self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]

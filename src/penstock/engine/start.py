@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -64,13 +65,14 @@ def _in_threads(
     recipe = recipe_of(plan)
     generators = shared_generators()
     if plan.open:
-        maker = SampleMaker(recipe, generators, Supplies.of(recipe))
+        with contextlib.closing(Supplies.of(recipe)) as supplies:
+            maker = SampleMaker(recipe, generators, supplies)
 
-        def measure(key: RowKey, inputs: Inputs) -> Measured:
-            with maker.own, watch.errand(f"record {key.index}", MEASURING, CALLER):
-                return maker.measure(key, inputs)
+            def measure(key: RowKey, inputs: Inputs) -> Measured:
+                with maker.own, watch.errand(f"record {key.index}", MEASURING, CALLER):
+                    return maker.measure(key, inputs)
 
-        plan = plan.measured(*_measured(plan, at, measure))
+            plan = plan.measured(*_measured(plan, at, measure))
     threads = 0 if plan.executor is Executor.INLINE else plan.workers
     ring = _ring(plan, bell)
     return plan, ThreadWorkers(plan, recipe, generators, threads, bell), ring

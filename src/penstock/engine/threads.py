@@ -70,7 +70,7 @@ class ThreadWorkers(QueueWorkers):
         super().__init__(plan, max(threads, 1), bell)
         caught: type[BaseException] = BaseException if threads else Exception
         names = [f"thread {number}" for number in range(threads)] or [CALLER]
-        self._supplies = Supplies.of(recipe)
+        self._supplies = Supplies.of(recipe, max(threads, 1))
         self._seats = [
             Seat(SampleMaker(recipe, generators, self._supplies, catches=caught, group=self), name)
             for name in names
@@ -104,10 +104,9 @@ class ThreadWorkers(QueueWorkers):
 
     def stats(self) -> Stats:
         """Rows, seconds of work and of waiting, and how files were read."""
+        met = self._supplies.met
         return replace(
-            super().stats(),
-            retries=self._supplies.reader.retries,
-            slowest_read_s=self._supplies.reader.slowest_s,
+            super().stats(), retries=met.retries, hedged=met.hedged, slowest_read_s=met.slowest_read_s
         )
 
     def at_work(self) -> Sequence[Work]:
@@ -121,6 +120,7 @@ class ThreadWorkers(QueueWorkers):
         self._supplies.close()
         for thread in self._threads:
             thread.join(max(ends - time.monotonic(), 0))
+        self._supplies.close(max(ends - time.monotonic(), 0))
         return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self, seat: Seat) -> None:

@@ -77,20 +77,38 @@ class Substitutes:
 
 @dataclass(frozen=True, slots=True)
 class Flaws:
-    """How many rows were made of files that aren't whole.
+    """What is wrong with files and storage, and keeps no row from being made.
 
-    damaged    JPEGs with damage that Pillow decodes over too
-    truncated  files that end too soon
+    damaged         rows of JPEGs with damage that Pillow decodes over too
+    truncated       rows of files that end too soon
+    retries         tries of reads after the first ones
+    hedged          reads that got a second one beside them
+    slowest_read_s  seconds of the slowest try; of two times the longer one counts
     """
 
     damaged: int = 0
     truncated: int = 0
+    retries: int = 0
+    hedged: int = 0
+    slowest_read_s: float = 0.0
 
     def __add__(self, more: Flaws) -> Flaws:
-        return Flaws(self.damaged + more.damaged, self.truncated + more.truncated)
+        return Flaws(
+            self.damaged + more.damaged,
+            self.truncated + more.truncated,
+            self.retries + more.retries,
+            self.hedged + more.hedged,
+            max(self.slowest_read_s, more.slowest_read_s),
+        )
 
     def __sub__(self, before: Flaws) -> Flaws:
-        return Flaws(self.damaged - before.damaged, self.truncated - before.truncated)
+        return Flaws(
+            self.damaged - before.damaged,
+            self.truncated - before.truncated,
+            self.retries - before.retries,
+            self.hedged - before.hedged,
+            self.slowest_read_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +124,7 @@ class Stats:
     read_s           seconds of reading, summed over all that read
     wait_s           seconds without work, summed over the workers
     retries          tries of reads after the first ones
+    hedged           reads that got a second one beside them, because they took long
     slowest_read_s   seconds that the slowest try of a read took
     side_peak_bytes  most that the side arena held
     reading_ahead    whether storage is slow, so that reading threads run ahead
@@ -123,6 +142,7 @@ class Stats:
     read_s: float = 0.0
     wait_s: float = 0.0
     retries: int = 0
+    hedged: int = 0
     slowest_read_s: float = 0.0
     side_peak_bytes: int = 0
     reading_ahead: bool = False

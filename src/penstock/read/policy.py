@@ -8,4 +8,4 @@ from penstock.spec import Reads
 
 def read_policy(reads: Reads) -> _native.ReadPolicy:
     """The native form of ``reads``, which a plan has checked."""
-    return _native.ReadPolicy(reads.retries, reads.backoff_s)
+    return _native.ReadPolicy(reads.retries, reads.backoff_s, reads.hedge_after_s or 0)

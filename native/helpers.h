@@ -1,0 +1,36 @@
+// Threads that do errands for others.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace penstock {
+
+// At most `most` threads, started when there is an errand and all others are busy, and kept until they are
+// closed.
+class Helpers : public std::enable_shared_from_this<Helpers> {
+  public:
+    explicit Helpers(int most) : most_(most) {}
+
+    // Does it in another thread, or when one is free. False when there is none, or they are closed.
+    bool run(std::function<void()> errand);
+    // Drops errands that nobody has begun. False when some thread was still busy after `patience`: it ends
+    // when its errand does.
+    bool close(std::chrono::milliseconds patience);
+
+  private:
+    void work();
+
+    const int most_;
+    std::mutex mutex_;
+    std::condition_variable changed_, ended_;
+    std::deque<std::function<void()>> errands_;
+    int alive_ = 0, idle_ = 0;
+    bool closed_ = false;
+};
+
+}  // namespace penstock
