@@ -14,6 +14,7 @@
 #include <span>
 #include <utility>
 
+#include "bind_checks.h"
 #include "bind_faults.h"
 #include "bind_samples.h"
 #include "list_lines.h"
@@ -698,4 +699,5 @@ NB_MODULE(_native, m) {
 
     bind_faults(m);
     bind_samples(m);
+    bind_checks(m);
 }

@@ -188,9 +188,7 @@ bool JpegImage::State::crops_exactly() const noexcept {
     // libjpeg-turbo before 3.0 leaves part of such cropped rows as they were in memory.
     const bool miscounts = jpeg.scale_denom > 1 && jpeg.max_h_samp_factor * jpeg.max_v_samp_factor >= 8;
     if (miscounts || !jpeg.progressive_mode || !jpeg.coef_bits) return !miscounts;
-    // Where scans or parts of one are missing, blocks are smoothed by those around them, two in every
-    // direction.
-    if (errors.base.num_warnings > 0) return false;
+    // Where scans are missing, blocks are smoothed by those around them, two in every direction.
     for (int c = 0; c < jpeg.num_components; ++c)
         for (int bits : std::span(jpeg.coef_bits[c], DCTSIZE2))
             if (bits != 0) return false;
@@ -410,6 +408,24 @@ std::string JpegImage::decode(const Region& region, int denominator, PixelSink& 
     }
     s.damaged = jpeg.err->num_warnings > 0;
     return s.source.ran_out ? s.cut_if_refused("inside its pixels") : std::string();
+}
+
+namespace {
+
+class Nowhere final : public PixelSink {
+  public:
+    void pixels(const uint8_t* const*, int) noexcept override {}
+};
+
+}  // namespace
+
+std::string JpegImage::parse() {
+    std::string text = needs_check() ? check_whole() : std::string();
+    if (!text.empty()) return text;
+    constexpr int denominator = 8;
+    const Size size = scaled(denominator);
+    Nowhere nowhere;
+    return decode({0, 0, size.width, size.height}, denominator, nowhere);
 }
 
 bool JpegImage::damaged() const noexcept { return state_->damaged && !state_->truncated; }

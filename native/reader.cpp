@@ -115,6 +115,14 @@ std::string check_extent(const struct stat& info, const FileRange& range, size_t
     return {};
 }
 
+}  // namespace
+
+int64_t mtime_ns_of(const struct stat& info) noexcept {
+    return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+namespace {
+
 bool is_unchanged(const struct stat& before, const struct stat& after) noexcept {
     return before.st_ino == after.st_ino && before.st_size == after.st_size &&
            before.st_mtim.tv_sec == after.st_mtim.tv_sec && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec;
@@ -154,7 +162,9 @@ class Try {
         if (static_cast<size_t>(got) < wanted)
             return failed(too_short(static_cast<size_t>(got), wanted), true);
         if (faultpoint(Point::read_bytes, key_, attempt_).damage) damage(out);
-        return {{std::move(buffer), wanted, {}, false, clock_.took_s(), clock_.blocked_s()}, false};
+        return {
+            {std::move(buffer), wanted, {}, false, clock_.took_s(), clock_.blocked_s(), mtime_ns_of(before)},
+            false};
     }
 
   private:

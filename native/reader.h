@@ -1,6 +1,8 @@
 // Reading encoded samples: again where an error may pass, and a second time beside a read that hangs.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -32,6 +34,7 @@ struct ReadResult {
     double took_s = 0;       // in the system's hands, without waiting for a buffer
     // Of these, how long storage made the thread wait; 0 when it never gave up its core.
     double blocked_s = 0;
+    int64_t mtime_ns = 0;  // of the file that was read
 };
 
 // Of a read that a close has ended.
@@ -48,6 +51,9 @@ struct ReadStats {
     uint64_t hedged = 0;   // reads that got a second one
     double slowest_s = 0;  // of all tries that have ended
 };
+
+// When a file was changed last, in ns.
+int64_t mtime_ns_of(const struct stat& info) noexcept;
 
 // What became of a try, or of several.
 struct Tried {

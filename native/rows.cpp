@@ -169,6 +169,8 @@ struct RowMaker::Scratch {
     }
 };
 
+uint64_t not_kept(uint64_t bytes) noexcept { return bytes > kKeptScratch ? bytes : 0; }
+
 RowMaker::RowMaker(SideArena& side) : side_(side), scratch_(std::make_unique<Scratch>()) {}
 RowMaker::~RowMaker() = default;
 
@@ -177,9 +179,6 @@ namespace {
 // A resize to more than this along one side is refused: positions would leave Pillow's single-precision
 // boxes.
 constexpr int kMaxSide = 1 << 24;
-
-// What of it is beyond what a thread keeps.
-uint64_t not_kept(uint64_t bytes) noexcept { return bytes > kKeptScratch ? bytes : 0; }
 
 // What a stage allocates: rows and weights, copies of two rows of its source, a line of its result with
 // planes of it, and the result itself where that isn't the slot.

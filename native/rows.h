@@ -56,6 +56,9 @@ struct Outcome {
 // That a row needs more of the side arena than there is.
 std::string over_side_cap(uint64_t needed, uint64_t cap);
 
+// What of a row's scratch is beyond what its thread keeps.
+uint64_t not_kept(uint64_t bytes) noexcept;
+
 // Makes rows, one at a time; every thread has its own, whose scratch memory is reused from row to row.
 class RowMaker {
   public:

@@ -28,7 +28,7 @@ LAYERS = (
     ("explain", "audit", "bad", "state"),
     ("engine",),
     ("loader",),
-    ("scan",),
+    ("scan", "check"),
 )
 OUTSIDE = ("torch", "jax", "ray", "cli", "observe")
 NATIVE = (*PLACES, "engine", "faults")

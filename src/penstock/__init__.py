@@ -18,6 +18,7 @@
 from penstock.audit import Audit
 from penstock.bad import BadSample
 from penstock.batch import Pad, Ragged
+from penstock.check import CheckedFiles, FileFinding, LabelFinding, check_files
 from penstock.engine import Stats
 from penstock.errors import (
     BudgetError,
@@ -72,14 +73,17 @@ __all__ = [
     "BuiltIndex",
     "CacheError",
     "CenterCrop",
+    "CheckedFiles",
     "CheckedIndex",
     "Concat",
     "DecodeError",
     "DecodeLimits",
+    "FileFinding",
     "FileList",
     "ImageFolder",
     "Indexed",
     "Iterable",
+    "LabelFinding",
     "Loader",
     "MemoryForecast",
     "Mix",
@@ -109,6 +113,7 @@ __all__ = [
     "TransformError",
     "WorkerDied",
     "build_index",
+    "check_files",
     "check_states",
     "pack_list",
     "verify_index",

@@ -532,3 +532,61 @@ class SampleMaker:
         """
         Give back what the sample held of the side arena, once nothing of it is in use any more.
         """
+
+def file_marks(
+    blob: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+) -> tuple[
+    Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]
+]:
+    """
+    (sizes, modification times in ns) of n paths, each (n,); -1 for files that can't be asked.
+    """
+
+class CheckedFile:
+    """A file that was read and, if it is a JPEG, decoded."""
+
+    @property
+    def kind(self) -> str:
+        """
+        'whole'; 'read' or 'decode', where that failed; 'foreign': no JPEG; or 'cancelled'.
+        """
+
+    @property
+    def text(self) -> str:
+        """What is wrong."""
+
+    @property
+    def damaged(self) -> bool: ...
+    @property
+    def truncated(self) -> bool: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def mtime_ns(self) -> int: ...
+    @property
+    def data(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
+        """The file's bytes, no copy."""
+
+    def reserve(self, frame_bytes: int) -> str:
+        """
+        Wait for the memory that decoding takes, until this file ends; an error text when it can't be had.
+        """
+
+class FileChecks:
+    """Reads and decodes files, for any number of threads."""
+
+    def __init__(
+        self,
+        reads: ReadPolicy,
+        max_pixels: int,
+        max_scans: int,
+        allow_truncated: bool,
+        side_bytes: int,
+        buffer_bytes: int,
+    ) -> None: ...
+    def check(self, path: bytes, offset: int, length: int) -> CheckedFile:
+        """Read and decode a range of a file; see ``CheckedFile``."""
+
+    def close(self) -> None:
+        """End every wait: files are 'cancelled' from now on."""

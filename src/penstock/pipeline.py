@@ -100,12 +100,12 @@ class Pipeline:
         return self._selected(Select.of(indices))
 
     def exclude(self, records: object) -> Pipeline:
-        """Use all records but these: those that a run found bad, say.
+        """Use all records but these: those that ``check_files`` found bad, say.
 
         records  numbers of the source's records, as a batch's ``index`` and errors have them, whatever was selected
                  before; or the path of a file that lists them, a JSON object with ``index`` and ``path`` or a plain
-                 number a line, as ``bad_log=`` writes them. ``plan()`` reads it, and compares the paths with the
-                 source's
+                 number a line, as ``CheckedFiles.write`` and ``bad_log=`` write them. ``plan()`` reads it, and
+                 compares the paths with the source's
 
         ``PlanError`` when the file is another source's, when a record doesn't exist, and when nothing is left. Which
         records are left out is part of the recipe, where they are listed isn't. Written before ``shuffle``.

@@ -217,14 +217,9 @@ def make_plan(
         raise PlanError("the pipeline has no batch size: add .batch(rows), or .batch(budget=…, by=…)")
     if not isinstance(lend_wait_s, int | float) or not lend_wait_s >= 0:
         raise PlanError(f"lend_wait_s={lend_wait_s!r}: a number of seconds, at least 0")
-    if isinstance(pipeline.source, type):
-        name = pipeline.source.__name__
-        raise PlanError(f"Pipeline({name}): it is a class, write {name}(…)")
-    given: object = pipeline.source
-    if not isinstance(given, Source):
-        raise PlanError(f"Pipeline({given!r}): {_source_for(given)}")
-    _check_limits(pipeline.limits)
-    reads = _checked_reads(settings.get("reads", Reads()))
+    checked_source(pipeline.source, "Pipeline")
+    check_limits(pipeline.limits)
+    reads = checked_reads(settings.get("reads", Reads()))
     slow_after_s, stall_timeout_s = _deadlines(settings)
     source = pipeline.source.open() if before is None else before.source
     order = planned_order(pipeline, source) if before is None else before.order
@@ -285,6 +280,15 @@ def make_plan(
     )
 
 
+def checked_source(given: object, asked_by: str) -> Source:
+    """A source, or ``PlanError`` for what is none."""
+    if isinstance(given, type):
+        raise PlanError(f"{asked_by}({given.__name__}): it is a class, write {given.__name__}(…)")
+    if not isinstance(given, Source):
+        raise PlanError(f"{asked_by}({given!r}): {_source_for(given)}")
+    return given
+
+
 def _source_for(given: object) -> str:
     """What someone may have meant who gave something else than a source."""
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
@@ -294,7 +298,8 @@ def _source_for(given: object) -> str:
     return "a source such as ImageFolder(path)"
 
 
-def _check_limits(limits: object) -> None:
+def check_limits(limits: object) -> None:
+    """Raise ``PlanError`` for limits that can't be."""
     if not isinstance(limits, DecodeLimits):
         raise PlanError(f"decode(limits={limits!r}): DecodeLimits(max_pixels=…, max_scans=…)")
     for name, value, most in (
@@ -305,7 +310,8 @@ def _check_limits(limits: object) -> None:
             raise PlanError(f"DecodeLimits({name}={value!r}): a whole number, at least 1")
 
 
-def _checked_reads(reads: object) -> Reads:
+def checked_reads(reads: object) -> Reads:
+    """What is done about failing reads, or ``PlanError`` for what can't be."""
     if not isinstance(reads, Reads):
         raise PlanError(f"reads={reads!r}: Reads(retries=…, backoff_s=…, hedge_after_s=…)")
     if not is_count(reads.retries, 0, MOST_RETRIES):

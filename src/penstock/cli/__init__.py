@@ -65,7 +65,7 @@ def _run(argv: list[str]) -> int:
 
 def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     """The parser, and the names of its commands."""
-    from penstock.cli import audit, bench, explain, index, show, synth
+    from penstock.cli import audit, bench, explain, index, scan, show, synth
 
     parser = argparse.ArgumentParser(
         prog="penstock",
@@ -74,7 +74,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     )
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (synth, bench, show, explain, audit, index):
+    for module in (synth, bench, show, explain, audit, index, scan):
         module.add_parser(commands)
     return parser, list(commands.choices)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import penstock as ps
-    from penstock.cli.terminal import Advance, Subparsers
-
-MIB = 1 << 20
+    from penstock.cli.terminal import Subparsers
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -59,11 +56,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _build(source: ps.FileList | ps.ImageFolder, args: argparse.Namespace) -> int:
     import penstock as ps
-    from penstock.cli.terminal import print_json, printable, say, verbatim
+    from penstock.cli.terminal import print_json, printable, say, stages, verbatim
 
     columns = _columns(args)
     started = time.monotonic()
-    with _progress("indexing") as on_progress:
+    with stages("indexing") as on_progress:
         built = ps.build_index(source, columns=columns, on_progress=on_progress)
     seconds = time.monotonic() - started
     if args.json:
@@ -81,11 +78,11 @@ def _build(source: ps.FileList | ps.ImageFolder, args: argparse.Namespace) -> in
 
 def _verify(source: ps.FileList | ps.ImageFolder, args: argparse.Namespace) -> int:
     import penstock as ps
-    from penstock.cli.terminal import print_json, printable, say, verbatim
+    from penstock.cli.terminal import print_json, printable, say, stages, verbatim
 
     if args.lengths or args.column:
         raise ps.PlanError("--verify checks the index that is there; leave out --lengths and --column")
-    with _progress("checking") as on_progress:
+    with stages("checking") as on_progress:
         found = ps.verify_index(source, on_progress=on_progress)
     if args.json:
         differences = list(found.differences)
@@ -155,23 +152,3 @@ def _function(text: str) -> Callable[[str], int]:
         raise ps.PlanError(f"--lengths {text}: it is {type(found).__name__}, and no function")
     function: Callable[[str], int] = found
     return function
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Callable[[str, int, int | None], None]]:
-    """Show one stage after the other; bytes as MiB."""
-    from penstock.cli.terminal import progress
-
-    with ExitStack() as stack:
-        shown: dict[str, Advance] = {}
-
-        def on_progress(what: str, done: int, total: int | None) -> None:
-            unit = MIB if what == "bytes" else 1
-            if what not in shown:
-                stack.close()
-                label = f"{title}, {'MiB' if what == 'bytes' else what}"
-                whole = None if total is None else -(-total // unit)
-                shown[what] = stack.enter_context(progress(label, whole))
-            shown[what](-(-done // unit))
-
-        yield on_progress

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Advance: TypeAlias = Callable[[int], None]
 
 LINE_EVERY_S = 5.0
+MIB = 1 << 20
 TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[\]]*\])")
 
 
@@ -59,6 +60,24 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def stages(title: str) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Show the progress of one stage after the other. Yields what public functions take as ``on_progress``."""
+    with ExitStack() as stack:
+        shown: dict[str, Advance] = {}
+
+        def on_progress(what: str, done: int, total: int | None) -> None:
+            unit = MIB if what == "bytes" else 1
+            if what not in shown:
+                stack.close()
+                label = f"{title}, {'MiB' if what == 'bytes' else what}"
+                whole = None if total is None else -(-total // unit)
+                shown[what] = stack.enter_context(progress(label, whole))
+            shown[what](-(-done // unit))
+
+        yield on_progress
 
 
 def verbatim(text: str) -> str:

@@ -188,7 +188,7 @@ class ExcludeFile:
             raise self._bad(
                 entry.line,
                 f"names record {entry.index:,} as {entry.path}, and in this source that is {name}: the list "
-                "is of other data",
+                "is of other data, and penstock scan makes one of this",
             )
 
 

@@ -1,5 +1,6 @@
 """The source place: which records exist, and where their bytes are."""
 
+from penstock.source._index_store import is_settled
 from penstock.source._paths import shown
 from penstock.source.arrays import Arrays
 from penstock.source.claims import NoRoom, cache_folder, claimed, is_believed, published
@@ -31,6 +32,7 @@ __all__ = [
     "cache_folder",
     "claimed",
     "is_believed",
+    "is_settled",
     "open_concat",
     "pack_list",
     "published",

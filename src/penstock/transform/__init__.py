@@ -15,6 +15,7 @@ from penstock.transform.program import (
     SampleProgram,
     sample_program,
 )
+from penstock.transform.verdict import Fault, fault_of
 
 __all__ = [
     "BATCH_OP",
@@ -23,6 +24,7 @@ __all__ = [
     "BatchFunction",
     "ByContent",
     "CenterCrop",
+    "Fault",
     "Function",
     "FunctionStep",
     "ImageKernel",
@@ -37,6 +39,7 @@ __all__ = [
     "Unreadable",
     "decoder_version",
     "digest_of",
+    "fault_of",
     "fuse",
     "sample_program",
     "simd_paths",

@@ -234,6 +234,15 @@ def _is_cut(image: Image.Image) -> bool:
     return False
 
 
+def format_of(data: UInt8Array) -> str | None:
+    """The name of the format that an encoded image, (n,) uint8, begins as; None for others."""
+    return _format_of(data[:HEAD_BYTES].tobytes())
+
+
+def _format_of(head: bytes) -> str | None:
+    return next((name for name, magic in MAGICS.items() if re.match(magic, head, re.DOTALL)), None)
+
+
 def _reason(error: Exception, data: bytes) -> str:
     from PIL import Image, UnidentifiedImageError
 
@@ -241,7 +250,7 @@ def _reason(error: Exception, data: bytes) -> str:
         return str(error)
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return f"too large: {error} (Pillow's own cap: PIL.Image.MAX_IMAGE_PIXELS)"
-    kind = next((name for name, magic in MAGICS.items() if re.match(magic, data, re.DOTALL)), None)
+    kind = _format_of(data)
     if kind is None and isinstance(error, UnidentifiedImageError):
         return f"not an image: starts with {data[:8].hex(' ')} ({data[:8]!r})"
     what = "damaged image" if kind is None else f"truncated or damaged {kind}"

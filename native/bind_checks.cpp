@@ -1,0 +1,112 @@
+// What Python needs to look through files: each is read and decoded in one call, without the GIL.
+#include "bind_checks.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "check.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace penstock {
+namespace {
+
+template <typename Value>
+using Column = nb::ndarray<const Value, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
+using Int64s = nb::ndarray<nb::numpy, int64_t, nb::shape<-1>>;
+
+const char* kind_name(const CheckedFile& file) {
+    switch (file.outcome.kind) {
+        case Outcome::Kind::ok: return "whole";
+        case Outcome::Kind::read_error: return "read";
+        case Outcome::Kind::decode_error: return "decode";
+        case Outcome::Kind::foreign: return "foreign";
+        case Outcome::Kind::cancelled: break;
+    }
+    return "cancelled";
+}
+
+nb::object text_of(const CheckedFile& file) {
+    const std::string& text = file.outcome.text;
+    return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+Int64s handed_over(std::unique_ptr<int64_t[]> values, size_t count) {
+    nb::capsule owner(values.get(), [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
+    return {values.release(), {count}, owner};
+}
+
+std::pair<Int64s, Int64s> file_marks(Column<uint8_t> blob, Column<int64_t> ends) {
+    const size_t count = ends.shape(0);
+    int64_t before = 0;
+    for (size_t i = 0; i < count; before = ends.data()[i++])
+        if (ends.data()[i] < before || ends.data()[i] > static_cast<int64_t>(blob.shape(0)))
+            throw nb::value_error("ends must rise and stay inside blob");
+    auto sizes = std::make_unique_for_overwrite<int64_t[]>(count);
+    auto times = std::make_unique_for_overwrite<int64_t[]>(count);
+    {
+        nb::gil_scoped_release unlocked;
+        const auto* text = reinterpret_cast<const char*>(blob.data());
+        int64_t begin = 0;
+        for (size_t i = 0; i < count; begin = ends.data()[i++]) {
+            const FileMark mark = mark_of({text + begin, static_cast<size_t>(ends.data()[i] - begin)});
+            sizes[i] = mark.size;
+            times[i] = mark.mtime_ns;
+        }
+    }
+    return {handed_over(std::move(sizes), count), handed_over(std::move(times), count)};
+}
+
+}  // namespace
+
+void bind_checks(nb::module_& m) {
+    m.def("file_marks", &file_marks, "blob"_a, "ends"_a,
+          "(sizes, modification times in ns) of n paths, each (n,); -1 for files that can't be asked.");
+
+    nb::class_<CheckedFile>(m, "CheckedFile", "A file that was read and, if it is a JPEG, decoded.")
+        .def_prop_ro("kind", &kind_name,
+                     "'whole'; 'read' or 'decode', where that failed; 'foreign': no JPEG; or 'cancelled'.")
+        .def_prop_ro("text", &text_of, nb::sig("def text(self) -> str"), "What is wrong.")
+        .def_prop_ro("damaged", [](const CheckedFile& f) { return f.outcome.damaged; })
+        .def_prop_ro("truncated", [](const CheckedFile& f) { return f.outcome.truncated; })
+        .def_prop_ro("size", [](const CheckedFile& f) { return f.read.size; })
+        .def_prop_ro("mtime_ns", [](const CheckedFile& f) { return f.read.mtime_ns; })
+        .def_prop_ro(
+            "data",
+            [](CheckedFile& f) {
+                return nb::ndarray<nb::numpy, const uint8_t, nb::shape<-1>>(f.read.buffer.data(),
+                                                                            {f.read.size}, nb::find(f));
+            },
+            "The file's bytes, no copy.")
+        .def("reserve", &CheckedFile::reserve, nb::call_guard<nb::gil_scoped_release>(), "frame_bytes"_a,
+             "Wait for the memory that decoding takes, until this file ends; an error text when it can't be "
+             "had.");
+
+    nb::class_<FileChecks>(m, "FileChecks", "Reads and decodes files, for any number of threads.")
+        .def(nb::new_([](const ReadPolicy& reads, uint64_t max_pixels, int max_scans, bool allow_truncated,
+                         uint64_t side_bytes, uint64_t buffer_bytes) {
+                 return std::make_shared<FileChecks>(
+                     CheckPolicy{{max_pixels, max_scans, allow_truncated}, side_bytes, buffer_bytes, reads});
+             }),
+             "reads"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a, "side_bytes"_a, "buffer_bytes"_a)
+        .def(
+            "check",
+            [](FileChecks& checks, const nb::bytes& path, int64_t offset, int64_t length) {
+                FileRange range{{path.c_str(), path.size()}, offset, length};
+                nb::gil_scoped_release unlocked;
+                return checks.check(std::move(range));
+            },
+            "path"_a, "offset"_a, "length"_a, "Read and decode a range of a file; see ``CheckedFile``.")
+        .def("close", &FileChecks::close, nb::call_guard<nb::gil_scoped_release>(),
+             "End every wait: files are 'cancelled' from now on.");
+}
+
+}  // namespace penstock

@@ -1,0 +1,46 @@
+"""What is wrong with a file, in one word: of the text that says it in full."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+
+class Fault(Enum):
+    """Why a file can't be delivered."""
+
+    UNREADABLE = "unreadable"
+    EMPTY = "empty"
+    TRUNCATED = "truncated"
+    DAMAGED = "damaged"
+    NOT_AN_IMAGE = "not-an-image"
+    UNSUPPORTED = "unsupported"
+    OVERSIZED = "oversized"
+
+
+# How the texts begin, those of native code and of ``foreign``; the first that fits.
+_BEGINNINGS = (
+    ("empty file", Fault.EMPTY),
+    ("not an image", Fault.NOT_AN_IMAGE),
+    ("too large", Fault.OVERSIZED),
+    ("unsupported JPEG: more scans", Fault.OVERSIZED),
+    ("unsupported", Fault.UNSUPPORTED),
+    ("truncated: ", Fault.TRUNCATED),
+    ("damaged", Fault.DAMAGED),
+)
+# What Pillow says of other formats, behind "truncated or damaged PNG: ".
+_BY_PILLOW = (
+    (re.compile(r"truncated|Reached EOF|not enough (image )?data", re.IGNORECASE), Fault.TRUNCATED),
+    (re.compile(r"not (available|supported)|unsupported|unknown (pixel|raw) mode"), Fault.UNSUPPORTED),
+)
+
+
+def fault_of(place: str, text: str) -> Fault:
+    """The word for the ``reason`` of a ``SampleError`` that ``place`` found."""
+    for beginning, fault in _BEGINNINGS:
+        if text.startswith(beginning):
+            return fault
+    if place == "read":
+        return Fault.UNREADABLE
+    said = text.partition(": ")[2]
+    return next((fault for words, fault in _BY_PILLOW if words.search(said)), Fault.DAMAGED)
