@@ -377,7 +377,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 def test_one_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     """What a process told of is known, also when it is killed in the middle of a file."""
     source = settled(write_list(tmp_path, [encoded(picture(seed)) for seed in range(99)] + [b""]))
-    faults = os.environ | {"PENSTOCK_FAULTS": "read.open=delay:600s@0.02;seed=5"}
+    faults = os.environ | {"PENSTOCK_FAULTS": "read.open=delay:600s@40"}
     with subprocess.Popen(program(source, SLOW), stdout=subprocess.PIPE, text=True, env=faults) as process:
         done = next(number for number in map(int, lines_of(process)) if number > 20)
         process.kill()
@@ -408,7 +408,7 @@ print(ps.check_files(source).looked)
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     source = settled(write_list(tmp_path, [encoded(picture(seed)) for seed in range(99)]))
-    faults = os.environ | {"PENSTOCK_FAULTS": "read.open=delay:600s@0.05;seed=5"}
+    faults = os.environ | {"PENSTOCK_FAULTS": "read.open=delay:600s@40"}
     with subprocess.Popen(program(source, SLOW), stdout=subprocess.PIPE, text=True, env=faults) as process:
         next(lines_of(process))
         with pytest.raises(ps.PenstockError, match="another process looks through these files already"):
