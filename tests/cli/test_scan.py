@@ -210,7 +210,7 @@ def test_progress_and_an_end_from_outside(here: Path, stop: signal.Signals) -> N
         path.write_bytes(encoded(picture(number)))
     for path in here.glob("photos/*/*"):
         os.utime(path, (1_600_000_000.1, 1_600_000_000.1))
-    process, terminal = at_a_terminal("photos", PENSTOCK_FAULTS="read.open=delay:600s@0.05;seed=3")
+    process, terminal = at_a_terminal("photos", PENSTOCK_FAULTS="read.open=delay:600s@10")
     seen = read_until(terminal, b"/64")
     assert b"scanning, files" in seen
     process.send_signal(stop)
