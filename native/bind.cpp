@@ -551,6 +551,8 @@ NB_MODULE(_native, m) {
         .def_prop_ro(
             "descriptor", [](const SlotRing& r) { return r.arena()->descriptor(); },
             "The memfd of the slots; it stays the ring's.")
+        .def_prop_ro("used", &SlotRing::used, "Slots that take memory.")
+        .def_prop_ro("peak", &SlotRing::peak, "Most that took memory at once.")
         .def_prop_ro(
             "stride_bytes", [](const SlotRing& r) { return r.arena()->stride_bytes(); },
             "From the start of one slot to that of the next.")
@@ -576,7 +578,10 @@ NB_MODULE(_native, m) {
         .def_ro("retries", &PoolStats::retries)
         .def_ro("hedged", &PoolStats::hedged)
         .def_ro("slowest_read_s", &PoolStats::slowest_read_s)
+        .def_ro("side_bytes", &PoolStats::side_bytes)
         .def_ro("side_peak_bytes", &PoolStats::side_peak_bytes)
+        .def_ro("read_ahead_bytes", &PoolStats::read_ahead_bytes)
+        .def_ro("read_ahead_peak_bytes", &PoolStats::read_ahead_peak_bytes)
         .def_ro("reading_ahead", &PoolStats::reading_ahead);
 
     nb::class_<SubmittedJob>(m, "Job", "The rows of one slot.")

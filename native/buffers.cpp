@@ -61,6 +61,7 @@ BufferPool::Piece BufferPool::take(size_t capacity) noexcept {
     void* fresh = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (fresh == MAP_FAILED) return {nullptr, 0};
     total_ += capacity;
+    peak_ = std::max(peak_, total_);
     return {static_cast<uint8_t*>(fresh), capacity};
 }
 
@@ -117,9 +118,24 @@ void BufferPool::take_back(Piece piece) noexcept {
     wake_first();
 }
 
+size_t BufferPool::total() const {
+    std::scoped_lock lock(mutex_);
+    return total_;
+}
+
+size_t BufferPool::peak() const {
+    std::scoped_lock lock(mutex_);
+    return peak_;
+}
+
 void BufferPool::close() {
     std::scoped_lock lock(mutex_);
     closed_ = true;
+    for (const Piece& piece : kept_) {
+        munmap(piece.data, piece.capacity);
+        total_ -= piece.capacity;
+    }
+    kept_.clear();
     for (Waiter* waiter : waiting_) waiter->turn.notify_one();
 }
 

@@ -52,6 +52,10 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
     void close();
 
+    // Bytes in use or kept, and most there ever were.
+    size_t total() const;
+    size_t peak() const;
+
   private:
     friend class Buffer;
     struct Piece {
@@ -70,10 +74,10 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
     const size_t budget_;
     const std::function<bool(size_t)> admits_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::deque<Waiter*> waiting_;
     std::vector<Piece> kept_;  // free, most recently used last
-    size_t total_ = 0, in_use_ = 0;
+    size_t total_ = 0, peak_ = 0, in_use_ = 0;
     bool closed_ = false;
 };
 

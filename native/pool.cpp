@@ -472,7 +472,10 @@ PoolStats Pool::stats() const {
     PoolStats stats = state_->stats;
     stats.damaged = state_->damaged;
     stats.truncated = state_->truncated;
+    stats.side_bytes = state_->side.used();
     stats.side_peak_bytes = state_->side.peak();
+    stats.read_ahead_bytes = state_->buffers->total();
+    stats.read_ahead_peak_bytes = state_->buffers->peak();
     stats.reading_ahead = state_->ahead;
     const ReadStats reads = state_->reader->stats();
     stats.retries = reads.retries;

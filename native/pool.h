@@ -113,7 +113,8 @@ struct PoolStats {
     double decode_s = 0, read_s = 0, wait_s = 0;  // summed over decoding threads (read_s over all)
     uint64_t retries = 0, hedged = 0;             // of reads
     double slowest_read_s = 0;                    // of all tries that have ended
-    uint64_t side_peak_bytes = 0;
+    uint64_t side_bytes = 0, side_peak_bytes = 0;              // of the side arena
+    uint64_t read_ahead_bytes = 0, read_ahead_peak_bytes = 0;  // in buffers of encoded samples
     bool reading_ahead = false;
 };
 

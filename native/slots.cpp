@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -80,6 +81,7 @@ int SlotRing::take(bool grow) {
         if (slot >= 0) ++live_;
     }
     if (slot >= 0) move(slot, SlotState::filling);
+    peak_ = std::max(peak_, in_use());
     return slot;
 }
 
@@ -146,6 +148,16 @@ void SlotRing::retire() {
         }
     }
     trim();
+}
+
+size_t SlotRing::used() const {
+    std::scoped_lock lock(mutex_);
+    return in_use();
+}
+
+size_t SlotRing::peak() const {
+    std::scoped_lock lock(mutex_);
+    return peak_;
 }
 
 size_t SlotRing::count(SlotState state) const {

@@ -94,6 +94,9 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     void retire();
 
     size_t count(SlotState state) const;
+    // Slots that take memory: all but absent ones; and most that did at once.
+    size_t used() const;
+    size_t peak() const;
     const std::shared_ptr<Arena>& arena() const noexcept { return arena_; }
 
   private:
@@ -110,6 +113,9 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     int pop(Stack& stack) noexcept;
     void move(int slot, SlotState to) noexcept;
     void put_back(int slot) noexcept;
+    size_t in_use() const noexcept {
+        return arena_->slots() - counts_[static_cast<size_t>(SlotState::absent)];
+    }
 
     const std::shared_ptr<Arena> arena_;
     const std::shared_ptr<Bell> bell_;
@@ -119,6 +125,7 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     std::vector<Slot> slots_;  // those that were ever used
     Stack free_, spare_, absent_;
     std::array<size_t, 7> counts_{};
+    size_t peak_ = 0;
     size_t live_ = 0;  // slots in use or free, none quarantined
 };
 

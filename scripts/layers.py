@@ -25,7 +25,7 @@ LAYERS = (
     ("mixture", "sizing", "kept"),
     ("ordering",),
     ("plan",),
-    ("explain", "audit", "bad", "state"),
+    ("explain", "audit", "bad", "memory", "state"),
     ("engine",),
     ("loader",),
     ("scan", "check"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock.spec import UInt8Array
-from photos import encoded, picture, write_list
+from photos import encoded, numbers, picture, write_list
 from programs import peak_memory
 
 MIB = 1 << 20
@@ -74,3 +76,118 @@ def test_threads_share_memory_for_whole_frames(tmp_path: Path) -> None:
         assert batch["image"].any(axis=(1, 2, 3)).all()
         with pytest.raises(ps.DecodeError, match=r"more than side_memory=8388608"):
             next(iter(pipeline.batch(8).loader(workers=1, side_memory="8MiB", memory="256MiB")))
+
+
+def photos(folder: Path, count: int = 24) -> ps.Pipeline:
+    """Batches of 4 images, 192 KiB each."""
+    files = [encoded(picture(seed), quality=90) for seed in range(count)]
+    return ps.Pipeline(write_list(folder, files)).map(ps.RandomResizedCrop(128)).batch(4)
+
+
+def test_the_ledger_before_during_and_after_a_run(tmp_path: Path) -> None:
+    loader = photos(tmp_path).loader(memory="64MiB", workers=2, depth=3)
+    plan, before = loader.plan, loader.memory()
+    assert before["slots"] == ps.MemoryOwner(
+        "slots", plan.forecast.slots, 0, 0, f"of at most {plan.most_slots}"
+    )
+    assert before.forecast == plan.forecast.allocated
+    assert before.limit == plan.memory_bytes
+    slot = plan.layout.stride_bytes
+    iterator = iter(loader)
+    held = [next(iterator) for _ in range(5)]
+    during = loader.memory()
+    assert during["slots"].now in (5 * slot, 6 * slot)  # one more may be filling
+    assert "5 lent" in during["slots"].note
+    assert during["read-ahead"].peak > 0
+    assert 0 < during["decoding threads"].now <= plan.forecast.workers
+    assert during.now == sum(owner.now for owner in during.owners) <= during.peak <= plan.memory_bytes
+    del held[1:]
+    loader.close()
+    after = loader.memory()
+    assert after["slots"].now == slot
+    assert after["slots"].note.startswith("1 lent of at most")
+    assert after["slots"].peak == during["slots"].peak
+    assert after["read-ahead"].now == after["decoding threads"].now == after["engine"].now == 0
+    del held, iterator
+    gc.collect()
+    assert loader.memory()["slots"].now == 0
+
+
+def test_the_ledger_is_a_table_at_80_columns(awkward: Path) -> None:
+    pipeline = ps.Pipeline(ps.FileList(awkward)).map(ps.Resize((64, 64))).map(lambda x: x, field="image")
+    with pipeline.batch(4).loader(memory="300MiB", executor="process", workers=2) as loader:
+        next(iter(loader))
+        table = str(loader.memory())
+    lines = table.splitlines()
+    assert max(map(len, lines)) <= 80
+    names = [line[:22].strip() for line in lines if line[0] != " "]
+    assert names[:2] == ["index", "slots"]
+    assert names[-3:] == ["together", "process at start", "growth of this process"]
+    with pytest.raises(KeyError):
+        loader.memory()["what nobody has"]
+
+
+def test_whole_frames_are_in_the_ledger(awkward: Path) -> None:
+    pipeline = ps.Pipeline(ps.FileList(awkward)).map(ps.Resize((64, 64))).batch(4)
+    for settings in ({}, {"executor": "inline"}):
+        with pipeline.loader(memory="300MiB", workers=2, **settings) as loader:
+            for _ in loader:
+                pass
+            side = loader.memory()["side arena"]
+        assert side.peak > 20 * MIB
+        assert side.forecast == 0
+        assert loader.memory()["side arena"].now == 0
+
+
+def test_what_the_trainer_allocates_is_its_own_growth(tmp_path: Path) -> None:
+    with photos(tmp_path).loader(memory="64MiB", workers=1) as loader:
+        for _ in loader:
+            pass
+        before = loader.memory()
+        ballast = np.ones(100 * MIB, np.uint8)
+        after = loader.memory()
+        assert after.now - before.now < 8 * MIB  # engine and threads may have grown
+        grown = after["growth of this process"].now - before["growth of this process"].now
+        assert 90 * MIB < grown <= 101 * MIB
+        del ballast
+        later = loader.memory()["growth of this process"]
+        assert later.now < 10 * MIB + before["growth of this process"].now
+        assert later.peak == after["growth of this process"].now
+
+
+def test_the_index_and_what_the_order_looks_up_count() -> None:
+    rows = 400_000
+    plain = ps.Pipeline(numbers(rows)).shuffle(seed=1)
+    weighted = plain.shuffle(seed=1, weights=np.arange(1, rows + 1)).batch(2)
+    balanced = ps.Pipeline(ps.Arrays(y=np.arange(rows) % 7)).shuffle(seed=1, balance="y").batch(2)
+    marked = ps.Pipeline(ps.Arrays(y=np.arange(rows))).filter("y % 3 != 0").batch(2)
+    budgeted = ps.Pipeline(ps.Arrays(y=np.arange(rows) % 50)).batch(budget=200, by="y")
+    assert plain.batch(2).plan(memory="64MiB").forecast.index < MIB
+    for pipeline, least in (
+        (weighted, 12 * rows),
+        (balanced, 4 * rows),
+        (marked, 4 * rows // 3),
+        (budgeted, 4 * rows),
+    ):
+        plan = pipeline.plan(memory="64MiB", workers=1)
+        assert least <= plan.forecast.index < 8 * MIB
+        assert plan.forecast.allocated + plan.forecast.side <= plan.memory_bytes
+    with pytest.raises(ps.BudgetError, match=r"4\.\dMiB of index together need memory") as caught:
+        weighted.plan(memory="20MiB", workers=1)
+    assert weighted.plan(memory=caught.value.smallest_bytes, workers=1).depth == 2
+
+
+def test_values_in_no_slot_are_forecast_from_the_first_sample() -> None:
+    class Lists:
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return {"x": np.zeros((1 + index % 3, 1000)), "text": "x" * 5000, "parts": [b"y" * 3000] * 5}
+
+    pipeline = ps.Pipeline(ps.Indexed(Lists())).batch(10, collate={"x": list})
+    with pipeline.loader(memory="64MiB", executor="inline") as loader:
+        assert loader.plan.forecast.waiting == 0
+        next(iter(loader))
+        a_sample = 8000 + 5000 + 5 * 3000
+        assert 1 <= loader.plan.forecast.waiting / (loader.plan.depth * 10 * a_sample) < 1.1

@@ -35,6 +35,7 @@ from penstock.errors import (
     WorkerDied,
 )
 from penstock.loader import Loader
+from penstock.memory import MemoryLedger, MemoryOwner
 from penstock.mixture import Mix
 from penstock.pipeline import Pipeline
 from penstock.plan import Plan
@@ -86,6 +87,8 @@ __all__ = [
     "LabelFinding",
     "Loader",
     "MemoryForecast",
+    "MemoryLedger",
+    "MemoryOwner",
     "Mix",
     "Normalize",
     "PackedList",

@@ -199,6 +199,14 @@ class SlotRing:
         """The memfd of the slots; it stays the ring's."""
 
     @property
+    def used(self) -> int:
+        """Slots that take memory."""
+
+    @property
+    def peak(self) -> int:
+        """Most that took memory at once."""
+
+    @property
     def stride_bytes(self) -> int:
         """From the start of one slot to that of the next."""
 
@@ -242,7 +250,13 @@ class PoolStats:
     @property
     def slowest_read_s(self) -> float: ...
     @property
+    def side_bytes(self) -> int: ...
+    @property
     def side_peak_bytes(self) -> int: ...
+    @property
+    def read_ahead_bytes(self) -> int: ...
+    @property
+    def read_ahead_peak_bytes(self) -> int: ...
     @property
     def reading_ahead(self) -> bool: ...
 

@@ -152,18 +152,25 @@ def _slots(plan: Plan) -> str:
 
 
 def _memory(plan: Plan) -> list[str]:
-    forecast, shared = plan.forecast, plan.cost.shared
-    open_end = "; measured at start" if plan.open else ""
+    forecast = plan.forecast
     owners = [
-        ("process so far", forecast.process, f"of which index {show_bytes(forecast.index)}"),
+        ("process so far", forecast.process, "without the index"),
+        ("index", forecast.index, ""),
         ("slots", forecast.slots, "without what is measured at start" if plan.open else ""),
-        ("workers", forecast.workers, f"{show_bytes(shared)} shared{open_end}" if shared else ""),
+        *([("outside slots", forecast.waiting, "samples in no slot")] if forecast.waiting else []),
+        ("workers", forecast.workers, _worker_memory(plan)),
         *([("read-ahead", forecast.read_ahead, "")] if forecast.read_ahead else []),
         ("engine", forecast.engine, ""),
-    ]
-    owners += [
         ("forecast", forecast.expected, ""),
         ("side arena", forecast.side, "at most; progressive JPEGs, other formats"),
         ("ceiling", plan.memory_bytes, "memory=, of what penstock allocates"),
     ]
     return [f"{name:<15s}{show_bytes(size):>10s}  {note}".rstrip() for name, size, note in owners]
+
+
+def _worker_memory(plan: Plan) -> str:
+    shared = plan.cost.shared
+    if not shared:
+        return ""
+    measured = "; measured at start" if plan.open else ""
+    return f"{show_bytes(shared)} shared, each replaced above {show_bytes(plan.worker_bytes)}{measured}"

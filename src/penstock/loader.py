@@ -18,6 +18,7 @@ from penstock.bad import BadSample, Ledger
 from penstock.contracts import Order
 from penstock.engine import Stats
 from penstock.errors import PenstockError, PlanError, StateError
+from penstock.memory import MemoryLedger, planned_memory
 from penstock.mixture import OpenMix
 from penstock.order import Batches, Cursor, Mixed
 from penstock.plan import Plan
@@ -181,6 +182,14 @@ class Loader:
     def stats(self) -> Stats | None:
         """Counters of the native threads; None before they started."""
         return self._run.stats() if self._run is not None else None
+
+    def memory(self) -> MemoryLedger:
+        """Who takes how much memory: forecast, now, and at most since the loader started; ``str()`` is a table.
+
+        Before the first batch it is the forecast alone. Quick enough to be asked at every step: what native code has
+        is counted, worker processes are measured once a second.
+        """
+        return planned_memory(self.plan) if self._run is None else self._run.memory()
 
     @property
     def wait_s(self) -> float:

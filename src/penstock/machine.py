@@ -25,34 +25,64 @@ def cpu_count(root: Path = Path("/")) -> int:
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
     """Memory that can still be had: the machine's available memory, or less where a cgroup says so."""
-    free = _meminfo(root, "MemAvailable")
+    used, size = memory_in_use(root)
+    return max(size - used, 0)
+
+
+def memory_in_use(root: Path = Path("/")) -> tuple[int, int]:
+    """Bytes in use, and how many there are: of the tightest container around this process, or of the machine."""
+    available = _meminfo(root, "MemAvailable")
+    uses = [(_meminfo(root, "MemTotal") - available, _meminfo(root, "MemTotal"))]
     for group in _groups(root, "memory"):
-        limit = _memory_limit(group)
-        if limit is None:
-            continue
-        used = _number(group, "memory.current", "memory.usage_in_bytes") or 0
-        free = min(free, max(limit - used + _reclaimable(group), 0))
-    return free
+        if (limit := _memory_limit(group)) is not None:
+            used = _number(group, "memory.current", "memory.usage_in_bytes") or 0
+            uses.append((used - _reclaimable(group), limit))
+    return min(uses, key=lambda use: use[1] - use[0])
 
 
 def process_memory_bytes(process: int | str = "self") -> int:
     """Proportional set size of a process; resident set size where the kernel doesn't tell the former."""
-    return _memory_bytes(process, "Pss:")
+    counts = _rollup(process)
+    return counts["Pss:"] if counts else _resident(process)[0]
 
 
-def own_memory_bytes(process: int) -> int:
-    """What a process shares with no other; all it has where the kernel doesn't tell."""
-    return _memory_bytes(process, "Private_Clean:", "Private_Dirty:")
+def anonymous_bytes(process: int | str = "self") -> int:
+    """Memory of a process that is no file's: its heaps and stacks, also as far as it shares them. Takes some 20 µs."""
+    resident, shared = _resident(process)
+    return resident - shared
 
 
-def _memory_bytes(process: int | str, *counts: str) -> int:
+def own_memory_bytes(process: int, sharers: int) -> int:
+    """About what a process shares with no other; all it has where the kernel doesn't tell. Takes some milliseconds.
+
+    sharers  processes that began as copies of one, this one among them
+    """
+    counts = _rollup(process)
+    if not counts:
+        return _resident(process)[0]
+    private = counts["Private_Clean:"] + counts["Private_Dirty:"]
+    if sharers < 2 or "Pss_Anon:" not in counts:
+        return private
+    # Slots that nobody else has looked at yet are private too. Of its heap the kernel tells how much there is, and the
+    # same with each page divided by those who share it: by all of them, where it is shared.
+    own = (sharers * counts["Pss_Anon:"] - counts["Anonymous:"]) // (sharers - 1)
+    return max(min(private, own), 0)
+
+
+def _resident(process: int | str) -> tuple[int, int]:
+    """Bytes of a process that lie in memory, and how many of these are a file's, or memory shared by a name."""
+    _, resident, shared, *_ = map(int, (PROC / str(process) / "statm").read_text().split())
+    page = os.sysconf("SC_PAGE_SIZE")
+    return resident * page, shared * page
+
+
+def _rollup(process: int | str) -> dict[str, int]:
+    """Bytes of a process's memory by kind; empty where the kernel doesn't tell."""
     try:
-        text = (PROC / str(process) / "smaps_rollup").read_text()
-        sizes = {line.split()[0]: int(line.split()[1]) * 1024 for line in text.splitlines()[1:]}
-        return sum(sizes[count] for count in counts)
-    except (OSError, KeyError):
-        pages = int((PROC / str(process) / "statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        lines = (PROC / str(process) / "smaps_rollup").read_text().splitlines()[1:]
+    except OSError:
+        return {}
+    return {name: int(number) * 1024 for name, number, _ in map(str.split, lines)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,19 +125,24 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
 
 def files_of(order: object) -> int:
     """Files that an order holds open: one for each of its tables that doesn't fit the memory."""
-    return len({id(table) for table in _tables(order) if table.in_file})
+    return len({id(part) for part in _parts(order) if isinstance(part, Table) and part.in_file})
 
 
-def _tables(part: object) -> Iterator[Table]:
-    """All tables that an order, or a part of one, looks things up in."""
-    if isinstance(part, Table):
+def bytes_of(order: object) -> int:
+    """Memory of all that an order looks up."""
+    return sum({id(part): part.nbytes for part in _parts(order)}.values())
+
+
+def _parts(part: object) -> Iterator[Table | AnyArray]:
+    """All tables and arrays that an order, or a part of one, looks things up in."""
+    if isinstance(part, Table | np.ndarray):
         yield part
     elif isinstance(part, tuple):
         for each in part:
-            yield from _tables(each)
+            yield from _parts(each)
     elif is_dataclass(part):
         for each in fields(part):
-            yield from _tables(getattr(part, each.name))
+            yield from _parts(getattr(part, each.name))
 
 
 def once_each(pipeline: Pipeline) -> bool:

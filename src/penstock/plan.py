@@ -14,7 +14,7 @@ from penstock.batch import Collation, Contents, SlotLayout, placed
 from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, PythonSource, Source, StreamSource
 from penstock.errors import PlanError
 from penstock.order import Batches, Mixed, Steps, Streamed
-from penstock.ordering import files_of, order_recipe, planned_order
+from penstock.ordering import bytes_of, files_of, order_recipe, planned_order
 from penstock.pipeline import Pipeline, Settings
 from penstock.read import ReadAhead
 from penstock.sizing import (
@@ -25,6 +25,7 @@ from penstock.sizing import (
     READ_BYTES,
     THREADS,
     MemoryForecast,
+    Needs,
     WorkerCost,
     fit,
     is_count,
@@ -56,6 +57,9 @@ class Plan:
     cost      memory of the workers: an estimate, which is measured for processes when a loader starts
     simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
               the same bytes
+
+    ``worker_bytes`` is what a worker process may have of its own before another one takes its place,
+    ``batches_bytes`` what all slots that there may be take, with samples outside of them.
     """
 
     pipeline: Pipeline
@@ -72,6 +76,8 @@ class Plan:
     workers: int
     depth: int
     most_slots: int
+    worker_bytes: int
+    batches_bytes: int
     memory_bytes: int
     forecast: MemoryForecast
     lend_wait_s: float
@@ -245,8 +251,16 @@ def make_plan(
     whole = any(function.samples for function in pipeline.batch_functions)
     asked = _asked_workers(settings, executor, isinstance(source, StreamSource))
     cost = _cost(executor, program, source, reads) if before is None else before.cost
-    sizes = fit(layout, cost, whole, budget, asked, settings)
-    process = machine.process_memory_bytes()
+    needs = Needs(
+        slot=layout.stride_bytes,
+        rows=rows,
+        waiting=layout.waiting_bytes,
+        apart=rows * _bytes_apart((measured or {}) if whole else contents, whole=whole),
+        index=source.index_bytes + bytes_of(order),
+        cost=cost,
+        whole=whole,
+    )
+    sizes = fit(needs, budget, asked, settings)
     return Plan(
         pipeline=pipeline,
         source=source,
@@ -264,14 +278,17 @@ def make_plan(
         most_slots=sizes.most_slots,
         memory_bytes=budget,
         forecast=MemoryForecast(
-            process=process,
-            index=source.index_bytes + (order.nbytes if isinstance(order, Batches) else 0),
+            process=max(machine.process_memory_bytes() - needs.index, 0),
+            index=needs.index,
             slots=sizes.depth * layout.stride_bytes,
+            waiting=needs.batches(sizes.depth) - sizes.depth * layout.stride_bytes,
             workers=cost.of(sizes.workers),
             read_ahead=sizes.read_ahead,
-            engine=ENGINE_BYTES + sizes.depth * layout.waiting_bytes,
+            engine=ENGINE_BYTES,
             side=sizes.side,
         ),
+        worker_bytes=sizes.worker,
+        batches_bytes=sizes.batches,
         lend_wait_s=lend_wait_s,
         reads=reads,
         slow_after_s=slow_after_s,
@@ -354,6 +371,14 @@ def _executor(value: object) -> Executor:
     if value not in [each.value for each in Executor]:
         raise PlanError(f"executor={value!r}: 'thread', 'process' or 'inline'")
     return Executor(value)
+
+
+def _bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:
+    """Of one sample, what lies in no slot, as far as was measured: lists, or all that a function makes a batch of."""
+    listed = sum(spec.nbytes for spec in fields.values() if isinstance(spec, Listed))
+    return listed + (
+        sum(spec.row_bytes for spec in fields.values() if isinstance(spec, Spec)) if whole else 0
+    )
 
 
 def _cost(executor: Executor, program: SampleProgram | None, source: OpenSource, reads: Reads) -> WorkerCost:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock import machine
-from penstock.batch import SlotLayout
 from penstock.errors import BudgetError, PlanError
 from penstock.pipeline import Settings
 
@@ -30,24 +29,27 @@ ROWS_IN_HAND = (
 )
 PROCESS_BYTES = 5 * MIB  # what a worker process has of its own, with a small dataset, measured
 SERVER_BYTES = 32 * MIB  # what worker processes share: Python, NumPy, penstock, a small dataset
+GROWTH_BYTES = 8 * MIB  # that a worker process may grow by at least, before another one takes its place
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryForecast:
-    """Bytes by owner.
+    """Bytes by owner. All but ``process`` count against ``memory=``.
 
-    process     the process when the plan was made, with what it had loaded and the index
-    index       of these, what the source's index takes
+    process     the process when the plan was made, with what it had loaded, without the index
+    index       the source's index, and what the order looks up
     slots       depth × slot
-    workers     stacks and scratch of the decoding threads
+    waiting     samples outside the slots: until their batch is put together, and values that lie in no slot
+    workers     stacks and scratch of the threads; of processes all that they are, without room to grow
     read_ahead  encoded samples, read and waiting to be decoded
-    engine      the rest of a running loader, with samples that wait until their batch is collated
+    engine      the rest of a running loader
     side        the side arena: used only for progressive JPEGs, formats other than JPEG, very long filters
     """
 
     process: int
     index: int
     slots: int
+    waiting: int
     workers: int
     read_ahead: int
     engine: int
@@ -60,8 +62,8 @@ class MemoryForecast:
 
     @property
     def allocated(self) -> int:
-        """Of these, what the run allocates beyond what is there now."""
-        return self.slots + self.workers + self.read_ahead + self.engine
+        """Of these, what penstock allocates."""
+        return self.index + self.slots + self.waiting + self.workers + self.read_ahead + self.engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,86 +123,165 @@ def parse_bytes(name: str, value: int | str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What a run has to have, in bytes.
+
+    slot     one slot
+    rows     of a batch
+    waiting  samples that wait until they are put together in a slot
+    apart    values of a batch that lie in no slot, as far as is known; like its slot they are there until it is dropped
+    index    the source's index, and what the order looks up
+    cost     of the workers
+    whole    whether one worker makes a whole batch
+    """
+
+    slot: int
+    rows: int
+    waiting: int
+    apart: int
+    index: int
+    cost: WorkerCost
+    whole: bool
+
+    def depth(self, workers: int) -> int:
+        """Slots that keep so many workers busy, and one that is lent."""
+        filling = -(-ROWS_IN_HAND * workers // self.rows)
+        return 1 + (workers if self.whole else max(self.cost.slots, filling))
+
+    def batches(self, slots: int) -> int:
+        """Of so many slots, with what belongs to them."""
+        return slots * (self.slot + self.waiting + self.apart)
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
-    """What was chosen; bytes of what is read ahead and of the side arena."""
+    """What was chosen.
+
+    worker      bytes that a worker process may have of its own, before another one takes its place
+    read_ahead  bytes
+    side        bytes of the side arena
+    batches     bytes of all slots that there may be, with what belongs to them
+    """
 
     workers: int
+    worker: int
     depth: int
     most_slots: int
     read_ahead: int
     side: int
+    batches: int
 
 
-def fit(
-    layout: SlotLayout,
-    cost: WorkerCost,
-    whole: bool,
-    budget: int,
-    workers: int | Literal["auto"],
-    settings: Settings,
-) -> Sizes:
+def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Settings) -> Sizes:
     """Choose workers, slots and buffers within the budget; what the caller fixed stays.
 
-    cost     of the workers
-    whole    whether one worker makes a whole batch
-    budget   bytes
-    workers  as asked for
+    budget    bytes
+    workers   as asked for
     settings  all that was asked for
 
     Raises ``PlanError`` for settings that are none, ``BudgetError`` when nothing fits.
     """
-    depth, side_memory = settings.get("depth"), settings.get("side_memory")
-    if workers != "auto" and not is_count(workers, 1, MOST_WORKERS):
-        raise PlanError(
-            f"workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"
-        )
-    if depth is not None and not is_count(depth, 2, MOST_DEPTH):
-        raise PlanError(
-            f"depth={depth!r}: a number of slots, at least 2, one lent and one filling, and at most {MOST_DEPTH}"
-        )
-    slot = layout.stride_bytes
-    least_ahead, most_ahead = READ_AHEAD_BYTES if cost.reads else (0, 0)
-    least_side = SIDE_BYTES[0] if side_memory is None else parse_bytes("side_memory", side_memory)
-
-    def depth_for(threads: int) -> int:
-        if depth is not None:
-            return depth
-        return 1 + (threads if whole else max(cost.slots, -(-ROWS_IN_HAND * threads // layout.rows)))
+    fixed = _Fixed.of(needs, workers, settings)
 
     def needed(threads: int, slots: int) -> int:
-        filling = slots * (slot + layout.waiting_bytes)
-        return filling + cost.of(threads) + least_ahead + least_side + ENGINE_BYTES
+        least = needs.index + needs.cost.shared + threads * fixed.worker + fixed.side + ENGINE_BYTES
+        return least + needs.batches(slots) + fixed.read_ahead
 
     threads = machine.cpu_count() if workers == "auto" else workers
     if workers == "auto":
-        while threads > 1 and needed(threads, depth_for(threads)) > budget:
+        while threads > 1 and needed(threads, fixed.depth or needs.depth(threads)) > budget:
             threads -= 1
-    slots = depth_for(threads)
-    if depth is None:
+    slots = fixed.depth or needs.depth(threads)
+    if fixed.depth is None:
         while slots > 2 and needed(threads, slots) > budget:
             slots -= 1
     smallest = needed(threads, slots)
     if smallest > budget:
-        # What the caller fixed, and what each could save.
-        savings = {
-            "side_memory": 0 if side_memory is None else least_side - SIDE_BYTES[0],
-            "depth": 0 if depth is None else (slots - 2) * (slot + layout.waiting_bytes),
-            "workers": 0 if workers == "auto" else (threads - 1) * cost.each,
-        }
-        raise BudgetError(
-            f"{slots} slots of {show_bytes(slot)}, {_many(threads, cost)} and "
-            f"{show_bytes(least_side)} of side memory together need memory={show_bytes(smallest, up=True)!r}, "
-            f"the budget is {show_bytes(budget)}; raise it, {_lower(savings)}or use a smaller batch or uint8",
+        raise fixed.refusal(needs, threads, slots, smallest, budget)
+    spare = budget - smallest
+    read_ahead, side, worker = fixed.read_ahead, fixed.side, fixed.worker
+    if needs.cost.reads:
+        read_ahead = min(READ_AHEAD_BYTES[1], read_ahead + spare // 4)
+        spare -= read_ahead - fixed.read_ahead
+    if "side_memory" not in fixed.given:
+        side = min(SIDE_BYTES[1], side + spare // 2)
+        spare -= side - fixed.side
+    if needs.cost.shared and "worker_memory" not in fixed.given:
+        worker += spare // 2 // threads
+        spare -= (worker - fixed.worker) * threads
+    most_slots = slots + spare // (needs.slot + needs.apart)
+    return Sizes(threads, worker, slots, most_slots, read_ahead, side, needs.batches(slots) + spare)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Settings as they were given, checked, and the least of those that weren't; sizes in bytes.
+
+    given  what each setting could save, by name
+    """
+
+    depth: int | None
+    side: int
+    worker: int
+    read_ahead: int
+    given: Mapping[str, int]
+
+    @classmethod
+    def of(cls, needs: Needs, workers: int | Literal["auto"], settings: Settings) -> _Fixed:
+        """Raises ``PlanError`` for settings that are none."""
+        depth, cost = settings.get("depth"), needs.cost
+        if workers != "auto" and not is_count(workers, 1, MOST_WORKERS):
+            raise PlanError(
+                f"workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"
+            )
+        if depth is not None and not is_count(depth, 2, MOST_DEPTH):
+            raise PlanError(
+                f"depth={depth!r}: a number of slots, at least 2, one lent and one filling, and at most {MOST_DEPTH}"
+            )
+        side, worker = SIDE_BYTES[0], cost.each + (GROWTH_BYTES if cost.shared else 0)
+        given = {}
+        if depth is not None:
+            given["depth"] = needs.batches(depth - 2)
+        if (side_memory := settings.get("side_memory")) is not None:
+            side = parse_bytes("side_memory", side_memory)
+            given["side_memory"] = side - SIDE_BYTES[0]
+        if (worker_memory := settings.get("worker_memory")) is not None:
+            given["worker_memory"] = parse_bytes("worker_memory", worker_memory) - worker
+            worker = _worker_memory(worker + given["worker_memory"], cost)
+        if workers != "auto":
+            given["workers"] = (workers - 1) * worker
+        return cls(depth, side, worker, READ_AHEAD_BYTES[0] if cost.reads else 0, given)
+
+    def refusal(self, needs: Needs, workers: int, slots: int, smallest: int, budget: int) -> BudgetError:
+        """What would be needed, and what could be lowered."""
+        more = [f"{show_bytes(self.side)} of side memory"]
+        if needs.index > MIB:
+            more.append(f"{show_bytes(needs.index)} of index")
+        if needs.apart > MIB:
+            more.append(f"{slots} times {show_bytes(needs.apart)} that lie in no slot")
+        return BudgetError(
+            f"{slots} slots of {show_bytes(needs.slot)}, {_many(workers, needs.cost)} and {', '.join(more)} together "
+            f"need memory={show_bytes(smallest, up=True)!r}, the budget is {show_bytes(budget)}; raise it, "
+            f"{_lower(self.given)}or use a smaller batch or uint8",
             asked_bytes=smallest,
             budget_bytes=budget,
             smallest_bytes=smallest,
         )
-    spare = budget - smallest
-    read_ahead = min(most_ahead, least_ahead + spare // 4)
-    spare -= read_ahead - least_ahead
-    side = least_side if side_memory is not None else min(SIDE_BYTES[1], least_side + spare // 2)
-    spare -= side - least_side
-    return Sizes(threads, slots, slots + spare // slot, read_ahead, side)
+
+
+def _worker_memory(worker_memory: int, cost: WorkerCost) -> int:
+    """The setting. Raises ``PlanError`` without processes, ``BudgetError`` when each has more from the beginning."""
+    if not cost.shared:
+        raise PlanError("worker_memory= is for worker processes, executor='process'")
+    if worker_memory < cost.each:
+        raise BudgetError(
+            f"worker_memory={show_bytes(worker_memory)!r}: a worker process has {show_bytes(cost.each)} of its own "
+            "after its first sample; raise it, or leave it out",
+            asked_bytes=cost.each,
+            budget_bytes=worker_memory,
+            smallest_bytes=cost.each + GROWTH_BYTES,
+        )
+    return worker_memory
 
 
 def _many(workers: int, cost: WorkerCost) -> str:

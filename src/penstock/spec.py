@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -83,10 +83,12 @@ class Spec:
 class Listed:
     """A field that lies in no slot: a batch has a Python list of it, one value per row.
 
-    kind  the type's name
+    kind    the type's name
+    nbytes  of the value that was measured, about
     """
 
     kind: str
+    nbytes: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"list of {self.kind}, in no slot"

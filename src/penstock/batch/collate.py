@@ -302,7 +302,7 @@ def placed(
         elif isinstance(how, Pad | Ragged) and spec is not None:
             raise PlanError(f"{how.describe()} of {name!r}: its samples are a {spec}")
         elif how is list and isinstance(spec, Spec):
-            contents[name] = Listed("ndarray")
+            contents[name] = Listed("ndarray", spec.row_bytes)
     for name, content in contents.items():
         added = set(content.regions) - {name} if isinstance(content, Collation) else set()
         if taken := added & contents.keys():

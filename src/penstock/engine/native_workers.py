@@ -14,7 +14,7 @@ from penstock import _native
 from penstock.contracts import Records
 from penstock.engine.watch import Work
 from penstock.engine.where import stack_of_thread, state_of
-from penstock.engine.workers import Assignment, Failure, Stats, Substitutes, name_of
+from penstock.engine.workers import Assignment, Failure, Stats, Substitutes, Use, WorkersMemory, name_of
 from penstock.errors import StalledError
 from penstock.plan import Plan
 from penstock.read import ReadAhead, read_policy
@@ -166,6 +166,14 @@ class NativeWorkers:
     def give_up(self, work: Work, error: StalledError) -> bool:
         """A thread can't be ended."""
         return False
+
+    def memory(self) -> WorkersMemory:
+        """Buffers of encoded samples, and the side arena."""
+        counted = self._pool.stats()
+        return WorkersMemory(
+            read_ahead=Use(counted.read_ahead_bytes, counted.read_ahead_peak_bytes),
+            side=Use(counted.side_bytes, counted.side_peak_bytes),
+        )
 
     def close(self, patience_s: float) -> bool:
         """End all threads; those inside a system call or a large image end by themselves."""

@@ -11,7 +11,7 @@ from penstock.engine.drivers import Driver
 from penstock.engine.jobs import QueueWorkers
 from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.watch import Watch, Work
-from penstock.engine.workers import Stats
+from penstock.engine.workers import Stats, WorkersMemory
 from penstock.plan import Plan
 
 
@@ -46,6 +46,10 @@ class ProcessWorkers(QueueWorkers):
     def at_work(self) -> Sequence[Work]:
         """What every worker has in hand."""
         return [work for driver in self._drivers if (work := driver.at_work()) is not None]
+
+    def memory(self) -> WorkersMemory:
+        """The server, and each worker."""
+        return WorkersMemory()
 
     def close(self, patience_s: float) -> bool:
         """End the workers; one that is inside a function is killed. Nobody writes into slots afterwards."""

@@ -29,11 +29,14 @@ from penstock.contracts import Order, StreamSource
 from penstock.device import lend_to_host
 from penstock.engine.collating import Made, collated
 from penstock.engine.draws import waiting_for
+from penstock.engine.meter import Meter
 from penstock.engine.replacing import Origins
 from penstock.engine.start import started
 from penstock.engine.watch import Watch, Work
 from penstock.engine.workers import Assignment, BatchMade, Job, Stats
 from penstock.errors import BudgetError, PenstockError, PlanError, StalledError
+from penstock.machine import anonymous_bytes
+from penstock.memory import MemoryLedger
 from penstock.order import Batches, Cursor
 from penstock.plan import Plan
 from penstock.sizing import show_bytes
@@ -102,6 +105,7 @@ class Run:
         self._pid = os.getpid()
         self._ledger = ledger
         self._bell = _native.Bell()
+        start = anonymous_bytes()
         self._watch = Watch(plan.slow_after_s, plan.stall_timeout_s)
         self._watch.start()
         try:
@@ -109,6 +113,7 @@ class Run:
         except BaseException:
             self._watch.close(PATIENCE_S)
             raise
+        self._meter = Meter(self.plan, self._ring, self._workers, start)
         # What follows is shared by the consumer and the threads, under the lock. The lock is entered itself,
         # not through a condition, whose methods are Python: an interrupt inside them would leave it locked.
         self._lock = threading.RLock()
@@ -180,6 +185,11 @@ class Run:
         """What the workers have in hand, for the watch."""
         return self._workers.at_work()
 
+    def memory(self) -> MemoryLedger:
+        """Who takes how much memory."""
+        self._check_process()
+        return self._meter.ledger()
+
     def close(self) -> None:
         """End all threads. Batches that were lent stay valid; calling it again does nothing."""
         if os.getpid() != self._pid:
@@ -197,6 +207,7 @@ class Run:
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(max(ends - time.monotonic(), 0))
             all_ended &= not self._thread.is_alive()
+        self._meter.close()
         if all_ended:
             self._ready.clear()
             self._filling.clear()
@@ -308,6 +319,7 @@ class Run:
                 self._collect()
                 self._ring.trim()
                 self._submit()
+                self._meter.look()
                 seen = self._bell.wait(seen)
         except BaseException as error:
             with self._lock:

@@ -6,6 +6,7 @@ bytes.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from penstock.transform.values import as_array, in_form, is_picture, is_tensor, 
 Sample = dict[str, Any]
 Result = TypeVar("Result")
 TARGETS = frozenset(("image", "images", "mask", "masks", "bboxes", "keypoints"))  # albumentations' names
+MOST_DEPTH, MOST_PARTS = 8, 100  # of what a value holds, that are looked at for its size
 KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
 _EXACT: Mapping[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
@@ -547,11 +549,23 @@ def _measured(sample: Sample) -> dict[str, Spec | Listed]:
     for name, value in sample.items():
         array = as_array(value)
         specs[name] = (
-            Listed(type(value).__name__)
+            Listed(type(value).__name__, _bytes_of(value))
             if array is None
             else Spec(array.shape, array.dtype.newbyteorder("="))
         )
     return specs
+
+
+def _bytes_of(value: Any, depth: int = 0) -> int:
+    """About what a value takes, with what it holds."""
+    if isinstance(value, dict | list | tuple | set) and value and depth < MOST_DEPTH:
+        parts = [*value, *(value.values() if isinstance(value, dict) else ())]
+        some = parts[:MOST_PARTS]
+        return sys.getsizeof(value) + sum(_bytes_of(part, depth + 1) for part in some) * len(parts) // len(
+            some
+        )
+    array = as_array(value)
+    return max(sys.getsizeof(value), 0 if array is None else array.nbytes)
 
 
 def _end_of(stream: Stream, ended: StreamEnded) -> RowFailed:

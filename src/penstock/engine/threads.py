@@ -15,7 +15,7 @@ from penstock.engine.jobs import WHOLE, Piece, QueueWorkers, is_whole
 from penstock.engine.samples import Recipe, SampleMaker, Supplies, unforeseen
 from penstock.engine.watch import Work
 from penstock.engine.where import stack_of_thread
-from penstock.engine.workers import CALLER, Failure, Stats
+from penstock.engine.workers import CALLER, Failure, Stats, Use, WorkersMemory
 from penstock.errors import StalledError
 from penstock.plan import Plan
 
@@ -112,6 +112,11 @@ class ThreadWorkers(QueueWorkers):
     def at_work(self) -> Sequence[Work]:
         """What every thread has in hand."""
         return [work for seat in self._seats if (work := seat.at_work(self._plan)) is not None]
+
+    def memory(self) -> WorkersMemory:
+        """The side arena."""
+        side = self._supplies.side
+        return WorkersMemory(side=Use(side.used_bytes, side.peak_bytes))
 
     def close(self, patience_s: float) -> bool:
         """End the threads; one that is inside a function ends when that returns."""

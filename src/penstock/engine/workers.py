@@ -152,6 +152,30 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """Bytes that somebody takes, and took at most."""
+
+    now: int = 0
+    peak: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersMemory:
+    """What workers count themselves, beside the slots.
+
+    read_ahead  encoded samples
+    side        the side arena
+    waiting     samples that came from processes and lie in no slot
+    processes   by name: the server, and each worker with what it shares with no other
+    """
+
+    read_ahead: Use = Use()
+    side: Use = Use()
+    waiting: Use = Use()
+    processes: Mapping[str, Use] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class BatchMade:
     """A batch as its functions left it.
 
@@ -215,6 +239,9 @@ class Workers(Protocol):
 
     def at_work(self) -> Sequence[Work]:
         """What every worker has in hand; they are its owners."""
+
+    def memory(self) -> WorkersMemory:
+        """What they take, as far as they know."""
 
     def close(self, patience_s: float) -> bool:
         """End everything. False when some threads were still busy then."""

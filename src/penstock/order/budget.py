@@ -117,11 +117,6 @@ class Batches:
         """Records of the batch that has most."""
         return int(self.cut.sizes.max())
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that the plan takes all the time."""
-        return self.places.nbytes + self.cut.rows.nbytes + self.cut.before.nbytes
-
     def records(self, epoch: int, position: int) -> Int64Array:
         """Record numbers of one batch, (rows,) int64, those of the longest bucket first."""
         counts = self.buckets.counts
