@@ -145,6 +145,8 @@ void bind_samples(nb::module_& m) {
           "wrong).");
     m.def("mapped", &mapped, "file"_a, "bytes"_a,
           "The first bytes of a file, writable, mapped until the last view of them ends.");
+    m.def("give_back_free_memory", &give_back_free_memory, nb::call_guard<nb::gil_scoped_release>(),
+          "Have the C library give back to the system what this thread has freed.");
     m.def("end_with", &end_with, "pipe"_a, "process"_a,
           "Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has "
           "ended.");

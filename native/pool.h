@@ -108,12 +108,12 @@ struct PoolOptions {
 
 struct PoolStats {
     uint64_t rows = 0, bytes = 0;
-    uint64_t foreign = 0;                         // of the rows, those that are no JPEG
-    uint64_t damaged = 0, truncated = 0;          // of the rows, those of files that aren't whole
-    double decode_s = 0, read_s = 0, wait_s = 0;  // summed over decoding threads (read_s over all)
-    uint64_t retries = 0, hedged = 0;             // of reads
-    double slowest_read_s = 0;                    // of all tries that have ended
-    uint64_t side_bytes = 0, side_peak_bytes = 0;              // of the side arena
+    uint64_t foreign = 0;                          // of the rows, those that are no JPEG
+    uint64_t damaged = 0, truncated = 0;           // of the rows, those of files that aren't whole
+    double decode_s = 0, read_s = 0, wait_s = 0;   // summed over decoding threads (read_s over all)
+    uint64_t retries = 0, hedged = 0;              // of reads
+    double slowest_read_s = 0;                     // of all tries that have ended
+    uint64_t side_bytes = 0, side_peak_bytes = 0;  // of the side arena
     uint64_t read_ahead_bytes = 0, read_ahead_peak_bytes = 0;  // in buffers of encoded samples
     bool reading_ahead = false;
 };

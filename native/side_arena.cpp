@@ -13,10 +13,12 @@ namespace {
 
 constexpr uint64_t kTrimmed = 4 << 20;  // bytes of a part from which on it is worth it
 
-// Has the C library give back to the system what the calling thread has freed. It would do so in free(), but
-// only above a threshold that it raises by itself, to twice the largest block that was ever freed and at most
-// 64 MiB; and malloc_trim() leaves out the end of a thread's heap, where most of it lies. A threshold once
-// set isn't raised any more, so both get the values that they would reach.
+}  // namespace
+
+// The C library would do so in free(), but only above a threshold that it raises by itself, to twice the
+// largest block that was ever freed and at most 64 MiB; and malloc_trim() leaves out the end of a thread's
+// heap, where most of it lies. A threshold once set isn't raised any more, so both get the values that they
+// would reach.
 void give_back_free_memory() noexcept {
 #ifdef __GLIBC__
     constexpr int kMost = 64 << 20, kLeast = 128 << 10;
@@ -28,8 +30,6 @@ void give_back_free_memory() noexcept {
     malloc_trim(0);
 #endif
 }
-
-}  // namespace
 
 uint64_t SideArena::used() const {
     std::scoped_lock lock(mutex_);

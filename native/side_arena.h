@@ -7,6 +7,10 @@
 
 namespace penstock {
 
+// Has the C library give back to the system what the calling thread has freed, and what others have where
+// that isn't the end of their heap.
+void give_back_free_memory() noexcept;
+
 // Counts bytes; whoever holds some allocates and frees them itself. Served in the order of asking, so that a
 // large image isn't overtaken for ever by small ones.
 //

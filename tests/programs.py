@@ -8,7 +8,11 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from penstock.machine import process_memory_bytes
 
@@ -30,9 +34,11 @@ def interrupt():
 """
 
 
-def run(program: str, *, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a program that begins with the names above; warnings are errors there too."""
-    text = BEGIN.format(path=[path for path in sys.path if path]) + textwrap.dedent(program)
+def run(
+    program: str, *, environment: dict[str, str] | None = None, first: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that begins with the names above; warnings are errors there too. ``first``: a line before all."""
+    text = first + BEGIN.format(path=[path for path in sys.path if path]) + textwrap.dedent(program)
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", text],
         capture_output=True,
@@ -43,9 +49,9 @@ def run(program: str, *, environment: dict[str, str] | None = None) -> subproces
     )
 
 
-def output(program: str, *, environment: dict[str, str] | None = None) -> str:
+def output(program: str, *, environment: dict[str, str] | None = None, first: str = "") -> str:
     """What a program prints that should end well and in silence otherwise."""
-    done = run(program, environment=environment)
+    done = run(program, environment=environment, first=first)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
@@ -103,3 +109,23 @@ def _memory(process: int) -> int:
         return process_memory_bytes(process)
     except OSError:
         return 0
+
+
+@contextmanager
+def small_container(mebibytes: int) -> Iterator[str]:
+    """A cgroup with so much memory: what a program has to begin with to be in it. Skips where none can be made."""
+    version_1, version_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    base = version_1 if (version_1 / "cgroup.procs").exists() else version_2
+    folder = base / f"penstock-small-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    try:
+        limit = folder / ("memory.max" if base == version_2 else "memory.limit_in_bytes")
+        if not limit.exists():
+            pytest.skip("this machine's cgroups have no limit of memory")
+        limit.write_text(str(mebibytes << 20))
+        yield f"import os, pathlib; pathlib.Path({str(folder / 'cgroup.procs')!r}).write_text(str(os.getpid()))\n"
+    finally:
+        folder.rmdir()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ from PIL import Image
 
 import penstock as ps
 from penstock.spec import UInt8Array
-from photos import encoded, numbers, picture, write_list
-from programs import peak_memory
+from photos import WAIT_S, encoded, numbers, picture, write_list
+from programs import output, peak_memory, small_container
 
 MIB = 1 << 20
 
@@ -87,12 +89,10 @@ def photos(folder: Path, count: int = 24) -> ps.Pipeline:
 def test_the_ledger_before_during_and_after_a_run(tmp_path: Path) -> None:
     loader = photos(tmp_path).loader(memory="64MiB", workers=2, depth=3)
     plan, before = loader.plan, loader.memory()
-    assert before["slots"] == ps.MemoryOwner(
-        "slots", plan.forecast.slots, 0, 0, f"of at most {plan.most_slots}"
-    )
+    slot = plan.layout.stride_bytes
+    assert before["slots"] == ps.MemoryOwner("slots", plan.forecast.slots, 0, 0, plan.most_slots * slot)
     assert before.forecast == plan.forecast.allocated
     assert before.limit == plan.memory_bytes
-    slot = plan.layout.stride_bytes
     iterator = iter(loader)
     held = [next(iterator) for _ in range(5)]
     during = loader.memory()
@@ -105,7 +105,7 @@ def test_the_ledger_before_during_and_after_a_run(tmp_path: Path) -> None:
     loader.close()
     after = loader.memory()
     assert after["slots"].now == slot
-    assert after["slots"].note.startswith("1 lent of at most")
+    assert after["slots"].note == "1 lent"
     assert after["slots"].peak == during["slots"].peak
     assert after["read-ahead"].now == after["decoding threads"].now == after["engine"].now == 0
     del held, iterator
@@ -191,3 +191,97 @@ def test_values_in_no_slot_are_forecast_from_the_first_sample() -> None:
         next(iter(loader))
         a_sample = 8000 + 5000 + 5 * 3000
         assert 1 <= loader.plan.forecast.waiting / (loader.plan.depth * 10 * a_sample) < 1.1
+
+
+class Leaks:
+    """Each sample leaves 1 MiB behind."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def __len__(self) -> int:
+        return 4000
+
+    def __getitem__(self, index: int) -> Any:
+        self.kept.append(np.ones(MIB, np.uint8))
+        return np.zeros(8)
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    said = [record.getMessage() for record in caplog.records]
+    return [text.removeprefix("memory runs short: ") for text in said if text.startswith("memory runs short")]
+
+
+def until_warned(loader: ps.Loader, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Take batches until memory is looked at and found short; what was said."""
+    ends = time.monotonic() + WAIT_S
+    with caplog.at_level("WARNING", "penstock"):
+        while not warned(caplog):
+            assert time.monotonic() < ends, "nobody said anything"
+            for _ in loader:
+                if warned(caplog):
+                    break
+    return warned(caplog)
+
+
+def test_batches_that_are_held_are_named_before_none_is_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with photos(tmp_path).loader(memory="64MiB", workers=1, side_memory="8MiB") as loader:
+        until = int(0.85 * loader.plan.most_slots)
+        held = list(loader.steps(until))
+        (text,) = until_warned(loader, caplog)
+        assert text.startswith("slots: ")
+        assert re.search(
+            rf"your code holds ({until}|{until + 1}) batches, and {loader.plan.most_slots} fit", text
+        )
+        assert len(held) == until < loader.plan.most_slots
+
+
+def test_worker_processes_that_grow_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    pipeline = ps.Pipeline(ps.Indexed(Leaks())).batch(4)
+    with pipeline.loader(memory="350MiB", executor="process", workers=1, worker_memory="280MiB") as loader:
+        assert loader.plan.forecast.allocated < 0.5 * loader.plan.memory_bytes
+        (text,) = until_warned(loader, caplog)
+    assert text.startswith("worker processes: ")
+    assert "your dataset or functions" in text
+
+
+def test_nobody_is_named_where_all_is_as_forecast(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also when the budget is just enough."""
+    pipeline = photos(tmp_path)
+    with pytest.raises(ps.BudgetError) as caught:
+        pipeline.plan(memory="1MiB", workers=2)
+    with (
+        caplog.at_level("WARNING", "penstock"),
+        pipeline.loader(memory=caught.value.smallest_bytes, workers=2) as loader,
+    ):
+        ends = time.monotonic() + 2.5  # two looks
+        while time.monotonic() < ends:
+            for _ in loader:
+                pass
+    assert warned(caplog) == []
+
+
+def test_the_trainers_own_growth_is_named_in_a_small_container() -> None:
+    with small_container(190) as join:
+        said = output(
+            """
+            import logging
+            logging.basicConfig(stream=sys.stdout, format="%(message)s")
+            ballast = []
+            with make(memory="40MiB", workers=1) as loader:
+                ends = time.monotonic() + 20
+                while time.monotonic() < ends and len(ballast) < 140:
+                    for batch in loader.steps(50):
+                        del batch
+                    ballast.append(np.ones(1 << 20, np.uint8))
+                ends = time.monotonic() + 2.5
+                while time.monotonic() < ends:
+                    for batch in loader.steps(50):
+                        del batch
+            """,
+            first=join,
+        )
+    assert "memory runs short: this process has grown by 1" in said
+    assert said.count("memory runs short") == 1

@@ -445,6 +445,9 @@ def mapped(file: int, bytes: int) -> Annotated[NDArray[numpy.uint8], dict(shape=
     The first bytes of a file, writable, mapped until the last view of them ends.
     """
 
+def give_back_free_memory() -> None:
+    """Have the C library give back to the system what this thread has freed."""
+
 def end_with(pipe: int, process: int) -> None:
     """
     Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has ended.

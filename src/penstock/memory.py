@@ -25,6 +25,7 @@ class MemoryOwner:
     forecast  what the plan expects
     now       what it takes
     peak      most that it was seen to take since the loader started
+    most      what it may take; None where nothing bounds it
     note      what else is to be said, such as how many slots are lent
     """
 
@@ -32,6 +33,7 @@ class MemoryOwner:
     forecast: int
     now: int
     peak: int
+    most: int | None
     note: str = ""
 
 
@@ -73,13 +75,12 @@ class MemoryLedger:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield _line("", ("forecast", "now", "peak"), "")
+        yield _line("", ("forecast", "now", "peak", "at most"), "")
         for owner in self.owners:
             yield _owner(owner)
             if owner.name == PROCESSES:
                 yield from (_owner(part, indent="  ") for part in self.parts)
-        limit = f"of memory={show_bytes(self.limit)!r}"
-        yield _owner(MemoryOwner("together", self.forecast, self.now, self.peak, limit))
+        yield _owner(MemoryOwner("together", self.forecast, self.now, self.peak, self.limit, "memory="))
         yield from map(_owner, self.outside)
 
 
@@ -92,31 +93,30 @@ def worker_owner(plan: Plan) -> str:
 
 def planned_memory(plan: Plan) -> MemoryLedger:
     """The ledger of a loader that hasn't started: what is there is the index."""
-    forecast = plan.forecast
+    forecast, cost = plan.forecast, plan.cost
     processes = plan.program is not None and plan.executor is Executor.PROCESS
-    owners = [
-        MemoryOwner(INDEX, forecast.index, forecast.index, forecast.index),
-        MemoryOwner(SLOTS, forecast.slots, 0, 0, f"of at most {plan.most_slots}"),
-        MemoryOwner(WAITING, forecast.waiting, 0, 0),
-        MemoryOwner(
-            worker_owner(plan),
-            forecast.workers,
-            0,
-            0,
-            f"at most {show_bytes(plan.worker_bytes)} each" if processes else "",
-        ),
-        MemoryOwner(READ_AHEAD, forecast.read_ahead, 0, 0),
-        MemoryOwner(SIDE, 0, 0, 0, f"at most {show_bytes(forecast.side)}"),
-        MemoryOwner(ENGINE, forecast.engine, 0, 0),
-    ]
-    process = MemoryOwner(START, forecast.process, forecast.process, forecast.process)
-    outside = (process, MemoryOwner(GROWTH, 0, 0, 0, "not in memory="))
-    return MemoryLedger(plan.memory_bytes, tuple(owners), (), outside, forecast.index)
+    workers = cost.shared + plan.workers * plan.worker_bytes if processes else forecast.workers
+    slots = plan.most_slots * plan.layout.stride_bytes
+    owners = (
+        MemoryOwner(INDEX, forecast.index, forecast.index, forecast.index, forecast.index),
+        MemoryOwner(SLOTS, forecast.slots, 0, 0, slots),
+        MemoryOwner(WAITING, forecast.waiting, 0, 0, plan.batches_bytes if processes else forecast.waiting),
+        MemoryOwner(worker_owner(plan), forecast.workers, 0, 0, workers),
+        MemoryOwner(READ_AHEAD, forecast.read_ahead, 0, 0, forecast.read_ahead),
+        MemoryOwner(SIDE, 0, 0, 0, forecast.side),
+        MemoryOwner(ENGINE, forecast.engine, 0, 0, forecast.engine),
+    )
+    outside = (
+        MemoryOwner(START, forecast.process, forecast.process, forecast.process, None),
+        MemoryOwner(GROWTH, 0, 0, 0, None),
+    )
+    return MemoryLedger(plan.memory_bytes, owners, (), outside, forecast.index)
 
 
 def _owner(owner: MemoryOwner, indent: str = "") -> str:
-    sizes = (show_bytes(size) for size in (owner.forecast, owner.now, owner.peak))
-    return _line(indent + owner.name, sizes, owner.note)
+    sizes = [show_bytes(size) for size in (owner.forecast, owner.now, owner.peak)]
+    most = "" if owner.most is None else show_bytes(owner.most)
+    return _line(indent + owner.name, [*sizes, most], owner.note)
 
 
 def _line(name: str, numbers: Iterable[str], note: str) -> str:

@@ -411,8 +411,8 @@ class Pipeline:
                          the workers have in hand
         side_memory      bytes (or text) for rows that need a whole frame at once: progressive JPEGs, other formats;
                          default: 256 MiB, less when ``memory`` is short
-        worker_memory    bytes (or text) that a worker process may have of its own; one with more gives way to a new one,
-                         between two pieces of work and without changing anything. Default: an equal part of what
+        worker_memory    bytes (or text) that a worker process may have of its own; one with more gives way to a new
+                         one, between two pieces of work, and no batch changes. Default: an equal part of half of what
                          ``memory`` leaves
         lend_wait_s      seconds to wait for a batch to be dropped when the caller holds as many as fit the memory,
                          for consumers that hand batches to other threads; default 0: ``BudgetError`` at once

@@ -259,6 +259,7 @@ def make_plan(
         index=source.index_bytes + bytes_of(order),
         cost=cost,
         whole=whole,
+        frames=any(isinstance(spec, Encoded) for spec in source.fields.values()),
     )
     sizes = fit(needs, budget, asked, settings)
     return Plan(

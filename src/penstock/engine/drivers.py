@@ -16,11 +16,13 @@ from penstock.engine.messages import Ended, Unreadable, encoded, receive, send_e
 from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.samples import PartOfRows
 from penstock.engine.watch import Watch, Work
+from penstock.engine.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
 from penstock.engine.workers import Failure, Flaws
 from penstock.errors import PenstockError, StalledError, WorkerDied
 from penstock.plan import Plan
 
 MOST_DEATHS = 3  # of one worker's successors in a row, with nothing done in between
+MOST_IN_VAIN = 2  # that have too much memory from the beginning
 PIECE_S = 2e-3  # of work that a worker is asked for at once: asking costs the trainer some 100 µs
 MOST_ROWS = 256  # that it is asked for at once, however quick they are
 AHEAD_BYTES = 64 << 10  # of a message sent while the worker may be sending too: fits a socket's buffers
@@ -37,8 +39,12 @@ class Asked:
 class Driver:
     """Keeps one worker busy: one piece of work in its hands, one waiting.
 
-    worker  which; another one once it is gone
-    deaths  how often it was gone by itself
+    worker    which; another one once it is gone
+    deaths    how often it was gone by itself
+    recycled  how often it had more memory than its share, and gave way to a new one
+    memory    what it has of its own
+
+    ``unsaid`` is free until one of all drivers has said that a worker has too much.
     """
 
     def __init__(
@@ -49,8 +55,13 @@ class Driver:
         ring: _native.SlotRing,
         queue: JobQueue,
         watch: Watch,
+        unsaid: threading.Lock,
     ) -> None:
-        self.worker, self.deaths = worker, 0
+        self.worker, self.deaths, self.recycled = worker, 0, 0
+        self.memory = WorkerMemory(plan.worker_bytes, sharers=plan.workers + 1)
+        self.memory.begin(worker.process)
+        self._unsaid = unsaid
+        self._in_vain = 0  # workers in a row that had too much after their first piece of work
         self._server, self._plan, self._ring, self._queue, self._watch = server, plan, ring, queue, watch
         self._numbers = 0
         self._asked: deque[Asked] = deque()
@@ -81,6 +92,7 @@ class Driver:
         self.worker.kill()
         self._thread.join()
         self.worker.close()
+        self.memory.close()
 
     # What the watch wants to know.
 
@@ -132,7 +144,10 @@ class Driver:
     def _advance(self) -> bool:
         """Ask for a piece of work, or take the answer to the oldest. False when the queue is closed."""
         worker = self.worker
-        if self._waiting is None and len(self._asked) < 2:
+        if self.memory.over and not self._asked:
+            return self._recycle()
+        takes = not self.memory.over  # else it is to do nothing soon, to be measured
+        if takes and self._waiting is None and len(self._asked) < 2:
             most = min(self._queue.rows_in(PIECE_S), MOST_ROWS)
             piece = self._queue.take(most, wait=not self._asked)
             if piece is not None:
@@ -140,7 +155,10 @@ class Driver:
                 message = _message(piece, self._numbers, self._plan.gathers)
                 self._waiting = Asked(self._numbers, piece), encoded(message)
         # What is larger than a socket's buffers waits until the worker does nothing but read.
-        if self._waiting is not None and (not self._asked or len(self._waiting[1]) <= AHEAD_BYTES):
+        may_send = takes and (
+            not self._asked or (self._waiting is not None and len(self._waiting[1]) <= AHEAD_BYTES)
+        )
+        if self._waiting is not None and may_send:
             (asked, data), self._waiting = self._waiting, None
             if not self._asked:
                 self._front_since_s = time.monotonic()
@@ -152,6 +170,7 @@ class Driver:
         begin = time.perf_counter()
         answer = receive(worker.channel, worker.handle)
         self._finish(self._answered(), answer, time.perf_counter() - begin)
+        self.memory.look()
         return True
 
     def _answered(self) -> Piece:
@@ -196,6 +215,30 @@ class Driver:
         worker.close()
         return self._succeed(f"{worker} {how}")
 
+    def _recycle(self) -> bool:
+        """Measure the worker, which does nothing now; with more than its share it gives way to another one.
+
+        False when that would be of no use, or can't be.
+        """
+        worker, memory = self.worker, self.memory
+        worker.trim()
+        try:
+            own = memory.measure()
+        except OSError as error:
+            raise Ended(str(error)) from error
+        memory.over = own > memory.share
+        if not memory.over:
+            return True
+        self._in_vain = self._in_vain + 1 if memory.over_at_once else 0
+        if self._in_vain == MOST_IN_VAIN:
+            self._queue.break_with(too_much_from_the_start(self._plan, worker, own))
+            return False
+        self.recycled += 1
+        if self._unsaid.acquire(blocking=False):
+            warn_of_recycling(self._plan, worker, own)
+        worker.retire()
+        return self._succeed(f"{worker} was to give way to a new one, for the memory that it had")
+
     def _succeed(self, death: str) -> bool:
         """Start another worker. False when that can't be."""
         number = self.worker.number
@@ -213,6 +256,7 @@ class Driver:
             self._queue.break_with(WorkerDied(f"{death}; {reason}"))
             return False
         self.worker = worker
+        self.memory.begin(worker.process)
         return True
 
     def _suspects(self) -> Sequence[int]:

@@ -13,7 +13,7 @@ from penstock import _native
 from penstock.engine.board import FUNCTIONS, IDLE, IN_TURN
 from penstock.engine.samples import END, EncodedFile, Inputs, Rows
 from penstock.engine.workers import Assignment, BatchMade, Failure, Flaws, Stats, Substitutes
-from penstock.errors import StalledError, WorkerDied
+from penstock.errors import PenstockError, StalledError
 from penstock.plan import Plan
 from penstock.source import shown
 
@@ -53,7 +53,7 @@ class SlotJob:
         self.unfinished = self.rows + self.functions_left
         self.given_up = False
         self.bad: list[Failure] = []
-        self.died: WorkerDied | None = None
+        self.died: PenstockError | None = None
         self._suspects: set[tuple[int, int]] = set()  # rows and their records at which a worker was lost
 
     @property
@@ -128,7 +128,7 @@ class SlotJob:
         self.todo.extendleft(reversed(ranges))
 
     def failures(self) -> Sequence[Failure]:
-        """Rows that can't be made. Raises ``WorkerDied`` when no worker was left to make them."""
+        """Rows that can't be made. Raises what left no worker to make them."""
         if self.died is not None:
             raise self.died
         return self.bad
@@ -187,7 +187,7 @@ class JobQueue:
         self._changed = threading.Condition(self._lock)
         self._jobs: deque[SlotJob] = deque()
         self._counts = _Counts()
-        self._broken: WorkerDied | None = None
+        self._broken: PenstockError | None = None
         self.closed = False
 
     def rows_in(self, seconds: float) -> int:
@@ -288,7 +288,7 @@ class JobQueue:
             self._end(job, self._dropped(job))
         self._bell.ring()
 
-    def break_with(self, error: WorkerDied) -> None:
+    def break_with(self, error: PenstockError) -> None:
         """No worker is left: whatever waits has failed, and whatever comes."""
         with self._lock:
             self._broken = error

@@ -87,7 +87,7 @@ class Meter:
             owners = tuple(self._seen(owner, uses[owner.name]) for owner in planned.owners)
             outside = tuple(self._seen(owner, uses[owner.name]) for owner in planned.outside)
             peak = self._peak("", sum(owner.now for owner in owners))
-        parts = tuple(MemoryOwner(name, 0, use.now, use.peak) for name, use in memory.processes.items())
+        parts = tuple(MemoryOwner(name, 0, use.now, use.peak, None) for name, use in memory.processes.items())
         return replace(planned, owners=owners, parts=parts, outside=outside, peak=peak)
 
     def _own(self, memory: WorkersMemory) -> tuple[int, int, int]:
@@ -101,7 +101,7 @@ class Meter:
 
     def _seen(self, owner: MemoryOwner, use: Use) -> MemoryOwner:
         """With what it takes. The lock is held."""
-        note = owner.note
+        note = ""
         if owner.name == SLOTS:
             counts = {state: self._ring.count(state) for state in STATES}
             note = (
@@ -116,18 +116,21 @@ class Meter:
 
     def _excesses(self, ledger: MemoryLedger) -> Iterator[tuple[str, str]]:
         """Yield who takes much more than was forecast while memory runs short, and what to say of it."""
+        worst = max(ledger.owners, key=_above)
+        short = ledger.now >= WARNED_SHARE * ledger.limit
+        for owner in ledger.owners:
+            # Of worker processes one gives way to another, and whoever wants more of the side arena waits.
+            full = owner.name in (SLOTS, WAITING) and owner.now >= WARNED_SHARE * (owner.most or 0)
+            if owner.name != SIDE and _above(owner) > 0 and (full or (short and owner is worst)):
+                yield (
+                    owner.name,
+                    f"{owner.name}: {show_bytes(owner.now)}, {show_bytes(_above(owner))} more than forecast, of "
+                    f"{show_bytes(ledger.now)} that all owners have together and memory={show_bytes(ledger.limit)!r}; "
+                    f"{self._remedy(owner)}",
+                )
         grown = ledger[GROWTH].now
-        worst = max(ledger.owners, key=lambda owner: owner.now - owner.forecast)
-        above = worst.now - worst.forecast
-        if ledger.now >= WARNED_SHARE * ledger.limit and above > 0 and worst.name != SIDE:
-            yield (
-                worst.name,
-                f"{worst.name}: {show_bytes(worst.now)}, {show_bytes(above)} more than forecast, of "
-                f"{show_bytes(ledger.now)} that all owners have together and memory={show_bytes(ledger.limit)!r}; "
-                f"{self._remedy(worst)}",
-            )
         used, size = machine.memory_in_use()
-        if used >= WARNED_SHARE * size and grown > max(above, LEAST_GROWTH * size):
+        if used >= WARNED_SHARE * size and grown > max(_above(worst), LEAST_GROWTH * size):
             yield (
                 GROWTH,
                 f"this process has grown by {show_bytes(grown)} since the loader started, for other reasons than "
@@ -136,13 +139,18 @@ class Meter:
 
     def _remedy(self, owner: MemoryOwner) -> str:
         if owner.name == SLOTS:
-            return f"your code holds {self._ring.count('lent')} batches: drop them sooner, or raise memory="
+            held, most = self._ring.count("lent"), self._plan.most_slots
+            return f"your code holds {held} batches, and {most} fit: drop them sooner, or raise memory="
         if owner.name == PROCESSES:
             return (
                 f"one with more than {show_bytes(self._plan.worker_bytes)} of its own gives way to a new one; what "
                 "makes them grow is in your dataset or functions"
             )
         return "make batches smaller, or raise memory="
+
+
+def _above(owner: MemoryOwner) -> int:
+    return owner.now - owner.forecast
 
 
 def _warn(text: str) -> None:

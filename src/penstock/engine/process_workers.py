@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +12,10 @@ from penstock.engine.drivers import Driver
 from penstock.engine.jobs import QueueWorkers
 from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.watch import Watch, Work
-from penstock.engine.workers import Stats, WorkersMemory
+from penstock.engine.workers import Stats, Use, WorkersMemory
 from penstock.plan import Plan
+
+SHARED = "what they share"
 
 
 class ProcessWorkers(QueueWorkers):
@@ -31,7 +34,8 @@ class ProcessWorkers(QueueWorkers):
     ) -> None:
         super().__init__(plan, 2 * len(workers), bell)
         self._server = server
-        self._drivers = [Driver(worker, server, plan, ring, self._queue, watch) for worker in workers]
+        unsaid = threading.Lock()
+        self._drivers = [Driver(worker, server, plan, ring, self._queue, watch, unsaid) for worker in workers]
         for driver in self._drivers:
             driver.start()
 
@@ -40,16 +44,21 @@ class ProcessWorkers(QueueWorkers):
         return False
 
     def stats(self) -> Stats:
-        """Rows, seconds of work and of waiting, as seen from here, and deaths."""
-        return replace(super().stats(), deaths=sum(driver.deaths for driver in self._drivers))
+        """Rows, seconds of work and of waiting, as seen from here, deaths, and workers that gave way to new ones."""
+        deaths = sum(driver.deaths for driver in self._drivers)
+        recycled = sum(driver.recycled for driver in self._drivers)
+        return replace(super().stats(), deaths=deaths, recycled=recycled)
 
     def at_work(self) -> Sequence[Work]:
         """What every worker has in hand."""
         return [work for driver in self._drivers if (work := driver.at_work()) is not None]
 
     def memory(self) -> WorkersMemory:
-        """The server, and each worker."""
-        return WorkersMemory()
+        """What processes share, each worker, and samples that came from them and lie in no slot."""
+        ended = all(driver.has_ended for driver in self._drivers)
+        processes = {SHARED: Use(0 if ended else self._plan.cost.shared, self._plan.cost.shared)}
+        processes |= {f"worker {driver.worker.number}": driver.memory.use for driver in self._drivers}
+        return WorkersMemory(processes=processes)
 
     def close(self, patience_s: float) -> bool:
         """End the workers; one that is inside a function is killed. Nobody writes into slots afterwards."""

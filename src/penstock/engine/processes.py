@@ -224,6 +224,11 @@ class WorkerProcess:
         send(self.channel, message)
         socket.send_fds(self.channel, [b"f"], [ring.descriptor])
 
+    def trim(self) -> None:
+        """Have it give back memory that it doesn't use; for a worker that does nothing. Raises ``Ended``."""
+        send(self.channel, ("trim",))
+        receive(self.channel, self.handle, ANSWER_S)
+
     def where(self) -> str:
         """Its stacks; or what keeps it from showing them."""
         return self._server.stacks.of(self.process)
@@ -251,6 +256,14 @@ class WorkerProcess:
         if self.handle is not None:
             os.close(self.handle)
             self.handle = None
+
+    def retire(self) -> None:
+        """Let it end, as one that does nothing does at once; and if it doesn't, end it."""
+        self.channel.close()
+        self._wait(PATIENCE_S)
+        if self._server.status(self.process) is None:
+            self.kill()
+        self.close()
 
     def kill(self) -> None:
         """End it now, whatever it does. Its number is its own until ``death`` has asked for its status."""

@@ -8,6 +8,7 @@ that ends them when the trainer ends.
 from __future__ import annotations
 
 import contextlib
+import gc
 import marshal
 import mmap
 import os
@@ -146,6 +147,10 @@ class Worker:
                         send(self._channel, _sendable(self._maker.measure(*message)))
                     case "slots":
                         self._map(*message)
+                    case "trim":
+                        gc.collect()
+                        _native.give_back_free_memory()
+                        send(self._channel, None)
                     case _:
                         self._desk[PIECE], *what = message
                         send_parcel(self._channel, self._answer(kind, *what))

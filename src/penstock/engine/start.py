@@ -168,7 +168,11 @@ def _measured_in(
 
 def _cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost:
     """What processes as large as the first one take, after its first sample."""
-    each = own_memory_bytes(worker.process, 2)
+    from penstock.engine.messages import Ended
+
+    with contextlib.suppress(Ended):  # whoever asks it for work will notice
+        worker.trim()
+    each = own_memory_bytes(worker.process, sharers=2)
     shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each
     return replace(plan.cost, each=each, shared=shared)
 

@@ -131,6 +131,7 @@ class Stats:
     slow             samples, and other work, that took longer than ``slow_after_s``
     stalled          of these, given up after ``stall_timeout_s``
     deaths           worker processes that ended before their work was done
+    recycled         worker processes that had more memory than their share, and gave way to new ones
     """
 
     rows: int = 0
@@ -149,6 +150,7 @@ class Stats:
     slow: int = 0
     stalled: int = 0
     deaths: int = 0
+    recycled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
