@@ -119,8 +119,7 @@ class Meter:
         worst = max(ledger.owners, key=_above)
         short = ledger.now >= WARNED_SHARE * ledger.limit
         for owner in ledger.owners:
-            # Of worker processes one gives way to another, and whoever wants more of the side arena waits.
-            full = owner.name in (SLOTS, WAITING) and owner.now >= WARNED_SHARE * (owner.most or 0)
+            full = owner.most is not None and owner.now >= WARNED_SHARE * owner.most
             if owner.name != SIDE and _above(owner) > 0 and (full or (short and owner is worst)):
                 yield (
                     owner.name,
