@@ -173,8 +173,9 @@ class Try {
     int open_file() const {
         const Fault fault = faultpoint(Point::read_open, key_, attempt_);
         errno = fault.error;
-        // Non-blocking, so that opening a FIFO can't wait for a writer; it means nothing for regular files.
-        return fault.error ? -1 : open(range_.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        // Non-blocking, so that opening a FIFO can't wait for a writer, and no terminal becomes the
+        // process's: both mean nothing for regular files.
+        return fault.error ? -1 : open(range_.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     }
 
     int examine(int file, struct stat& info) const {
