@@ -158,7 +158,8 @@ class Try {
         struct stat after;
         if (examine(file.get(), after) != 0) return refused("can't be examined");
         clock_.stop();
-        if (!is_unchanged(before, after)) return failed("changed while it was read", true);
+        if (!is_unchanged(before, after))
+            return failed("changed while it was read: its length, or its time of modification", true);
         if (static_cast<size_t>(got) < wanted)
             return failed(too_short(static_cast<size_t>(got), wanted), true);
         if (faultpoint(Point::read_bytes, key_, attempt_).damage) damage(out);

@@ -168,7 +168,8 @@ for settings in (dict(), dict(executor="process")):
     pipeline = ps.Pipeline(source).map(ps.CenterCrop(16))
     if settings:
         pipeline = pipeline.map(lambda sample: sample)
-    with pipeline.batch(2).loader(memory="256MiB", workers=1, **settings) as loader:
+    pipeline = pipeline.on_bad(ps.Replace(at_most=1)).batch(2)
+    with pipeline.loader(memory="256MiB", workers=1, bad_log={log!r}, **settings) as loader:
         for batch in loader:
             pass
 """
@@ -178,9 +179,10 @@ def test_every_point_is_passed_in_a_run(tmp_path: Path) -> None:
     folder = tmp_path / "photos" / "class"
     folder.mkdir(parents=True)
     write_photos(folder, 4)
-    points = _native.fault_hits().keys() - {"ledger.write"}
+    (folder / "002.jpg").write_bytes(b"")
+    points = _native.fault_hits().keys()
     faults = ";".join(f"{point}=delay:0s" for point in points)
-    program = EVERYTHING.format(photos=str(folder.parent))
+    program = EVERYTHING.format(photos=str(folder.parent), log=str(tmp_path / "bad.jsonl"))
     log = tmp_path / "faults.log"
     output(program, environment={"PENSTOCK_FAULTS": f"{faults};log={log}"})
     lines = [line.split() for line in log.read_text().splitlines()]

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from penstock.errors import PlanError, SampleError, TooManyBadSamples
+from penstock.faults import faultpoint
 from penstock.spec import Raise, Replace
 
 KEPT = 10_000  # of the newest bad samples, in memory; the file has all
@@ -152,6 +153,7 @@ class Ledger:
         try:
             file = self._opened(self._path)
             try:
+                faultpoint("ledger.write")
                 os.write(file, lines)
             finally:
                 os.close(file)

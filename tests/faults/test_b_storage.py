@@ -40,10 +40,10 @@ PROGRAM = """
 import hashlib, json
 def same(image):
     return image
-pipeline = ps.Pipeline(ps.FileList({path!r})).map(ps.Resize(({height}, {width})))
+pipeline = ps.Pipeline(ps.FileList({path!r})).map(ps.Resize(({height}, {width}))).on_bad({bad})
 if "executor" in {settings!r}:
     pipeline = pipeline.map(same, field="image")
-told = {{"images": [], "error": "", "kind": "", "path": "", "index": -1}}
+told = {{"images": [], "error": "", "kind": "", "path": "", "index": -1, "replaced": []}}
 begin = time.monotonic()
 settings = {{"memory": "256MiB", "workers": 2, "depth": 2, "reads": ps.Reads(**{reads!r}), **{settings!r}}}
 with pipeline.batch(2).loader(**settings) as loader:
@@ -57,6 +57,7 @@ with pipeline.batch(2).loader(**settings) as loader:
     stats = loader.stats()
     told |= {{name: getattr(stats, name) for name in ("retries", "hedged", "slowest_read_s", "reading_ahead")}}
     told["took_s"] = time.monotonic() - begin
+    told["replaced"] = [[bad.index, bad.reason, bad.replacement] for bad in loader.bad_samples]
 print(json.dumps(told))
 """
 
@@ -75,23 +76,33 @@ class Told:
     slowest_read_s: float
     reading_ahead: bool
     took_s: float
+    replaced: list[tuple[int, str, int]]
 
 
-def program(folder: Path, reads: dict[str, Any] | None, settings: dict[str, Any]) -> str:
+def program(
+    folder: Path, reads: dict[str, Any] | None, settings: dict[str, Any], bad: str = "ps.Raise()"
+) -> str:
     return PROGRAM.format(
         path=str(folder / "list.txt"),
         height=HEIGHT,
         width=WIDTH,
         reads={"backoff_s": 0.001} if reads is None else reads,
         settings=settings,
+        bad=bad,
     )
 
 
 def epoch(
-    folder: Path, faults: str, *, reads: dict[str, Any] | None = None, way: str = "native", **settings: Any
+    folder: Path,
+    faults: str,
+    *,
+    reads: dict[str, Any] | None = None,
+    way: str = "native",
+    bad: str = "ps.Raise()",
+    **settings: Any,
 ) -> Told:
     """One epoch over the list in ``folder``, with faults."""
-    text = program(folder, reads, WAYS[way] | settings)
+    text = program(folder, reads, WAYS[way] | settings, bad)
     return Told(**json.loads(output(text, environment={"PENSTOCK_FAULTS": faults})))
 
 
@@ -147,6 +158,15 @@ def test_eio_on_one_file_is_a_bad_sample_after_k_tries(folder: Path, way: str) -
     assert told.error.startswith("can't be read: Input/output error (3 tries in 0.")
     assert told.retries == 2
     assert told.took_s > 0.05 * 0.5 + 0.1 * 0.5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_still_fails_gives_way_to_another_sample_where_that_is_asked_for(folder: Path, way: str) -> None:
+    told = epoch(folder, f"read.pread=eio{at_bad_file(folder)}", way=way, bad="ps.Replace(at_most=1)")
+    ((index, reason, replacement),) = told.replaced
+    assert (told.error, index) == ("", BAD)
+    assert reason.startswith("can't be read: Input/output error (4 tries in 0")
+    assert told.images == digests([*JPEGS[:BAD], JPEGS[replacement]])
 
 
 def test_without_retries_an_error_is_at_once_one(folder: Path) -> None:
@@ -226,7 +246,8 @@ def test_eio_on_the_index_is_fatal(folder: Path) -> None:
     ps.build_index(source)
     text = f"""
 source = ps.FileList({str(folder / "list.txt")!r}, index={str(folder / "list.index")!r})
-with ps.Pipeline(source).map(ps.CenterCrop(8)).batch(2).loader() as loader:
+pipeline = ps.Pipeline(source).map(ps.CenterCrop(8)).on_bad(ps.Replace(at_most=1.0)).batch(2)
+with pipeline.loader() as loader:
     for _ in range(2):
         try:
             next(iter(loader))
@@ -309,7 +330,9 @@ def test_a_file_that_never_stops_changing(folder: Path) -> None:
             rewritten_as_long(bad_file(folder))
         told = told_by(running)
     assert (told.kind, told.index) == ("ReadError", BAD)
-    assert told.error.startswith("changed while it was read (4 tries in 4")
+    assert told.error.startswith(
+        "changed while it was read: its length, or its time of modification (4 tries in 4"
+    )
 
 
 def test_a_file_replaced_by_rename_is_the_old_or_the_new_one(folder: Path) -> None:
