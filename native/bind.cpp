@@ -16,6 +16,7 @@
 
 #include "bind_checks.h"
 #include "bind_faults.h"
+#include "bind_reads.h"
 #include "bind_samples.h"
 #include "list_lines.h"
 #include "order.h"
@@ -562,9 +563,7 @@ NB_MODULE(_native, m) {
             "count", [](const SlotRing& r, const std::string& state) { return r.count(state_named(state)); },
             "state"_a);
 
-    nb::class_<ReadPolicy>(m, "ReadPolicy", "How often a read is tried, and when.")
-        .def(nb::init<int, double, double>(), "retries"_a, "backoff_s"_a, "hedge_after_s"_a,
-             "``hedge_after_s``: 0 for never.");
+    bind_reads(m);
 
     nb::class_<PoolStats>(m, "PoolStats", "Counters of a loader's native threads since they started.")
         .def_ro("rows", &PoolStats::rows)

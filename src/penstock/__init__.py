@@ -19,7 +19,7 @@ from penstock.audit import Audit
 from penstock.bad import BadSample
 from penstock.batch import Pad, Ragged
 from penstock.check import CheckedFiles, FileFinding, LabelFinding, check_files
-from penstock.engine import Stats
+from penstock.engine import ReadFigures, Stats, measure_reads
 from penstock.errors import (
     BudgetError,
     CacheError,
@@ -102,6 +102,7 @@ __all__ = [
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "ReadError",
+    "ReadFigures",
     "Reads",
     "Replace",
     "Resize",
@@ -118,6 +119,7 @@ __all__ = [
     "build_index",
     "check_files",
     "check_states",
+    "measure_reads",
     "pack_list",
     "verify_index",
 ]

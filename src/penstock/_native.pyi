@@ -224,6 +224,50 @@ class ReadPolicy:
     def __init__(self, retries: int, backoff_s: float, hedge_after_s: float) -> None:
         """``hedge_after_s``: 0 for never."""
 
+class ReadTimes:
+    """How long reads took."""
+
+    @property
+    def took_s(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), writable=False)]:
+        """(n,) of each that succeeded."""
+
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def blocked(self) -> int:
+        """Of these, how many storage made wait."""
+
+    @property
+    def failed(self) -> int: ...
+    @property
+    def error(self) -> str:
+        """Of one that failed."""
+
+    @property
+    def hung(self) -> int:
+        """How many had not ended when the others had."""
+
+    @property
+    def seconds(self) -> float:
+        """Of all of it."""
+
+def time_reads(
+    blob: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    length: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    max_bytes: int,
+    again: bool,
+    threads: int,
+    seconds: float,
+    patience_s: float,
+    policy: ReadPolicy,
+    buffer_bytes: int,
+) -> ReadTimes:
+    """
+    Read files, ``threads`` at once, until all are read, or ``again`` and again, until ``seconds`` are over.
+    """
+
 class PoolStats:
     """Counters of a loader's native threads since they started."""
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from penstock import _native
 from penstock.cli import main
+from programs import output
 
 
 def photos(folder: Path, suffix: str, side: int, count: int = 6) -> str:
@@ -45,3 +48,65 @@ def test_what_limits(
     ]
     assert main(["bench", photos(tmp_path, suffix, side), *arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["limit"].startswith(limit)
+
+
+def io_of(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    """What ``bench --io`` prints of photos in a folder."""
+    arguments = ["--io", "--batch", "4", "--workers", "1", "--memory", "256MiB", "--seconds", "0.2", *more]
+    assert main(["bench", str(folder), *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_storage_and_decoding_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = json.loads(io_of(Path(photos(tmp_path, ".jpg", 600)), capsys, "--json"))
+    assert figures["limit"].startswith("decoding: storage alone is ")
+    assert figures["read_images_per_s"] > figures["decode_images_per_s"] > 0
+    assert figures["read_mb_per_s"] > 0
+    assert 0 < figures["read_p50_ms"] <= figures["read_p99_ms"] <= figures["read_slowest_ms"]
+    assert (figures["read_failed"], figures["read_threads"]) == (0, 16)
+
+
+def test_storage_and_decoding_apart_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(photos(tmp_path, ".jpg", 100))
+    (folder / "a" / "9.jpg").mkdir()
+    lines = io_of(folder, capsys, "--task", "eval", "--output", "uint8").splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert [line[2:18].strip() for line in lines[1:]] == [
+        "reads alone",
+        "a read takes",
+        "storage",
+        "decode alone",
+        "both together",
+        "limit",
+    ]
+
+
+@pytest.mark.parametrize(("batch", "limit"), [("32", "decoding alone is "), ("1", "too few reads at once")])
+def test_slow_storage_is_the_limit(tmp_path: Path, batch: str, limit: str) -> None:
+    folder = photos(tmp_path, ".jpg", 100, count=64)
+    program = f"""
+from penstock.cli import main
+more = ["--batch", {batch!r}, "--workers", "1", "--memory", "256MiB", "--seconds", "0.5", "--json"]
+main(["bench", {folder!r}, "--io", *more])
+main(["bench", {folder!r}, *more])
+"""
+    apart, together = map(json.loads, output(program, environment=at_each_open(folder, "40ms")).splitlines())
+    assert apart["limit"].startswith(f"storage: {limit}")
+    assert apart["read_p50_ms"] > 40
+    assert apart["read_waited_share"] == 1
+    assert together["limit"].startswith("storage: decoding threads waited for bytes")
+
+
+def at_each_open(folder: str, time: str) -> dict[str, str]:
+    """An environment in which opening photos of this folder takes that long."""
+    keys = [_native.fault_key(os.fsencode(path)) for path in Path(folder).glob("a/*")]
+    return {"PENSTOCK_FAULTS": ";".join(f"read.open=delay:{time}@#{key}" for key in keys)}
+
+
+def test_what_cant_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(photos(tmp_path, ".jpg", 16, count=2))
+    for path in folder.glob("a/*"):
+        path.unlink()
+        path.symlink_to("nowhere.jpg")
+    assert main(["bench", str(folder), "--io", "--seconds", "0.1"]) == 1
+    assert "none of the files could be read: can't be opened: No such file" in capsys.readouterr().err

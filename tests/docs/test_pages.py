@@ -37,12 +37,15 @@ def test_the_reference_has_every_public_name() -> None:
     assert sorted(documented) == sorted(ps.__all__)
 
 
-def test_every_field_of_bench_is_documented(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("more", [[], ["--io"]])
+def test_every_field_of_bench_is_documented(
+    tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     from PIL import Image
 
     (tmp_path / "class").mkdir()
     Image.new("RGB", (32, 24)).save(tmp_path / "class" / "0.jpg")
-    assert main(["bench", str(tmp_path), "--batch", "2", "--seconds", "0.01", "--json"]) == 0
+    assert main(["bench", str(tmp_path), "--batch", "2", "--seconds", "0.01", "--json", *more]) == 0
     fields = re.findall(r'"(\w+)":', capsys.readouterr().out)
     text = (ROOT / "docs" / "guide" / "measuring.md").read_text(encoding="utf-8")
     assert [field for field in fields if f"`{field}`" not in text] == []

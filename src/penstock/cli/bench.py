@@ -16,6 +16,7 @@ import penstock as ps
 from penstock.cli.task import add_task_arguments, standard_task
 
 if TYPE_CHECKING:
+    from penstock.cli.bench_io import IoResult
     from penstock.cli.terminal import Subparsers
 
 MIB = 1 << 20
@@ -35,6 +36,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--seconds", type=float, default=8.0, metavar="S", help="how long to measure (default: 8)"
     )
+    parser.add_argument(
+        "--io",
+        action="store_true",
+        help="measure storage alone, decoding alone and both together, each for that long",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -45,7 +51,13 @@ def run(args: argparse.Namespace) -> int:
 
     if not 0 < args.seconds < 1e6:
         raise ps.PlanError(f"--seconds {args.seconds:g}: a time above 0")
-    result = measure(args)
+    result: Result | IoResult
+    if args.io:
+        from penstock.cli.bench_io import measure_io
+
+        result = measure_io(args)
+    else:
+        result = measure(args)
     if args.json:
         print_json(result.as_json())
     else:
@@ -112,7 +124,7 @@ def measure(args: argparse.Namespace) -> Result:
     plan = standard_task(args).plan(memory=args.memory, workers=args.workers)
     memory = PeakMemory()
     with ps.Loader(plan) as loader:
-        batches = _endless(loader)
+        batches = endless(loader)
         next(batches)
         first_batch_s = seconds_since_process_start()
         for _ in range(WARM_UP_BATCHES):
@@ -146,19 +158,22 @@ def _limit(before: ps.Stats, after: ps.Stats, waited: float, decoding_s: float) 
     decoding_s  seconds of all decoding threads together
     """
     idle = (after.wait_s - before.wait_s) / decoding_s
+    # While nobody reads ahead, decoding threads read themselves.
+    reading = 0.0 if after.reading_ahead else (after.read_s - before.read_s) / decoding_s
     foreign = (after.foreign - before.foreign) / max(after.rows - before.rows, 1)
     if waited < 0.1:
         return "the consumer: batches were ready before it asked"
     if foreign > 0.5:
         return f"Pillow: it decodes the {foreign:.0%} of rows that are no JPEG"
-    if idle > 0.3 and after.reading_ahead:
-        return "storage: decoding threads waited for bytes"
+    if (idle > 0.3 and after.reading_ahead) or reading > 0.3:
+        return "storage: decoding threads waited for bytes; bench --io tells more"
     if idle > 0.3:
         return "handing over: batches are too small to keep workers busy; try a larger --batch"
     return "decoding: all workers busy; for large photos try --decode fast"
 
 
-def _endless(loader: ps.Loader) -> Iterator[dict[str, Any]]:
+def endless(loader: ps.Loader) -> Iterator[dict[str, Any]]:
+    """Batches, epoch after epoch."""
     while True:
         yield from loader
 
