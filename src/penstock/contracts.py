@@ -71,6 +71,10 @@ class Files:
     offset: Int64Array
     length: Int64Array
 
+    def take(self, rows: Int64Array) -> Files:
+        """Those of ``rows`` (n,) int64, in that order."""
+        return Files(self.paths.take(rows), self.offset[rows], self.length[rows])
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -84,6 +88,10 @@ class Rows:
     array: AnyArray
     rows: Int64Array
     others: tuple[Rows, ...] = ()
+
+    def take(self, rows: Int64Array) -> Rows:
+        """Those of ``rows`` (n,) int64, in that order."""
+        return Rows(self.array, self.rows[rows], tuple(other.take(rows) for other in self.others))
 
     @property
     def parts(self) -> tuple[Rows, ...]:
@@ -105,6 +113,15 @@ class Records:
     files: Mapping[str, Files] = field(default_factory=dict)
     rows: Mapping[str, Rows] = field(default_factory=dict)
     plain: Mapping[str, AnyArray] = field(default_factory=dict)
+
+    def take(self, rows: Int64Array) -> Records:
+        """Those of ``rows`` (n,) int64, in that order."""
+        return Records(
+            self.index[rows],
+            {name: files.take(rows) for name, files in self.files.items()},
+            {name: column.take(rows) for name, column in self.rows.items()},
+            {name: values[rows] for name, values in self.plain.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from programs import children
 ROWS = 4  # of a batch
 SLOW_S = 0.3  # before something is named, here
 STALLED_S = 3.0  # and before it is given up: a server of worker processes must start in that time
+SHORT_S = 1.0  # the same where there is no server
 WAYS = ["inline", "thread", "process"]
 
 
@@ -181,12 +184,7 @@ def test_source_that_hangs_is_an_error(gate: Gate) -> None:
             assert caught.value.seconds >= STALLED_S
             assert "in locate" in caught.value.where
         with gate.opened():
-            while True:  # until the thread has noticed that it goes on
-                try:
-                    assert next(iterator)["index"].tolist() == [0, 1, 2, 3]
-                    break
-                except ps.StalledError:
-                    continue
+            assert when_it_goes_on(lambda: next(iterator))["index"].tolist() == [0, 1, 2, 3]
 
 
 def stop(_: int = 0) -> None:
@@ -340,3 +338,224 @@ def test_dataset_that_hangs_when_it_is_loaded_is_an_error() -> None:
 def test_deadlines_that_are_none_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ps.PlanError, match=f"{next(iter(settings))}=.*a number of seconds above 0"):
         ps.Pipeline(ps.Indexed(np.arange(8), fields="x")).batch(2).plan(**settings)
+
+
+def replaced(dataset: Any, **settings: Any) -> tuple[list[dict[str, Any]], list[ps.BadSample]]:
+    """What comes where the dataset raises in place of hanging."""
+    pipeline = (
+        ps.Pipeline(ps.Indexed(dataset, fields="x")).shuffle(seed=5).on_bad(ps.Replace(at_most=3)).batch(ROWS)
+    )
+    with loader(pipeline, **settings) as batches:
+        return list(batches), batches.bad_samples
+
+
+class Raises(Numbers):
+    def __getitem__(self, index: int) -> int:
+        if index == self.at:
+            raise ValueError("bad")
+        return index
+
+
+def test_thread_that_hangs_is_an_error(gate: Gate) -> None:
+    """Another one takes its place, and its slot is left alone until it comes back."""
+    threads = threading.active_count()
+    with loader(of(Numbers(gate)), stall_timeout_s=SHORT_S) as batches:
+        iterator = iter(batches)
+        assert [next(iterator)["x"].tolist() for _ in range(2)] == all_of()[:2]
+        with pytest.raises(
+            ps.StalledError, match=r"record 9 was not done after .*the dataset, in thread \d"
+        ) as caught:
+            next(iterator)
+        batches.skip_steps(1)
+        assert [batch["x"].tolist() for batch in batches.steps(5)] == all_of()[3:]
+        stats = batches.stats()
+        with gate.opened():
+            wait_until(lambda: threading.active_count() == threads + 4)  # two workers, the filler, the watch
+    assert caught.value.index == 9
+    assert "gates.py" in caught.value.where
+    assert stats is not None
+    assert stats.stalled == 1
+
+
+def test_what_a_thread_writes_late_reaches_no_batch(gate: Gate) -> None:
+    """Its sample is replaced as if it had raised. All batches are held, so that no slot is used twice."""
+    expected, (bad,) = replaced(Raises(gate), executor="inline")
+    threads = threading.active_count()
+    pipeline = ps.Pipeline(ps.Indexed(Numbers(gate), fields="x")).shuffle(seed=5)
+    with loader(pipeline.on_bad(ps.Replace(at_most=3)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
+        delivered = list(batches)
+        with gate.opened():
+            wait_until(lambda: threading.active_count() == threads + 4)
+            assert [batch["x"].tolist() for batch in delivered] == [batch["x"].tolist() for batch in expected]
+            assert [batch["index"].tolist() for batch in delivered] == [
+                batch["index"].tolist() for batch in expected
+            ]
+            (stalled,) = batches.bad_samples
+            assert len(list(batches)) == 8  # its slot is used again
+    assert (stalled.index, stalled.replacement, stalled.place) == (9, bad.replacement, "stalled")
+
+
+def test_replacement_that_hangs_in_a_thread(gate: Gate) -> None:
+    """The row had given way before; its batch is made again without asking for the first one."""
+
+    class Both(Numbers):
+        def __getitem__(self, index: int) -> int:
+            if index == self.at:
+                asked.append(index)
+                raise ValueError("bad")
+            if index == second:
+                gate.wait()
+            return index
+
+    class BothRaise(Both):
+        def __getitem__(self, index: int) -> int:
+            if index in (self.at, second):
+                raise ValueError("bad")
+            return index
+
+    second = replaced(Raises(gate), executor="inline")[1][0].replacement
+    asked: list[int] = []
+    expected, expected_bad = replaced(BothRaise(gate), executor="inline")
+    pipeline = ps.Pipeline(ps.Indexed(Both(gate), fields="x")).shuffle(seed=5)
+    with loader(pipeline.on_bad(ps.Replace(at_most=3)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
+        delivered = list(batches)
+        bad = batches.bad_samples
+        with gate.opened():
+            pass
+    assert [batch["x"].tolist() for batch in delivered] == [batch["x"].tolist() for batch in expected]
+    assert [(each.index, each.replacement) for each in bad] == [
+        (each.index, each.replacement) for each in expected_bad
+    ]
+    assert asked == [9]
+
+
+@pytest.mark.parametrize("samples", [False, True], ids=["batch", "samples"])
+def test_function_of_the_batch_that_hangs_in_a_thread(samples: bool, gate: Gate) -> None:
+    def together(batch: Any) -> dict[str, Any]:
+        x = np.array(list(batch)) if samples else batch["x"]
+        if x[0] == 8:
+            gate.wait()
+        return {"y": x + 1}
+
+    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).batch(ROWS).map_batch(together, samples=samples)
+    with loader(pipeline, stall_timeout_s=SHORT_S) as batches:
+        iterator = iter(batches)
+        assert [next(iterator)["y"].tolist() for _ in range(2)] == [[1, 2, 3, 4], [5, 6, 7, 8]]
+        with pytest.raises(
+            ps.StalledError, match=r"the batch of the records 8, 9, 10, 11 was not done after .*together"
+        ):
+            next(iterator)
+        batches.skip_steps(1)
+        assert next(iter(batches.steps(1)))["y"].tolist() == [13, 14, 15, 16]
+        with gate.opened():
+            pass
+
+
+def test_thread_that_hangs_over_a_stream_ends_the_run(gate: Gate) -> None:
+    def stream() -> Any:
+        for index in range(32):
+            if index == 9:
+                gate.wait()
+            yield {"x": index}
+
+    with loader(ps.Pipeline(ps.Iterable(stream)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
+        iterator = iter(batches)
+        assert [next(iterator)["x"].tolist() for _ in range(2)] == all_of()[:2]
+        for _ in range(3):
+            with pytest.raises(ps.StalledError, match="record 9 was not done after"):
+                next(iterator)
+        with gate.opened():
+            pass
+
+
+def test_thread_that_hangs_in_its_turn_at_the_global_generators_ends_the_run(gate: Gate) -> None:
+    """Nobody else can have a turn while it may draw from them."""
+
+    def draws(x: int) -> float:
+        drawn = np.random.random()  # noqa: NPY002 (what users write)
+        if x == 30:
+            gate.wait()
+        return drawn
+
+    pipeline = ps.Pipeline(ps.Indexed(range(64), fields="x")).map(draws, field="x").batch(ROWS)
+    with loader(pipeline, stall_timeout_s=SHORT_S) as batches:
+        delivered: list[Any] = []
+        for _ in range(2):
+            with pytest.raises(ps.StalledError, match="record 30 was not done after"):
+                delivered.extend(batches)
+        with gate.opened():
+            pass
+    assert 4 <= len(delivered) <= 7
+
+
+def test_samples_that_wait_for_their_turn_are_not_slow(gate: Gate) -> None:
+    """The one that has it is given up first, and is the error."""
+
+    def draws(x: int) -> float:
+        drawn = np.random.random()  # noqa: NPY002 (what users write)
+        if x == 30:
+            gate.wait()
+        return drawn
+
+    pipeline = ps.Pipeline(ps.Indexed(range(64), fields="x")).map(draws, field="x").batch(ROWS)
+    with Log() as log, loader(pipeline, workers=3, stall_timeout_s=SHORT_S) as batches:
+        with pytest.raises(ps.StalledError, match="record 30"):
+            list(batches)
+        with gate.opened():
+            pass
+    given_up = [line for line in log.lines if "was not done" in line]
+    assert given_up[0].startswith("record 30")
+    assert all("waiting for its turn" in line for line in given_up[1:])
+
+
+def test_no_slot_is_left_for_threads_that_hang(gate: Gate) -> None:
+    """Each holds one; the caller holds the others. That is said at once, and over when one comes back."""
+
+    class All(Numbers):
+        def __getitem__(self, index: int) -> Any:
+            if (
+                index >= 32
+            ):  # before, calls show that they don't draw from global generators, as other tests' did
+                gate.wait()
+            return np.full(1 << 18, index)
+
+    pipeline = ps.Pipeline(ps.Indexed(All(gate, size=200), fields="x")).batch(ROWS)
+    settings = {"memory": "60MiB", "side_memory": "8MiB", "depth": 2, "workers": 2}
+    with loader(pipeline, stall_timeout_s=SHORT_S, **settings) as batches:
+
+        def take() -> Any:
+            return next(batches.steps(1))
+
+        for _ in range(8):
+            held = take()
+        most = batches.plan.most_slots
+        told: list[str] = []
+        while len(told) <= most and "slots" not in "".join(told):
+            batches.skip_steps(1)
+            with pytest.raises(ps.StalledError) as caught:
+                take()
+            told.append(str(caught.value))
+        assert all("was not done after" in each for each in told[:-1])
+        assert f"of the {most} slots that fit the memory, {most - 1} wait for threads that hang" in told[-1]
+        with gate.opened():
+            batch = when_it_goes_on(take)
+            assert batch["x"][:, 0].tolist() == batch["index"].tolist()
+    assert held["x"][0, 0] == 28
+
+
+def when_it_goes_on(take: Callable[[], Any]) -> Any:
+    """A batch, once the threads that hung have noticed that they don't any more."""
+    ends = time.monotonic() + WAIT_S
+    while time.monotonic() < ends:
+        with contextlib.suppress(ps.StalledError):
+            return take()
+        os.sched_yield()
+    return take()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """As for the end of a thread, that tells nobody."""
+    ends = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < ends
+        os.sched_yield()

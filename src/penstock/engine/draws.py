@@ -78,9 +78,10 @@ class GlobalGenerators:
             self._callers = (*self._callers, caller)
 
     def remove(self, caller: OwnGenerators) -> None:
-        """One less."""
+        """One less; nobody waits for its calls any more."""
         with self._lock:
             self._callers = tuple(other for other in self._callers if other is not caller)
+            self._calm.notify_all()
 
     def share(self) -> None:
         """From now on others use them too."""

@@ -11,13 +11,13 @@ from typing import Any
 
 from penstock import _native
 from penstock.engine.board import ANSWERING, IDLE, PIECE, ROW, SINCE, STEP, step_text
-from penstock.engine.jobs import WHOLE, JobQueue, Piece, is_whole, too_long
+from penstock.engine.jobs import JobQueue, Piece, is_whole
 from penstock.engine.messages import Ended, Unreadable, encoded, receive, send_encoded
 from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.samples import PartOfRows
 from penstock.engine.watch import Watch, Work
 from penstock.engine.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
-from penstock.engine.workers import Failure, Flaws
+from penstock.engine.workers import WHOLE, Failure, Flaws, too_long
 from penstock.errors import PenstockError, StalledError, WorkerDied
 from penstock.plan import Plan
 

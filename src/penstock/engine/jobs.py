@@ -7,17 +7,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from penstock import _native
 from penstock.engine.board import FUNCTIONS, IDLE, IN_TURN
 from penstock.engine.samples import END, EncodedFile, Inputs, Rows
-from penstock.engine.workers import Assignment, BatchMade, Failure, Flaws, Stats, Substitutes
-from penstock.errors import PenstockError, StalledError
+from penstock.engine.workers import WHOLE, Assignment, BatchMade, Failure, Flaws, Stats, Substitutes
+from penstock.errors import PenstockError
 from penstock.plan import Plan
 from penstock.source import shown
-
-WHOLE = -1  # stands for a row: what functions do with the batch
 
 NO_FLAWS = Flaws()
 
@@ -48,9 +46,12 @@ class SlotJob:
         )
         self.made: BatchMade | None = None
         self.ended_after: int | None = None
-        self.todo: deque[tuple[int, int]] = deque([(0, self.rows)])
-        self.functions_left = bool(plan.pipeline.batch_functions) and not plan.gathers
-        self.unfinished = self.rows + self.functions_left
+        self.todo: deque[tuple[int, int]] = deque()
+        self._has_functions = bool(plan.pipeline.batch_functions) and not plan.gathers
+        self.functions_left = self._has_functions and not assignment.without
+        if not plan.gathers or not assignment.without:
+            self.put_back(0, self.rows, without=assignment.without)
+        self.unfinished = self.rows_todo + self.functions_left
         self.given_up = False
         self.bad: list[Failure] = []
         self.died: PenstockError | None = None
@@ -84,6 +85,7 @@ class SlotJob:
             self.content.inputs.instead[row] = inputs.row(number)
         self.todo.extend([(0, self.rows)] if whole else [(row, row + 1) for row in rows])
         self.bad = []
+        self.functions_left = self._has_functions
         self.unfinished = self.rows_todo + self.functions_left
 
     def begin(self, most: int) -> tuple[int, int]:
@@ -111,7 +113,9 @@ class SlotJob:
         self._suspects.add(suspect)
         return again
 
-    def put_back(self, first: int, stop: int, *, alone: Collection[int], without: Collection[int]) -> None:
+    def put_back(
+        self, first: int, stop: int, *, alone: Collection[int] = (), without: Collection[int] = ()
+    ) -> None:
         """Nobody has begun rows [first, stop), after all: they come before the others.
 
         alone    those of them that nobody begins together with another one
@@ -153,15 +157,16 @@ class Piece:
         return max(self.stop - self.first, 1)
 
 
+class HasPiece(Protocol):
+    """A thread's place at the work."""
+
+    piece: Piece | None
+    given_up: bool
+
+
 def is_whole(piece: Piece, step: int) -> bool:
     """Whether it is a function of the whole batch that is at work, at a step that ``board`` has."""
     return piece.is_functions or (step != IDLE and step % IN_TURN >= FUNCTIONS)
-
-
-def too_long(row: int, stalled: StalledError) -> Failure:
-    """The fate of a row, or of the batch, that was given up."""
-    reason = f"took too long: {stalled.seconds:.1f} s, {stalled.doing}"
-    return Failure(max(row, 0), "stalled", reason, stalled, row == WHOLE)
 
 
 @dataclass(slots=True)
@@ -176,8 +181,9 @@ class _Counts:
 class JobQueue:
     """Jobs that wait for workers. Rings the bell when one is done.
 
-    hands  pieces of work that workers may have at once
-    whole  whether all rows of a batch go to one worker
+    hands   pieces of work that workers may have at once
+    whole   whether all rows of a batch go to one worker
+    broken  why nobody works any more
     """
 
     def __init__(self, bell: _native.Bell, *, hands: int, whole: bool) -> None:
@@ -187,7 +193,7 @@ class JobQueue:
         self._changed = threading.Condition(self._lock)
         self._jobs: deque[SlotJob] = deque()
         self._counts = _Counts()
-        self._broken: PenstockError | None = None
+        self.broken: PenstockError | None = None
         self.closed = False
 
     def rows_in(self, seconds: float) -> int:
@@ -206,9 +212,12 @@ class JobQueue:
             if job.age == 0:
                 self._counts.jobs += 1
                 job.age = self._counts.jobs
+            if job.done:  # all its rows are left out
+                self._bell.ring()
+                return
             self._put_by_age(job)
-            if self._broken is not None:
-                self.break_with(self._broken)
+            if self.broken is not None:
+                self.break_with(self.broken)
 
     def take(self, most: int, *, wait: bool) -> Piece | None:
         """What nobody has begun: at most ``most`` rows. None when there is nothing, or it is closed."""
@@ -258,7 +267,7 @@ class JobQueue:
         """
         job = piece.job
         with self._lock:
-            job.died = job.died or self._broken
+            job.died = job.died or self.broken
             ended = job.ended_after is not None and piece.stop > job.ended_after
             if self.closed or job.given_up or job.died is not None or (ended and not piece.is_functions):
                 self._end(job, piece.size)
@@ -288,10 +297,19 @@ class JobQueue:
             self._end(job, self._dropped(job))
         self._bell.ring()
 
+    def give_up(self, seat: HasPiece, piece: Piece) -> bool:
+        """A thread hangs over a piece of work: its job is given up. False when it is done with it after all."""
+        with self._lock:
+            if seat.piece is not piece:
+                return False
+            seat.given_up = True  # before the thread can look again
+            self.cancel(piece.job)
+            return True
+
     def break_with(self, error: PenstockError) -> None:
         """No worker is left: whatever waits has failed, and whatever comes."""
         with self._lock:
-            self._broken = error
+            self.broken = error
             for job in list(self._jobs):
                 job.died = error
                 self.cancel(job)
@@ -364,6 +382,10 @@ class QueueWorkers:
     def cancel(self, job: SlotJob) -> None:
         """Give up what nobody has begun."""
         self._queue.cancel(job)
+
+    def take_lost(self) -> Sequence[tuple[SlotJob, Failure]]:
+        """None: where workers can be ended, no job is lost."""
+        return ()
 
     def stats(self) -> Stats:
         """Rows, and seconds of work and of waiting, as seen from here."""

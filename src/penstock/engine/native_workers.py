@@ -6,15 +6,25 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from penstock import _native
 from penstock.contracts import Records
-from penstock.engine.watch import Work
+from penstock.engine.watch import Overdue, Work
 from penstock.engine.where import stack_of_thread, state_of
-from penstock.engine.workers import Assignment, Failure, Stats, Substitutes, Use, WorkersMemory, name_of
+from penstock.engine.workers import (
+    Assignment,
+    Failure,
+    Stats,
+    Substitutes,
+    Use,
+    WorkersMemory,
+    name_of,
+    too_long,
+)
 from penstock.errors import StalledError
 from penstock.plan import Plan
 from penstock.read import ReadAhead, read_policy
@@ -29,28 +39,39 @@ DOING = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """What a thread has in hand."""
+
+    thread: int
+    rows_begun: int
+    row: _native.AtWork = field(compare=False)
+
+
 class NativeJob:
     """The rows of one slot.
 
-    native   what native threads do now
+    native   what native threads do now; None where that is nothing
     records  of its rows
+    rows     (n,) int64: where they are in the slot
     """
 
     lists: Mapping[str, list[Any]] = {}
     made = None
     ended_after = None
 
-    def __init__(self, job: _native.Job, records: Records) -> None:
-        self.native, self.records = job, records
+    def __init__(self, job: _native.Job | None, records: Records, rows: Int64Array) -> None:
+        self.native, self.records, self.rows = job, records, rows
 
     @property
     def done(self) -> bool:
         """Whether every row is made or given up."""
-        return self.native.done
+        return self.native is None or self.native.done
 
     def failures(self) -> Sequence[Failure]:
         """Rows that can't be made."""
-        return [Failure(row, place, reason) for row, place, reason in self.native.failures()]
+        failures = [] if self.native is None else self.native.failures()
+        return [Failure(row, place, reason) for row, place, reason in failures]
 
 
 class NativeWorkers:
@@ -58,7 +79,8 @@ class NativeWorkers:
 
     def __init__(self, plan: Plan, bell: _native.Bell) -> None:
         kernel = plan.kernel
-        self._plan = plan
+        self._plan, self._bell = plan, bell
+        self._overdue = Overdue(bell)
         self._program = None if kernel is None else kernel.compile(plan.pipeline.decoding, plan.simd)
         ahead = ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead)
         self._pool = _native.Pool(
@@ -82,8 +104,13 @@ class NativeWorkers:
         """Say where every field of every row comes from; small values are written at once."""
         for name, values in assignment.records.plain.items():
             assignment.views[name][...] = values
-        native = self._job(assignment, ring, assignment.records, assignment.positions)
-        return NativeJob(native, assignment.records)
+        if not assignment.without:
+            native = self._job(assignment, ring, assignment.records, assignment.positions)
+            return NativeJob(native, assignment.records, np.arange(len(assignment.positions)))
+        rows = assignment.rows_to_make
+        records, positions = assignment.records.take(rows), assignment.positions[rows]
+        some = self._job(assignment, ring, records, positions, rows) if len(rows) else None
+        return NativeJob(some, records, rows)
 
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
         """Make rows again from other records, before all else."""
@@ -92,8 +119,8 @@ class NativeWorkers:
             assignment.views[name][new.rows] = values
         positions = assignment.positions[new.rows]
         job.native = self._job(assignment, ring, new.records, positions, new.rows, new.attempts)
-        job.records = new.records
-        self._pool.submit(job.native, first=True)
+        job.records, job.rows = new.records, new.rows
+        self._submit(job, first=True)
 
     def _job(
         self,
@@ -132,12 +159,12 @@ class NativeWorkers:
 
     def submit(self, job: NativeJob) -> None:
         """Work on it after those before."""
-        self._jobs = [*(other for other in self._jobs if not other.done), job]
-        self._pool.submit(job.native)
+        self._submit(job, first=False)
 
     def cancel(self, job: NativeJob) -> None:
         """Give up what nobody has begun."""
-        self._pool.cancel(job.native)
+        if job.native is not None:
+            self._pool.cancel(job.native)
 
     def help(self) -> bool:
         """The caller's thread makes no rows."""
@@ -150,22 +177,35 @@ class NativeWorkers:
 
     def at_work(self) -> Sequence[Work]:
         """What every thread has in hand."""
-        rows = [(row, job) for row in self._pool.at_work() for job in self._jobs if job.native.has(row)]
-        return [self._work(row, job) for row, job in rows]
+        works = (self._work(row) for row in self._pool.at_work())
+        return [work for work in works if work is not None]
 
     def where(self, work: Work) -> str:
         """The stack of a thread that decodes by Pillow; of another, what the kernel says if it doesn't get on."""
-        row = self._row_of(work)
-        if row is None:
-            return ""
-        if row.kind == "Pillow":
-            return stack_of_thread(row.thread)
-        state = state_of(f"self/task/{row.system_id}")
+        assert isinstance(work.hand, Hand)
+        if work.hand.row.kind == "Pillow":
+            return stack_of_thread(work.hand.row.thread)
+        state = state_of(f"self/task/{work.hand.row.system_id}")
         return f"  the thread is {state}" if state else ""
 
     def give_up(self, work: Work, error: StalledError) -> bool:
-        """A thread can't be ended."""
-        return False
+        """Let another thread take the place of one that hangs."""
+        return self._overdue.add(work, error)
+
+    def take_lost(self) -> Sequence[tuple[NativeJob, Failure]]:
+        """Jobs over which a thread hangs, and the row's fate. Another thread has taken its place."""
+        lost = []
+        for work, error in self._overdue.take():
+            assert isinstance(work.hand, Hand)
+            row = work.hand.row
+            job = self._job_of(row)
+            if job is None or not self._pool.give_up(row):
+                continue
+            lost.append((job, too_long(int(job.rows[row.row]), error)))
+            if row.kind == "Pillow":
+                with self._lock:
+                    self._start_thread()
+        return lost
 
     def memory(self) -> WorkersMemory:
         """Buffers of encoded samples, and the side arena."""
@@ -186,16 +226,25 @@ class NativeWorkers:
             all_ended &= not thread.is_alive()
         return all_ended
 
-    def _work(self, row: _native.AtWork, job: NativeJob) -> Work:
+    def _submit(self, job: NativeJob, *, first: bool) -> None:
+        if job.native is None:  # all its rows are left out
+            self._bell.ring()
+            return
+        self._jobs = [*(other for other in self._jobs if other is not job and not other.done), job]
+        self._pool.submit(job.native, first=first)
+
+    def _work(self, row: _native.AtWork) -> Work | None:
+        if (job := self._job_of(row)) is None:
+            return None
         index, path = name_of(job.records, row.row)
         what = f"record {index}" + (f", {path}," if path else "")
-        worker, hand = f"{row.kind} thread {row.number}", (row.number, row.rows_begun)
-        waits = row.phase == "waiting"
-        return Work(hand, what, DOING[row.phase], worker, row.begin_s, self, index, path, waits)
+        worker, hand = f"{row.kind} thread {row.number}", Hand(row.number, row.rows_begun, row)
+        return Work(
+            hand, what, DOING[row.phase], worker, row.begin_s, self, index, path, row.phase == "waiting"
+        )
 
-    def _row_of(self, work: Work) -> _native.AtWork | None:
-        """The row that it is, unless it has ended."""
-        return next((row for row in self._pool.at_work() if (row.number, row.rows_begun) == work.hand), None)
+    def _job_of(self, row: _native.AtWork) -> NativeJob | None:
+        return next((job for job in self._jobs if job.native is not None and job.native.has(row)), None)
 
     def _start_thread(self) -> None:
         name = f"penstock-pillow-{len(self._threads) + 1}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,33 +37,56 @@ class Origins:
     bad: list[BadSample] = field(default_factory=list)
     error: SampleError | None = None
     _now: dict[int, tuple[Records, int, int]] = field(default_factory=dict)
+    _left_out: frozenset[int] = frozenset()
+    _lost: tuple[Failure, ...] = ()
+
+    def move(self, assignment: Assignment, failure: Failure) -> Assignment:
+        """The batch is made again, in another slot: the assignment of that, without a row that can't be made.
+
+        It leaves out rows that have given way too: ``substitutes`` has them when the others are made.
+        """
+        self._left_out = frozenset(self._now)
+        self._lost = (*self._lost, failure)
+        self.assignment = replace(assignment, without=self._left_out | {each.row for each in self._lost})
+        return self.assignment
+
+    @property
+    def complete(self) -> bool:
+        """Whether no row was left out."""
+        return not self.assignment.without
 
     def error_of(self, failures: Sequence[Failure]) -> PenstockError | None:
         """The error of the first bad row in order, or None. Who found it first doesn't matter."""
+        failures = [*self._lost, *failures]
         if not failures:
             return None
         first = min(failures, key=lambda failure: failure.row)
         return raised_for(first, *self._record(first.row), self.plan.source)
 
     def substitutes(self, failures: Sequence[Failure]) -> Substitutes | None:
-        """What takes the place of the rows that failed; None where they stay failures.
+        """What takes the place of the rows that failed, or were left out; None where they stay failures.
 
         Raises ``TooManyBadSamples``.
         """
-        policy = self.plan.pipeline.bad
-        if not isinstance(policy, Replace) or not failures or not all(map(_is_replaced, failures)):
-            return None
+        failures = [*self._lost, *failures]
         failed = {failure.row: failure for failure in failures}
-        rows = np.array(sorted(failed))
-        attempts = np.array([self._attempt(row) + 1 for row in rows.tolist()])
+        rows = np.array(sorted({*failed, *self._left_out}))
+        policy = self.plan.pipeline.bad
+        if not isinstance(policy, Replace) or not len(rows) or not all(map(_is_replaced, failures)):
+            return None
+        attempts = np.array([self._attempt(row) + (row in failed) for row in rows.tolist()])
         if attempts.max() > MOST_ATTEMPTS:
             return None
-        indices = [self._substitute(failed[row]) for row in rows.tolist()]
+        indices = [
+            self._substitute(failed[row]) if row in failed else self._index(row) for row in rows.tolist()
+        ]
+        self._left_out, self._lost = frozenset(), ()
+        self.assignment = replace(self.assignment, without=frozenset())
         records = self.plan.source.locate(np.array(indices))
         for number, row in enumerate(rows.tolist()):
             self._now[row] = records, number, int(attempts[number])
-        assert self.error is not None
-        self.ledger.check(self.bad, self.error)
+        if self.error is not None:
+            self.ledger.check(self.bad, self.error)
         self.assignment.views["index"][rows] = indices
         return Substitutes(self.assignment, rows, records, attempts)
 
@@ -95,6 +118,10 @@ class Origins:
 
     def _error(self, failure: Failure) -> SampleError:
         return error_of(failure, *self._record(failure.row), self.plan.source)
+
+    def _index(self, row: int) -> int:
+        records, number = self._record(row)
+        return int(records.index[number])
 
     def _record(self, row: int) -> tuple[Records, int]:
         """The record that a row is made of now, as a row of others."""

@@ -15,38 +15,32 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from penstock import _native
 from penstock.bad import Ledger
-from penstock.batch import Shape
-from penstock.contracts import Order, StreamSource
+from penstock.contracts import Order
 from penstock.device import lend_to_host
-from penstock.engine.collating import Made, collated
 from penstock.engine.draws import waiting_for
+from penstock.engine.filling import Filled, Filler, Filling
 from penstock.engine.meter import Meter
-from penstock.engine.replacing import Origins
 from penstock.engine.start import started
 from penstock.engine.watch import Watch, Work
-from penstock.engine.workers import Assignment, BatchMade, Job, Stats
+from penstock.engine.workers import Job, Stats
 from penstock.errors import BudgetError, PenstockError, PlanError, StalledError
 from penstock.machine import anonymous_bytes
 from penstock.memory import MemoryLedger
 from penstock.order import Batches, Cursor
 from penstock.plan import Plan
 from penstock.sizing import show_bytes
-from penstock.spec import Raise, Tail
+from penstock.spec import Tail
 
 if TYPE_CHECKING:
     import logging
 
 BATCH_FIELDS = ("index", "valid")  # that a batch has whatever functions make of it
-HOW_TO_REPLACE = "to replace bad samples: .on_bad(ps.Replace(at_most=0.001))"
 PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
 
 # Runs with threads that were still busy when they were closed: these may use the run's arrays yet.
@@ -63,34 +57,6 @@ class Delivered:
 
     batch: dict[str, Any] | None
     after: Cursor
-
-
-@dataclass(frozen=True, slots=True)
-class _Filling:
-    """A slot whose rows the workers make."""
-
-    slot: int
-    at: Cursor
-    rows: int
-    origins: Origins
-    job: Job
-
-
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    """A slot whose rows are done, or can't be: then ``error`` says why. It keeps the slot until it is taken,
-    so that a run of bad batches ends where a run of good ones does.
-    """
-
-    slot: int
-    at: Cursor
-    rows: int = 0
-    lists: Mapping[str, list[Any]] = field(default_factory=dict)
-    shapes: Mapping[str, Shape] = field(default_factory=dict)
-    made: BatchMade | None = None
-    ended: bool = False  # a stream has no more
-    error: Exception | None = None
-    origins: Origins | None = None
 
 
 class Run:
@@ -119,14 +85,15 @@ class Run:
         self._lock = threading.RLock()
         self._news = threading.Lock()  # free once something happened that a waiting consumer has to see
         self._news.acquire()
-        self._filling: deque[_Filling | _Filled] = deque()
-        self._ready: deque[_Filled] = deque()
+        self._filling: deque[Filling | Filled] = deque()
+        self._quarantined: list[tuple[int, Job]] = []  # slots into which a stuck thread may write yet
+        self._ready: deque[Filled] = deque()
         self._next = self.plan.steps.settled(at)
         self._sought: Cursor | None = None
         self._torn = False  # whether a batch may have left the queue and not reached the consumer
         self._waiting = self._starved = self._closed = False
         self._broken: BaseException | None = None
-        self._stuck: StalledError | None = None  # why nothing comes while the filling thread hangs
+        self._filler = Filler(self.plan, self._workers, self._ring, ledger, self._watch, self._tell_of_hang)
         self.wait_s = 0.0
         self._watch.add(self)
         self._thread = threading.Thread(target=self._keep_filling, name="penstock-fill", daemon=True)
@@ -147,7 +114,7 @@ class Run:
         """Fill from ``at`` on by another order: what was filled ahead by the old one is dropped."""
         self._check_process()
         with self._lock:
-            self.plan = replace(self.plan, order=order)
+            self.plan = self._filler.plan = replace(self.plan, order=order)
             self._torn = True
             self._aim(self.plan.steps.settled(at))
 
@@ -227,8 +194,8 @@ class Run:
                 raise PenstockError("the thread that fills batches broke") from self._broken
             self._aim(at)
             if not self._ready:
-                if self._stuck is not None:
-                    raise self._stuck
+                if self._filler.stuck is not None:
+                    raise self._filler.stuck
                 if not self._waiting:
                     self._waiting, self._starved = True, False
                     self._bell.ring()  # only a waiting consumer makes the ring grow
@@ -242,6 +209,7 @@ class Run:
                 self._ledger.add(filled.origins.bad, filled.origins.error)
             if filled.ended and filled.rows == 0:
                 return Delivered(None, self._after_end(at))
+            assert filled.slot is not None
             layout, lent = self.plan.layout, lend_to_host(self._ring, filled.slot)
             batch = {
                 **layout.views(lent, filled.rows),
@@ -284,12 +252,21 @@ class Run:
             self._news.acquire(timeout=min(patience, threading.TIMEOUT_MAX))
             return
         gc.collect()  # garbage may hold batches: an exception's frames refer to themselves
-        if self._ring.count("lent") == self.plan.most_slots:
+        if self._no_slot():
             raise self._all_lent()
         self._news.acquire()
 
-    def _all_lent(self) -> BudgetError:
-        lent = self._ring.count("lent")
+    def _no_slot(self) -> bool:
+        """Whether no slot can be had before the caller drops a batch, or a thread that hangs comes back."""
+        return self._ring.count("lent") + self._ring.count("quarantined") == self.plan.most_slots
+
+    def _all_lent(self) -> PenstockError:
+        lent, stuck = self._ring.count("lent"), self._ring.count("quarantined")
+        if stuck > 0:
+            return StalledError(
+                f"of the {self.plan.most_slots} slots that fit the memory, {stuck} wait for threads that hang, and "
+                f"the caller holds {lent}: raise memory=, or use executor='process', where what hangs can be ended"
+            )
         slot = self.plan.layout.stride_bytes
         budget = self.plan.memory_bytes
         return BudgetError(
@@ -316,6 +293,7 @@ class Run:
         try:
             while not self._closed:
                 self._obey_seek()
+                self._isolate()
                 self._collect()
                 self._ring.trim()
                 self._submit()
@@ -330,76 +308,60 @@ class Run:
         if self._sought is None:
             return
         for filling in self._filling:
-            if isinstance(filling, _Filling):
+            if isinstance(filling, Filling):
                 self._workers.cancel(filling.job)
         seen = 0
         while self._filling and not self._closed:
-            if self._is_over(self._filling[0]):
-                self._ring.release(self._filling.popleft().slot)
-            else:
+            self._isolate(again=False)
+            first = self._filling[0]
+            if not self._is_over(first):
                 seen = self._bell.wait(seen)
+                continue
+            self._filling.popleft()
+            if first.slot is not None:
+                self._ring.release(first.slot)
         with self._lock:
             self._drop_ready()
             self._next, self._sought = self._sought, None
 
+    def _isolate(self, *, again: bool = True) -> None:
+        """See that nobody uses a slot into which a thread that hangs may write.
+
+        again  whether its batch is made in another one
+        """
+        over = [(slot, job) for slot, job in self._quarantined if job.done]
+        for each in over:
+            self._quarantined.remove(each)
+            self._ring.release(each[0])
+        for job, failure in self._workers.take_lost():
+            for place, filling in enumerate(self._filling):
+                if isinstance(filling, Filling) and filling.job is job:
+                    self._ring.quarantine(filling.slot)
+                    self._quarantined.append((filling.slot, job))
+                    other = self._filler.again(filling, failure) if again else Filled(None, filling.at)
+                    self._filling[place] = other
+                    self._start_on(other)
+
     def _collect(self) -> None:
         """Hand over finished slots, oldest first."""
-        while self._filling and (filled := self._outcome(self._filling[0])) is not None:
+        while self._filling:
+            filled = self._filler.outcome(self._filling[0])
+            if filled is None:
+                self._wake_helper()  # rows may be made again
+                return
             with self._lock:
                 if self._sought is not None:
                     return
                 self._filling.popleft()
-                self._ring.mark_ready(filled.slot)
+                if filled.slot is not None:
+                    self._ring.mark_ready(filled.slot)
                 self._ready.append(filled)
                 self._tell()
 
     @staticmethod
-    def _is_over(filling: _Filling | _Filled) -> bool:
+    def _is_over(filling: Filling | Filled) -> bool:
         """Whether nobody writes into the slot any more."""
-        return isinstance(filling, _Filled) or filling.job.done
-
-    def _outcome(self, filling: _Filling | _Filled) -> _Filled | None:
-        """What became of a slot, or None while rows are missing."""
-        if isinstance(filling, _Filled):
-            return filling
-        if not filling.job.done:
-            return None
-        try:
-            with self._errand(filling.at, "putting it together"):
-                return self._made(filling)
-        except Exception as error:
-            return _Filled(filling.slot, filling.at, error=error)
-
-    def _made(self, filling: _Filling) -> _Filled | None:
-        """The batch of a job that is done, or None when rows of it are made again, from other records."""
-        slot, rows, job, origins = filling.slot, filling.rows, filling.job, filling.origins
-        failures = list(job.failures())
-        made = Made(job.lists)
-        if self.plan.collated and not failures and job.ended_after != 0:
-            made = collated(self.plan, self._ring.view(slot), job.lists)
-            failures += made.failures
-        if (substitutes := origins.substitutes(failures)) is not None:
-            self._workers.exchange(job, substitutes, self._ring)
-            self._wake_helper()
-            return None
-        if (error := origins.error_of(failures)) is not None:
-            if isinstance(self.plan.pipeline.bad, Raise):
-                error.add_note(HOW_TO_REPLACE)
-            raise error
-        ended = job.ended_after is not None
-        rows = rows if job.ended_after is None else job.ended_after
-        if ended and self.plan.steps.tail is Tail.DROP:
-            rows = 0
-        return _Filled(
-            slot,
-            filling.at,
-            rows,
-            made.lists,
-            made.shapes,
-            job.made,
-            ended,
-            origins=origins if origins.bad else None,
-        )
+        return isinstance(filling, Filled) or filling.job.done
 
     def _submit(self) -> None:
         """Fill every slot that can be had. The ring grows only for a consumer that waits while nothing comes."""
@@ -410,21 +372,25 @@ class Run:
             if slot < 0:
                 with self._lock:
                     # A slot that came back meanwhile isn't lent any more, and has rung the bell.
-                    self._starved = needed and self._ring.count("lent") == self.plan.most_slots
+                    self._starved = needed and self._no_slot()
                     if self._starved:
                         self._tell()
                 return
-            filling = self._begun(slot)
+            filling = self._filler.begin(slot, self._next)
             with self._lock:
                 self._starved = False
                 self._filling.append(filling)
                 self._next = self.plan.steps.after(filling.at)
-            if isinstance(filling, _Filling):
-                self._workers.submit(filling.job)
-                self._watch.wake()
-                self._wake_helper()
-            else:
-                self._bell.ring()  # it is done
+            self._start_on(filling)
+
+    def _start_on(self, filling: Filling | Filled) -> None:
+        """Give it to the workers, if there is anything to do."""
+        if isinstance(filling, Filling):
+            self._workers.submit(filling.job)
+            self._watch.wake()
+            self._wake_helper()
+        else:
+            self._bell.ring()  # it is done
 
     def _wake_helper(self) -> None:
         """There is work for a consumer that does it."""
@@ -432,45 +398,10 @@ class Run:
             with self._lock:
                 self._tell()
 
-    def _begun(self, slot: int) -> _Filling | _Filled:
-        try:
-            with self._errand(self._next, "looking up its records"):
-                return self._begin(slot)
-        except Exception as error:
-            return _Filled(slot, self._next, error=error)
-
-    @contextmanager
-    def _errand(self, at: Cursor, doing: str) -> Iterator[None]:
-        """What this thread does itself, for the watch."""
-        batch = f"the batch at position {at.consumed} of epoch {at.epoch}"
-        try:
-            with self._watch.errand(batch, doing, "the thread that fills batches", give_up=self._hang):
-                yield
-        finally:
-            self._stuck = None
-
-    def _hang(self, error: StalledError) -> None:
-        """The watch gives this thread up: whoever waits for a batch gets the error, as long as it hangs."""
+    def _tell_of_hang(self) -> None:
+        """The filling thread hangs: whoever waits for a batch gets an error meanwhile."""
         with self._lock:
-            self._stuck = error
             self._tell()
-
-    def _begin(self, slot: int) -> _Filling:
-        plan, at = self.plan, self._next
-        step = plan.steps.step(0, at.consumed)
-        drawn = step.draw(plan.order, at.epoch)
-        if isinstance(plan.source, StreamSource):  # a rank's own samples, by their place in its stream
-            places = at.consumed // plan.steps.world + np.arange(len(drawn.indices))
-            drawn = replace(drawn, indices=places)
-        records = plan.source.locate(drawn.indices)
-        rows = len(drawn.indices)
-        views = plan.layout.views(self._ring.view(slot), rows)
-        views["index"][...] = drawn.indices
-        if "valid" in views:
-            views["valid"][...] = drawn.valid
-        assignment = Assignment(slot, at, records, drawn.positions, views)
-        job = self._workers.begin(assignment, self._ring)
-        return _Filling(slot, at, rows, Origins(plan, self._ledger, assignment, drawn.valid), job)
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:

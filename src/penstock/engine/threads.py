@@ -6,28 +6,36 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from penstock import _native
+from penstock.contracts import StreamSource
 from penstock.engine.board import IDLE, IN_TURN, ROW, SINCE, STEP, step_text
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.functions import apply, gather
-from penstock.engine.jobs import WHOLE, Piece, QueueWorkers, is_whole
+from penstock.engine.jobs import Piece, QueueWorkers, SlotJob, is_whole
 from penstock.engine.samples import Recipe, SampleMaker, Supplies, unforeseen
-from penstock.engine.watch import Work
+from penstock.engine.watch import Overdue, Owner, Work
 from penstock.engine.where import stack_of_thread
-from penstock.engine.workers import CALLER, Failure, Stats, Use, WorkersMemory
+from penstock.engine.workers import CALLER, WHOLE, Failure, Stats, Use, WorkersMemory, too_long
 from penstock.errors import StalledError
 from penstock.plan import Plan
 
+MOST_HANGING = 4  # threads that hang, for each worker, before the run ends
 PIECE_S = 0.5e-3  # of work that a thread takes from the queue at once: handing it over costs some 10 µs
 
 
 class Seat:
-    """One thread that makes samples, and what it has in hand."""
+    """One thread that makes samples, and what it has in hand.
 
-    def __init__(self, maker: SampleMaker, name: str) -> None:
-        self.maker, self.name = maker, name
+    number    among the threads; −1 for the one that asks for a batch
+    given_up  whether it hangs, and another one has taken its place: then it ends when it comes back
+    """
+
+    def __init__(self, maker: SampleMaker, number: int) -> None:
+        self.maker, self.number = maker, number
         self.piece: Piece | None = None
+        self.given_up = False
         self.thread = 0
 
     def made(self, plan: Plan, piece: Piece) -> list[Failure]:
@@ -41,24 +49,26 @@ class Seat:
         piece.job.made = made
         return []
 
-    def at_work(self, plan: Plan) -> Work | None:
+    def at_work(self, plan: Plan, owner: Owner) -> Work | None:
         """What it has in hand."""
         piece, desk = self.piece, self.maker.desk
         row, step, since = desk[ROW], desk[STEP], desk[SINCE]
-        if piece is None or step == IDLE:
+        if piece is None or step == IDLE or self.given_up:
             return None
         what, index, path = piece.job.named(WHOLE if is_whole(piece, step) else row)
-        hand = self, piece, row, since
+        hand = Hand(self, piece, row, since)
         doing = step_text(plan, step)
-        return Work(hand, what, doing, self.name, since / 1e9, self, index, path, waits=step >= IN_TURN)
+        worker = CALLER if self.number < 0 else f"thread {self.number}"
+        return Work(hand, what, doing, worker, since / 1e9, owner, index, path, waits=step >= IN_TURN)
 
-    def where(self, work: Work) -> str:
-        """The thread's stack."""
-        return stack_of_thread(self.thread)
 
-    def give_up(self, work: Work, error: StalledError) -> bool:
-        """A thread can't be ended."""
-        return False
+class Hand(NamedTuple):
+    """What a thread has in hand."""
+
+    seat: Seat
+    piece: Piece
+    row: int
+    since: int
 
 
 class ThreadWorkers(QueueWorkers):
@@ -68,24 +78,16 @@ class ThreadWorkers(QueueWorkers):
         self, plan: Plan, recipe: Recipe, generators: GlobalGenerators, threads: int, bell: _native.Bell
     ) -> None:
         super().__init__(plan, max(threads, 1), bell)
-        caught: type[BaseException] = BaseException if threads else Exception
-        names = [f"thread {number}" for number in range(threads)] or [CALLER]
+        self._recipe, self._generators = recipe, generators
         self._supplies = Supplies.of(recipe, max(threads, 1))
-        self._seats = [
-            Seat(SampleMaker(recipe, generators, self._supplies, catches=caught, group=self), name)
-            for name in names
-        ]
-        self._threads = [
-            threading.Thread(target=self._work, args=(seat,), name=f"penstock-worker-{number}", daemon=True)
-            for number, seat in enumerate(self._seats[:threads])
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    @property
-    def helps(self) -> bool:
-        """Whether the caller's thread does the work."""
-        return not self._threads
+        self._overdue = Overdue(bell)
+        self._threads: list[threading.Thread] = []
+        self._seats: list[Seat] = []
+        self.helps = threads == 0
+        if self.helps:
+            self._seats.append(self._new_seat())
+        for number in range(threads):
+            self._start(number)
 
     def help(self) -> bool:
         """Do one piece of work in this thread, if there are no others."""
@@ -111,7 +113,36 @@ class ThreadWorkers(QueueWorkers):
 
     def at_work(self) -> Sequence[Work]:
         """What every thread has in hand."""
-        return [work for seat in self._seats if (work := seat.at_work(self._plan)) is not None]
+        works = (seat.at_work(self._plan, self) for seat in list(self._seats))
+        return [work for work in works if work is not None]
+
+    def where(self, work: Work) -> str:
+        """The stack of its thread."""
+        assert isinstance(work.hand, Hand)
+        return stack_of_thread(work.hand.seat.thread)
+
+    def give_up(self, work: Work, error: StalledError) -> bool:
+        """Let another thread take the place of one that hangs. Where there is but the caller's own, it is named."""
+        return not self.helps and self._overdue.add(work, error)
+
+    def take_lost(self) -> Sequence[tuple[SlotJob, Failure]]:
+        """Jobs over which a thread hangs, and the row's fate. Another thread has taken its place."""
+        lost = []
+        for work, error in self._overdue.take():
+            assert isinstance(work.hand, Hand)
+            seat, piece, row, _ = work.hand
+            if not self._queue.give_up(seat, piece):
+                continue
+            whole = is_whole(piece, seat.maker.desk[STEP])
+            if isinstance(self._queue.broken, StalledError):
+                error = self._queue.broken  # it waits for that one's turn
+            lost.append((piece.job, too_long(WHOLE if whole else row, error)))
+            if self._is_hopeless(seat):
+                self._queue.break_with(error)
+            else:
+                self._seats.remove(seat)
+                self._start(seat.number, instead_of=seat)
+        return lost
 
     def memory(self) -> WorkersMemory:
         """The side arena."""
@@ -128,10 +159,40 @@ class ThreadWorkers(QueueWorkers):
         self._supplies.close(max(ends - time.monotonic(), 0))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _work(self, seat: Seat) -> None:
+    def _is_hopeless(self, seat: Seat) -> bool:
+        """Whether no thread can go on while this one hangs: it reads the one stream there is, or has its turn at the
+        global generators, or many others hang already.
+        """
+        hanging = sum(thread.is_alive() for thread in self._threads) - len(self._seats)
+        return (
+            isinstance(self._plan.source, StreamSource)
+            or seat.maker.own.seeded > 0
+            or hanging >= MOST_HANGING * self._plan.workers
+        )
+
+    def _new_seat(self, number: int = -1) -> Seat:
+        caught: type[BaseException] = Exception if self.helps else BaseException
+        maker = SampleMaker(self._recipe, self._generators, self._supplies, catches=caught, group=self)
+        return Seat(maker, number)
+
+    def _start(self, number: int, *, instead_of: Seat | None = None) -> None:
+        seat = self._new_seat(number)
+        thread = threading.Thread(
+            target=self._work, args=(seat, instead_of), name=f"penstock-worker-{number}", daemon=True
+        )
+        thread.start()
+        self._seats.append(seat)
+        self._threads = [*(other for other in self._threads if other.is_alive()), thread]
+
+    def _work(self, seat: Seat, instead_of: Seat | None) -> None:
         seat.thread = threading.get_ident()
+        if instead_of is not None:
+            self._generators.remove(instead_of.maker.own)  # nobody shall wait for its calls
         with seat.maker.own:
-            while (piece := self._queue.take(self._queue.rows_in(PIECE_S), wait=True)) is not None:
+            while not seat.given_up:
+                piece = self._queue.take(self._queue.rows_in(PIECE_S), wait=True)
+                if piece is None:
+                    return
                 begin = time.perf_counter()
                 seat.piece = piece
                 try:

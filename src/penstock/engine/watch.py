@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -246,6 +247,28 @@ class Errands:
     def at_work(self) -> Sequence[Work]:
         """Each of them."""
         return [errand.work() for errand in list(self.now)]
+
+
+class Overdue:
+    """Work of threads that the watch gives up, until whoever owns the slots acts on it.
+
+    bell  rings when there is some
+    """
+
+    def __init__(self, bell: _native.Bell) -> None:
+        self._bell = bell
+        self._works: deque[tuple[Work, StalledError]] = deque()
+
+    def add(self, work: Work, error: StalledError) -> bool:
+        """As an owner's ``give_up``."""
+        self._works.append((work, error))
+        self._bell.ring()
+        return True
+
+    def take(self) -> Iterator[tuple[Work, StalledError]]:
+        """What there is, once."""
+        while self._works:
+            yield self._works.popleft()
 
 
 def _where(work: Work) -> str:

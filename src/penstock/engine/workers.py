@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from penstock import _native
 from penstock.contracts import OpenSource, Records
 from penstock.engine.watch import Work
@@ -24,6 +26,7 @@ from penstock.spec import AnyArray, Int64Array
 
 _ERRORS = {"read": ReadError, "decode": DecodeError, "transform": TransformError, "batch": TransformError}
 _PLACES = {"decode": "transform", "end": "source"}  # decoding is part of the transform place
+WHOLE = -1  # stands for a row: what functions do with the batch
 CALLER = "the thread that asks for a batch"  # what it is called where it does the work
 
 
@@ -50,6 +53,7 @@ class Assignment:
 
     views      the slot's fields, (rows, …) each
     positions  (rows,) uint64, places in the epoch's global order
+    without    rows that are left out: other records will come in their place, before anything is done with the batch
     """
 
     slot: int
@@ -57,6 +61,12 @@ class Assignment:
     records: Records
     positions: Any
     views: Mapping[str, AnyArray]
+    without: frozenset[int] = frozenset()
+
+    @property
+    def rows_to_make(self) -> Int64Array:
+        """The rows that aren't left out."""
+        return np.array([row for row in range(len(self.positions)) if row not in self.without], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +252,11 @@ class Workers(Protocol):
     def at_work(self) -> Sequence[Work]:
         """What every worker has in hand; they are its owners."""
 
+    def take_lost(self) -> Sequence[tuple[Any, Failure]]:
+        """Jobs given up since, because a thread hangs over a row of theirs: which, and its fate. Until such a job is
+        done, that thread may write into its slot.
+        """
+
     def memory(self) -> WorkersMemory:
         """What they take, as far as they know."""
 
@@ -253,6 +268,12 @@ def name_of(records: Records, row: int) -> tuple[int, str | None]:
     """A row's record, and the path of its file if it has one: from what is in memory, whatever storage does."""
     files = records.files.get("image")
     return int(records.index[row]), None if files is None else shown(files.paths[row])
+
+
+def too_long(row: int, stalled: StalledError) -> Failure:
+    """The fate of a row, or of the batch, that was given up."""
+    reason = f"took too long: {stalled.seconds:.1f} s, {stalled.doing}"
+    return Failure(max(row, 0), "stalled", reason, stalled, row == WHOLE)
 
 
 def raised_for(failure: Failure, records: Records, row: int, source: OpenSource) -> PenstockError:
