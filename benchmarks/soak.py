@@ -65,9 +65,10 @@ class Member:
         self.loader.load_state_dict(state)
 
     def checksum(self, leave_after: int | None) -> tuple[int, int | None]:
-        """The number of the next epoch, and a checksum of its rows; None when it is left after some batches."""
+        """The next epoch's number, and a checksum of its rows; None when it isn't read from begin to end."""
         batches = iter(self.loader)
-        number = batches.epoch  # type: ignore[attr-defined]
+        number = self.loader.epoch
+        whole = self.loader.state_dict()["consumed"] == 0
         self.epochs += 1
         if leave_after is not None:
             for _, batch in zip(range(leave_after), batches, strict=False):
@@ -76,7 +77,7 @@ class Member:
         total = 0
         for index, checksum in rows_of(batches):
             total = zlib.crc32(f"{index} {checksum}".encode(), total)
-        return number, total
+        return number, total if whole else None
 
 
 def main() -> None:
@@ -139,11 +140,18 @@ def soak(photos: Path, seconds: float) -> tuple[list[Sample], dict[str, int]]:
 
 
 def sample(seconds: float) -> Sample:
-    """What there is now: memory of all processes, threads and files of this one."""
+    """What there is now: memory of all processes, and of this one threads and files, but photos."""
     memory = sum(map(proportional_bytes, process_tree()))
-    return Sample(
-        seconds, memory / MIB, *(len(list(Path("/proc/self", of).iterdir())) for of in ("task", "fd"))
-    )
+    threads, files = (list(Path("/proc/self", of).iterdir()) for of in ("task", "fd"))
+    return Sample(seconds, memory / MIB, len(threads), sum(map(is_kept, files)))
+
+
+def is_kept(descriptor: Path) -> bool:
+    """Whether an open file isn't one of the photos, of which some are just being read."""
+    try:
+        return not str(descriptor.readlink()).endswith(".jpg")
+    except OSError:  # it is closed already
+        return False
 
 
 def slope(samples: list[Sample], values: list[float]) -> float:
