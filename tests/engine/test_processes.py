@@ -206,7 +206,7 @@ def test_processes_that_do_not_fit_are_refused() -> None:
         pytest.raises(
             ps.BudgetError, match=r"worker processes of .* that they share .* need memory="
         ) as caught,
-        loader(large, memory="70MiB") as batches,
+        loader(large, memory="85MiB") as batches,
     ):
         next(iter(batches))
     assert caught.value.smallest_bytes is not None
