@@ -354,7 +354,7 @@ def test_explain_says_what_python_code_does_and_what_is_not_known_yet(executor: 
         "without what is measured at start",
     ):
         assert line in text
-    assert ("shared; measured at start" in text) == (executor == "process")
+    assert ("MiB shared, each replaced above" in text) == (executor == "process")
     assert "decode" not in text
 
 

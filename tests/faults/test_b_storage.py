@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +22,7 @@ import pytest
 import penstock as ps
 from penstock import _native
 from photos import encoded, picture, write_list
-from programs import BEGIN, LIMIT_S, output
+from programs import BEGIN, LIMIT_S, output, run
 
 HEIGHT, WIDTH, FILES = 40, 56, 6
 BAD = (
@@ -239,6 +241,44 @@ def test_what_was_read_damaged_is_a_bad_sample(folder: Path) -> None:
     told = epoch(folder, f"read.bytes=corrupt{at_bad_file(folder)}")
     assert (told.kind, told.index) == ("DecodeError", BAD)
     assert told.error.startswith("not an image: starts with 00 27 00")
+
+
+INDEXED = """
+with ps.Pipeline(ps.FileList({list!r}, index={index!r})).map(ps.CenterCrop(8)).batch(2).loader() as loader:
+    print(*[index for batch in loader for index in batch["index"]])
+"""
+
+
+def indexed(folder: Path, faults: str) -> subprocess.CompletedProcess[str]:
+    """A program over the list, with an index file of its own."""
+    text = INDEXED.format(list=str(folder / "list.txt"), index=str(folder / "list.index"))
+    return run(text, environment={"PENSTOCK_FAULTS": faults})
+
+
+@pytest.mark.parametrize("error", ["enospc", "edquot", "erofs"])
+def test_disk_full_or_read_only_where_the_index_goes(folder: Path, error: str) -> None:
+    done = indexed(folder, f"index.publish.before={error}")
+    assert (done.returncode, done.stdout.split()) == (0, ["0", "1", "2", "3", "4", "5"])
+    assert done.stderr.count("can't write") == 1
+    assert f"({os.strerror(getattr(errno, error.upper()))})" in done.stderr
+    assert sorted(path.name for path in folder.glob("list*")) == ["list.txt"]
+
+
+def test_what_a_killed_builder_of_an_index_left_is_never_adopted(folder: Path) -> None:
+    killed = indexed(folder, "index.publish.before=kill")
+    assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "")
+    assert not (folder / "list.index").exists()
+    assert (folder / "list.index.building").exists()
+    done = indexed(folder, "")
+    assert (done.stdout.split(), done.stderr) == (["0", "1", "2", "3", "4", "5"], "")
+    assert sorted(path.name for path in folder.glob("list*")) == ["list.index", "list.txt"]
+
+
+def test_an_index_whose_builder_was_killed_once_it_was_there_is_whole(folder: Path) -> None:
+    assert indexed(folder, "index.publish.after=kill").returncode == -signal.SIGKILL
+    assert ps.verify_index(ps.FileList(folder / "list.txt", index=folder / "list.index")).ok
+    done = indexed(folder, "index.publish.before=kill")
+    assert (done.stdout.split(), done.stderr) == (["0", "1", "2", "3", "4", "5"], "")
 
 
 def test_eio_on_the_index_is_fatal(folder: Path) -> None:

@@ -120,7 +120,12 @@ class Meter:
         short = ledger.now >= WARNED_SHARE * ledger.limit
         for owner in ledger.owners:
             full = owner.most is not None and owner.now >= WARNED_SHARE * owner.most
-            if owner.name != SIDE and _above(owner) > 0 and (full or (short and owner is worst)):
+            # A file larger than all buffers is read alone, and whoever wants more of the side arena waits.
+            if (
+                owner.name not in (READ_AHEAD, SIDE)
+                and _above(owner) > 0
+                and (full or (short and owner is worst))
+            ):
                 yield (
                     owner.name,
                     f"{owner.name}: {show_bytes(owner.now)}, {show_bytes(_above(owner))} more than forecast, of "

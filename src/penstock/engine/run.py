@@ -71,7 +71,10 @@ class Run:
         self._pid = os.getpid()
         self._ledger = ledger
         self._bell = _native.Bell()
-        start = anonymous_bytes()
+        try:
+            start = anonymous_bytes()
+        except OSError as error:
+            raise PenstockError(f"the system refuses to say what memory there is: {error}") from error
         self._watch = Watch(plan.slow_after_s, plan.stall_timeout_s)
         self._watch.start()
         try:
@@ -178,6 +181,7 @@ class Run:
         if all_ended:
             self._ready.clear()
             self._filling.clear()
+            del self._filler  # it refers to this run, whose memory shall end with it, not with a collection
             self._ring.retire()
         else:
             _abandoned.append(self)

@@ -125,6 +125,7 @@ class Watch:
         self._bell.ring()
         if self._thread.ident is not None:
             self._thread.join(patience_s)
+        self._parties = []  # they refer to this watch: memory shall end with the last of them, not with a collection
 
     def _watch(self) -> None:
         seen = 0
