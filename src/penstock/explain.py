@@ -125,10 +125,22 @@ def _batch(plan: Plan) -> list[str]:
             for name in plan.open
         ),
         *_functions(plan),
+        *_checks(plan),
         plan.pipeline.bad.describe(),
         _deadlines(plan),
         f"{_slots(plan)}; {workers}",
     ]
+
+
+def _checks(plan: Plan) -> list[str]:
+    """What is asked of values."""
+    pipeline = plan.pipeline
+    finite = (
+        []
+        if pipeline.finite is None
+        else [f"floats of {', '.join(pipeline.finite) or 'all fields'} are finite"]
+    )
+    return [*finite, *(f"{labels.field}: {labels.describe()}" for labels in pipeline.labels)]
 
 
 def _deadlines(plan: Plan) -> str:

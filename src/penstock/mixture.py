@@ -30,6 +30,8 @@ WRITTEN_BY = {
     "allow_truncated": "decode",
     "limits": "decode",
     "bad": "on_bad",
+    "finite": "check_finite",
+    "labels": "check_labels",
 }
 
 

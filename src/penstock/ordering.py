@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 
 import numpy as np
 
-from penstock.contracts import OpenSource, Order, StreamSource
+from penstock.contracts import OpenSource, Order, PythonSource, StreamSource
 from penstock.errors import PlanError
 from penstock.kept import chosen
 from penstock.mixture import Mix, OpenMix
@@ -27,11 +27,12 @@ from penstock.order import (
     Shuffled,
     Streamed,
     Table,
+    check_column,
     whole_number,
 )
 from penstock.pipeline import Pipeline
-from penstock.spec import AnyArray, Int64Array
-from penstock.transform import ByContent
+from penstock.spec import AnyArray, Int64Array, Labels
+from penstock.transform import ByContent, Function
 
 READ_AT_ONCE = 1 << 18  # records of a column
 SPREAD = 4  # records that may be read for one that is wanted
@@ -121,6 +122,29 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
     seed = Shuffled(selected.num_records, pipeline.seed).seed  # checked: it keys draws in any order
     lengths = partial(selected.read, budget.by)
     return Batches.of(budget, lengths, chain, seed=seed if pipeline.shuffled else None)
+
+
+def labels_to_check(pipeline: Pipeline, source: OpenSource) -> tuple[tuple[Labels, ...], tuple[Labels, ...]]:
+    """Those of ``pipeline.labels`` that a column of the source tells, and those that only samples tell."""
+    told = tuple(labels for labels in pipeline.labels if _is_told(pipeline, source, labels.field))
+    # A dataset's columns are what is known of its samples, which may hold something else.
+    sure = () if isinstance(source, PythonSource) else told
+    return told, tuple(labels for labels in pipeline.labels if labels not in sure)
+
+
+def _is_told(pipeline: Pipeline, source: OpenSource, name: str) -> bool:
+    functions = [each for each in pipeline.transforms if isinstance(each, Function)]
+    return name in source.columns and not any(each.field in (None, name) for each in functions)
+
+
+def check_labels(pipeline: Pipeline, source: OpenSource, told: Iterable[Labels]) -> None:
+    """Look at columns of labels, of the records that the pipeline selects. Raises ``PlanError``."""
+    parts = [(pipeline, source)]
+    if isinstance(source, OpenMix):
+        parts = list(zip(source.mix.components, source.concat.parts, strict=True))
+    for labels in told:
+        for part, of_part in parts:
+            check_column(_select(part, of_part), labels)
 
 
 def files_of(order: object) -> int:

@@ -25,7 +25,7 @@ from penstock.order import (
     Weights,
     exclusion,
 )
-from penstock.spec import DecodeLimits, DecodeMode, Decoding, Raise, Reads, Replace, Spec, Tail
+from penstock.spec import DecodeLimits, DecodeMode, Decoding, Labels, Raise, Reads, Replace, Spec, Tail
 from penstock.transform import BatchFunction, ByContent, Function
 from penstock.transform.function import As
 
@@ -84,6 +84,8 @@ class Pipeline:
     limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
     allow_truncated: bool = field(default=False, kw_only=True)
     bad: Raise | Replace = field(default=Raise(), kw_only=True)
+    finite: tuple[str, ...] | None = field(default=None, kw_only=True)
+    labels: tuple[Labels, ...] = field(default=(), kw_only=True)
 
     def take(self, number: int) -> Pipeline:
         """Use the first ``number`` records only, or all where there are fewer. Written before ``shuffle``."""
@@ -397,6 +399,37 @@ class Pipeline:
         if isinstance(policy, Replace):
             _check_at_most(policy.at_most)
         return replace(self, bad=policy)
+
+    def check_finite(self, *fields: str) -> Pipeline:
+        """Make samples bad that hold NaN or an infinity; by default these pass.
+
+        fields  those that are looked at; default: all of a sample
+
+        Looked at is what transforms made of a sample, before functions of whole batches: floats and complex
+        numbers, arrays and tensors of them, and lists, tuples and dicts of these. What image kernels make of
+        bytes is finite anyway.
+        """
+        if wrong := [name for name in fields if not isinstance(name, str)]:
+            raise PlanError(f"check_finite({wrong[0]!r}): names of fields")
+        return replace(self, finite=fields)
+
+    def check_labels(self, classes: int, *, field: str = "label", ignore: int | None = None) -> Pipeline:
+        """Refuse labels that stand for no class, as a model with ``classes`` outputs has them.
+
+        classes  labels are whole numbers from 0 to ``classes`` − 1
+        field    that has them, one or many in a sample, such as a mask's
+        ignore   a number that is allowed too, such as a loss function's ``ignore_index``
+
+        Where a column of the source tells, ``plan()`` looks at all selected records and raises ``PlanError``
+        that names the first one. Else, for labels that Python code gives or changes, a sample with another
+        label is bad.
+        """
+        if not isinstance(classes, int) or isinstance(classes, bool) or not 1 <= classes <= 1 << 62:
+            raise PlanError(f"check_labels({classes!r}): how many classes there are, at least 1")
+        if ignore is not None and (not isinstance(ignore, int) or isinstance(ignore, bool)):
+            raise PlanError(f"check_labels(ignore={ignore!r}): a whole number, or None")
+        others = tuple(labels for labels in self.labels if labels.field != field)
+        return replace(self, labels=(*others, Labels(field, classes, ignore)))
 
     def plan(self, **settings: Unpack[Settings]) -> Plan:
         """Check the description, size everything and forecast memory. Reads metadata, no sample.

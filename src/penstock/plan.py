@@ -14,7 +14,14 @@ from penstock.batch import Collation, Contents, SlotLayout, placed
 from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, PythonSource, Source, StreamSource
 from penstock.errors import PlanError
 from penstock.order import Batches, Mixed, Steps, Streamed
-from penstock.ordering import bytes_of, files_of, order_recipe, planned_order
+from penstock.ordering import (
+    bytes_of,
+    check_labels,
+    files_of,
+    labels_to_check,
+    order_recipe,
+    planned_order,
+)
 from penstock.pipeline import Pipeline, Settings
 from penstock.read import ReadAhead
 from penstock.sizing import (
@@ -32,7 +39,7 @@ from penstock.sizing import (
     is_seconds,
     parse_bytes,
 )
-from penstock.spec import PIXEL_CONTRACT, DecodeLimits, Executor, Listed, Raise, Reads, Spec, Tail
+from penstock.spec import PIXEL_CONTRACT, DecodeLimits, Executor, Labels, Listed, Raise, Reads, Spec, Tail
 from penstock.transform import (
     ImageKernel,
     NativeStep,
@@ -55,6 +62,7 @@ class Plan:
     contents  how a batch holds each field of its samples; None for what is measured when a loader starts
     settings  what the plan was asked for with
     cost      memory of the workers: an estimate, which is measured for processes when a loader starts
+    labels    those that are looked at sample by sample, as no column tells them
     simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
               the same bytes
 
@@ -82,6 +90,7 @@ class Plan:
     forecast: MemoryForecast
     lend_wait_s: float
     reads: Reads
+    labels: tuple[Labels, ...]
     slow_after_s: float
     stall_timeout_s: float | None
     simd: str | None = None
@@ -229,6 +238,9 @@ def make_plan(
     slow_after_s, stall_timeout_s = _deadlines(settings)
     source = pipeline.source.open() if before is None else before.source
     order = planned_order(pipeline, source) if before is None else before.order
+    told, labels = labels_to_check(pipeline, source)
+    if before is None:
+        check_labels(pipeline, source, told)
     tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
     if isinstance(source, StreamSource):
         tail = _stream_tail(pipeline, source)
@@ -242,7 +254,7 @@ def make_plan(
     )
     rows = order.most_rows if isinstance(order, Batches) else steps.batch
     executor = _executor(settings.get("executor", "thread"))
-    kernel, program = _transforms(pipeline, source, executor)
+    kernel, program = _transforms(pipeline, source, executor, by_sample=bool(labels))
     samples = _samples(pipeline, source, kernel, program, measured)
     most = None if pipeline.budget is None else pipeline.budget.most
     contents = placed(samples, pipeline.collate, rows, most)
@@ -292,6 +304,7 @@ def make_plan(
         batches_bytes=sizes.batches,
         lend_wait_s=lend_wait_s,
         reads=reads,
+        labels=labels,
         slow_after_s=slow_after_s,
         stall_timeout_s=stall_timeout_s,
         recipe=_recipe(pipeline, source),
@@ -397,10 +410,12 @@ def _asked_workers(settings: Settings, executor: Executor, streams: bool) -> int
 
 
 def _transforms(
-    pipeline: Pipeline, source: OpenSource, executor: Executor
+    pipeline: Pipeline, source: OpenSource, executor: Executor, *, by_sample: bool
 ) -> tuple[ImageKernel | None, SampleProgram | None]:
     """The one native kernel of a pipeline without Python code; else, what Python workers do. Or neither: rows
     are copied.
+
+    by_sample  whether samples are looked at one by one
     """
     declared = source.declared if isinstance(source, PythonSource) else source.fields
     program = sample_program(pipeline.transforms, declared)
@@ -410,6 +425,7 @@ def _transforms(
         or executor is Executor.INLINE
         or pipeline.collate
         or pipeline.batch_functions
+        or by_sample
     ):
         return None, program
     if not program.steps:
@@ -452,6 +468,12 @@ def _samples(
         raise PlanError(
             f"batch(collate=…): there is no field {unknown[0]!r}; there are {', '.join(contents)}"
         )
+    if ALL not in contents:
+        asked = [("check_finite", name) for name in pipeline.finite or ()]
+        asked += [("check_labels", labels.field) for labels in pipeline.labels]
+        for method, name in asked:
+            if name not in contents:
+                raise PlanError(f"{method}: there is no field {name!r}; there are {', '.join(contents)}")
     if "index" in contents:
         raise PlanError("a sample has a field 'index', which every batch has of its own: rename it")
     return contents

@@ -172,6 +172,29 @@ class Decoding:
         return self.mode.value + (", truncated files too" if self.allow_truncated else "")
 
 
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A field of whole numbers that stand for classes.
+
+    classes  how many there are: numbers are from 0 to ``classes`` − 1
+    ignore   a number that is allowed beside them, or None
+    """
+
+    field: str
+    classes: int
+    ignore: int | None = None
+
+    def wrong(self, numbers: AnyArray) -> NDArray[np.bool_]:
+        """Which of these numbers, of any shape, stand for no class."""
+        wrong: NDArray[np.bool_] = np.asarray((numbers < 0) | (numbers >= self.classes))  # type: ignore[operator]
+        return wrong if self.ignore is None else wrong & (numbers != self.ignore)
+
+    def describe(self) -> str:
+        """One phrase for errors and ``explain()``."""
+        beside = "" if self.ignore is None else f", or {self.ignore}"
+        return f"labels are from 0 to {self.classes - 1:,}{beside}"
+
+
 def shape_text(*sides: object) -> str:
     """A shape for people, as Python writes a tuple; sides may be texts such as ``≤512``."""
     return f"({', '.join(map(str, sides))}{',' if len(sides) == 1 else ''})"

@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock import _native
 from penstock.contracts import Records
+from penstock.engine.checks import Checks
 from penstock.engine.watch import Overdue, Work
 from penstock.engine.where import stack_of_thread, state_of
 from penstock.engine.workers import (
@@ -28,7 +29,7 @@ from penstock.engine.workers import (
 from penstock.errors import StalledError
 from penstock.plan import Plan
 from penstock.read import ReadAhead, read_policy
-from penstock.spec import Int64Array
+from penstock.spec import AnyArray, Int64Array
 from penstock.transform.foreign import finish_foreign
 
 COUNTED = [name for name in Stats.__slots__ if hasattr(_native.PoolStats, name)]
@@ -54,14 +55,23 @@ class NativeJob:
     native   what native threads do now; None where that is nothing
     records  of its rows
     rows     (n,) int64: where they are in the slot
+    values   fields that no kernel makes, whose values are looked at
     """
 
     lists: Mapping[str, list[Any]] = {}
     made = None
     ended_after = None
 
-    def __init__(self, job: _native.Job | None, records: Records, rows: Int64Array) -> None:
+    def __init__(
+        self,
+        job: _native.Job | None,
+        records: Records,
+        rows: Int64Array,
+        checks: Checks,
+        values: Mapping[str, AnyArray],
+    ) -> None:
         self.native, self.records, self.rows = job, records, rows
+        self._checks, self._values = checks, values
 
     @property
     def done(self) -> bool:
@@ -71,7 +81,11 @@ class NativeJob:
     def failures(self) -> Sequence[Failure]:
         """Rows that can't be made."""
         failures = [] if self.native is None else self.native.failures()
-        return [Failure(row, place, reason) for row, place, reason in failures]
+        bad = [Failure(row, place, reason) for row, place, reason in failures]
+        if self._checks.finite is None:
+            return bad
+        made = np.setdiff1d(self.rows, [failure.row for failure in bad])
+        return [*bad, *self._checks.failures(self._values, made)]
 
 
 class NativeWorkers:
@@ -91,6 +105,7 @@ class NativeWorkers:
             read_policy(plan.reads),
             bell,
         )
+        self._checks = Checks(plan.pipeline.finite)
         self._jobs: list[NativeJob] = []  # in flight; replaced, never changed: the watch looks at it
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -106,11 +121,12 @@ class NativeWorkers:
             assignment.views[name][...] = values
         if not assignment.without:
             native = self._job(assignment, ring, assignment.records, assignment.positions)
-            return NativeJob(native, assignment.records, np.arange(len(assignment.positions)))
+            rows = np.arange(len(assignment.positions))
+            return NativeJob(native, assignment.records, rows, self._checks, self._values(assignment))
         rows = assignment.rows_to_make
         records, positions = assignment.records.take(rows), assignment.positions[rows]
         some = self._job(assignment, ring, records, positions, rows) if len(rows) else None
-        return NativeJob(some, records, rows)
+        return NativeJob(some, records, rows, self._checks, self._values(assignment))
 
     def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
         """Make rows again from other records, before all else."""
@@ -121,6 +137,11 @@ class NativeWorkers:
         job.native = self._job(assignment, ring, new.records, positions, new.rows, new.attempts)
         job.records, job.rows = new.records, new.rows
         self._submit(job, first=True)
+
+    def _values(self, assignment: Assignment) -> Mapping[str, AnyArray]:
+        """Fields of a slot that aren't the kernel's."""
+        made = () if self._program is None else ("image",)
+        return {name: view for name, view in assignment.views.items() if name not in made}
 
     def _job(
         self,

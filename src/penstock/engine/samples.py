@@ -19,6 +19,7 @@ from penstock import _native
 from penstock.batch import Collate
 from penstock.contracts import Records
 from penstock.engine.board import IDLE, IN_TURN, READING, ROW, SINCE, STEP, Desk, new_desk
+from penstock.engine.checks import Checks
 from penstock.engine.collating import numbered
 from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
 from penstock.engine.workers import Failure, Flaws
@@ -135,6 +136,7 @@ class Recipe:
     dataset     an object with ``__getitem__`` that gives samples, or None for sources that say where bytes are
     names       fields of samples that are no dicts
     collate     of fields that differ in shape, how they are put together
+    checks      what is asked of the values of a finished sample
     side_bytes  cap of what images may take beside their rows
     """
 
@@ -147,6 +149,7 @@ class Recipe:
     reads: Reads
     simd: str | None
     collate: Collate
+    checks: Checks
     side_bytes: int
 
 
@@ -304,6 +307,8 @@ class SampleMaker:
             _python_call(step, self.own) if isinstance(step, FunctionStep) else step
             for step in recipe.program.steps
         ]
+        # A kernel makes numbers of bytes: all are finite.
+        self._made_natively = "image" if self._steps and isinstance(self._steps[-1], NativeStep) else None
 
     def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, Spec | Listed] | Failure:
         """What each field of a sample looks like, or why it can't be made."""
@@ -374,6 +379,8 @@ class SampleMaker:
             else:
                 row = out.get("image") if number == len(self._steps) - 1 else None
                 sample = {**sample, "image": self._image(number, step, key, sample.get("image"), row)}
+        if problem := self.recipe.checks.problem(sample, self._made_natively):
+            raise RowFailed("batch", problem)
         return sample
 
     def as_given(self, sample: Sample) -> Any:

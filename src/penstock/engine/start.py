@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock import _native
 from penstock.contracts import PythonSource, StreamSource
+from penstock.engine.checks import Checks
 from penstock.engine.draws import shared_generators
 from penstock.engine.native_workers import NativeWorkers
 from penstock.engine.replacing import MOST_ATTEMPTS, substitute_of
@@ -191,6 +192,7 @@ def recipe_of(plan: Plan) -> Recipe:
         reads=plan.reads,
         simd=plan.simd,
         collate=plan.pipeline.collate,
+        checks=Checks(plan.pipeline.finite, plan.labels),
         side_bytes=plan.forecast.side // (plan.workers if plan.executor is Executor.PROCESS else 1),
     )
 

@@ -6,6 +6,7 @@ from penstock.order.budget import Batches, Budget
 from penstock.order.chosen import Chosen, Filter, OfColumns, SplitByColumn
 from penstock.order.columns import Columns
 from penstock.order.excluded import exclusion
+from penstock.order.labels import check_column
 from penstock.order.marks import Marks, numbers_of
 from penstock.order.mixture import Mixed
 from penstock.order.sampled import Balance, Balanced, Sampling, Weighted, Weights
@@ -50,6 +51,7 @@ __all__ = [
     "Take",
     "Weighted",
     "Weights",
+    "check_column",
     "exclusion",
     "grouped_by",
     "numbers_of",

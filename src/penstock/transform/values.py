@@ -20,7 +20,8 @@ _SCALARS = (bool, int, float, complex, np.generic)
 def as_array(value: Any) -> AnyArray | None:
     """``value`` as an array of numbers, without a copy where that can be; None when it is none.
 
-    Arrays, numbers, Pillow images ((H, W) or (H, W, channels) as the mode has it) and tensors in host memory.
+    Arrays, numbers, Pillow images ((H, W) or (H, W, channels) as the mode has it) and dense tensors of a dtype that
+    NumPy has.
     """
     if isinstance(value, np.ndarray):
         return value if value.dtype.kind in NUMBER_KINDS else None
@@ -31,7 +32,10 @@ def as_array(value: Any) -> AnyArray | None:
             return None
         return array if array.dtype.kind in NUMBER_KINDS else None
     if is_tensor(value):
-        return np.asarray(value.detach().cpu().numpy())
+        try:
+            return np.asarray(value.detach().cpu().numpy())
+        except TypeError:  # bfloat16, which NumPy lacks, or sparse
+            return None
     if is_picture(value):
         return np.asarray(value)
     return None

@@ -1,0 +1,315 @@
+"""Bad values: floats that aren't finite, labels out of range, ranks that see other data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import penstock as ps
+from photos import encoded, picture, write_list
+
+# Who makes rows: native threads, or Python code, whoever runs that.
+NATIVE = pytest.param("native", id="native")
+PYTHON = [
+    pytest.param("inline", id="inline"),
+    pytest.param("thread", id="threads"),
+    pytest.param("process", id="processes"),
+]
+SMALL = encoded(picture(0), quality=90)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A dataset of what a function gives."""
+
+    sample: Callable[[int], Any]
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return self.sample(index)
+
+
+def loader(pipeline: ps.Pipeline, way: str, **settings: Any) -> ps.Loader:
+    if way != "native":
+        settings["executor"] = way
+    return pipeline.loader(memory="1GiB", workers=2, **settings)
+
+
+def error_of(pipeline: ps.Pipeline, way: str) -> ps.SampleError:
+    with pytest.raises(ps.SampleError) as caught, loader(pipeline, way) as batches:
+        list(batches)
+    return caught.value
+
+
+def table(bad: float = np.nan) -> np.ndarray[Any, Any]:
+    """Eight rows of (2, 3) floats, of which those of records 3 and 6 hold a bad one."""
+    rows = np.arange(48, dtype=np.float32).reshape(8, 2, 3)
+    rows[3, 1, 2] = rows[6, 0, 0] = bad
+    return rows
+
+
+def source_of(rows: np.ndarray[Any, Any], way: str) -> ps.Arrays | ps.Indexed:
+    if way == "native":
+        return ps.Arrays(x=rows, y=np.arange(8))
+    return ps.Indexed(Samples(lambda index: {"x": rows[index], "y": index}))
+
+
+@pytest.mark.parametrize("way", [NATIVE, *PYTHON])
+def test_nan_and_inf_floats_pass_by_default(way: str) -> None:
+    """What is in the data is delivered."""
+    with loader(ps.Pipeline(source_of(table(), way)).batch(8), way) as batches:
+        (batch,) = batches
+        assert np.array_equal(batch["x"], table(), equal_nan=True)
+
+
+@pytest.mark.parametrize("way", [NATIVE, *PYTHON])
+def test_check_finite_makes_them_bad_samples(way: str) -> None:
+    """The error names the first record, the field and the place in it."""
+    error = error_of(ps.Pipeline(source_of(table(-np.inf), way)).check_finite().batch(8), way)
+    assert (error.place, error.index, error.reason) == ("batch", 3, "'x' is -inf at [1, 2]")
+
+
+@pytest.mark.parametrize("way", [NATIVE, *PYTHON])
+def test_samples_that_are_not_finite_are_replaced_and_counted(way: str) -> None:
+    """Likewise under a policy: the same rows whoever makes them, and each bad one is told."""
+    pipeline = (
+        ps.Pipeline(source_of(table(), way)).shuffle(seed=3).check_finite("x").on_bad(ps.Replace(at_most=4))
+    )
+    with loader(pipeline.batch(4), way) as batches:
+        got = np.concatenate([batch["y"] for batch in batches])
+        bad = [(each.index, each.place, each.reason) for each in batches.bad_samples]
+    plan = ps.Pipeline(source_of(table(), way)).shuffle(seed=3).batch(8).plan(memory="1GiB")
+    order = plan.order.indices(0, 0, 8)
+    assert not {3, 6} & set(got.tolist())
+    assert got[~np.isin(order, [3, 6])].tolist() == order[~np.isin(order, [3, 6])].tolist()
+    assert {index for index, _, _ in bad} == {3, 6}
+    assert {fact[1:] for fact in bad} == {
+        ("batch", "'x' is nan at [1, 2]"),
+        ("batch", "'x' is nan at [0, 0]"),
+    }
+
+
+def nested(depth: int) -> Any:
+    value: Any = np.nan
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+VALUES = {
+    "float": (float("nan"), "is nan"),
+    "0-d": (np.array(np.inf), "is inf"),
+    "scalar": (np.float32(np.nan), "is nan"),
+    "half": (np.array([0, np.nan], np.float16), r"is nan at \[1\]"),
+    "double": (np.array([[0, 1], [np.inf, 0]]), r"is inf at \[1, 0\]"),
+    "complex": (np.array([1, complex(0, np.nan)]), r"is nan\+?0?.*j.* at \[1\]"),
+    "other byte order": (np.array([0, np.nan], ">f8"), r"is nan at \[1\]"),
+    "tensor": (torch.tensor([0, torch.inf]), r"is inf at \[1\]"),
+    "bfloat16": (torch.tensor([[0, torch.nan]], dtype=torch.bfloat16), r"is nan at \[0, 1\]"),
+    "sparse": (torch.tensor([0, torch.nan]).to_sparse(), r"is nan at \[1\]"),
+    "list": ([1, None, "nan", float("nan")], r"is nan at \[3\]"),
+    "dict of lists": (
+        {"a": 1, "boxes": [np.ones(2), np.array([0, np.inf])]},
+        r"is inf at \['boxes'\]\[1\]\[1\]",
+    ),
+    "objects": (np.array([1, "a", np.nan], object), r"is nan at \[2\]"),
+    "structured": (np.array([(1, np.nan)], [("a", "i4"), ("b", "f4")]), r"is nan at \['b'\]\[0\]"),
+    "too deep": (nested(70), "nested more than 64 deep"),
+}
+
+
+@pytest.mark.parametrize(("value", "says"), VALUES.values(), ids=VALUES.keys())
+def test_where_a_value_is_not_finite(value: Any, says: str) -> None:
+    """Whatever holds the float, wherever."""
+    source = ps.Indexed(Samples(lambda index: {"x": value if index == 5 else 1}))
+    error = error_of(ps.Pipeline(source).check_finite().batch(8, collate={"x": list}), "inline")
+    assert error.index == 5
+    assert re.search(says, error.reason)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1,
+        2.5,
+        True,
+        "nan",
+        b"nan",
+        None,
+        np.arange(3),
+        np.ones((2, 0)),
+        [1, "a", None],
+        {"a": np.ones(2)},
+        {1, 2},
+    ],
+    ids=repr,
+)
+def test_what_is_finite_or_no_number_passes(value: Any) -> None:
+    source = ps.Indexed(Samples(lambda index: {"x": value}))
+    with loader(ps.Pipeline(source).check_finite().batch(8, collate={"x": list}), "inline") as batches:
+        assert len(list(batches)) == 1
+
+
+def test_only_the_fields_that_are_named_are_checked() -> None:
+    """And a name that no sample has is an error of the plan."""
+    arrays = ps.Arrays(x=table(), z=np.ones(8))
+    with loader(ps.Pipeline(arrays).check_finite("z").batch(8), "native") as batches:
+        assert len(list(batches)) == 1
+    with pytest.raises(ps.PlanError, match=r"check_finite: there is no field 'q'; there are x, z"):
+        ps.Pipeline(arrays).check_finite("q").batch(8).plan()
+    with pytest.raises(ps.PlanError, match=r"check_finite\(1\): names of fields"):
+        ps.Pipeline(arrays).check_finite(1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", PYTHON)
+def test_what_functions_make_of_images_is_checked(tmp_path: Path, way: str) -> None:
+    """A function that divides by zero after the native kernel is found; the images themselves are finite."""
+    files = write_list(tmp_path, {f"{number}.jpg": SMALL for number in range(3)})
+    images = ps.Pipeline(files).map(ps.CenterCrop(8), ps.Normalize()).check_finite()
+
+    def divided(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        with np.errstate(all="ignore"):
+            return np.divide(image, np.zeros(1, np.float32))
+
+    error = error_of(images.map(divided, field="image").batch(1), way)
+    assert (error.index, error.path) == (0, str(tmp_path / "0.jpg"))
+    assert error.reason.startswith("'image' is ")
+    with loader(images.batch(1), "native") as batches:
+        assert len(list(batches)) == 3
+
+
+def test_columns_beside_native_images_are_checked(tmp_path: Path) -> None:
+    """A number of an index file that isn't finite, while native threads make the images."""
+    files = write_list(tmp_path, {f"{number}.jpg": SMALL for number in range(4)})
+    ps.build_index(files, columns={"score": np.array([1, 2, np.nan, 3])})
+    error = error_of(ps.Pipeline(files).map(ps.CenterCrop(8)).check_finite().batch(4), "native")
+    assert (error.index, error.reason) == (2, "'score' is nan")
+    assert error.path == str(tmp_path / "2.jpg")
+
+
+def test_tensors_that_numpy_cannot_hold_come_in_lists() -> None:
+    """As anything else that is no array of numbers."""
+    source = ps.Indexed(Samples(lambda index: torch.full((2,), index, dtype=torch.bfloat16)), fields="x")
+    with loader(ps.Pipeline(source).batch(8), "inline") as batches:
+        (batch,) = batches
+    assert [value.tolist() for value in batch["x"]] == [[index, index] for index in range(8)]
+
+
+def labelled(tmp_path: Path, *labels: object) -> ps.FileList:
+    for number in range(len(labels)):
+        (tmp_path / f"{number}.jpg").write_bytes(SMALL)
+    lines = [f"{number}.jpg {label}" for number, label in enumerate(labels)]
+    (tmp_path / "list.txt").write_text("\n".join(lines))
+    return ps.FileList(tmp_path / "list.txt")
+
+
+def test_label_out_of_range(tmp_path: Path) -> None:
+    """An error of the plan, which names the file, its label, the range, and how many more there are."""
+    images = ps.Pipeline(labelled(tmp_path, 0, 9, 10, -1, 11)).map(ps.CenterCrop(8)).batch(1)
+    with pytest.raises(ps.PlanError) as caught:
+        images.check_labels(10).plan()
+    path = tmp_path / "2.jpg"
+    assert str(caught.value) == (
+        f"check_labels(10): record 2, {path}, has the label 10, and labels are from 0 to 9; so have 2 more"
+    )
+    with pytest.raises(ps.PlanError, match=r"record 3, .*3\.jpg, has the label -1, .* from 0 to 11$"):
+        images.check_labels(12).plan()
+    assert images.check_labels(12, ignore=-1).plan().kernel is not None
+    with loader(images.check_labels(12, ignore=-1), "native") as batches:
+        assert [int(batch["label"][0]) for batch in batches] == [0, 9, 10, -1, 11]
+
+
+def test_only_records_that_are_selected_are_asked_for_their_labels(tmp_path: Path) -> None:
+    files = labelled(tmp_path, 0, 1, 7, 1)
+    images = ps.Pipeline(files).map(ps.CenterCrop(8)).check_labels(2).batch(1)
+    with pytest.raises(ps.PlanError, match="record 2"):
+        images.plan()
+    assert images.exclude([2]).plan().rows_per_epoch == 3
+    with pytest.raises(ps.PlanError, match="record 2"):
+        images.select([0, 2]).plan()
+    mixed = ps.Mix({ps.Pipeline(files): 1, ps.Pipeline(files).take(2): 1})
+    with pytest.raises(ps.PlanError, match=r"record 2, .*2\.jpg"):
+        ps.Pipeline(mixed).map(ps.CenterCrop(8)).check_labels(2).batch(1).plan()
+
+
+def test_one_class_folder_too_many(tmp_path: Path) -> None:
+    """Such as one that somebody left there: it is named."""
+    for name in ("cat", "dog", "lost+found"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.jpg").write_bytes(SMALL)
+    images = ps.Pipeline(ps.ImageFolder(tmp_path)).map(ps.CenterCrop(8)).check_labels(2).batch(1)
+    with pytest.raises(ps.PlanError, match=r"has the label 2 \('lost\+found'\), and labels are from 0 to 1"):
+        images.plan()
+
+
+@pytest.mark.parametrize("way", PYTHON)
+def test_labels_that_python_code_gives(way: str) -> None:
+    """Where no column tells, a sample with such a label is bad."""
+    samples = ps.Pipeline(ps.Indexed(Samples(lambda index: (np.zeros(2), index)), fields=("x", "label")))
+    error = error_of(samples.check_labels(5).batch(8), way)
+    assert (error.index, error.reason) == (5, "'label' is 5; labels are from 0 to 4")
+    shifted = samples.check_labels(8).map(lambda label: label + 1, field="label")
+    assert error_of(shifted.batch(8), way).index == 7
+
+
+def test_a_function_may_bring_labels_into_their_range(tmp_path: Path) -> None:
+    """So the list's own aren't asked, where a function changes them."""
+    images = ps.Pipeline(labelled(tmp_path, 1, 2, 3)).map(ps.CenterCrop(8)).check_labels(3)
+    with pytest.raises(ps.PlanError, match="record 2"):
+        images.batch(1).plan()
+    shifted = images.map(lambda label: label - 1, field="label").batch(1)
+    with loader(shifted, "inline") as batches:
+        assert [int(batch["label"][0]) for batch in batches] == [0, 1, 2]
+
+
+def test_labels_of_masks() -> None:
+    """Of many labels in a sample the first wrong one is named."""
+    masks = np.zeros((8, 4, 4), np.uint8)
+    masks[:, 0] = 255
+    masks[5, 2, 3] = 21
+    samples = ps.Pipeline(ps.Arrays(mask=masks)).batch(8)
+    error = error_of(samples.check_labels(21, field="mask", ignore=255), "thread")
+    assert error.reason == "'mask' is 21 at [2, 3]; labels are from 0 to 20, or 255"
+    assert error.index == 5
+
+
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [
+        (lambda pipeline: pipeline.check_labels(0), "how many classes"),
+        (lambda pipeline: pipeline.check_labels(True), "how many classes"),
+        (lambda pipeline: pipeline.check_labels(2, ignore=0.5), "a whole number, or None"),
+        (lambda pipeline: pipeline.check_labels(2), "there is no field 'label'; there are x"),
+        (
+            lambda pipeline: pipeline.check_labels(2, field="x"),
+            "'x' is float64, and labels are whole numbers",
+        ),
+    ],
+    ids=["none", "bool", "ignored half", "no field", "floats"],
+)
+def test_checks_that_cannot_be(check: Callable[[ps.Pipeline], ps.Pipeline], says: str) -> None:
+    with pytest.raises(ps.PlanError, match=says):
+        check(ps.Pipeline(ps.Arrays(x=np.zeros(3))).batch(1)).plan()
+
+
+def test_checks_change_no_recipe_and_are_explained() -> None:
+    """As policies: a run that met a bad sample goes on from its state with a check, or without."""
+    plain = ps.Pipeline(ps.Arrays(x=np.zeros(3), label=np.arange(3))).batch(1)
+    checked = plain.check_finite("x").check_labels(3)
+    assert checked.plan().digest == plain.plan().digest
+    text = checked.plan().explain()
+    assert "floats of x are finite" in text
+    assert "label: labels are from 0 to 2" in text
+    with pytest.raises(ps.PlanError, match=r"has a \.check_finite\(…\): write it after the mixture"):
+        ps.Pipeline(ps.Mix({ps.Pipeline(ps.Arrays(x=np.zeros(3))).check_finite(): 1, plain: 1})).batch(
+            1
+        ).plan()
