@@ -26,7 +26,7 @@ LAYERS = (
     ("ordering",),
     ("plan",),
     ("explain", "audit", "bad", "memory", "state"),
-    ("engine",),
+    ("engine", "ranks"),
     ("loader",),
     ("scan", "check"),
 )

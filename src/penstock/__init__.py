@@ -39,6 +39,7 @@ from penstock.memory import MemoryLedger, MemoryOwner
 from penstock.mixture import Mix
 from penstock.pipeline import Pipeline
 from penstock.plan import Plan
+from penstock.ranks import check_ranks, check_states
 from penstock.sizing import MemoryForecast
 from penstock.source import (
     Arrays,
@@ -55,7 +56,6 @@ from penstock.source import (
     verify_index,
 )
 from penstock.spec import DecodeLimits, Raise, Reads, Replace, Spec
-from penstock.state import check_states
 from penstock.transform import (
     CenterCrop,
     Normalize,
@@ -118,6 +118,7 @@ __all__ = [
     "WorkerDied",
     "build_index",
     "check_files",
+    "check_ranks",
     "check_states",
     "measure_reads",
     "pack_list",

@@ -50,6 +50,7 @@ from penstock.transform import (
     simd_paths,
 )
 
+MOST_CLASSES = 1 << 16  # whose names are in a manifest
 ALL = "…"  # stands for fields whose names are measured too
 
 
@@ -212,6 +213,20 @@ class Plan:
             "memory": self.memory_bytes,
             "digest": self.digest,
             "recipe": dict(self.recipe),
+        }
+
+    def manifest(self) -> dict[str, object]:
+        """What ranks of one run must agree on, and which of them this is: small plain data for ``check_ranks``."""
+        classes = self.classes
+        return {
+            "rank": self.steps.rank,
+            "world": self.steps.world,
+            "batch": self.steps.batch,
+            "tail": self.steps.tail.value,
+            "steps": self.steps.per_epoch if self.ends_known else None,
+            "digest": self.digest,
+            "recipe": dict(self.recipe),
+            "classes": None if classes is None or len(classes) > MOST_CLASSES else list(classes),
         }
 
 

@@ -1,8 +1,8 @@
-"""What a loader's state says: looked at before it is believed, against a plan and against those of other ranks."""
+"""What a loader's state says: looked at before it is believed, against a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ Edit = dict[str, Any]  # plain data, as it is saved
 STATE_VERSION = 1
 MOST = 1 << 63  # of an epoch's number, and of positions
 MOST_SHOWN = 1000  # characters of a value in a message
-OF_ALL_RANKS = ("version", "digest", "epoch", "consumed", "edits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,75 +40,29 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
     if type(version) is not int or version != STATE_VERSION:
         raise StateError(
-            f"the state has version {_shown(version)}, this penstock reads version {STATE_VERSION}"
+            f"the state has version {shown(version)}, this penstock reads version {STATE_VERSION}"
         )
     if not _is_count(epoch) or not _is_count(consumed) or not isinstance(recipe, Mapping):
-        found = f"epoch {_shown(epoch)}, consumed {_shown(consumed)}, recipe {_shown(recipe)}"
+        found = f"epoch {shown(epoch)}, consumed {shown(consumed)}, recipe {shown(recipe)}"
         raise StateError(f"the state is damaged: {found}")
     assert isinstance(epoch, int)
     assert isinstance(consumed, int)
-    if differences := _differences(recipe, plan.recipe):
+    if keys := differing(recipe, plan.recipe):
+        differences = [
+            f"{key} was {shown(recipe.get(key))} and is {shown(plan.recipe.get(key))}" for key in keys
+        ]
         raise StateError("the state belongs to another recipe: " + "; ".join(differences))
     if not _same(state.get("digest"), plan.digest):
         raise StateError(
-            f"the state is damaged: its digest {_shown(state.get('digest'))} isn't that of its recipe"
+            f"the state is damaged: its digest {shown(state.get('digest'))} isn't that of its recipe"
         )
     bad_rows = _bad_rows(state, plan.steps.world)
     return Saved(Cursor(epoch, consumed), _edits(state), bad_rows, state.get("decoder"))
 
 
-def check_states(states: Sequence[Mapping[str, object] | None]) -> None:
-    """Raise ``StateError`` unless all ranks have a state, and all of them stand at one step of one recipe.
-
-    states  one for each rank, as ``state_dict()`` gave it; None: that rank has none
-
-    Ranks don't talk to one another. So where each saves its own state, gather those that it is about to load, and
-    give them to every rank: one that couldn't save its last one is found before ranks train on different steps.
-    What a rank counted for itself, its bad rows, may differ.
-    """
-    if wrong := [rank for rank, state in enumerate(states) if not isinstance(state, Mapping)]:
-        raise StateError(f"{_ranks(wrong)} no state; every rank goes on from the same step, or none does")
-    found = [dict(state) for state in states if state is not None]
-    differences = [text for key in OF_ALL_RANKS if (text := _disagreement(key, found))]
-    if differences:
-        raise StateError(
-            f"the ranks' states differ: {'; '.join(differences)}; load those of one step, which all of them have"
-        )
-
-
-def _disagreement(key: str, states: Sequence[Mapping[str, object]]) -> str:
-    """Which ranks have which value; empty when all have the same."""
-    ranks: dict[str, list[int]] = {}
-    for rank, state in enumerate(states):
-        ranks.setdefault(_shown(state.get(key), most=1 << 20), []).append(rank)
-    if len(ranks) < 2:
-        return ""
-    recipes = [state.get("recipe") for state in states]
-    if key == "digest" and all(isinstance(recipe, Mapping) for recipe in recipes):
-        other = next(iter(list(ranks.values())[1:]))[0]
-        texts = _differences(recipes[other], recipes[0])  # type: ignore[arg-type]
-        return f"rank {other} has another recipe than rank 0: {', '.join(texts) or 'it is damaged'}"
-    return f"{key} is " + " and ".join(f"{value[:MOST_SHOWN]} on {_named(of)}" for value, of in ranks.items())
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"{_named(ranks)} {'has' if len(ranks) == 1 else 'have'}"
-
-
-def _named(ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"ranks {', '.join(map(str, ranks[:8]))}{more}"
-
-
-def _differences(was: Mapping[Any, object], now: Mapping[str, str | int]) -> list[str]:
-    """What of a recipe is otherwise now."""
-    return [
-        f"{key} was {_shown(was.get(key))} and is {_shown(now.get(key))}"
-        for key in sorted({*was, *now}, key=str)
-        if not _same(was.get(key), now.get(key))
-    ]
+def differing(was: Mapping[Any, object], now: Mapping[Any, object]) -> list[Any]:
+    """What of a recipe is otherwise now, by name."""
+    return [key for key in sorted({*was, *now}, key=str) if not _same(was.get(key), now.get(key))]
 
 
 def _same(one: object, other: object) -> bool:
@@ -117,7 +70,7 @@ def _same(one: object, other: object) -> bool:
     return type(one) is type(other) and isinstance(one, str | int | None) and one == other
 
 
-def _shown(value: object, most: int = MOST_SHOWN) -> str:
+def shown(value: object, most: int = MOST_SHOWN) -> str:
     """A value for a message: what a damaged state holds may be of any size, and nested without an end."""
     try:
         text = repr(value)
@@ -133,7 +86,7 @@ def _is_count(number: object) -> bool:
 def _bad_rows(state: Mapping[str, object], world: int) -> int:
     rows, ranks = state.get("bad_rows", 0), state.get("bad_ranks", 1)
     if type(rows) is not int or type(ranks) is not int or not 0 <= rows < MOST or not 1 <= ranks < MOST:
-        raise StateError(f"the state is damaged: bad_rows {_shown(rows)}, bad_ranks {_shown(ranks)}")
+        raise StateError(f"the state is damaged: bad_rows {shown(rows)}, bad_ranks {shown(ranks)}")
     return -(-rows * ranks // world)
 
 
@@ -141,7 +94,7 @@ def _edits(state: Mapping[str, object]) -> tuple[Edit, ...]:
     """The record of edits in a state. Raises ``StateError`` when it is none."""
     edits = state.get("edits", [])
     if not isinstance(edits, list | tuple) or not all(_is_edit(edit) for edit in edits):
-        raise StateError(f"the state is damaged: edits {_shown(edits)}")
+        raise StateError(f"the state is damaged: edits {shown(edits)}")
     return tuple(dict(edit) for edit in edits)
 
 

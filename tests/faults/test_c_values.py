@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 
 import penstock as ps
 from photos import encoded, picture, write_list
+from programs import run
 
 # Who makes rows: native threads, or Python code, whoever runs that.
 NATIVE = pytest.param("native", id="native")
@@ -313,3 +315,105 @@ def test_checks_change_no_recipe_and_are_explained() -> None:
         ps.Pipeline(ps.Mix({ps.Pipeline(ps.Arrays(x=np.zeros(3))).check_finite(): 1, plain: 1})).batch(
             1
         ).plan()
+
+
+def folders(root: Path, *classes: str) -> ps.Pipeline:
+    for name in classes:
+        (root / name).mkdir(parents=True)
+        (root / name / "0.jpg").write_bytes(SMALL)
+    return ps.Pipeline(ps.ImageFolder(root)).shuffle(seed=1).map(ps.CenterCrop(8)).batch(1)
+
+
+def manifests(*pipelines: ps.Pipeline) -> list[dict[str, object]]:
+    return [
+        pipeline.shard(rank, len(pipelines)).plan(memory="64MiB", workers=1).manifest()
+        for rank, pipeline in enumerate(pipelines)
+    ]
+
+
+def test_class_folders_differ_between_ranks(tmp_path: Path) -> None:
+    """Whoever gathers the ranks' manifests asks ``check_ranks``, which names who differs, and in what."""
+    whole = folders(tmp_path / "whole", "bee", "cat", "dog", "elk")
+    part = folders(tmp_path / "part", "cat", "dog", "emu", "elk")
+    copy = folders(tmp_path / "copy", "bee", "cat", "dog", "elk")
+    ps.check_ranks(manifests(whole, copy, whole))
+    with pytest.raises(ps.PlanError) as caught:
+        ps.check_ranks(manifests(whole, part, copy, part))
+    text = str(caught.value)
+    assert text.startswith("the ranks' plans differ: ranks 1, 3 have another recipe than rank 0: source is '")
+    assert text.endswith("the class 'emu' is there alone, the class 'bee' is missing there")
+
+
+def test_ranks_with_other_files_seeds_or_steps(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.jpg").write_bytes(SMALL)
+    rows = [
+        ps.Pipeline(write_list(tmp_path / f"{files}", {f"{number}.jpg": SMALL for number in range(files)}))
+        .map(ps.CenterCrop(8))
+        .shuffle(seed=1)
+        for files in (4, 5)
+        if not (tmp_path / f"{files}").mkdir()
+    ]
+    with pytest.raises(
+        ps.PlanError, match=r"rank 1 has another recipe than rank 0: rows is 5, not 4, source is"
+    ):
+        ps.check_ranks(manifests(rows[0].batch(1), rows[1].batch(1)))
+    with pytest.raises(ps.PlanError, match=r"rank 1 has another recipe than rank 0: seed is 2, not 1$"):
+        ps.check_ranks(manifests(rows[0].batch(1), rows[0].shuffle(seed=2).batch(1)))
+    with pytest.raises(
+        ps.PlanError, match=r"batch is 1 on rank 0 and 2 on rank 1; steps is 2 on rank 0 and 1 on"
+    ):
+        ps.check_ranks(manifests(rows[0].batch(1), rows[0].batch(2)))
+    with pytest.raises(ps.PlanError, match="ranks 0, 2 have no manifest"):
+        ps.check_ranks([None, *manifests(rows[0].batch(1)), None])
+
+
+def test_ranks_that_get_the_same_part() -> None:
+    """Two of one rank, one that is missing, a forgotten shard(); on purpose it is said."""
+    rows = ps.Pipeline(ps.Arrays(x=np.arange(16))).batch(2)
+    each = manifests(rows, rows, rows, rows)
+    ps.check_ranks(each)
+    ps.check_ranks(list(reversed(each)))
+    ps.check_ranks([*each, *each], replicate=2)
+    for wrong in ([*each[:3], each[2]], each[:3], [*each, *each], [], [{**each[0], "rank": []}]):
+        with pytest.raises(ps.PlanError, match=r"each part should be there once: write \.shard\(\)"):
+            ps.check_ranks(wrong)
+    with pytest.raises(ps.PlanError, match=r"have the parts \[0, 0\] of 1"):
+        ps.check_ranks([manifests(rows)[0]] * 2)
+    with pytest.raises(ps.PlanError, match="should be there 2 times"):
+        ps.check_ranks(each, replicate=2)
+
+
+RANK = """
+import torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method={store!r}, rank=rank, world_size=2)
+pipeline = ps.Pipeline(ps.ImageFolder({root!r} + str(rank))).map(ps.CenterCrop(8)).batch(1).shard()
+manifests = [None] * dist.get_world_size()
+dist.all_gather_object(manifests, pipeline.plan(memory="64MiB", workers=1).manifest())
+try:
+    ps.check_ranks(manifests)
+except ps.PlanError as error:
+    print(error)
+dist.destroy_process_group()
+"""
+
+
+def test_class_folders_differ_between_processes_of_torch(tmp_path: Path) -> None:
+    """Every rank gets the error, before any of them reads a sample."""
+    folders(tmp_path / "data0", "cat", "dog")
+    folders(tmp_path / "data1", "dog")
+    store = f"file://{tmp_path}/store"
+    launcher = {"WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
+
+    def said(rank: int) -> str:
+        program = RANK.format(root=str(tmp_path / "data"), store=store)
+        done = run(program, environment={**launcher, "RANK": str(rank)})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with ThreadPoolExecutor() as ranks:
+        first, second = ranks.map(said, range(2))
+    assert first == second
+    assert first.endswith("the class 'cat' is missing there\n")

@@ -308,7 +308,7 @@ def test_one_rank_fails_to_save() -> None:
     with pytest.raises(ps.StateError, match="rank 1 has no state"):
         ps.check_states([after[0], None, *after[2:]])
     other = state_of(ps.Pipeline(numbers(64)).shuffle(seed=2))
-    with pytest.raises(ps.StateError, match="rank 3 has another recipe than rank 0: seed was 2 and is 1"):
+    with pytest.raises(ps.StateError, match="rank 3 has another recipe than rank 0: seed is 2, not 1"):
         ps.check_states([*after[:3], other])
     counted = {**after[1], "bad_rows": 3}
     ps.check_states([after[0], counted, *after[2:]])
