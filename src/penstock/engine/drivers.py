@@ -14,7 +14,7 @@ from penstock.engine.board import ANSWERING, IDLE, PIECE, ROW, SINCE, STEP, step
 from penstock.engine.jobs import JobQueue, Piece, is_whole
 from penstock.engine.messages import Ended, Unreadable, encoded, receive, send_encoded
 from penstock.engine.processes import WorkerProcess, WorkerServer
-from penstock.engine.samples import PartOfRows
+from penstock.engine.rows import PartOfRows
 from penstock.engine.watch import Watch, Work
 from penstock.engine.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
 from penstock.engine.workers import WHOLE, Failure, Flaws, too_long

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from penstock.engine.board import FUNCTIONS
-from penstock.engine.samples import END, PythonCall, RowFailed, Rows, SampleMaker
+from penstock.engine.calls import PythonCall
+from penstock.engine.rows import END, RowFailed, Rows
+from penstock.engine.samples import SampleMaker
 from penstock.engine.workers import BatchMade, Failure
 from penstock.spec import AnyArray
 from penstock.transform import BATCH_OP, BatchFunction

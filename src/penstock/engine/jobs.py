@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from penstock import _native
 from penstock.engine.board import FUNCTIONS, IDLE, IN_TURN
-from penstock.engine.samples import END, EncodedFile, Inputs, Rows
+from penstock.engine.rows import END, EncodedFile, Inputs, Rows
 from penstock.engine.workers import WHOLE, Assignment, BatchMade, Failure, Flaws, Stats, Substitutes
 from penstock.errors import PenstockError
 from penstock.plan import Plan

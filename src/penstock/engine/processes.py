@@ -16,7 +16,8 @@ from typing import Any
 from penstock import _native
 from penstock.engine.board import Board
 from penstock.engine.messages import Ended, receive, send
-from penstock.engine.samples import Inputs, Recipe, RowKey
+from penstock.engine.recipe import Recipe
+from penstock.engine.rows import Inputs, RowKey
 from penstock.engine.server import bootstrap
 from penstock.engine.travel import pack
 from penstock.engine.where import Stacks, state_of

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.bad import BadSample, Ledger
 from penstock.contracts import Records
-from penstock.engine.samples import END
+from penstock.engine.rows import END
 from penstock.engine.workers import Assignment, Failure, Substitutes, error_of, raised_for
 from penstock.errors import PenstockError, SampleError
 from penstock.order import substitute

@@ -28,10 +28,13 @@ import numpy as np
 from penstock import _native
 from penstock.batch import SlotLayout
 from penstock.engine.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, shared_words
+from penstock.engine.calls import said
 from penstock.engine.draws import generators_of_worker
 from penstock.engine.functions import apply, gather
 from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
-from penstock.engine.samples import PartOfRows, Recipe, Rows, SampleMaker, Supplies, said, unforeseen
+from penstock.engine.recipe import Recipe, Supplies
+from penstock.engine.rows import PartOfRows, Rows
+from penstock.engine.samples import SampleMaker, unforeseen
 from penstock.engine.travel import unpack
 from penstock.engine.where import show_stacks_on_signal
 from penstock.engine.workers import BatchMade, Failure, Flaws

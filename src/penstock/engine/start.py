@@ -14,8 +14,10 @@ from penstock.contracts import PythonSource, StreamSource
 from penstock.engine.checks import Checks
 from penstock.engine.draws import shared_generators
 from penstock.engine.native_workers import NativeWorkers
+from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.replacing import MOST_ATTEMPTS, substitute_of
-from penstock.engine.samples import Inputs, Recipe, RowKey, SampleMaker, Supplies
+from penstock.engine.rows import Inputs, RowKey
+from penstock.engine.samples import SampleMaker
 from penstock.engine.threads import ThreadWorkers
 from penstock.engine.watch import Watch
 from penstock.engine.workers import CALLER, Failure, Workers, raised_for

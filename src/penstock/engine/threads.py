@@ -14,7 +14,8 @@ from penstock.engine.board import IDLE, IN_TURN, ROW, SINCE, STEP, step_text
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.functions import apply, gather
 from penstock.engine.jobs import Piece, QueueWorkers, SlotJob, is_whole
-from penstock.engine.samples import Recipe, SampleMaker, Supplies, unforeseen
+from penstock.engine.recipe import Recipe, Supplies
+from penstock.engine.samples import SampleMaker, unforeseen
 from penstock.engine.watch import Overdue, Owner, Work
 from penstock.engine.where import stack_of_thread
 from penstock.engine.workers import CALLER, WHOLE, Failure, Stats, Use, WorkersMemory, too_long
