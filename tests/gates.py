@@ -39,6 +39,12 @@ class Gate:
         finally:
             os.close(file)
 
+    def abolish(self) -> None:
+        """Let everybody through; whoever comes later finds no gate, which is an error."""
+        if self.path.exists():
+            with self.opened():
+                self.path.unlink()
+
 
 class Log(logging.Handler):
     """What penstock logs, from the beginning of a ``with`` block on."""

@@ -123,6 +123,12 @@ def test_reading_threads_that_hold_all_buffers_while_decoding_threads_read_thems
     program = PROGRAM.format(path=str(tmp_path / "list.txt"), rows=1247, settings=settings)
     digest, how = output(program).splitlines()
     assert how == "False False"
-    slow_digest, how = output(program, environment=slow(slow_files, opens=40, reads=6)).splitlines()
-    assert how == "False True", "reading ahead didn't begin, or didn't end"
-    assert slow_digest == digest
+    ended = False
+    for _ in range(8):  # on a busy machine reads of files in memory take long too, and reading ahead goes on
+        slow_digest, how = output(program, environment=slow(slow_files, opens=40, reads=6)).splitlines()
+        assert slow_digest == digest
+        assert how.endswith("True"), "reading ahead didn't begin"
+        ended = how.startswith("False")
+        if ended:
+            break
+    assert ended, "reading ahead never ended"

@@ -8,7 +8,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,10 @@ class Numbers:
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Gate:
-    return Gate.closed(tmp_path / "gate")
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    gate = Gate.closed(tmp_path / "gate")
+    yield gate
+    gate.abolish()  # the sample of the next epoch may be on its way here
 
 
 def loader(pipeline: ps.Pipeline, executor: str = "thread", **settings: Any) -> ps.Loader:
@@ -280,18 +282,23 @@ def test_sample_that_hangs_once_is_delivered(gate: Gate, tmp_path: Path) -> None
         assert [batch["x"].tolist() for batch in batches] == all_of()
 
 
-def test_first_sample_that_hangs_is_an_error() -> None:
-    def loops(x: int) -> int:
-        while x == 0:
-            pass
-        return x
-
-    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).map(loops, field="x").batch(ROWS)
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_first_sample_that_hangs_is_an_error(executor: str, gate: Gate) -> None:
     with (
-        loader(pipeline, "process", stall_timeout_s=STALLED_S) as batches,
-        pytest.raises(ps.StalledError, match=r"record 0 was not done after .*measuring"),
+        loader(of(Numbers(gate, at=0)), executor, stall_timeout_s=STALLED_S) as batches,
+        pytest.raises(ps.StalledError, match=r"record 0 was not done after .*measuring") as caught,
     ):
         next(iter(batches))
+    assert "in __getitem__" in caught.value.where
+
+
+def test_first_sample_that_hangs_in_a_thread_is_replaced(gate: Gate) -> None:
+    pipeline = of(Numbers(gate, at=0)).on_bad(ps.Replace(at_most=1))
+    with loader(pipeline, stall_timeout_s=SHORT_S) as batches:
+        delivered = [batch["x"].tolist() for batch in batches]
+        (bad,) = batches.bad_samples
+    assert (bad.index, bad.place) == (0, "stalled")
+    assert [delivered[0][1:], *delivered[1:]] == [all_of()[0][1:], *all_of()[1:]]
 
 
 class Loads:
@@ -486,6 +493,48 @@ def test_thread_that_hangs_in_its_turn_at_the_global_generators_ends_the_run(gat
         with gate.opened():
             pass
     assert 4 <= len(delivered) <= 7
+
+
+def draws_at_random(x: int) -> float:
+    return float(np.random.random())  # noqa: NPY002 (what users write)
+
+
+def test_a_turn_that_a_closed_loader_keeps_is_waited_for_so_long_and_no_longer(gate: Gate) -> None:
+    """Its call hangs, and may draw from the global generators when it goes on."""
+    with loader(of(Numbers(gate)), workers=1) as hanging, Log() as log:
+        batches = iter(hanging)
+        assert [next(batches)["x"].tolist() for _ in range(2)] == all_of()[:2]
+        log.wait_for("record 9 has taken")
+    pipeline = ps.Pipeline(ps.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
+    with (
+        loader(pipeline, stall_timeout_s=SHORT_S) as waiting,
+        pytest.raises(ps.StalledError, match="record 0 was not done after"),
+    ):
+        list(waiting)
+    gate.abolish()
+    with loader(pipeline, stall_timeout_s=None) as drawing:
+        assert len(list(drawing)) == 16
+
+
+def test_a_turn_of_what_was_given_up_is_not_waited_for(gate: Gate) -> None:
+    """Also when nobody took its place: a stream is read by one thread alone."""
+
+    def stream() -> Any:
+        for index in range(32):
+            if index == 9:
+                gate.wait()
+            yield {"x": index}
+
+    with loader(of(range(64))) as batches:  # after so many calls without a draw nobody takes turns
+        assert len(list(batches)) == 16
+    with (
+        loader(ps.Pipeline(ps.Iterable(stream)).batch(ROWS), stall_timeout_s=SHORT_S) as hanging,
+        pytest.raises(ps.StalledError),
+    ):
+        list(hanging)
+    pipeline = ps.Pipeline(ps.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
+    with loader(pipeline, stall_timeout_s=None) as batches:
+        assert len(list(batches)) == 16
 
 
 def test_samples_that_wait_for_their_turn_are_not_slow(gate: Gate) -> None:

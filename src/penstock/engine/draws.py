@@ -26,6 +26,9 @@ import numpy as np
 
 from penstock.engine.generators import Generators, Marks, moved, put_back, seed
 
+WAKE_S = (
+    1.0  # that waking others may take: whoever hangs inside a seeded call has the lock, and has it for ever
+)
 CALLS_WITHOUT_DRAW = 16  # after which a generator isn't seeded any more: seeded calls run one at a time
 
 Made = TypeVar("Made")
@@ -55,9 +58,9 @@ class GlobalGenerators:
             OwnGenerators
         ] = []  # of their callers, those that let others have the lock meanwhile
         self._idle: dict[str, int] = {}  # generators drawn from, and calls since they were
-        self._callers: tuple[
-            OwnGenerators, ...
-        ] = ()  # replaced, never changed: it is looked at without the lock
+        # Replaced, never changed: it is looked at without the lock. Its own lock is never held for long.
+        self._callers: tuple[OwnGenerators, ...] = ()
+        self._coming_and_going = threading.Lock()
         self._proven: set[str] = set()  # of those in _idle, those that a seeded call has drawn from
         self._suspects: dict[
             str, int
@@ -72,16 +75,20 @@ class GlobalGenerators:
 
     def add(self, caller: OwnGenerators) -> None:
         """One more thread that makes calls."""
-        with self._lock:
+        with self._coming_and_going:
             if not self._callers:
                 self._fresh, self._foreign = True, set()
             self._callers = (*self._callers, caller)
 
     def remove(self, caller: OwnGenerators) -> None:
-        """One less; nobody waits for its calls any more."""
-        with self._lock:
+        """One less; nobody waits for its calls any more. Any thread may say so, whatever others hang in."""
+        with self._coming_and_going:
             self._callers = tuple(other for other in self._callers if other is not caller)
-            self._calm.notify_all()
+        if self._waiting and self._lock.acquire(timeout=WAKE_S):
+            try:
+                self._calm.notify_all()
+            finally:
+                self._lock.release()
 
     def share(self) -> None:
         """From now on others use them too."""
@@ -177,6 +184,8 @@ class GlobalGenerators:
             finally:
                 self._depth -= 1
                 caller.seeded -= 1
+                if self._waiting:
+                    self._calm.notify_all()
 
     def watch_torch(self) -> None:
         """Look at torch's generator too from now on; it has been imported."""
@@ -354,6 +363,10 @@ class OwnGenerators:
             if self._torch is not None:
                 self._torch.__exit__(*exception)
             self._shared.remove(self)
+
+    def leave(self) -> None:
+        """Nobody waits for its calls any more: its thread hangs."""
+        self._shared.remove(self)
 
     def catch_torch(self) -> None:
         """Give torch's functions this thread's generator until the context manager is left."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,15 +14,16 @@ import numpy as np
 from penstock import _native
 from penstock.contracts import PythonSource, StreamSource
 from penstock.engine.checks import Checks
-from penstock.engine.draws import shared_generators
+from penstock.engine.draws import shared_generators, waiting_for
 from penstock.engine.native_workers import NativeWorkers
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.replacing import MOST_ATTEMPTS, substitute_of
 from penstock.engine.rows import Inputs, RowKey
-from penstock.engine.samples import SampleMaker
+from penstock.engine.samples import SampleMaker, unforeseen
 from penstock.engine.threads import ThreadWorkers
 from penstock.engine.watch import Watch
-from penstock.engine.workers import CALLER, Failure, Workers, raised_for
+from penstock.engine.where import stack_of_thread
+from penstock.engine.workers import CALLER, Failure, Workers, raised_for, too_long
 from penstock.errors import PenstockError, StalledError, WorkerDied
 from penstock.machine import own_memory_bytes, process_memory_bytes
 from penstock.order import Cursor
@@ -69,9 +72,14 @@ def _in_threads(
     generators = shared_generators()
     if plan.open:
         with contextlib.closing(Supplies.of(recipe)) as supplies:
-            maker = SampleMaker(recipe, generators, supplies)
 
             def measure(key: RowKey, inputs: Inputs) -> Measured:
+                group = object()
+                if plan.executor is Executor.THREAD:
+                    maker = SampleMaker(recipe, generators, supplies, catches=BaseException, group=group)
+                    with waiting_for(group):
+                        return _measured_aside(maker, watch, key, inputs)
+                maker = SampleMaker(recipe, generators, supplies, group=group)
                 with maker.own, watch.errand(f"record {key.index}", MEASURING, CALLER):
                     return maker.measure(key, inputs)
 
@@ -135,6 +143,36 @@ def _measured(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, Sp
         if not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
             raise raised_for(answer, records, 0, plan.source)
         index = substitute_of(plan, at.epoch, position, attempt, index)
+
+
+def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Inputs) -> Measured:
+    """Measure in a thread of its own, which can be left behind when it hangs."""
+    answers: SimpleQueue[Measured] = SimpleQueue()
+
+    def measure() -> None:
+        answer: Measured
+        try:
+            with maker.own:
+                answer = maker.measure(key, inputs)
+        except BaseException as error:
+            answer = unforeseen(0, error)
+        answers.put(answer)
+
+    thread = threading.Thread(target=measure, name="penstock-measure", daemon=True)
+
+    def give_up(error: StalledError) -> None:
+        maker.own.leave()
+        answers.put(too_long(0, error))
+
+    thread.start()
+    with watch.errand(
+        f"record {key.index}",
+        MEASURING,
+        "a thread that does only that",
+        where=lambda: stack_of_thread(thread.ident or 0),
+        give_up=give_up,
+    ):
+        return answers.get()
 
 
 def _measured_in(

@@ -138,11 +138,13 @@ class ThreadWorkers(QueueWorkers):
             if isinstance(self._queue.broken, StalledError):
                 error = self._queue.broken  # it waits for that one's turn
             lost.append((piece.job, too_long(WHOLE if whole else row, error)))
-            if self._is_hopeless(seat):
+            hopeless = self._is_hopeless(seat)
+            seat.maker.own.leave()
+            if hopeless:
                 self._queue.break_with(error)
             else:
                 self._seats.remove(seat)
-                self._start(seat.number, instead_of=seat)
+                self._start(seat.number)
         return lost
 
     def memory(self) -> WorkersMemory:
@@ -176,19 +178,17 @@ class ThreadWorkers(QueueWorkers):
         maker = SampleMaker(self._recipe, self._generators, self._supplies, catches=caught, group=self)
         return Seat(maker, number)
 
-    def _start(self, number: int, *, instead_of: Seat | None = None) -> None:
+    def _start(self, number: int) -> None:
         seat = self._new_seat(number)
         thread = threading.Thread(
-            target=self._work, args=(seat, instead_of), name=f"penstock-worker-{number}", daemon=True
+            target=self._work, args=(seat,), name=f"penstock-worker-{number}", daemon=True
         )
         thread.start()
         self._seats.append(seat)
         self._threads = [*(other for other in self._threads if other.is_alive()), thread]
 
-    def _work(self, seat: Seat, instead_of: Seat | None) -> None:
+    def _work(self, seat: Seat) -> None:
         seat.thread = threading.get_ident()
-        if instead_of is not None:
-            self._generators.remove(instead_of.maker.own)  # nobody shall wait for its calls
         with seat.maker.own:
             while not seat.given_up:
                 piece = self._queue.take(self._queue.rows_in(PIECE_S), wait=True)
