@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock import plan as plan_module
+from penstock.settings import parse_bytes
 from photos import encoded, numbers, picture, write_photos
 
 MIB = 1 << 20
@@ -315,7 +316,7 @@ def test_explain_says_every_place_and_every_byte(tmp_path: Path) -> None:
     for transform in pipeline.transforms:
         assert type(transform).__name__ in text
     sizes = re.findall(r"(process so far|slots|workers|read-ahead|engine|forecast) +([\d.]+[KMG]iB)", text)
-    owners = {name: plan_module.parse_bytes(name, size) for name, size in sizes}
+    owners = {name: parse_bytes(name, size) for name, size in sizes}
     assert len(owners) == 6
     assert 2 * owners["forecast"] == pytest.approx(sum(owners.values()), abs=MIB)
     assert re.search(r"ceiling +3\.0GiB", text)

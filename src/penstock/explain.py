@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import assert_never
 
+from penstock.contents import ALL
 from penstock.contracts import Encoded, KeepsIndex, PythonSource
-from penstock.plan import ALL, Plan, environment
+from penstock.plan import Plan, environment
 from penstock.sizing import show_bytes
 from penstock.spec import Executor, Reads, shape_text
 from penstock.transform import FunctionStep, NativeStep

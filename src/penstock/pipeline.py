@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Unpack, cast
 
 from penstock.batch import Collate, checked_collate
 from penstock.contracts import Source, Transform
@@ -25,32 +25,15 @@ from penstock.order import (
     Weights,
     exclusion,
 )
-from penstock.spec import DecodeLimits, DecodeMode, Decoding, Labels, Raise, Reads, Replace, Spec, Tail
+from penstock.settings import Settings, check_at_most, check_known
+from penstock.spec import DecodeLimits, DecodeMode, Decoding, Labels, Raise, Replace, Spec, Tail
 from penstock.transform import BatchFunction, ByContent, Function
 from penstock.transform.function import As
 
 if TYPE_CHECKING:
-    import os
-
     from penstock.audit import Audit
     from penstock.loader import Loader
     from penstock.plan import Plan
-
-
-class Settings(TypedDict, total=False):
-    """What ``plan()`` and ``loader()`` take; ``Pipeline.plan`` says what each means."""
-
-    memory: int | str | None
-    workers: int | Literal["auto"]
-    executor: Literal["thread", "process", "inline"]
-    depth: int | None
-    side_memory: int | str | None
-    worker_memory: int | str | None
-    lend_wait_s: float
-    reads: Reads
-    slow_after_s: float
-    stall_timeout_s: float | None
-    bad_log: str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +380,7 @@ class Pipeline:
         if not isinstance(policy, Raise | Replace):
             raise PlanError(f"on_bad({policy!r}): Raise() or Replace(at_most=…)")
         if isinstance(policy, Replace):
-            _check_at_most(policy.at_most)
+            check_at_most(policy.at_most)
         return replace(self, bad=policy)
 
     def check_finite(self, *fields: str) -> Pipeline:
@@ -460,7 +443,7 @@ class Pipeline:
         """
         from penstock.plan import make_plan  # a plan is made of a pipeline: its module imports this one
 
-        _check_known(settings)
+        check_known(settings)
         return make_plan(self, **settings)
 
     def audit(self, *, ranks: int = 1, epochs: int = 1) -> Audit:
@@ -499,7 +482,7 @@ class Pipeline:
         """
         from penstock.scan import scan  # likewise
 
-        _check_known(settings)
+        check_known(settings)
         scan(self, **settings)
 
     def _selected(self, selection: Selection | OfColumns | ByContent) -> Pipeline:
@@ -509,22 +492,6 @@ class Pipeline:
                 "and .repeat(), which say when they come"
             )
         return replace(self, selections=(*self.selections, selection))
-
-
-def _check_at_most(at_most: object) -> None:
-    if isinstance(at_most, float):
-        if not 0 < at_most <= 1:
-            raise PlanError(f"Replace(at_most={at_most!r}): a share of the epoch's rows is in (0, 1]")
-    elif not isinstance(at_most, int) or isinstance(at_most, bool) or at_most < 0:
-        raise PlanError(
-            f"Replace(at_most={at_most!r}): a share such as 0.001, or a number of rows such as 100"
-        )
-
-
-def _check_known(settings: Settings) -> None:
-    if unknown := settings.keys() - Settings.__annotations__:
-        known = ", ".join(f"{name}=" for name in Settings.__annotations__)
-        raise TypeError(f"no setting of a plan or loader: {', '.join(sorted(unknown))}; there are {known}")
 
 
 def _is_python(transform: object) -> TypeGuard[Callable[..., Any]]:

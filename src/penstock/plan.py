@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, Unpack
+from typing import Unpack
 
 import numpy as np
 
 from penstock import machine
 from penstock.batch import Collation, Contents, SlotLayout, placed
-from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, PythonSource, Source, StreamSource
+from penstock.contents import bytes_apart, kernel_or_program, sample_contents, slot_layout
+from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, StreamSource
 from penstock.errors import PlanError
 from penstock.order import Batches, Mixed, Steps, Streamed
 from penstock.ordering import (
@@ -22,36 +23,38 @@ from penstock.ordering import (
     order_recipe,
     planned_order,
 )
-from penstock.pipeline import Pipeline, Settings
+from penstock.pipeline import Pipeline
 from penstock.read import ReadAhead
+from penstock.settings import (
+    Settings,
+    check_limits,
+    checked_executor,
+    checked_reads,
+    checked_source,
+    deadlines,
+    parse_bytes,
+)
 from penstock.sizing import (
     ENGINE_BYTES,
-    MOST_RETRIES,
     NATIVE_WORKERS,
     PROCESSES,
     READ_BYTES,
     THREADS,
     MemoryForecast,
     Needs,
+    Sizes,
     WorkerCost,
     fit,
-    is_count,
-    is_seconds,
-    parse_bytes,
 )
-from penstock.spec import PIXEL_CONTRACT, DecodeLimits, Executor, Labels, Listed, Raise, Reads, Spec, Tail
+from penstock.spec import PIXEL_CONTRACT, Executor, Labels, Listed, Raise, Reads, Spec, Tail
 from penstock.transform import (
     ImageKernel,
-    NativeStep,
     SampleProgram,
     decoder_version,
-    fuse,
-    sample_program,
     simd_paths,
 )
 
 MOST_CLASSES = 1 << 16  # whose names are in a manifest
-ALL = "…"  # stands for fields whose names are measured too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,39 +253,30 @@ def make_plan(
     checked_source(pipeline.source, "Pipeline")
     check_limits(pipeline.limits)
     reads = checked_reads(settings.get("reads", Reads()))
-    slow_after_s, stall_timeout_s = _deadlines(settings)
+    slow_after_s, stall_timeout_s = deadlines(settings)
     source = pipeline.source.open() if before is None else before.source
     order = planned_order(pipeline, source) if before is None else before.order
     told, labels = labels_to_check(pipeline, source)
     if before is None:
         check_labels(pipeline, source, told)
-    tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
-    if isinstance(source, StreamSource):
-        tail = _stream_tail(pipeline, source)
-    steps = Steps(
-        num_positions=order.num_positions,
-        batch=1 if pipeline.rows is None else pipeline.rows,
-        rank=pipeline.rank,
-        world=pipeline.world,
-        tail=tail,
-        unit="batches" if isinstance(order, Batches) else "rows",
-    )
+    steps = _steps(pipeline, source, order)
     rows = order.most_rows if isinstance(order, Batches) else steps.batch
-    executor = _executor(settings.get("executor", "thread"))
-    kernel, program = _transforms(pipeline, source, executor, by_sample=bool(labels))
-    samples = _samples(pipeline, source, kernel, program, measured)
+    executor = checked_executor(settings.get("executor", "thread"))
+    kernel, program = kernel_or_program(pipeline, source, executor, by_sample=bool(labels))
+    samples = sample_contents(pipeline, source, kernel, program, measured)
     most = None if pipeline.budget is None else pipeline.budget.most
     contents = placed(samples, pipeline.collate, rows, most)
-    layout = _layout(contents, rows, tail)
+    layout = slot_layout(contents, rows, steps.tail)
     budget = parse_bytes("memory", memory) if memory is not None else machine.free_memory_bytes() // 2
     whole = any(function.samples for function in pipeline.batch_functions)
-    asked = _asked_workers(settings, executor, isinstance(source, StreamSource))
+    alone = executor is Executor.INLINE or isinstance(source, StreamSource)
+    asked = 1 if alone else settings.get("workers", "auto")
     cost = _cost(executor, program, source, reads) if before is None else before.cost
     needs = Needs(
         slot=layout.stride_bytes,
         rows=rows,
         waiting=layout.waiting_bytes,
-        apart=rows * _bytes_apart((measured or {}) if whole else contents, whole=whole),
+        apart=rows * bytes_apart((measured or {}) if whole else contents, whole=whole),
         index=source.index_bytes + bytes_of(order),
         cost=cost,
         whole=whole,
@@ -305,16 +299,7 @@ def make_plan(
         depth=sizes.depth,
         most_slots=sizes.most_slots,
         memory_bytes=budget,
-        forecast=MemoryForecast(
-            process=max(machine.process_memory_bytes() - needs.index, 0),
-            index=needs.index,
-            slots=sizes.depth * layout.stride_bytes,
-            waiting=needs.batches(sizes.depth) - sizes.depth * layout.stride_bytes,
-            workers=cost.of(sizes.workers),
-            read_ahead=sizes.read_ahead,
-            engine=ENGINE_BYTES,
-            side=sizes.side,
-        ),
+        forecast=_forecast(needs, sizes),
         worker_bytes=sizes.worker,
         batches_bytes=sizes.batches,
         lend_wait_s=lend_wait_s,
@@ -326,58 +311,19 @@ def make_plan(
     )
 
 
-def checked_source(given: object, asked_by: str) -> Source:
-    """A source, or ``PlanError`` for what is none."""
-    if isinstance(given, type):
-        raise PlanError(f"{asked_by}({given.__name__}): it is a class, write {given.__name__}(…)")
-    if not isinstance(given, Source):
-        raise PlanError(f"{asked_by}({given!r}): {_source_for(given)}")
-    return given
-
-
-def _source_for(given: object) -> str:
-    """What someone may have meant who gave something else than a source."""
-    if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
-        return "a source such as ImageFolder(path)" if isinstance(given, str) else "write Indexed(dataset)"
-    if callable(given) or hasattr(given, "__iter__"):
-        return "a stream goes in as Iterable(factory)"
-    return "a source such as ImageFolder(path)"
-
-
-def check_limits(limits: object) -> None:
-    """Raise ``PlanError`` for limits that can't be."""
-    if not isinstance(limits, DecodeLimits):
-        raise PlanError(f"decode(limits={limits!r}): DecodeLimits(max_pixels=…, max_scans=…)")
-    for name, value, most in (
-        ("max_pixels", limits.max_pixels, (1 << 63) - 1),
-        ("max_scans", limits.max_scans, (1 << 31) - 1),
-    ):
-        if not is_count(value, 1, most):
-            raise PlanError(f"DecodeLimits({name}={value!r}): a whole number, at least 1")
-
-
-def checked_reads(reads: object) -> Reads:
-    """What is done about failing reads, or ``PlanError`` for what can't be."""
-    if not isinstance(reads, Reads):
-        raise PlanError(f"reads={reads!r}: Reads(retries=…, backoff_s=…, hedge_after_s=…)")
-    if not is_count(reads.retries, 0, MOST_RETRIES):
-        raise PlanError(f"Reads(retries={reads.retries!r}): a whole number, from 0 to {MOST_RETRIES}")
-    if not is_seconds(reads.backoff_s):
-        raise PlanError(f"Reads(backoff_s={reads.backoff_s!r}): a number of seconds, at least 0")
-    after = reads.hedge_after_s
-    if after is not None and not (is_seconds(after) and after > 0):
-        raise PlanError(f"Reads(hedge_after_s={after!r}): a number of seconds above 0, or None")
-    return reads
-
-
-def _deadlines(settings: Settings) -> tuple[float, float | None]:
-    """After how many seconds a sample is slow, and after how many it is bad."""
-    slow, stalled = settings.get("slow_after_s", 5.0), settings.get("stall_timeout_s", 120.0)
-    if not is_seconds(slow) or slow == 0:
-        raise PlanError(f"slow_after_s={slow!r}: a number of seconds above 0")
-    if stalled is not None and (not is_seconds(stalled) or stalled == 0):
-        raise PlanError(f"stall_timeout_s={stalled!r}: a number of seconds above 0, or None")
-    return slow, stalled
+def _steps(pipeline: Pipeline, source: OpenSource, order: Order | Batches) -> Steps:
+    """How an order is cut into steps. Raises ``PlanError`` for what can't be."""
+    tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
+    if isinstance(source, StreamSource):
+        tail = _stream_tail(pipeline, source)
+    return Steps(
+        num_positions=order.num_positions,
+        batch=1 if pipeline.rows is None else pipeline.rows,
+        rank=pipeline.rank,
+        world=pipeline.world,
+        tail=tail,
+        unit="batches" if isinstance(order, Batches) else "rows",
+    )
 
 
 def _stream_tail(pipeline: Pipeline, source: StreamSource) -> Tail:
@@ -396,17 +342,16 @@ def _stream_tail(pipeline: Pipeline, source: StreamSource) -> Tail:
     return pipeline.tail or default
 
 
-def _executor(value: object) -> Executor:
-    if value not in [each.value for each in Executor]:
-        raise PlanError(f"executor={value!r}: 'thread', 'process' or 'inline'")
-    return Executor(value)
-
-
-def _bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:
-    """Of one sample, what lies in no slot, as far as was measured: lists, or all that a function makes a batch of."""
-    listed = sum(spec.nbytes for spec in fields.values() if isinstance(spec, Listed))
-    return listed + (
-        sum(spec.row_bytes for spec in fields.values() if isinstance(spec, Spec)) if whole else 0
+def _forecast(needs: Needs, sizes: Sizes) -> MemoryForecast:
+    return MemoryForecast(
+        process=max(machine.process_memory_bytes() - needs.index, 0),
+        index=needs.index,
+        slots=sizes.depth * needs.slot,
+        waiting=needs.batches(sizes.depth) - sizes.depth * needs.slot,
+        workers=needs.cost.of(sizes.workers),
+        read_ahead=sizes.read_ahead,
+        engine=ENGINE_BYTES,
+        side=sizes.side,
     )
 
 
@@ -418,108 +363,6 @@ def _cost(executor: Executor, program: SampleProgram | None, source: OpenSource,
     if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
         return cost
     return replace(cost, each=cost.each + READ_BYTES * (1 if reads.hedge_after_s is None else 2))
-
-
-def _asked_workers(settings: Settings, executor: Executor, streams: bool) -> int | Literal["auto"]:
-    return 1 if executor is Executor.INLINE or streams else settings.get("workers", "auto")
-
-
-def _transforms(
-    pipeline: Pipeline, source: OpenSource, executor: Executor, *, by_sample: bool
-) -> tuple[ImageKernel | None, SampleProgram | None]:
-    """The one native kernel of a pipeline without Python code; else, what Python workers do. Or neither: rows
-    are copied.
-
-    by_sample  whether samples are looked at one by one
-    """
-    declared = source.declared if isinstance(source, PythonSource) else source.fields
-    program = sample_program(pipeline.transforms, declared)
-    if (
-        isinstance(source, PythonSource)
-        or not program.is_native
-        or executor is Executor.INLINE
-        or pipeline.collate
-        or pipeline.batch_functions
-        or by_sample
-    ):
-        return None, program
-    if not program.steps:
-        return None, None
-    (step,) = program.steps
-    assert isinstance(step, NativeStep)
-    # Where the images' size isn't fixed there is no kernel, and this says so.
-    return step.kernel or fuse(step.transforms, None), None
-
-
-def _samples(
-    pipeline: Pipeline,
-    source: OpenSource,
-    kernel: ImageKernel | None,
-    program: SampleProgram | None,
-    measured: Mapping[str, Spec | Listed] | None,
-) -> Mapping[str, Spec | Listed | None]:
-    """What a sample holds in the end, by field; None for what is measured when a loader starts."""
-    collate = pipeline.collate
-    if collate and pipeline.batch_functions:
-        raise PlanError(
-            "batch(collate=…) puts fields together once a batch is made, and map_batch() would need them before: "
-            "collate in the function, or leave map_batch() out"
-        )
-    contents: dict[str, Spec | Listed | None]
-    if any(function.samples for function in pipeline.batch_functions):
-        return {}  # its samples go to a function
-    if program is None:
-        contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, Spec)}
-        if kernel is not None:
-            contents = {**kernel.outputs, **{name: contents[name] for name in contents if name != "image"}}
-    elif program.fields is None:
-        contents = {ALL: None} if measured is None else dict(measured)
-    else:
-        contents = dict(program.fields)
-        if measured is not None:
-            _check_declared(contents, measured, collate)
-            contents = dict(measured)
-    if ALL not in contents and (unknown := [name for name in collate if name not in contents]):
-        raise PlanError(
-            f"batch(collate=…): there is no field {unknown[0]!r}; there are {', '.join(contents)}"
-        )
-    if ALL not in contents:
-        asked = [("check_finite", name) for name in pipeline.finite or ()]
-        asked += [("check_labels", labels.field) for labels in pipeline.labels]
-        for method, name in asked:
-            if name not in contents:
-                raise PlanError(f"{method}: there is no field {name!r}; there are {', '.join(contents)}")
-    if "index" in contents:
-        raise PlanError("a sample has a field 'index', which every batch has of its own: rename it")
-    return contents
-
-
-def _check_declared(
-    declared: Mapping[str, Spec | Listed | None],
-    measured: Mapping[str, Spec | Listed],
-    collate: Collection[str],
-) -> None:
-    for name in {*declared, *measured}.difference(collate):
-        spec, got = declared.get(name), measured.get(name)
-        if name not in declared or name not in measured or (spec is not None and spec != got):
-            raise PlanError(
-                f"the field {name!r} was declared as {declared.get(name, 'absent')} and is "
-                f"{measured.get(name, 'absent')} in the first sample"
-            )
-
-
-def _layout(contents: Contents, rows: int, tail: Tail) -> SlotLayout:
-    fields = {name: spec for name, spec in contents.items() if isinstance(spec, Spec)}
-    fields["index"] = Spec((), np.dtype(np.int64))
-    if tail is Tail.PAD:
-        if "valid" in contents:
-            raise PlanError(
-                "a sample has a field 'valid', which padding adds too: rename it, or use tail=\"drop\""
-            )
-        fields["valid"] = Spec((), np.dtype(np.bool_))
-    collated = [how for how in contents.values() if isinstance(how, Collation)]
-    regions = {name: region for how in collated for name, region in how.regions.items()}
-    return SlotLayout(fields, rows, regions)
 
 
 def _recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:

@@ -23,8 +23,9 @@ from penstock.kept import (
 )
 from penstock.loader import Loader
 from penstock.ordering import planned_order
-from penstock.pipeline import Pipeline, Settings
+from penstock.pipeline import Pipeline
 from penstock.plan import Plan
+from penstock.settings import Settings
 from penstock.source import NoRoom, claimed, published
 from penstock.transform import KEPT
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from penstock import machine
 from penstock.errors import BudgetError, PlanError
-from penstock.pipeline import Settings
+from penstock.settings import Settings, is_count, parse_bytes
 
 MIB = 1 << 20
 WORKER_BYTES = (
@@ -20,10 +18,8 @@ ENGINE_BYTES = 6 * MIB  # Python threads, batch arrays and the allocator's slack
 READ_BYTES = 4 * MIB  # of a file that a worker in Python reads without asking the side arena
 READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
 SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
-MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64
 MOST_WORKERS = 4096
 MOST_DEPTH = 1 << 16
-MOST_RETRIES = 1000
 ROWS_IN_HAND = (
     4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
 )
@@ -92,34 +88,6 @@ class WorkerCost:
 NATIVE_WORKERS = WorkerCost(WORKER_BYTES, 0, "worker", True, 1)
 THREADS = WorkerCost(WORKER_BYTES, 0, "worker", False, 2)
 PROCESSES = WorkerCost(PROCESS_BYTES, SERVER_BYTES, "worker process", False, 2)
-
-
-def parse_bytes(name: str, value: int | str) -> int:
-    """Bytes from a number or from text such as ``"2GiB"``, ``"500 MB"``. Raises ``PlanError``."""
-    units = {
-        "": 1,
-        "b": 1,
-        "kb": 10**3,
-        "mb": 10**6,
-        "gb": 10**9,
-        "kib": 1 << 10,
-        "mib": 1 << 20,
-        "gib": 1 << 30,
-    }
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
-    unit = units.get(match[2].lower()) if match else None
-    number: float = 0  # of bytes
-    if isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    elif match is not None and unit is not None:
-        number = float(match[1]) * unit
-    if number <= 0:
-        raise PlanError(f"{name}={value!r}: a number of bytes, or text such as '2GiB' or '500MB'")
-    if number > MOST_BYTES:
-        raise PlanError(
-            f"{name}={value!r}: above 2^60 bytes, which no machine has; write what this run may take"
-        )
-    return int(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,16 +259,6 @@ def _many(workers: int, cost: WorkerCost) -> str:
     plural = "" if workers == 1 else "es" if cost.kind.endswith("s") else "s"
     shared = f" of {show_bytes(cost.each)}, {show_bytes(cost.shared)} that they share" if cost.shared else ""
     return f"{workers} {cost.kind}{plural}{shared}"
-
-
-def is_count(value: object, least: int, most: int) -> bool:
-    """Whether it is a whole number in [least, most]."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def is_seconds(value: object) -> bool:
-    """Whether it is a time in seconds, from 0 on."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _lower(savings: Mapping[str, int]) -> str:

@@ -24,8 +24,7 @@ from penstock.engine.checking import (
     file_marks,
 )
 from penstock.errors import PlanError
-from penstock.plan import check_limits, checked_reads, checked_source
-from penstock.sizing import is_count, parse_bytes
+from penstock.settings import check_limits, checked_reads, checked_source, is_count, parse_bytes
 from penstock.source import ImageFolder
 from penstock.spec import Decoding, Int64Array, Reads
 from penstock.transform import decoder_version

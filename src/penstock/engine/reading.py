@@ -14,7 +14,8 @@ from penstock.errors import PenstockError, PlanError
 from penstock.order import Cursor
 from penstock.plan import Plan
 from penstock.read import ReadAhead, read_policy
-from penstock.sizing import MOST_WORKERS, is_count, is_seconds
+from penstock.settings import is_count, is_seconds
+from penstock.sizing import MOST_WORKERS
 
 ROWS_AT_ONCE = 1 << 13  # that are handed to the reading threads together
 PATIENCE_S = 2.0  # for reads that are in flight when the time is over

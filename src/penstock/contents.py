@@ -1,0 +1,123 @@
+"""What samples hold: which kernels and functions make them, and how a batch has each field."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from penstock.batch import Collation, Contents, SlotLayout
+from penstock.contracts import OpenSource, PythonSource
+from penstock.errors import PlanError
+from penstock.pipeline import Pipeline
+from penstock.spec import Executor, Listed, Spec, Tail
+from penstock.transform import ImageKernel, NativeStep, SampleProgram, fuse, sample_program
+
+ALL = "…"  # stands for fields whose names are measured too
+
+
+def kernel_or_program(
+    pipeline: Pipeline, source: OpenSource, executor: Executor, *, by_sample: bool
+) -> tuple[ImageKernel | None, SampleProgram | None]:
+    """The one native kernel of a pipeline without Python code; else, what Python workers do. Or neither: rows
+    are copied.
+
+    by_sample  whether samples are looked at one by one
+    """
+    declared = source.declared if isinstance(source, PythonSource) else source.fields
+    program = sample_program(pipeline.transforms, declared)
+    if (
+        isinstance(source, PythonSource)
+        or not program.is_native
+        or executor is Executor.INLINE
+        or pipeline.collate
+        or pipeline.batch_functions
+        or by_sample
+    ):
+        return None, program
+    if not program.steps:
+        return None, None
+    (step,) = program.steps
+    assert isinstance(step, NativeStep)
+    # Where the images' size isn't fixed there is no kernel, and this says so.
+    return step.kernel or fuse(step.transforms, None), None
+
+
+def sample_contents(
+    pipeline: Pipeline,
+    source: OpenSource,
+    kernel: ImageKernel | None,
+    program: SampleProgram | None,
+    measured: Mapping[str, Spec | Listed] | None,
+) -> Mapping[str, Spec | Listed | None]:
+    """What a sample holds in the end, by field; None for what is measured when a loader starts."""
+    collate = pipeline.collate
+    if collate and pipeline.batch_functions:
+        raise PlanError(
+            "batch(collate=…) puts fields together once a batch is made, and map_batch() would need them before: "
+            "collate in the function, or leave map_batch() out"
+        )
+    contents: dict[str, Spec | Listed | None]
+    if any(function.samples for function in pipeline.batch_functions):
+        return {}  # its samples go to a function
+    if program is None:
+        contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, Spec)}
+        if kernel is not None:
+            contents = {**kernel.outputs, **{name: contents[name] for name in contents if name != "image"}}
+    elif program.fields is None:
+        contents = {ALL: None} if measured is None else dict(measured)
+    else:
+        contents = dict(program.fields)
+        if measured is not None:
+            _check_declared(contents, measured, collate)
+            contents = dict(measured)
+    if ALL not in contents and (unknown := [name for name in collate if name not in contents]):
+        raise PlanError(
+            f"batch(collate=…): there is no field {unknown[0]!r}; there are {', '.join(contents)}"
+        )
+    if ALL not in contents:
+        asked = [("check_finite", name) for name in pipeline.finite or ()]
+        asked += [("check_labels", labels.field) for labels in pipeline.labels]
+        for method, name in asked:
+            if name not in contents:
+                raise PlanError(f"{method}: there is no field {name!r}; there are {', '.join(contents)}")
+    if "index" in contents:
+        raise PlanError("a sample has a field 'index', which every batch has of its own: rename it")
+    return contents
+
+
+def _check_declared(
+    declared: Mapping[str, Spec | Listed | None],
+    measured: Mapping[str, Spec | Listed],
+    collate: Collection[str],
+) -> None:
+    for name in {*declared, *measured}.difference(collate):
+        spec, got = declared.get(name), measured.get(name)
+        if name not in declared or name not in measured or (spec is not None and spec != got):
+            raise PlanError(
+                f"the field {name!r} was declared as {declared.get(name, 'absent')} and is "
+                f"{measured.get(name, 'absent')} in the first sample"
+            )
+
+
+def slot_layout(contents: Contents, rows: int, tail: Tail) -> SlotLayout:
+    """Where each field lies in a slot. Raises ``PlanError`` for a name that padding takes."""
+    fields = {name: spec for name, spec in contents.items() if isinstance(spec, Spec)}
+    fields["index"] = Spec((), np.dtype(np.int64))
+    if tail is Tail.PAD:
+        if "valid" in contents:
+            raise PlanError(
+                "a sample has a field 'valid', which padding adds too: rename it, or use tail=\"drop\""
+            )
+        fields["valid"] = Spec((), np.dtype(np.bool_))
+    collated = [how for how in contents.values() if isinstance(how, Collation)]
+    regions = {name: region for how in collated for name, region in how.regions.items()}
+    return SlotLayout(fields, rows, regions)
+
+
+def bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:
+    """Of one sample, what lies in no slot, as far as was measured: lists, or all that a function makes a batch of."""
+    listed = sum(spec.nbytes for spec in fields.values() if isinstance(spec, Listed))
+    return listed + (
+        sum(spec.row_bytes for spec in fields.values() if isinstance(spec, Spec)) if whole else 0
+    )

@@ -1,0 +1,150 @@
+"""What ``plan()`` and ``loader()`` take, and which values of it can be."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from penstock.contracts import Source
+from penstock.errors import PlanError
+from penstock.spec import DecodeLimits, Executor, Reads
+
+if TYPE_CHECKING:
+    import os
+
+MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64
+MOST_RETRIES = 1000
+
+
+class Settings(TypedDict, total=False):
+    """What ``plan()`` and ``loader()`` take; ``Pipeline.plan`` says what each means."""
+
+    memory: int | str | None
+    workers: int | Literal["auto"]
+    executor: Literal["thread", "process", "inline"]
+    depth: int | None
+    side_memory: int | str | None
+    worker_memory: int | str | None
+    lend_wait_s: float
+    reads: Reads
+    slow_after_s: float
+    stall_timeout_s: float | None
+    bad_log: str | os.PathLike[str] | None
+
+
+def check_known(settings: Settings) -> None:
+    """Raise ``TypeError`` for settings that there aren't."""
+    if unknown := settings.keys() - Settings.__annotations__:
+        known = ", ".join(f"{name}=" for name in Settings.__annotations__)
+        raise TypeError(f"no setting of a plan or loader: {', '.join(sorted(unknown))}; there are {known}")
+
+
+def checked_executor(value: object) -> Executor:
+    """Who runs Python code, or ``PlanError``."""
+    if value not in [each.value for each in Executor]:
+        raise PlanError(f"executor={value!r}: 'thread', 'process' or 'inline'")
+    return Executor(value)
+
+
+def deadlines(settings: Settings) -> tuple[float, float | None]:
+    """After how many seconds a sample is slow, and after how many it is bad. Raises ``PlanError``."""
+    slow, stalled = settings.get("slow_after_s", 5.0), settings.get("stall_timeout_s", 120.0)
+    if not is_seconds(slow) or slow == 0:
+        raise PlanError(f"slow_after_s={slow!r}: a number of seconds above 0")
+    if stalled is not None and (not is_seconds(stalled) or stalled == 0):
+        raise PlanError(f"stall_timeout_s={stalled!r}: a number of seconds above 0, or None")
+    return slow, stalled
+
+
+def check_limits(limits: object) -> None:
+    """Raise ``PlanError`` for limits that can't be."""
+    if not isinstance(limits, DecodeLimits):
+        raise PlanError(f"decode(limits={limits!r}): DecodeLimits(max_pixels=…, max_scans=…)")
+    for name, value, most in (
+        ("max_pixels", limits.max_pixels, (1 << 63) - 1),
+        ("max_scans", limits.max_scans, (1 << 31) - 1),
+    ):
+        if not is_count(value, 1, most):
+            raise PlanError(f"DecodeLimits({name}={value!r}): a whole number, at least 1")
+
+
+def checked_reads(reads: object) -> Reads:
+    """What is done about failing reads, or ``PlanError`` for what can't be."""
+    if not isinstance(reads, Reads):
+        raise PlanError(f"reads={reads!r}: Reads(retries=…, backoff_s=…, hedge_after_s=…)")
+    if not is_count(reads.retries, 0, MOST_RETRIES):
+        raise PlanError(f"Reads(retries={reads.retries!r}): a whole number, from 0 to {MOST_RETRIES}")
+    if not is_seconds(reads.backoff_s):
+        raise PlanError(f"Reads(backoff_s={reads.backoff_s!r}): a number of seconds, at least 0")
+    after = reads.hedge_after_s
+    if after is not None and not (is_seconds(after) and after > 0):
+        raise PlanError(f"Reads(hedge_after_s={after!r}): a number of seconds above 0, or None")
+    return reads
+
+
+def checked_source(given: object, asked_by: str) -> Source:
+    """A source, or ``PlanError`` for what is none."""
+    if isinstance(given, type):
+        raise PlanError(f"{asked_by}({given.__name__}): it is a class, write {given.__name__}(…)")
+    if not isinstance(given, Source):
+        raise PlanError(f"{asked_by}({given!r}): {_source_for(given)}")
+    return given
+
+
+def _source_for(given: object) -> str:
+    """What someone may have meant who gave something else than a source."""
+    if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
+        return "a source such as ImageFolder(path)" if isinstance(given, str) else "write Indexed(dataset)"
+    if callable(given) or hasattr(given, "__iter__"):
+        return "a stream goes in as Iterable(factory)"
+    return "a source such as ImageFolder(path)"
+
+
+def check_at_most(at_most: object) -> None:
+    """Raise ``PlanError`` for what is no limit of bad samples."""
+    if isinstance(at_most, float):
+        if not 0 < at_most <= 1:
+            raise PlanError(f"Replace(at_most={at_most!r}): a share of the epoch's rows is in (0, 1]")
+    elif not isinstance(at_most, int) or isinstance(at_most, bool) or at_most < 0:
+        raise PlanError(
+            f"Replace(at_most={at_most!r}): a share such as 0.001, or a number of rows such as 100"
+        )
+
+
+def parse_bytes(name: str, value: int | str) -> int:
+    """Bytes from a number or from text such as ``"2GiB"``, ``"500 MB"``. Raises ``PlanError``."""
+    units = {
+        "": 1,
+        "b": 1,
+        "kb": 10**3,
+        "mb": 10**6,
+        "gb": 10**9,
+        "kib": 1 << 10,
+        "mib": 1 << 20,
+        "gib": 1 << 30,
+    }
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
+    unit = units.get(match[2].lower()) if match else None
+    number: float = 0  # of bytes
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif match is not None and unit is not None:
+        number = float(match[1]) * unit
+    if number <= 0:
+        raise PlanError(f"{name}={value!r}: a number of bytes, or text such as '2GiB' or '500MB'")
+    if number > MOST_BYTES:
+        raise PlanError(
+            f"{name}={value!r}: above 2^60 bytes, which no machine has; write what this run may take"
+        )
+    return int(number)
+
+
+def is_count(value: object, least: int, most: int) -> bool:
+    """Whether it is a whole number in [least, most]."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_seconds(value: object) -> bool:
+    """Whether it is a time in seconds, from 0 on."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
