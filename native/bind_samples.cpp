@@ -27,17 +27,33 @@ using Picture = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, n
 using Row = nb::ndarray<uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 using OwnBytes = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1>>;
 
+using Board = nb::ndarray<int64_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
+
 // A RowMaker, and what the sample that it is at holds of the side arena: its frame, and its file where that
 // is larger than `read_bytes`.
 struct SampleMaker {
-    SampleMaker(std::shared_ptr<SideArena> arena, uint64_t read)
-        : side(std::move(arena)), read_bytes(read), rows(*side), part(*side) {}
+    SampleMaker(std::shared_ptr<SideArena> arena, uint64_t read, Board words)
+        : side(std::move(arena)), read_bytes(read), board(std::move(words)), rows(*side), part(*side) {
+        if (board.size() * sizeof(int64_t) < sizeof(Words)) throw nb::value_error("desk: too short");
+    }
 
     const std::shared_ptr<SideArena> side;
     const uint64_t read_bytes;
+    const Board board;  // Words
     RowMaker rows;
     SideArena::Part part;
     uint64_t damaged = 0, truncated = 0;  // rows made of files that aren't whole
+};
+
+// While it lives, waits of this thread are written down on the maker's desk. Without the GIL.
+class AtDesk {
+  public:
+    explicit AtDesk(const SampleMaker& maker) noexcept {
+        Words::mine() = reinterpret_cast<Words*>(maker.board.data());
+    }
+    ~AtDesk() { Words::mine() = nullptr; }
+    AtDesk(const AtDesk&) = delete;
+    AtDesk& operator=(const AtDesk&) = delete;
 };
 
 void check_fits(const Program& program, const Row& out) {
@@ -54,6 +70,7 @@ std::string from_encoded(SampleMaker& maker, const Program& program, Encoded dat
                          uint64_t epoch, uint64_t position, uint64_t attempt, Row out) {
     check_fits(program, out);
     nb::gil_scoped_release unlocked;
+    const AtDesk at(maker);
     Outcome outcome =
         maker.rows.from_encoded(program, {data.data(), data.shape(0)},
                                 {epoch_key(seed, epoch), position, attempt}, out.data(), 0, maker.part);
@@ -65,6 +82,7 @@ std::string from_encoded(SampleMaker& maker, const Program& program, Encoded dat
 std::string reserve(SampleMaker& maker, const Program& program, int height, int width, uint64_t seed,
                     uint64_t epoch, uint64_t position, uint64_t attempt, uint64_t frame_bytes) {
     nb::gil_scoped_release unlocked;
+    const AtDesk at(maker);
     uint64_t bytes = 0;
     std::string text = maker.rows.bytes_from_pixels(program, {height, width},
                                                     {epoch_key(seed, epoch), position, attempt}, bytes);
@@ -79,6 +97,7 @@ std::string from_pixels(SampleMaker& maker, const Program& program, Picture rgb,
     check_fits(program, out);
     const Size size{static_cast<int>(rgb.shape(0)), static_cast<int>(rgb.shape(1))};
     nb::gil_scoped_release unlocked;
+    const AtDesk at(maker);
     const SampleKey key{epoch_key(seed, epoch), position, attempt};
     if (maker.part.bytes() == 0)
         return verdict(maker.rows.from_pixels(program, rgb.data(), size, key, out.data()));
@@ -104,6 +123,7 @@ std::pair<OwnBytes, std::string> read(SampleMaker& maker, Reader& reader, const 
     auto read = std::make_unique<ReadResult>();
     {
         nb::gil_scoped_release unlocked;
+        const AtDesk at(maker);
         // Of its own for each file: nobody else waits for its memory.
         const auto buffers = std::make_shared<BufferPool>(cap, [&maker](size_t bytes) {
             const bool has_asked = maker.part.bytes() > 0;  // for an earlier try
@@ -116,6 +136,16 @@ std::pair<OwnBytes, std::string> read(SampleMaker& maker, Reader& reader, const 
     std::string error = std::move(read->error);
     nb::capsule owner(read.release(), [](void* p) noexcept { delete static_cast<ReadResult*>(p); });
     return {OwnBytes(data, {size}, owner), std::move(error)};
+}
+
+uint64_t account_bytes(const SharedSide& shared, size_t account) {
+    if (account >= shared.accounts()) throw nb::index_error("account");
+    return shared.used_by(account);
+}
+
+void clear_account(SharedSide& shared, size_t account) {
+    if (account >= shared.accounts()) throw nb::index_error("account");
+    shared.clear(account);
 }
 
 OwnBytes mapped(int file, size_t bytes) {
@@ -167,15 +197,32 @@ void bind_samples(nb::module_& m) {
         .def_prop_ro("hedged", [](const Reader& r) { return r.stats().hedged; })
         .def_prop_ro("slowest_s", [](const Reader& r) { return r.stats().slowest_s; });
 
+    nb::class_<SharedSide>(m, "SharedSide", "A side arena for several processes, with an account for each.")
+        .def(nb::new_([](size_t accounts) { return std::make_shared<SharedSide>(accounts); }), "accounts"_a,
+             "A new one, whose cap is 0.")
+        .def_static("of", &SharedSide::of, "file"_a, "The one that lies in a file, which may be closed then.")
+        .def_prop_ro("descriptor", &SharedSide::file, "Of its file, to be handed to other processes.")
+        .def_prop_rw("cap_bytes", &SharedSide::cap, &SharedSide::set_cap)
+        .def_prop_ro("used_bytes", &SharedSide::used)
+        .def_prop_ro("peak_bytes", &SharedSide::peak)
+        .def("used_by", &account_bytes, "account"_a, "Of the bytes used, one account's.")
+        .def("clear", &clear_account, "account"_a, "The process whose account it was is gone.");
+
     nb::class_<SideArena>(m, "SideArena", "Memory for whole frames, under one cap for all threads.")
         .def(nb::new_([](uint64_t cap_bytes) { return std::make_shared<SideArena>(cap_bytes); }),
              "cap_bytes"_a)
+        .def(nb::new_([](std::shared_ptr<SharedSide> shared, size_t account) {
+                 if (account >= shared->accounts()) throw nb::index_error("account");
+                 return std::make_shared<SideArena>(std::move(shared), account);
+             }),
+             "shared"_a, "account"_a, "What one thread takes of an arena that processes share.")
         .def("close", &SideArena::close, nb::call_guard<nb::gil_scoped_release>(), "End all waits.")
         .def_prop_ro("used_bytes", &SideArena::used)
         .def_prop_ro("peak_bytes", &SideArena::peak);
 
     nb::class_<SampleMaker>(m, "SampleMaker", "Makes image rows for one thread. Not to be shared by threads.")
-        .def(nb::init<std::shared_ptr<SideArena>, uint64_t>(), "side"_a, "read_bytes"_a)
+        .def(nb::init<std::shared_ptr<SideArena>, uint64_t, Board>(), "side"_a, "read_bytes"_a,
+             "desk"_a.noconvert(), "``desk``: words in which waits for memory are written down.")
         .def("read", &read, "reader"_a, "path"_a, "offset"_a, "length"_a,
              "Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is "
              "wrong.")

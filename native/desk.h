@@ -50,22 +50,43 @@ struct Desk {
     }
 };
 
+// The same of a worker in Python, which writes it down itself: the words that engine/board.py describes.
+struct Words {
+    static constexpr int64_t kForMemory = 1 << 21;
+
+    int64_t piece, row, step, since_ns;
+
+    // The calling thread's, while it is inside a call of a worker in Python; else null.
+    static Words*& mine() noexcept {
+        thread_local Words* words = nullptr;
+        return words;
+    }
+};
+
 // While it lives, the calling thread's row waits for what others hold, which isn't its own slowness.
 class Waiting {
   public:
-    Waiting() noexcept : desk_(Desk::mine()) {
+    Waiting() noexcept : desk_(Desk::mine()), words_(Words::mine()) {
         if (desk_) before_ = desk_->phase.exchange(Phase::waiting);
+        if (words_) std::atomic_ref(words_->step) += Words::kForMemory;
     }
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
     ~Waiting() {
-        if (!desk_) return;
-        desk_->waited = desk_->waited.load() + (Desk::Clock::now() - start_);
-        desk_->phase = before_;
+        const auto waited = Desk::Clock::now() - start_;
+        if (desk_) {
+            desk_->waited = desk_->waited.load() + waited;
+            desk_->phase = before_;
+        }
+        if (words_) {
+            std::atomic_ref(words_->since_ns) += std::chrono::nanoseconds(waited).count();
+            std::atomic_ref(words_->step) -= Words::kForMemory;
+        }
     }
 
   private:
     Desk* const desk_;
+    Words* const words_;
     const Desk::Clock::time_point start_ = Desk::Clock::now();
     Phase before_ = Phase::decoding;
 };

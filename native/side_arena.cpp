@@ -32,11 +32,13 @@ void give_back_free_memory() noexcept {
 }
 
 uint64_t SideArena::used() const {
+    if (shared_) return shared_->used();
     std::scoped_lock lock(mutex_);
     return used_;
 }
 
 uint64_t SideArena::peak() const {
+    if (shared_) return shared_->peak();
     std::scoped_lock lock(mutex_);
     return peak_;
 }
@@ -48,6 +50,10 @@ void SideArena::close() {
 }
 
 bool SideArena::take(uint64_t bytes, bool has_turn, bool keeps_turn) {
+    if (shared_) {
+        shared_->take(account_, bytes, has_turn, keeps_turn);
+        return true;
+    }
     std::unique_lock lock(mutex_);
     const uint64_t ticket = has_turn ? serving_ : next_ticket_++;
     const auto my_turn = [&] { return closed_ || (ticket == serving_ && used_ + bytes <= cap_); };
@@ -65,6 +71,7 @@ bool SideArena::take(uint64_t bytes, bool has_turn, bool keeps_turn) {
 
 void SideArena::give_back(uint64_t bytes, bool had_turn) noexcept {
     if (bytes >= kTrimmed) give_back_free_memory();
+    if (shared_) return shared_->give_back(account_, bytes, had_turn);
     std::scoped_lock lock(mutex_);
     used_ -= bytes;
     if (had_turn) ++serving_;

@@ -1,9 +1,12 @@
-// Memory for the rare rows that need a whole frame at once, under one cap for all threads.
+// Memory for the rare rows that need a whole frame at once, under one cap for all threads, or all processes.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+
+#include "shared_side.h"
 
 namespace penstock {
 
@@ -20,8 +23,11 @@ void give_back_free_memory() noexcept;
 class SideArena {
   public:
     explicit SideArena(uint64_t cap_bytes) : cap_(cap_bytes) {}
+    // One that several processes share: it is what this one's account says. For one thread.
+    SideArena(std::shared_ptr<SharedSide> shared, size_t account)
+        : cap_(0), shared_(std::move(shared)), account_(account) {}
 
-    uint64_t cap() const noexcept { return cap_; }
+    uint64_t cap() const noexcept { return shared_ ? shared_->cap() : cap_; }
     uint64_t used() const;
     uint64_t peak() const;
 
@@ -60,6 +66,8 @@ class SideArena {
     void give_back(uint64_t bytes, bool had_turn) noexcept;
 
     const uint64_t cap_;
+    const std::shared_ptr<SharedSide> shared_;
+    const size_t account_ = 0;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     uint64_t used_ = 0, peak_ = 0;

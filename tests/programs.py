@@ -10,6 +10,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -88,12 +89,12 @@ def wait_for_end(processes: list[int], seconds: float) -> list[int]:
     return [process for process in left if is_alive(process)]
 
 
-def peak_memory(program: str) -> tuple[str, int]:
+def peak_memory(program: str, *, first: str = "") -> tuple[str, int]:
     """What a program prints, and the most memory that it and all that it started took together, in bytes.
 
-    Sampled every few milliseconds, so what was there for less is missed.
+    Sampled every few milliseconds, so what was there for less is missed. ``first``: a line before all.
     """
-    text = BEGIN.format(path=[path for path in sys.path if path]) + textwrap.dedent(program)
+    text = first + BEGIN.format(path=[path for path in sys.path if path]) + textwrap.dedent(program)
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
         peak = 0
         while process.poll() is None:
@@ -111,9 +112,27 @@ def _memory(process: int) -> int:
         return 0
 
 
+@dataclass(frozen=True)
+class Container:
+    """A cgroup.
+
+    join  what a program has to begin with to be in it
+    """
+
+    folder: Path
+    join: str
+
+    @property
+    def kills(self) -> int:
+        """Processes in it that were killed for want of memory."""
+        events = self.folder / "memory.events"
+        text = (events if events.exists() else self.folder / "memory.oom_control").read_text()
+        return int(text.split()[text.split().index("oom_kill") + 1])
+
+
 @contextmanager
-def small_container(mebibytes: int) -> Iterator[str]:
-    """A cgroup with so much memory: what a program has to begin with to be in it. Skips where none can be made."""
+def small_container(mebibytes: int) -> Iterator[Container]:
+    """A cgroup with so much memory. Skips where none can be made."""
     version_1, version_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     base = version_1 if (version_1 / "cgroup.procs").exists() else version_2
     folder = base / f"penstock-small-{os.getpid()}"
@@ -126,6 +145,7 @@ def small_container(mebibytes: int) -> Iterator[str]:
         if not limit.exists():
             pytest.skip("this machine's cgroups have no limit of memory")
         limit.write_text(str(mebibytes << 20))
-        yield f"import os, pathlib; pathlib.Path({str(folder / 'cgroup.procs')!r}).write_text(str(os.getpid()))\n"
+        procs = str(folder / "cgroup.procs")
+        yield Container(folder, f"import os, pathlib; pathlib.Path({procs!r}).write_text(str(os.getpid()))\n")
     finally:
         folder.rmdir()

@@ -69,15 +69,63 @@ def test_large_frames_stay_within_the_budget(awkward: Path, executor: str, memor
     assert peak <= 1.05 * (before + budget)
 
 
-def test_threads_share_memory_for_whole_frames(tmp_path: Path) -> None:
-    """An image may have all of it, whatever the number of threads; the others wait."""
+SMALL = """
+def darker(image):
+    return image >> 1
+pipeline = ps.Pipeline(ps.FileList({path!r})).repeat(8).shuffle(seed=1).map(ps.RandomResizedCrop(224))
+settings = {{}}
+if {executor!r} != "native":
+    pipeline = pipeline.map(darker, field="image")
+    settings = {{"executor": {executor!r}}}
+with pipeline.map(ps.Normalize()).batch(64).loader(workers=2, side_memory="46MiB", **settings) as loader:
+    rows = sum(len(batch["index"]) for batch in loader)
+    side = loader.memory()["side arena"]
+    print(rows, loader.plan.forecast.process, loader.plan.memory_bytes, side.peak, side.most)
+"""
+
+
+@pytest.mark.parametrize("executor", ["native", "thread", "process"])
+def test_a_container_of_512_mb(awkward: Path, executor: str) -> None:
+    """Nothing is killed there, and what all processes have together stays within the budget, whatever the images."""
+    with small_container(488) as container:
+        program = SMALL.format(path=str(awkward), executor=executor)
+        printed, peak = peak_memory(program, first=container.join)
+        assert container.kills == 0
+    rows, before, budget, side, most_side = map(int, printed.split())
+    assert rows == 8 * 16
+    assert budget <= 488 * MIB // 2
+    assert peak <= 1.05 * (before + budget)
+    assert 30 * MIB < side <= most_side == 46 * MIB
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_workers_share_memory_for_whole_frames(tmp_path: Path, executor: str) -> None:
+    """An image may have all of it, whatever the number of workers; the others wait."""
     files = [encoded(smooth(1000, 1000 + side), "PNG", compress_level=1) for side in range(8)]
     pipeline = ps.Pipeline(write_list(tmp_path, files)).map(ps.Resize((8, 8))).map(lambda x: x, field="image")
-    with pipeline.batch(8).loader(workers=4, side_memory="12MiB", memory="256MiB") as loader:
+    settings: dict[str, Any] = {"executor": executor, "memory": "256MiB"}
+    with pipeline.batch(8).loader(workers=4, side_memory="12MiB", **settings) as loader:
         (batch,) = loader
         assert batch["image"].any(axis=(1, 2, 3)).all()
-        with pytest.raises(ps.DecodeError, match=r"more than side_memory=8388608"):
-            next(iter(pipeline.batch(8).loader(workers=1, side_memory="8MiB", memory="256MiB")))
+        assert 8 * MIB < loader.memory()["side arena"].peak <= 12 * MIB
+    with (
+        pipeline.batch(8).loader(workers=1, side_memory="8MiB", **settings) as loader,
+        pytest.raises(ps.DecodeError, match=r"more than side_memory=8388608"),
+    ):
+        next(iter(loader))
+
+
+def test_the_cap_is_that_of_the_plan_with_what_was_measured(tmp_path: Path) -> None:
+    """Slots that are only known once a sample was made leave less for whole frames."""
+    files = [encoded(smooth(1000, 1000 + side), "PNG", compress_level=1) for side in range(8)]
+    pipeline = ps.Pipeline(write_list(tmp_path, files)).map(ps.Resize((400, 400)))
+    pipeline = pipeline.map(lambda image: image.astype(np.float64), field="image")
+    for executor in ("thread", "process"):
+        with pipeline.batch(8).loader(workers=2, memory="200MiB", executor=executor) as loader:
+            first = loader.plan.forecast.side
+            list(loader)
+            side = loader.memory()["side arena"]
+        assert side.peak <= side.most == loader.plan.forecast.side < first
 
 
 def photos(folder: Path, count: int = 24) -> ps.Pipeline:
@@ -264,7 +312,7 @@ def test_nobody_is_named_where_all_is_as_forecast(tmp_path: Path, caplog: pytest
 
 
 def test_the_trainers_own_growth_is_named_in_a_small_container() -> None:
-    with small_container(190) as join:
+    with small_container(190) as container:
         said = output(
             """
             import logging
@@ -281,7 +329,7 @@ def test_the_trainers_own_growth_is_named_in_a_small_container() -> None:
                     for batch in loader.steps(50):
                         del batch
             """,
-            first=join,
+            first=container.join,
         )
     assert "memory runs short: this process has grown by 1" in said
     assert said.count("memory runs short") == 1

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -517,10 +517,43 @@ class Reader:
     @property
     def slowest_s(self) -> float: ...
 
+class SharedSide:
+    """A side arena for several processes, with an account for each."""
+
+    def __init__(self, accounts: int) -> None:
+        """A new one, whose cap is 0."""
+
+    @staticmethod
+    def of(file: int) -> SharedSide:
+        """The one that lies in a file, which may be closed then."""
+
+    @property
+    def descriptor(self) -> int:
+        """Of its file, to be handed to other processes."""
+
+    @property
+    def cap_bytes(self) -> int: ...
+    @cap_bytes.setter
+    def cap_bytes(self, arg: int, /) -> None: ...
+    @property
+    def used_bytes(self) -> int: ...
+    @property
+    def peak_bytes(self) -> int: ...
+    def used_by(self, account: int) -> int:
+        """Of the bytes used, one account's."""
+
+    def clear(self, account: int) -> None:
+        """The process whose account it was is gone."""
+
 class SideArena:
     """Memory for whole frames, under one cap for all threads."""
 
+    @overload
     def __init__(self, cap_bytes: int) -> None: ...
+    @overload
+    def __init__(self, shared: SharedSide, account: int) -> None:
+        """What one thread takes of an arena that processes share."""
+
     def close(self) -> None:
         """End all waits."""
 
@@ -532,7 +565,14 @@ class SideArena:
 class SampleMaker:
     """Makes image rows for one thread. Not to be shared by threads."""
 
-    def __init__(self, side: SideArena, read_bytes: int) -> None: ...
+    def __init__(
+        self,
+        side: SideArena,
+        read_bytes: int,
+        desk: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None:
+        """``desk``: words in which waits for memory are written down."""
+
     def read(
         self, reader: Reader, path: bytes, offset: int, length: int
     ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str]:

@@ -1,10 +1,11 @@
-"""What this process may use: CPUs and memory, as the kernel and the container's limits allow.
+"""What this process may use: CPUs, memory and open files, as the kernel and the container's limits allow.
 
 cgroup limits count as the machine's size: version 1 and 2, of this process's group and all above it.
 """
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Iterator
@@ -38,6 +39,27 @@ def memory_in_use(root: Path = Path("/")) -> tuple[int, int]:
             used = _number(group, "memory.current", "memory.usage_in_bytes") or 0
             uses.append((used - _reclaimable(group), limit))
     return min(uses, key=lambda use: use[1] - use[0])
+
+
+def open_files() -> tuple[int, int]:
+    """How many files this process has open, and how many it may have (``ulimit -n``)."""
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    limit = limit if limit != resource.RLIM_INFINITY else UNLIMITED_BYTES
+    try:
+        return len(os.listdir("/dev/fd")) - 1, limit  # noqa: PTH208 (names are counted); one is the listing's own
+    except OSError as error:
+        if is_short_of_files(error):
+            return limit, limit
+        raise
+
+
+def is_short_of_files(error: BaseException) -> bool:
+    """Whether the system had no more open files for this process, or for all; native code says so in words."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return isinstance(error, RuntimeError) and os.strerror(errno.EMFILE) in str(error)
 
 
 def process_memory_bytes(process: int | str = "self") -> int:

@@ -36,6 +36,8 @@ from penstock.settings import (
 )
 from penstock.sizing import (
     ENGINE_BYTES,
+    FILES_OF_PROCESS,
+    FILES_OF_SERVER,
     NATIVE_WORKERS,
     PROCESSES,
     READ_BYTES,
@@ -116,10 +118,13 @@ class Plan:
 
     @property
     def most_descriptors(self) -> int:
-        """Files that the run has open at once, at most: one per thread that reads, two where reads may be hedged,
-        the source's index, tables of the order that don't fit the memory, and the arena of slots.
+        """Files that this process has open for the run at once, at most: one per thread that reads, two where reads may
+        be hedged, or those by which it talks to worker processes; the source's index, tables of the order that don't
+        fit the memory, and the arena of slots.
         """
         index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
+        if self.program is not None and self.executor is Executor.PROCESS:
+            return FILES_OF_SERVER + FILES_OF_PROCESS * self.workers + index + files_of(self.order) + 1
         reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
         threads = self.workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
         each = 1 if self.reads.hedge_after_s is None else 2

@@ -60,25 +60,31 @@ class Large:
         return {"x": np.full((1 << 20,), index, np.uint8), "name": np.full((1 << 20,), index, np.uint8)}
 
 pipeline = ps.Pipeline(ps.Indexed(Large())).batch(16, collate={"name": list})
-for executor in ("thread", "process"):
+for executor in ("thread", "process", "inline"):
     with pipeline.loader(memory="2GiB", workers=2, executor=executor) as loader:
         held = list(loader)
         print(len(held), all((batch["x"][:, 0] == batch["index"]).all() for batch in held))
         print(all((name == index).all() for b in held for name, index in zip(b["name"], b["index"])))
+photos = ps.Pipeline(ps.FileList({path!r})).map(ps.CenterCrop(224), ps.Normalize()).batch(64)
+with photos.loader(memory="1GiB", workers=2) as loader:
+    print(loader.plan.program is None, sum(len(batch["index"]) for batch in loader))
 print(sorted(os.listdir("/dev/shm")))
 """
 
 
 @pytest.mark.skipif(not can_unshare("-m"), reason="needs a mount namespace")
-@pytest.mark.parametrize("free", ["64 MiB", "nothing"])
-def test_dev_shm_of_64_mib(free: str) -> None:
-    """Docker's default of /dev/shm, or a full one, makes no difference: nothing lies there, and no option is needed."""
-    mount = "mount -t tmpfs -o size=64m none /dev/shm"
+@pytest.mark.parametrize("free", ["64 MiB", "8 MiB", "nothing"])
+def test_dev_shm_of_64_mib(free: str, tmp_path: Path) -> None:
+    """Docker's default of /dev/shm, a smaller or a full one make no difference to native threads, Python threads,
+    processes and the caller's thread: nothing lies there, and no option is needed.
+    """
+    mount = f"mount -t tmpfs -o size={'64m' if free == '64 MiB' else '8m'} none /dev/shm"
     if free == "nothing":
-        mount += " && head -c 67108864 /dev/zero > /dev/shm/full"
-    text = run_in(["-m"], mount, LARGE_ANSWERS)
+        mount += " && head -c 8388608 /dev/zero > /dev/shm/full"
+    write_photos(tmp_path, 128)
+    text = run_in(["-m"], mount, LARGE_ANSWERS.replace("{path!r}", repr(str(tmp_path / "list.txt"))))
     left = ["full"] if free == "nothing" else []
-    assert text == f"4 True\nTrue\n4 True\nTrue\n{left}\n"
+    assert text == "4 True\nTrue\n" * 3 + f"True 128\n{left}\n"
 
 
 @pytest.mark.skipif(not can_unshare("-n"), reason="needs a network namespace")

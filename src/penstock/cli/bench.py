@@ -218,9 +218,9 @@ class PeakMemory:
             self._peak_bytes = max(self._peak_bytes, sum(map(proportional_bytes, processes)))
 
 
-def process_tree() -> list[int]:
-    """This process and all below it."""
-    found, waiting = [], [os.getpid()]
+def process_tree(root: int | None = None) -> list[int]:
+    """A process, by default this one, and all below it."""
+    found, waiting = [], [os.getpid() if root is None else root]
     while waiting:
         pid = waiting.pop()
         found.append(pid)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock import _native
-from penstock.engine.board import ANSWERING, IDLE, PIECE, ROW, SINCE, STEP, step_text
+from penstock.engine.board import ANSWERING, IDLE, IN_TURN, PIECE, ROW, SINCE, STEP, step_text
 from penstock.engine.jobs import JobQueue, Piece, is_whole
 from penstock.engine.messages import Ended, Unreadable, encoded, receive, send_encoded
 from penstock.engine.processes import WorkerProcess, WorkerServer
@@ -58,7 +58,9 @@ class Driver:
         unsaid: threading.Lock,
     ) -> None:
         self.worker, self.deaths, self.recycled = worker, 0, 0
-        self.memory = WorkerMemory(plan.worker_bytes, sharers=plan.workers + 1)
+        self.memory = WorkerMemory(
+            plan.worker_bytes, sharers=plan.workers + 1, side=lambda: server.side.used_by(worker.number)
+        )
         self.memory.begin(worker.process)
         self._unsaid = unsaid
         self._in_vain = 0  # workers in a row that had too much after their first piece of work
@@ -109,7 +111,7 @@ class Driver:
             row, begin_s, doing = piece.first + int(desk[ROW]), desk[SINCE] / 1e9, step_text(self._plan, step)
         what, index, path = piece.job.named(WHOLE if is_whole(piece, step) else row)
         hand = worker.process, asked.number, row, begin_s
-        return Work(hand, what, doing, str(worker), begin_s, self, index, path)
+        return Work(hand, what, doing, str(worker), begin_s, self, index, path, waits=step >= IN_TURN)
 
     def where(self, work: Work) -> str:
         """Where the worker is."""

@@ -24,13 +24,13 @@ class ImageMaker:
     """Runs the native kernels of a program for one thread.
 
     supplies  what it shares with others of its process
-    desk      where it writes down that it reads
+    desk      where it writes down that it reads, and native code that it waits for memory
     """
 
     def __init__(self, recipe: Recipe, supplies: Supplies, desk: Desk) -> None:
         self._recipe, self._desk = recipe, desk
         self._reader = supplies.reader
-        self._native = _native.SampleMaker(supplies.side, READ_BYTES)
+        self._native = _native.SampleMaker(supplies.side, READ_BYTES, desk)
         self._foreign_truncated = 0  # rows of files other than JPEG
         self._programs: dict[tuple[int, int, int], tuple[_native.Program, Spec]] = {}
 

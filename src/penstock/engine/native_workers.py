@@ -14,6 +14,7 @@ import numpy as np
 from penstock import _native
 from penstock.contracts import Records
 from penstock.engine.checks import Checks
+from penstock.engine.files import reading_threads
 from penstock.engine.watch import Overdue, Work
 from penstock.engine.where import stack_of_thread, state_of
 from penstock.engine.workers import (
@@ -28,7 +29,7 @@ from penstock.engine.workers import (
 )
 from penstock.errors import StalledError
 from penstock.plan import Plan
-from penstock.read import ReadAhead, read_policy
+from penstock.read import read_policy
 from penstock.spec import AnyArray, Int64Array
 from penstock.transform.foreign import finish_foreign
 
@@ -96,11 +97,10 @@ class NativeWorkers:
         self._plan, self._bell = plan, bell
         self._overdue = Overdue(bell)
         self._program = None if kernel is None else kernel.compile(plan.pipeline.decoding, plan.simd)
-        ahead = ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead)
         self._pool = _native.Pool(
             plan.workers,
-            ahead.threads,
-            ahead.limit_bytes,
+            reading_threads(plan),
+            plan.forecast.read_ahead,
             plan.forecast.side,
             read_policy(plan.reads),
             bell,

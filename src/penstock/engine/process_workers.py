@@ -58,7 +58,8 @@ class ProcessWorkers(QueueWorkers):
         ended = all(driver.has_ended for driver in self._drivers)
         processes = {SHARED: Use(0 if ended else self._plan.cost.shared, self._plan.cost.shared)}
         processes |= {f"worker {driver.worker.number}": driver.memory.use for driver in self._drivers}
-        return WorkersMemory(processes=processes)
+        side = self._server.side
+        return WorkersMemory(side=Use(side.used_bytes, side.peak_bytes), processes=processes)
 
     def close(self, patience_s: float) -> bool:
         """End the workers; one that is inside a function is killed. Nobody writes into slots afterwards."""

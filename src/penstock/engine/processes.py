@@ -23,6 +23,7 @@ from penstock.engine.travel import pack
 from penstock.engine.where import Stacks, state_of
 from penstock.engine.workers import Failure
 from penstock.errors import PlanError, WorkerDied
+from penstock.machine import is_short_of_files
 from penstock.plan import Plan
 from penstock.spec import Listed, Spec
 from penstock.transform import FunctionStep
@@ -39,6 +40,7 @@ class WorkerServer:
     """The process that workers are forked from. One that has ended is started again when it is needed.
 
     board   what the workers are at
+    side    memory for their whole frames, with an account for each
     stacks  where they are
     """
 
@@ -50,6 +52,7 @@ class WorkerServer:
         with contextlib.ExitStack() as stack:
             self.board = Board(workers)
             stack.callback(self.board.close)
+            self.side = _native.SharedSide(workers)
             self.stacks = Stacks()
             stack.callback(self.stacks.close)
             self._start()
@@ -83,13 +86,19 @@ class WorkerServer:
             )
 
     def fork(self, number: int) -> tuple[socket.socket, int]:
-        """A new worker: its channel and its process number. Raises ``WorkerDied`` when the server can't go on."""
+        """A new worker: its channel and its process number. One of the same number before it is gone.
+
+        Raises ``WorkerDied`` when the server can't go on.
+        """
+        self.side.clear(number)
         with self._lock:
             try:
                 return self._fork(number)
             except (Ended, OSError) as error:
                 if self._over:
                     raise WorkerDied("the server of worker processes has ended") from error
+                if is_short_of_files(error):  # it lives
+                    raise
                 self._restart()
             try:
                 return self._fork(number)
@@ -140,8 +149,8 @@ class WorkerServer:
             read_end, write_end = os.pipe()
             ours.callback(os.close, write_end)
             theirs.callback(os.close, read_end)
-            board, stacks = self.board.descriptor, self.stacks.descriptor
-            given = (their_end.fileno(), read_end, packed, lists.descriptor, board, stacks)
+            shared = (self.board.descriptor, self.side.descriptor, self.stacks.descriptor)
+            given = (their_end.fileno(), read_end, packed, lists.descriptor, *shared)
             self._server = subprocess.Popen(
                 [
                     sys.executable,

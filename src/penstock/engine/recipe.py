@@ -25,7 +25,6 @@ class Recipe:
     names       fields of samples that are no dicts
     collate     of fields that differ in shape, how they are put together
     checks      what is asked of the values of a finished sample
-    side_bytes  cap of what images may take beside their rows
     """
 
     program: SampleProgram
@@ -38,7 +37,6 @@ class Recipe:
     simd: str | None
     collate: Collate
     checks: Checks
-    side_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +51,10 @@ class Supplies:
     side: _native.SideArena
 
     @classmethod
-    def of(cls, recipe: Recipe, makers: int = 1) -> Supplies:
+    def of(cls, recipe: Recipe, side: _native.SideArena, makers: int = 1) -> Supplies:
         """As the recipe says, for so many makers."""
         reader = _native.Reader(read_policy(recipe.reads), 2 * READ_BYTES * makers, READ_BYTES)
-        return cls(reader, _native.SideArena(recipe.side_bytes))
+        return cls(reader, side)
 
     @property
     def met(self) -> Flaws:

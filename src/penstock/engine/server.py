@@ -46,7 +46,7 @@ OWN_THREADS = 2  # the one that runs Python, and the one that watches the traine
 
 def main() -> None:
     """Serve until the trainer's end. Descriptors and the trainer's number are the program's arguments."""
-    control, pipe, recipe_file, lists_file, board, stacks, trainer = map(int, sys.argv[1:8])
+    control, pipe, recipe_file, lists_file, board, side, stacks, trainer = map(int, sys.argv[1:9])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which ends its workers
     _native.end_with(pipe, trainer)
     show_stacks_on_signal(stacks)  # of the workers too, which are forked from here
@@ -61,7 +61,7 @@ def main() -> None:
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 (names are counted, not used)
     send(channel, ("ready", threads - OWN_THREADS))
     with contextlib.suppress(Ended):
-        Server(channel, recipe, shared_words(board), pipe, trainer).run()
+        Server(channel, recipe, shared_words(board), _shared_side(side), pipe, trainer).run()
     os._exit(0)
 
 
@@ -70,6 +70,7 @@ class Server:
     """Forks workers, and says how they ended.
 
     desks    the words of all workers' desks
+    side     memory for their whole frames
     pipe     ends with the trainer
     trainer  its process number
     """
@@ -77,6 +78,7 @@ class Server:
     control: socket.socket
     recipe: Recipe
     desks: Desk
+    side: _native.SharedSide
     pipe: int
     trainer: int
 
@@ -107,8 +109,9 @@ class Server:
         try:
             self.control.close()
             _native.end_with(self.pipe, self.trainer)
-            with contextlib.suppress(Ended):
-                Worker(socket.socket(fileno=descriptor), self.recipe, desk_of(self.desks, number)).run()
+            side = _native.SideArena(self.side, number)
+            with socket.socket(fileno=descriptor) as channel, contextlib.suppress(Ended):
+                Worker(channel, self.recipe, side, desk_of(self.desks, number)).run()
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -116,6 +119,14 @@ class Server:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+
+
+def _shared_side(descriptor: int) -> _native.SharedSide:
+    """The trainer's side arena. The descriptor is taken over."""
+    try:
+        return _native.SharedSide.of(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _status(process: int) -> int | None:
@@ -129,9 +140,9 @@ def _status(process: int) -> int | None:
 class Worker:
     """Makes rows for one trainer, over a channel of its own, until that is closed."""
 
-    def __init__(self, channel: socket.socket, recipe: Recipe, desk: Desk) -> None:
+    def __init__(self, channel: socket.socket, recipe: Recipe, side: _native.SideArena, desk: Desk) -> None:
         self._channel, self._desk = channel, desk
-        self._supplies = Supplies.of(recipe)
+        self._supplies = Supplies.of(recipe, side)
         generators = generators_of_worker()
         self._maker = SampleMaker(recipe, generators, self._supplies, catches=BaseException, desk=desk)
         self._told = Flaws()

@@ -15,6 +15,7 @@ from penstock import _native
 from penstock.contracts import PythonSource, StreamSource
 from penstock.engine.checks import Checks
 from penstock.engine.draws import shared_generators, waiting_for
+from penstock.engine.files import check_files, too_few_files
 from penstock.engine.native_workers import NativeWorkers
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.replacing import MOST_ATTEMPTS, substitute_of
@@ -25,7 +26,7 @@ from penstock.engine.watch import Watch
 from penstock.engine.where import stack_of_thread
 from penstock.engine.workers import CALLER, Failure, Workers, raised_for, too_long
 from penstock.errors import PenstockError, StalledError, WorkerDied
-from penstock.machine import own_memory_bytes, process_memory_bytes
+from penstock.machine import is_short_of_files, own_memory_bytes, process_memory_bytes
 from penstock.order import Cursor
 from penstock.plan import Plan
 from penstock.sizing import show_bytes
@@ -50,8 +51,10 @@ def started(
 
     Raises ``SampleError`` when that sample can't be made, ``WorkerDied`` or ``StalledError`` when workers die of it
     or hang, ``BudgetError`` when batches of such samples don't fit the memory, ``PlanError`` when processes can't have
-    the dataset, ``PenstockError`` when the system refuses threads, processes or memory.
+    the dataset, or there can't be as many open files as the run needs, ``PenstockError`` when the system refuses
+    threads, processes or memory.
     """
+    check_files(plan)
     try:
         if plan.program is None:
             return plan, NativeWorkers(plan, bell), _ring(plan, bell)
@@ -59,6 +62,8 @@ def started(
             return _in_processes(plan, at, bell, watch)
         return _in_threads(plan, at, bell, watch)
     except (RuntimeError, OSError) as error:
+        if is_short_of_files(error):
+            raise too_few_files(plan) from error
         raise PenstockError(
             f"the system refused what the loader needs, {plan.workers} workers and "
             f"{show_bytes(plan.most_slots * plan.layout.stride_bytes)} of address space: {error}"
@@ -71,7 +76,8 @@ def _in_threads(
     recipe = recipe_of(plan)
     generators = shared_generators()
     if plan.open:
-        with contextlib.closing(Supplies.of(recipe)) as supplies:
+        side = _native.SideArena(plan.forecast.side)
+        with contextlib.closing(Supplies.of(recipe, side)) as supplies:
 
             def measure(key: RowKey, inputs: Inputs) -> Measured:
                 group = object()
@@ -108,6 +114,7 @@ def _in_processes(
             give_up=lambda _: server.end(),
         ):
             server.wait_until_ready()
+        server.side.cap_bytes = plan.forecast.side
         workers.append(WorkerProcess(server, 0))
 
         def measure(key: RowKey, inputs: Inputs) -> Measured:
@@ -115,8 +122,10 @@ def _in_processes(
 
         fields, record = _measured(plan, at, measure)
         plan = plan.measured(fields, record, _cost(plan, server, workers[0]))
+        server.side.cap_bytes = plan.forecast.side
         ring = _ring(plan, bell)
-        workers += [WorkerProcess(server, number) for number in range(1, plan.workers)]
+        # One by one: when one can't be started, those before it are in the list.
+        workers.extend(WorkerProcess(server, number) for number in range(1, plan.workers))
         return plan, ProcessWorkers(server, workers, plan, ring, bell, watch), ring
     except BaseException:
         for worker in workers:
@@ -233,7 +242,6 @@ def recipe_of(plan: Plan) -> Recipe:
         simd=plan.simd,
         collate=plan.pipeline.collate,
         checks=Checks(plan.pipeline.finite, plan.labels),
-        side_bytes=plan.forecast.side // (plan.workers if plan.executor is Executor.PROCESS else 1),
     )
 
 

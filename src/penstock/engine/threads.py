@@ -80,7 +80,7 @@ class ThreadWorkers(QueueWorkers):
     ) -> None:
         super().__init__(plan, max(threads, 1), bell)
         self._recipe, self._generators = recipe, generators
-        self._supplies = Supplies.of(recipe, max(threads, 1))
+        self._supplies = Supplies.of(recipe, _native.SideArena(plan.forecast.side), max(threads, 1))
         self._overdue = Overdue(bell)
         self._threads: list[threading.Thread] = []
         self._seats: list[Seat] = []

@@ -147,6 +147,8 @@ class Watch:
         now = time.monotonic()
         looks = [now + self._slow_after_s]
         for work in works:
+            if work.waits and not everybody_waits:
+                continue  # what it waits for is in somebody's hands, which are looked at too
             if work.hand not in self._named:
                 if work.begin_s + self._slow_after_s <= now:
                     self._name(work)
@@ -156,7 +158,7 @@ class Watch:
                 continue
             if work.begin_s + self._stall_timeout_s > now:
                 looks.append(work.begin_s + self._stall_timeout_s)
-            elif everybody_waits or not work.waits:
+            else:
                 self._give_up(work)
         return max(min(looks) - time.monotonic(), 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 
 from penstock.engine.processes import WorkerProcess
 from penstock.engine.workers import Use
@@ -26,10 +27,12 @@ class WorkerMemory:
     share         bytes of its own, above which it gives way to a new one
     over          whether it may be above, so that it has to be measured while it does nothing
     over_at_once  whether it was when it was looked at first, after one piece of work
+
+    ``side`` says how much of the side arena it has, which is counted there.
     """
 
-    def __init__(self, share: int, sharers: int) -> None:
-        self.share, self._sharers = share, sharers
+    def __init__(self, share: int, sharers: int, side: Callable[[], int]) -> None:
+        self.share, self._sharers, self._side = share, sharers, side
         self.over = self.over_at_once = False
         self._use = Use()
 
@@ -54,7 +57,7 @@ class WorkerMemory:
             return
         before, since = self._use.now, now - (self._look_s - self._pause_s)
         with contextlib.suppress(OSError, ValueError):  # it has ended: others notice that
-            own = self._measured + anonymous_bytes(self._process) - self._heap
+            own = self._measured + self._anonymous() - self._heap
             if own > self.share or now >= self._measure_s:
                 own = self.measure()
             self._note(own)
@@ -67,8 +70,8 @@ class WorkerMemory:
 
     def measure(self) -> int:
         """What it has of its own, in bytes. Raises ``OSError`` when it has ended."""
-        self._heap = anonymous_bytes(self._process)
-        self._measured = own_memory_bytes(self._process, self._sharers)
+        self._heap = self._anonymous()
+        self._measured = max(own_memory_bytes(self._process, self._sharers) - self._side(), 0)
         self._measure_s = time.monotonic() + WHOLE_S
         self._note(self._measured)
         return self._measured
@@ -76,6 +79,9 @@ class WorkerMemory:
     def close(self) -> None:
         """It is gone."""
         self._note(0)
+
+    def _anonymous(self) -> int:
+        return anonymous_bytes(self._process) - self._side()
 
     def _note(self, own: int) -> None:
         self._use = Use(own, max(own, self._use.peak))

@@ -1,0 +1,55 @@
+"""A control group with little memory, for the benchmarks that run in one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+VERSION_1, VERSION_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+
+
+class Container:
+    """A group that may have ``limit_bytes``, for the length of a ``with`` block. Needs root."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._is_v1 = (VERSION_1 / "cgroup.procs").exists()
+        self._folder = (VERSION_1 if self._is_v1 else VERSION_2) / f"penstock-bench-{os.getpid()}"
+        self._limit_bytes = limit_bytes
+
+    def __enter__(self) -> Self:
+        try:
+            self._folder.mkdir()
+        except OSError as error:
+            raise SystemExit(f"no control group can be made here: {error}") from error
+        try:
+            self._file("limit_in_bytes", "max").write_text(str(self._limit_bytes))
+        except OSError as error:
+            self._folder.rmdir()
+            raise SystemExit(f"control groups have no limit of memory here: {error}") from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.rmdir()
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """The same command, in the group from its beginning."""
+        return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self._folder / "cgroup.procs"), *words]
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most that it had, with the files that the system kept in memory for it."""
+        return int(self._file("max_usage_in_bytes", "peak").read_text())
+
+    @property
+    def kills(self) -> int:
+        """Processes that the kernel killed for want of memory."""
+        lines = self._file("oom_control", "events").read_text().splitlines()
+        return next(int(number) for name, number in map(str.split, lines) if name == "oom_kill")
+
+    def _file(self, version_1: str, version_2: str) -> Path:
+        return self._folder / f"memory.{version_1 if self._is_v1 else version_2}"

@@ -1,0 +1,143 @@
+"""As few open files as a system may allow, and memory that workers have to wait for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from photos import encoded, picture, write_list, write_photos
+from programs import output
+
+FEW_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
+pipeline = ps.Pipeline(ps.FileList({path!r})).map(ps.CenterCrop(16))
+settings = {{"executor": {executor!r}}}
+if {executor!r} == "native":
+    settings = {{}}
+else:
+    pipeline = pipeline.map(np.asarray, field="image")
+try:
+    with pipeline.batch(16).loader(memory="1GiB", workers=8, **settings) as loader:
+        rows = [int(index) for _ in range(2) for batch in loader for index in batch["index"]]
+        print(rows == 2 * list(range(160)), loader.stats().retries, loader.stats().deaths)
+except ps.PlanError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("executor", ["native", "thread", "process"])
+def test_ulimit_n_of_256_and_8_workers(executor: str, tmp_path: Path) -> None:
+    """Also while storage is slow, when native threads would have 128 files open beside those of the workers."""
+    write_photos(tmp_path, 160)
+    program = FEW_FILES.format(
+        limit=256 if executor == "process" else 64, path=str(tmp_path / "list.txt"), executor=executor
+    )
+    slow = {"PENSTOCK_FAULTS": "read.pread=delay:20ms"} if executor == "native" else {}
+    assert output(program, environment=slow) == "True 0 0\n"
+
+
+def test_file_limit_hit_says_the_limit_and_the_need(tmp_path: Path) -> None:
+    """Before anything is started; and the number that is said suffices."""
+    write_photos(tmp_path, 160)
+
+    def said(limit: int) -> str:
+        return output(FEW_FILES.format(limit=limit, path=str(tmp_path / "list.txt"), executor="process"))
+
+    text = said(24)
+    begin = "too many open files: this process may have 24 (ulimit -n) and has "
+    assert text.startswith(begin)
+    assert "workers=8, executor='process' need 39 more to start" in text
+    assert "or use fewer workers" in text
+    enough = int(text.partition("raise the limit to at least ")[2].partition(",")[0])
+    assert said(enough) == "True 0 0\n"
+
+
+def test_files_that_run_out_while_workers_start() -> None:
+    """Others open them meanwhile: the system's refusal becomes the same error, and nothing of ours stays open."""
+    text = output("""
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    opened = []
+
+    class Greedy:
+        def __len__(self):
+            return 64
+
+        def __getitem__(self, index):
+            return index
+
+        def __getstate__(self):
+            while len(os.listdir("/dev/fd")) < 243:
+                opened.append(os.open("/dev/null", os.O_RDONLY))
+            return {}
+
+    loader = make(ps.Indexed(Greedy(), fields="x"), executor="process", workers=8, memory="512MiB")
+    before = len(os.listdir("/dev/fd"))
+    try:
+        next(iter(loader))
+    except ps.PlanError as error:
+        print(error.__cause__.strerror, "workers=8, executor='process' need" in str(error))
+    gc.collect()
+    print(len(os.listdir("/dev/fd")) == before + len(opened))
+    """)
+    assert text == "Too many open files True\nTrue\n"
+
+
+WAITS = """
+import logging
+class Log(logging.Handler):
+    said = []
+    def emit(self, record):
+        self.said.append(record.getMessage())
+logging.getLogger("penstock").addHandler(Log())
+
+def holds_up(label):
+    from PIL import Image
+    opened = Image.open
+    if not hasattr(Image, "held_up"):
+        Image.held_up = opened
+        def open(file, *more, **other):
+            image = opened(file, *more, **other)
+            load = image.load
+            def loads():
+                if image.size == (1001, 1000):
+                    with open_file({gate!r}, "rb"):
+                        pass
+                return load()
+            image.load = loads
+            return image
+        open_file = __builtins__["open"] if isinstance(__builtins__, dict) else __builtins__.open
+        Image.open = open
+    return label
+
+os.mkfifo({gate!r})
+pipeline = ps.Pipeline(ps.FileList({path!r})).map(holds_up, field="label").map(ps.Resize((8, 8))).batch(6)
+settings = {{"executor": {executor!r}, "slow_after_s": 0.3, "side_memory": "12MiB", "memory": "256MiB"}}
+with pipeline.loader(workers=3, **settings) as loader:
+    batches = []
+    consumer = threading.Thread(target=lambda: batches.append(next(iter(loader))))
+    consumer.start()
+    ends = time.monotonic() + 25
+    while not Log.said and time.monotonic() < ends:
+        time.sleep(0.05)
+    time.sleep(1.0)  # three times what is slow
+    file = os.open({gate!r}, os.O_RDWR)
+    consumer.join(25)
+    print(len(batches), [text.partition(",")[0] for text in Log.said if text.startswith("record")])
+"""
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_samples_that_wait_for_memory_are_not_slow(executor: str, tmp_path: Path) -> None:
+    """The one that has it is, and is named."""
+    files = [encoded(picture(seed), quality=90) for seed in range(6)]
+    for place in (1, 3, 4):
+        few = Image.fromarray(picture(place, 20, 20)).resize((1000 + place, 1000))
+        files[place] = encoded(np.asarray(few), "PNG", compress_level=1)
+    write_list(tmp_path, files)
+    program = WAITS.format(gate=str(tmp_path / "gate"), path=str(tmp_path / "list.txt"), executor=executor)
+    assert output(program) == "1 ['record 1']\n"
