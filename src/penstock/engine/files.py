@@ -40,6 +40,7 @@ def too_few_files(plan: Plan) -> PlanError:
     need = least_files(plan)
     fewer = ", or use fewer workers" if plan.workers > 1 and need > 2 else ""
     return PlanError(
-        f"too many open files: this process may have {limit} (ulimit -n) and has {open_now}, and workers={plan.workers}, "
-        f"executor={plan.executor.value!r} need {need} more to start; raise the limit to at least {open_now + need}{fewer}"
+        f"too many open files: this process may have {limit} (ulimit -n) and has {open_now}, and "
+        f"workers={plan.workers}, executor={plan.executor.value!r} need {need} more to start; raise the limit to at "
+        f"least {open_now + need}{fewer}"
     )
