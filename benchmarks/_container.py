@@ -11,8 +11,12 @@ from typing import Self
 VERSION_1, VERSION_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
+class Unavailable(Exception):
+    """No such group can be made here."""
+
+
 class Container:
-    """A group that may have ``limit_bytes``, for the length of a ``with`` block. Needs root."""
+    """A group that may have ``limit_bytes``, for the length of a ``with`` block. Raises ``Unavailable``."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._is_v1 = (VERSION_1 / "cgroup.procs").exists()
@@ -23,12 +27,12 @@ class Container:
         try:
             self._folder.mkdir()
         except OSError as error:
-            raise SystemExit(f"no control group can be made here: {error}") from error
+            raise Unavailable(f"no control group can be made here: {error}") from error
         try:
             self._file("limit_in_bytes", "max").write_text(str(self._limit_bytes))
         except OSError as error:
             self._folder.rmdir()
-            raise SystemExit(f"control groups have no limit of memory here: {error}") from error
+            raise Unavailable(f"control groups have no limit of memory here: {error}") from error
         return self
 
     def __exit__(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _container import Container
+from _container import Container, Unavailable
 from _faults import identity
 from _measure import MIB, Figure, parser, progress, report
 from PIL import Image
@@ -68,7 +68,12 @@ def main() -> None:
         print(json.dumps(inside(args)))
         return
     with tempfile.TemporaryDirectory() as folder:
-        make_photos(Path(folder), Path(args.path), args.copies)
+        try:
+            with Container(args.limit):
+                make_photos(Path(folder), Path(args.path), args.copies)
+        except Unavailable as error:
+            print(f"{args.question}\n  not measured: {error}")
+            return
         runs = {
             executor: [measured(args, folder, executor) for _ in range(args.rounds)] for executor in EXECUTORS
         }
