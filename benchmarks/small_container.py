@@ -69,11 +69,12 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with Container(args.limit):
-                make_photos(Path(folder), Path(args.path), args.copies)
+            with Container(args.limit):  # before the photos are made, which takes longer
+                pass
         except Unavailable as error:
             print(f"{args.question}\n  not measured: {error}")
             return
+        make_photos(Path(folder), Path(args.path), args.copies)
         runs = {
             executor: [measured(args, folder, executor) for _ in range(args.rounds)] for executor in EXECUTORS
         }
