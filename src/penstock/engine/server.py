@@ -110,8 +110,10 @@ class Server:
             self.control.close()
             _native.end_with(self.pipe, self.trainer)
             side = _native.SideArena(self.side, number)
-            with socket.socket(fileno=descriptor) as channel, contextlib.suppress(Ended):
+            channel = socket.socket(fileno=descriptor)
+            with contextlib.suppress(Ended):
                 Worker(channel, self.recipe, side, desk_of(self.desks, number)).run()
+            channel.detach()  # it ends with this process, whatever user code may have closed
             code = 0
         except BaseException:
             traceback.print_exc()
