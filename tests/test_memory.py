@@ -147,7 +147,7 @@ def test_the_ledger_before_during_and_after_a_run(tmp_path: Path) -> None:
     assert during["slots"].now in (5 * slot, 6 * slot)  # one more may be filling
     assert "5 lent" in during["slots"].note
     assert during["read-ahead"].peak > 0
-    assert 0 < during["decoding threads"].now <= plan.forecast.workers
+    assert during["decoding threads"].now <= plan.forecast.workers  # as far as the process has grown
     assert during.now == sum(owner.now for owner in during.owners) <= during.peak <= plan.memory_bytes
     del held[1:]
     loader.close()
