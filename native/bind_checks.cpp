@@ -1,7 +1,4 @@
 // What Python needs to look through files: each is read and decoded in one call, without the GIL.
-#include "bind_checks.h"
-
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -11,18 +8,14 @@
 #include <string>
 #include <utility>
 
+#include "bind.h"
 #include "check.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace penstock {
 namespace {
 
 template <typename Value>
 using Column = nb::ndarray<const Value, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
-using Int64s = nb::ndarray<nb::numpy, int64_t, nb::shape<-1>>;
-
 const char* kind_name(const CheckedFile& file) {
     switch (file.outcome.kind) {
         case Outcome::Kind::ok: return "whole";
@@ -34,35 +27,21 @@ const char* kind_name(const CheckedFile& file) {
     return "cancelled";
 }
 
-nb::object text_of(const CheckedFile& file) {
-    const std::string& text = file.outcome.text;
-    return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
-}
-
-Int64s handed_over(std::unique_ptr<int64_t[]> values, size_t count) {
-    nb::capsule owner(values.get(), [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
-    return {values.release(), {count}, owner};
-}
-
-std::pair<Int64s, Int64s> file_marks(Column<uint8_t> blob, Column<int64_t> ends) {
+std::pair<Int64s::Array, Int64s::Array> file_marks(Column<uint8_t> blob, Column<int64_t> ends) {
+    check_paths(blob, ends);
     const size_t count = ends.shape(0);
-    int64_t before = 0;
-    for (size_t i = 0; i < count; before = ends.data()[i++])
-        if (ends.data()[i] < before || ends.data()[i] > static_cast<int64_t>(blob.shape(0)))
-            throw nb::value_error("ends must rise and stay inside blob");
-    auto sizes = std::make_unique_for_overwrite<int64_t[]>(count);
-    auto times = std::make_unique_for_overwrite<int64_t[]>(count);
+    Int64s sizes(count), times(count);
     {
         nb::gil_scoped_release unlocked;
         const auto* text = reinterpret_cast<const char*>(blob.data());
         int64_t begin = 0;
         for (size_t i = 0; i < count; begin = ends.data()[i++]) {
             const FileMark mark = mark_of({text + begin, static_cast<size_t>(ends.data()[i] - begin)});
-            sizes[i] = mark.size;
-            times[i] = mark.mtime_ns;
+            sizes.values()[i] = mark.size;
+            times.values()[i] = mark.mtime_ns;
         }
     }
-    return {handed_over(std::move(sizes), count), handed_over(std::move(times), count)};
+    return {std::move(sizes).array(), std::move(times).array()};
 }
 
 }  // namespace
@@ -74,7 +53,9 @@ void bind_checks(nb::module_& m) {
     nb::class_<CheckedFile>(m, "CheckedFile", "A file that was read and, if it is a JPEG, decoded.")
         .def_prop_ro("kind", &kind_name,
                      "'whole'; 'read' or 'decode', where that failed; 'foreign': no JPEG; or 'cancelled'.")
-        .def_prop_ro("text", &text_of, nb::sig("def text(self) -> str"), "What is wrong.")
+        .def_prop_ro(
+            "text", [](const CheckedFile& file) { return printable(file.outcome.text); },
+            nb::sig("def text(self) -> str"), "What is wrong.")
         .def_prop_ro("damaged", [](const CheckedFile& f) { return f.outcome.damaged; })
         .def_prop_ro("truncated", [](const CheckedFile& f) { return f.outcome.truncated; })
         .def_prop_ro("size", [](const CheckedFile& f) { return f.read.size; })

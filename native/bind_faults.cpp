@@ -1,15 +1,11 @@
 // What Python needs of the points at which something is made to go wrong on purpose.
-#include "bind_faults.h"
-
 #include <nanobind/stl/string.h>
 
 #include <stdexcept>
 #include <string>
 
+#include "bind.h"
 #include "faults.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace penstock {
 namespace {

@@ -1,7 +1,4 @@
 // What Python needs to say how files are read, and to ask how long that takes.
-#include "bind_reads.h"
-
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
 #include <cstdint>
@@ -9,28 +6,22 @@
 #include <utility>
 #include <vector>
 
+#include "bind.h"
 #include "read_times.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace penstock {
 namespace {
-
-template <typename Value>
-using Column = nb::ndarray<const Value, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 
 std::vector<FileRange> ranges_of(Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset,
                                  Column<int64_t> length, uint64_t max_bytes) {
     if (offset.shape(0) != ends.shape(0) || length.shape(0) != ends.shape(0))
         throw nb::value_error("files: one path, one offset and one length each");
+    check_paths(blob, ends);
     std::vector<FileRange> files;
     files.reserve(ends.shape(0));
     int64_t begin = 0;
     for (size_t i = 0; i < ends.shape(0); begin = ends.data()[i++]) {
         const int64_t end = ends.data()[i];
-        if (end < begin || end > static_cast<int64_t>(blob.shape(0)))
-            throw nb::value_error("files: ends must rise and stay inside blob");
         files.push_back(
             {{reinterpret_cast<const char*>(blob.data()) + begin, static_cast<size_t>(end - begin)},
              offset.data()[i],

@@ -1,8 +1,5 @@
 // What Python needs to make rows one at a time: for pipelines in which Python code stands between the
 // kernels.
-#include "bind_samples.h"
-
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -12,21 +9,15 @@
 #include <string>
 #include <tuple>
 
+#include "bind.h"
 #include "mapping.h"
 #include "pool.h"
 #include "watch.h"
 
-namespace nb = nanobind;
-using namespace nb::literals;
-
 namespace penstock {
 namespace {
 
-using Encoded = nb::ndarray<const uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
-using Picture = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
 using Row = nb::ndarray<uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
-using OwnBytes = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1>>;
-
 using Board = nb::ndarray<int64_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 
 // A RowMaker, and what the sample that it is at holds of the side arena: its frame, and its file where that
@@ -66,7 +57,7 @@ std::string verdict(Outcome outcome) {
     return std::move(outcome.text);
 }
 
-std::string from_encoded(SampleMaker& maker, const Program& program, Encoded data, uint64_t seed,
+std::string from_encoded(SampleMaker& maker, const Program& program, Column<uint8_t> data, uint64_t seed,
                          uint64_t epoch, uint64_t position, uint64_t attempt, Row out) {
     check_fits(program, out);
     nb::gil_scoped_release unlocked;
@@ -105,7 +96,7 @@ std::string from_pixels(SampleMaker& maker, const Program& program, Picture rgb,
     return verdict(RowMaker(reserved).from_pixels(program, rgb.data(), size, key, out.data()));
 }
 
-std::tuple<int, int, std::string> jpeg_size(Encoded data, uint64_t max_pixels, int max_scans) {
+std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_pixels, int max_scans) {
     const std::span<const uint8_t> bytes(data.data(), data.shape(0));
     if (bytes.empty()) return {0, 0, "empty file"};
     if (!JpegImage::recognises(bytes)) return {0, 0, "foreign"};
@@ -116,8 +107,8 @@ std::tuple<int, int, std::string> jpeg_size(Encoded data, uint64_t max_pixels, i
     return {size.height, size.width, std::move(text)};
 }
 
-std::pair<OwnBytes, std::string> read(SampleMaker& maker, Reader& reader, const nb::bytes& path,
-                                      int64_t offset, int64_t length) {
+std::pair<Bytes, std::string> read(SampleMaker& maker, Reader& reader, const nb::bytes& path, int64_t offset,
+                                   int64_t length) {
     const uint64_t cap = maker.side->cap();
     const FileRange range{{path.c_str(), path.size()}, offset, length, cap};
     auto read = std::make_unique<ReadResult>();
@@ -135,7 +126,7 @@ std::pair<OwnBytes, std::string> read(SampleMaker& maker, Reader& reader, const 
     const size_t size = read->size;
     std::string error = std::move(read->error);
     nb::capsule owner(read.release(), [](void* p) noexcept { delete static_cast<ReadResult*>(p); });
-    return {OwnBytes(data, {size}, owner), std::move(error)};
+    return {Bytes(data, {size}, owner), std::move(error)};
 }
 
 uint64_t account_bytes(const SharedSide& shared, size_t account) {
@@ -148,7 +139,7 @@ void clear_account(SharedSide& shared, size_t account) {
     shared.clear(account);
 }
 
-OwnBytes mapped(int file, size_t bytes) {
+Bytes mapped(int file, size_t bytes) {
     std::unique_ptr<Mapping> mapping;
     {
         nb::gil_scoped_release unlocked;
@@ -175,7 +166,7 @@ void bind_samples(nb::module_& m) {
           "wrong).");
     m.def("mapped", &mapped, "file"_a, "bytes"_a,
           "The first bytes of a file, writable, mapped until the last view of them ends.");
-    m.def("give_back_free_memory", &give_back_free_memory, nb::call_guard<nb::gil_scoped_release>(),
+    m.def("give_back_free_memory", &give_back_free_memory, Unlocked(),
           "Have the C library give back to the system what this thread has freed.");
     m.def("end_with", &end_with, "pipe"_a, "process"_a,
           "Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has "
@@ -191,7 +182,7 @@ void bind_samples(nb::module_& m) {
         .def(
             "close",
             [](Reader& r, int patience_ms) { return r.close(std::chrono::milliseconds(patience_ms)); },
-            nb::call_guard<nb::gil_scoped_release>(), "patience_ms"_a,
+            Unlocked(), "patience_ms"_a,
             "End all waits: reads fail. False when some are still inside a system call.")
         .def_prop_ro("retries", [](const Reader& r) { return r.stats().retries; })
         .def_prop_ro("hedged", [](const Reader& r) { return r.stats().hedged; })
@@ -216,7 +207,7 @@ void bind_samples(nb::module_& m) {
                  return std::make_shared<SideArena>(std::move(shared), account);
              }),
              "shared"_a, "account"_a, "What one thread takes of an arena that processes share.")
-        .def("close", &SideArena::close, nb::call_guard<nb::gil_scoped_release>(), "End all waits.")
+        .def("close", &SideArena::close, Unlocked(), "End all waits.")
         .def_prop_ro("used_bytes", &SideArena::used)
         .def_prop_ro("peak_bytes", &SideArena::peak);
 

@@ -1,0 +1,77 @@
+// What the parts of the binding share. They check shapes, lifetimes and the GIL, and let data pass.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace penstock {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+// Objects that native threads own too are made by make_shared and derive from enable_shared_from_this:
+// what those threads hold is then no Python reference, and dropping it needs no GIL.
+using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+
+template <typename Value>
+using Column = nb::ndarray<const Value, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
+using Picture = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1>>;
+
+// Numbers to fill and then hand to Python.
+class Int64s {
+  public:
+    using Array = nb::ndarray<nb::numpy, int64_t, nb::shape<-1>>;
+
+    explicit Int64s(size_t count)
+        : values_(std::make_unique_for_overwrite<int64_t[]>(count)), count_(count) {}
+
+    std::span<int64_t> values() noexcept { return {values_.get(), count_}; }
+    Array array() && {
+        nb::capsule owner(values_.get(), [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
+        return {values_.release(), {count_}, owner};
+    }
+
+  private:
+    std::unique_ptr<int64_t[]> values_;
+    size_t count_;
+};
+
+// Text of a file or of an error, for people.
+inline nb::object printable(const std::string& text) {
+    return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+// n paths in one blob, of which path i ends at byte ends[i].
+inline void check_paths(Column<uint8_t> blob, Column<int64_t> ends) {
+    int64_t before = 0;
+    for (size_t i = 0; i < ends.shape(0); before = ends.data()[i++])
+        if (ends.data()[i] < before || ends.data()[i] > static_cast<int64_t>(blob.shape(0)))
+            throw nb::value_error("ends must rise and stay inside blob");
+}
+
+// Numbers of records, each below `count`.
+inline std::span<const int64_t> records_of(Column<int64_t> indices, uint64_t count) {
+    const std::span<const int64_t> asked(indices.data(), indices.shape(0));
+    for (const int64_t index : asked)
+        if (index < 0 || static_cast<uint64_t>(index) >= count)
+            throw nb::index_error("a record's number lies outside the index");
+    return asked;
+}
+
+void bind_order(nb::module_& m);    // computed orders
+void bind_index(nb::module_& m);    // lists, and index files
+void bind_program(nb::module_& m);  // what happens to an image
+void bind_slots(nb::module_& m);    // slots, and the bell
+void bind_reads(nb::module_& m);    // how files are read
+void bind_pool(nb::module_& m);     // native threads and their jobs
+void bind_faults(nb::module_& m);   // points at which something goes wrong on purpose
+void bind_samples(nb::module_& m);  // rows one at a time, for Python workers
+void bind_checks(nb::module_& m);   // files looked at beforehand
+
+}  // namespace penstock
