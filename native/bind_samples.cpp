@@ -139,11 +139,11 @@ void clear_account(SharedSide& shared, size_t account) {
     shared.clear(account);
 }
 
-Bytes mapped(int file, size_t bytes) {
+Bytes mapped(int file, size_t bytes, std::shared_ptr<ByteCount> count) {
     std::unique_ptr<Mapping> mapping;
     {
         nb::gil_scoped_release unlocked;
-        mapping = std::make_unique<Mapping>(file, bytes);
+        mapping = std::make_unique<Mapping>(file, bytes, std::move(count));
     }
     uint8_t* data = mapping->data();
     nb::capsule owner(mapping.get(), [](void* p) noexcept { delete static_cast<Mapping*>(p); });
@@ -164,8 +164,12 @@ void bind_samples(nb::module_& m) {
     m.def("jpeg_size", &jpeg_size, "data"_a, "max_pixels"_a, "max_scans"_a,
           "(height, width, '') from a header; (0, 0, 'foreign') for what is no JPEG; else (0, 0, what is "
           "wrong).");
-    m.def("mapped", &mapped, "file"_a, "bytes"_a,
-          "The first bytes of a file, writable, mapped until the last view of them ends.");
+    nb::class_<ByteCount>(m, "ByteCount", "Bytes that are mapped, as ``mapped`` counts them.")
+        .def(nb::new_([] { return std::make_shared<ByteCount>(0); }))
+        .def_prop_ro("now", [](const ByteCount& count) { return count.load(); });
+    m.def(
+        "mapped", &mapped, "file"_a, "bytes"_a, "count"_a = nb::none(),
+        "The first bytes of a file, writable, mapped until the last view of them ends; so long they count.");
     m.def("give_back_free_memory", &give_back_free_memory, Unlocked(),
           "Have the C library give back to the system what this thread has freed.");
     m.def("end_with", &end_with, "pipe"_a, "process"_a,
@@ -207,6 +211,10 @@ void bind_samples(nb::module_& m) {
                  return std::make_shared<SideArena>(std::move(shared), account);
              }),
              "shared"_a, "account"_a, "What one thread takes of an arena that processes share.")
+        .def("acquire", &SideArena::acquire, Unlocked(), "bytes"_a,
+             "Wait for so many, at most the cap; False when it was closed meanwhile.")
+        .def("release", &SideArena::release, Unlocked(), "bytes"_a)
+        .def_prop_ro("cap_bytes", &SideArena::cap)
         .def("close", &SideArena::close, Unlocked(), "End all waits.")
         .def_prop_ro("used_bytes", &SideArena::used)
         .def_prop_ro("peak_bytes", &SideArena::peak);

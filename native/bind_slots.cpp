@@ -85,7 +85,8 @@ void bind_slots(nb::module_& m) {
         .def("lend", &slot_lease, "slot"_a, "The slot's bytes; dropping the last view gives the slot back.")
         .def(
             "count", [](const SlotRing& r, const std::string& state) { return r.count(state_named(state)); },
-            "state"_a);
+            "state"_a)
+        .def("is_taken", &SlotRing::is_taken, "slot"_a, "Whether a slot is being filled, ready, lent or given up.");
 }
 
 }  // namespace penstock

@@ -5,10 +5,12 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 namespace penstock {
 
-Mapping::Mapping(int file, size_t bytes) : bytes_(bytes) {
+Mapping::Mapping(int file, size_t bytes, std::shared_ptr<ByteCount> count)
+    : bytes_(bytes), count_(std::move(count)) {
     struct stat facts{};
     if (fstat(file, &facts) != 0) throw std::system_error(errno, std::generic_category(), "fstat");
     if (facts.st_size < 0 ||
@@ -18,8 +20,12 @@ Mapping::Mapping(int file, size_t bytes) : bytes_(bytes) {
     void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
     if (base == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
     data_ = static_cast<uint8_t*>(base);
+    if (count_) *count_ += bytes_;
 }
 
-Mapping::~Mapping() { munmap(data_, bytes_); }
+Mapping::~Mapping() {
+    munmap(data_, bytes_);
+    if (count_) *count_ -= bytes_;
+}
 
 }  // namespace penstock

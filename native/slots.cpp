@@ -165,4 +165,12 @@ size_t SlotRing::count(SlotState state) const {
     return counts_[static_cast<size_t>(state)];
 }
 
+bool SlotRing::is_taken(int slot) const {
+    std::scoped_lock lock(mutex_);
+    if (slot < 0 || static_cast<size_t>(slot) >= slots_.size()) return false;
+    const SlotState state = slots_[static_cast<size_t>(slot)].state;
+    return state == SlotState::filling || state == SlotState::ready || state == SlotState::lent ||
+           state == SlotState::quarantined;
+}
+
 }  // namespace penstock

@@ -94,6 +94,8 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     void retire();
 
     size_t count(SlotState state) const;
+    // Whether a slot is somebody's.
+    bool is_taken(int slot) const;
     // Slots that take memory: all but absent ones; and most that did at once.
     size_t used() const;
     size_t peak() const;

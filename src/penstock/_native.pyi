@@ -217,6 +217,8 @@ class SlotRing:
         """The slot's bytes; dropping the last view gives the slot back."""
 
     def count(self, state: str) -> int: ...
+    def is_taken(self, slot: int) -> bool:
+        """Whether a slot is being filled, ready, lent or given up."""
 
 class ReadPolicy:
     """How often a read is tried, and when."""
@@ -484,9 +486,18 @@ def jpeg_size(
     (height, width, '') from a header; (0, 0, 'foreign') for what is no JPEG; else (0, 0, what is wrong).
     """
 
-def mapped(file: int, bytes: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+class ByteCount:
+    """Bytes that are mapped, as ``mapped`` counts them."""
+
+    def __init__(self) -> None: ...
+    @property
+    def now(self) -> int: ...
+
+def mapped(
+    file: int, bytes: int, count: ByteCount | None = None
+) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
     """
-    The first bytes of a file, writable, mapped until the last view of them ends.
+    The first bytes of a file, writable, mapped until the last view of them ends; so long they count.
     """
 
 def give_back_free_memory() -> None:
@@ -554,6 +565,12 @@ class SideArena:
     def __init__(self, shared: SharedSide, account: int) -> None:
         """What one thread takes of an arena that processes share."""
 
+    def acquire(self, bytes: int) -> bool:
+        """Wait for so many, at most the cap; False when it was closed meanwhile."""
+
+    def release(self, bytes: int) -> None: ...
+    @property
+    def cap_bytes(self) -> int: ...
     def close(self) -> None:
         """End all waits."""
 

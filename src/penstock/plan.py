@@ -41,6 +41,7 @@ from penstock.sizing import (
     NATIVE_WORKERS,
     PROCESSES,
     READ_BYTES,
+    SIDE_BYTES,
     THREADS,
     MemoryForecast,
     Needs,
@@ -166,6 +167,18 @@ class Plan:
         return (*self.listed, *self.collated)
 
     @property
+    def hands_over(self) -> bool:
+        """Whether worker processes hand over values that lie in no slot."""
+        in_processes = self.program is not None and self.executor is Executor.PROCESS
+        return in_processes and bool(self.made_apart or self.pipeline.batch_functions)
+
+    @property
+    def side_grows(self) -> bool:
+        """Whether the side arena would be larger with more memory."""
+        used = self.hands_over or any(isinstance(spec, Encoded) for spec in self.source.fields.values())
+        return used and "side_memory" not in self.settings and self.forecast.side < SIDE_BYTES[1]
+
+    @property
     def collated(self) -> Mapping[str, Collation]:
         """Fields whose samples differ in shape, and how they come into the slot."""
         return {name: how for name, how in self.contents.items() if isinstance(how, Collation)}
@@ -285,7 +298,8 @@ def make_plan(
         index=source.index_bytes + bytes_of(order),
         cost=cost,
         whole=whole,
-        frames=any(isinstance(spec, Encoded) for spec in source.fields.values()),
+        side=any(isinstance(spec, Encoded) for spec in source.fields.values())
+        or (executor is Executor.PROCESS and _has_more_than_slots(pipeline, contents)),
     )
     sizes = fit(needs, budget, asked, settings)
     return Plan(
@@ -358,6 +372,12 @@ def _forecast(needs: Needs, sizes: Sizes) -> MemoryForecast:
         engine=ENGINE_BYTES,
         side=sizes.side,
     )
+
+
+def _has_more_than_slots(pipeline: Pipeline, contents: Contents) -> bool:
+    """Whether values lie in no slot, as far as is known."""
+    known = (spec for spec in contents.values() if spec is not None)
+    return bool(pipeline.batch_functions) or not all(isinstance(spec, Spec) for spec in known)
 
 
 def _cost(executor: Executor, program: SampleProgram | None, source: OpenSource, reads: Reads) -> WorkerCost:

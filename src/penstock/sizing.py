@@ -103,7 +103,7 @@ class Needs:
     index    the source's index, and what the order looks up
     cost     of the workers
     whole    whether one worker makes a whole batch
-    frames   whether images are decoded, which may need whole frames
+    side     whether something may need the side arena: whole frames, or what processes hand over beside the slots
     """
 
     slot: int
@@ -113,7 +113,7 @@ class Needs:
     index: int
     cost: WorkerCost
     whole: bool
-    frames: bool
+    side: bool
 
     def depth(self, workers: int) -> int:
         """Slots that keep so many workers busy, and one that is lent."""
@@ -175,7 +175,7 @@ def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Set
     if needs.cost.reads:
         read_ahead = min(READ_AHEAD_BYTES[1], read_ahead + spare // 4)
         spare -= read_ahead - fixed.read_ahead
-    if needs.frames and "side_memory" not in fixed.given:
+    if needs.side and "side_memory" not in fixed.given:
         side = min(SIDE_BYTES[1], side + spare // 2)
         spare -= side - fixed.side
     if needs.cost.shared and "worker_memory" not in fixed.given:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock import _native
+from penstock.engine.apart import Apart
 from penstock.engine.board import ANSWERING, IDLE, IN_TURN, PIECE, ROW, SINCE, STEP, step_text
 from penstock.engine.jobs import JobQueue, Piece, is_whole
-from penstock.engine.messages import Ended, Unreadable, encoded, receive, send_encoded
+from penstock.engine.messages import Ended, Unreadable, encoded, receive_parcel, send_encoded
 from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.rows import PartOfRows
 from penstock.engine.watch import Watch, Work
@@ -55,6 +56,7 @@ class Driver:
         ring: _native.SlotRing,
         queue: JobQueue,
         watch: Watch,
+        apart: Apart,
         unsaid: threading.Lock,
     ) -> None:
         self.worker, self.deaths, self.recycled = worker, 0, 0
@@ -62,7 +64,7 @@ class Driver:
             plan.worker_bytes, sharers=plan.workers + 1, side=lambda: server.side.used_by(worker.number)
         )
         self.memory.begin(worker.process)
-        self._unsaid = unsaid
+        self._apart, self._unsaid = apart, unsaid
         self._in_vain = 0  # workers in a row that had too much after their first piece of work
         self._server, self._plan, self._ring, self._queue, self._watch = server, plan, ring, queue, watch
         self._numbers = 0
@@ -95,6 +97,7 @@ class Driver:
         self._thread.join()
         self.worker.close()
         self.memory.close()
+        self._server.side.clear(self.worker.number)
 
     # What the watch wants to know.
 
@@ -170,7 +173,9 @@ class Driver:
         if not self._asked:
             return False
         begin = time.perf_counter()
-        answer = receive(worker.channel, worker.handle)
+        answer, size = receive_parcel(worker.channel, worker.handle, mapped=self._apart.mapped)
+        if self._plan.hands_over:
+            self._apart.add(self._asked[0].piece.job.slot, size)
         self._finish(self._answered(), answer, time.perf_counter() - begin)
         self.memory.look()
         return True
@@ -268,9 +273,10 @@ class Driver:
         if not self._asked or desk[PIECE] != self._asked[0].number or step == IDLE:
             return ()
         piece = self._asked[0].piece
-        if is_whole(piece, step) or (step == ANSWERING and self._plan.gathers):
+        answers = step % IN_TURN == ANSWERING
+        if is_whole(piece, step) or (answers and self._plan.gathers):
             return (WHOLE,)
-        return range(piece.first, piece.stop) if step == ANSWERING else (piece.first + int(desk[ROW]),)
+        return range(piece.first, piece.stop) if answers else (piece.first + int(desk[ROW]),)
 
     def _verdict(
         self, piece: Piece, doing: str, how: str, stalled: StalledError | None

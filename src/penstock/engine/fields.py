@@ -28,19 +28,19 @@ def measured(sample: Sample) -> dict[str, Spec | Listed]:
     for name, value in sample.items():
         array = as_array(value)
         specs[name] = (
-            Listed(type(value).__name__, _bytes_of(value))
+            Listed(type(value).__name__, bytes_of(value))
             if array is None
             else Spec(array.shape, array.dtype.newbyteorder("="))
         )
     return specs
 
 
-def _bytes_of(value: Any, depth: int = 0) -> int:
+def bytes_of(value: Any, depth: int = 0) -> int:
     """About what a value takes, with what it holds."""
     if isinstance(value, dict | list | tuple | set) and value and depth < MOST_DEPTH:
         parts = [*value, *(value.values() if isinstance(value, dict) else ())]
         some = parts[:MOST_PARTS]
-        return sys.getsizeof(value) + sum(_bytes_of(part, depth + 1) for part in some) * len(parts) // len(
+        return sys.getsizeof(value) + sum(bytes_of(part, depth + 1) for part in some) * len(parts) // len(
             some
         )
     array = as_array(value)

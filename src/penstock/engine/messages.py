@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -70,19 +70,25 @@ class Parcel:
     file: int | None = None
 
 
-def parcel(message: Any) -> Parcel:
+def parcel(message: Any, admit: Callable[[int], None] = lambda size: None) -> Parcel:
     """A message that may hold large arrays: these are written to memory that is handed over, not sent.
 
-    Where the system has no descriptor or memory for that, everything is sent.
+    Where the system has no descriptor or memory for that, everything is sent. ``admit`` is called with the number of
+    bytes before they are written; it may wait, or raise.
     """
     buffers: list[pickle.PickleBuffer] = []
     data = _pickled(message, buffers)
     try:
         views = [buffer.raw() for buffer in buffers]
-        if sum(view.nbytes for view in views) < LARGE_BYTES:
-            return Parcel(encoded(message))
+        size = sum(view.nbytes for view in views)
+    except BufferError:  # memory with gaps
+        return Parcel(encoded(message))
+    admit(size + len(data))
+    if size < LARGE_BYTES:
+        return Parcel(encoded(message))
+    try:
         file = os.memfd_create("penstock-answer", os.MFD_CLOEXEC)
-    except (BufferError, OSError):  # memory with gaps; no descriptor
+    except OSError:  # no descriptor
         return Parcel(encoded(message))
     try:
         places = _written(file, views)
@@ -153,13 +159,23 @@ def receive(channel: socket.socket, process: int | None = None, patience_s: floa
 
     Raises ``Ended``, and ``Unreadable`` for a message whose objects can't be made again.
     """
+    return receive_parcel(channel, process, patience_s)[0]
+
+
+def receive_parcel(
+    channel: socket.socket,
+    process: int | None = None,
+    patience_s: float | None = None,
+    mapped: _native.ByteCount | None = None,
+) -> tuple[Any, int]:
+    """Likewise: the message, and how many bytes it had beside large arrays, which ``mapped`` counts."""
     header, file = _begin(channel, process, patience_s)
     try:
         length, count = _HEADER.unpack(header)
         data = memoryview(_exactly(channel, length, process, patience_s))
         try:
             table = count * _PLACE.size
-            return pickle.loads(data[table:], buffers=_arrays(file, data[:table]))
+            return pickle.loads(data[table:], buffers=_arrays(file, data[:table], mapped)), length
         except Exception as error:
             raise Unreadable(
                 f"what a worker process sent can't be rebuilt here: {type(error).__name__}: {error}"
@@ -187,14 +203,14 @@ def _begin(channel: socket.socket, process: int | None, patience_s: float | None
     return header, file
 
 
-def _arrays(file: int | None, table: memoryview) -> list[AnyArray]:
+def _arrays(file: int | None, table: memoryview, count: _native.ByteCount | None) -> list[AnyArray]:
     """Arrays of bytes over the memory that was handed over: it stays until the last of them ends."""
     places = list(_PLACE.iter_unpack(table))
     if not places:
         return []
     if file is None:
         raise OSError("no file descriptor was free for its arrays; raise the limit, ulimit -n")
-    memory = _native.mapped(file, max(begin + length for begin, length in places))
+    memory = _native.mapped(file, max(begin + length for begin, length in places), count)
     return [memory[begin : begin + length] for begin, length in places]
 
 

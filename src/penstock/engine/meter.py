@@ -30,7 +30,7 @@ from penstock.sizing import show_bytes
 EVERY_S = 1.0
 WARNED_SHARE = 0.8  # of ``memory=``, or of what the machine or container has
 LEAST_GROWTH = 0.1  # of what it has, from which on this process's own growth is named
-STATES = ("lent", "filling", "ready", "quarantined")
+TAKEN = ("lent", "filling", "ready", "quarantined")  # states of slots that are somebody's
 
 
 class Meter:
@@ -92,7 +92,7 @@ class Meter:
 
     def _own(self, memory: WorkersMemory) -> tuple[int, int, int]:
         """This process's growth as far as nobody counts it: of threads, the engine, and for other reasons."""
-        in_threads = memory.read_ahead.now + (0 if memory.processes else memory.side.now)
+        in_threads = memory.in_heap + memory.read_ahead.now + (0 if memory.processes else memory.side.now)
         left = max(machine.anonymous_bytes() - self._start - in_threads, 0)
         forecast = self._plan.forecast
         threads = 0 if memory.processes or self._closed else min(left, forecast.workers)
@@ -103,7 +103,7 @@ class Meter:
         """With what it takes. The lock is held."""
         note = ""
         if owner.name == SLOTS:
-            counts = {state: self._ring.count(state) for state in STATES}
+            counts = {state: self._ring.count(state) for state in TAKEN}
             note = (
                 f"{', '.join(f'{count} {state}' for state, count in counts.items() if count)} {note}".strip()
             )

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock import _native
+from penstock.engine.apart import Apart
 from penstock.engine.drivers import Driver
-from penstock.engine.jobs import QueueWorkers
+from penstock.engine.jobs import QueueWorkers, SlotJob
 from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.watch import Watch, Work
-from penstock.engine.workers import Stats, Use, WorkersMemory
+from penstock.engine.workers import Assignment, Stats, Use, WorkersMemory
 from penstock.plan import Plan
 
 SHARED = "what they share"
@@ -35,9 +36,17 @@ class ProcessWorkers(QueueWorkers):
         super().__init__(plan, 2 * len(workers), bell)
         self._server = server
         unsaid = threading.Lock()
-        self._drivers = [Driver(worker, server, plan, ring, self._queue, watch, unsaid) for worker in workers]
+        self._apart = Apart(ring)
+        self._drivers = [
+            Driver(worker, server, plan, ring, self._queue, watch, self._apart, unsaid) for worker in workers
+        ]
         for driver in self._drivers:
             driver.start()
+
+    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
+        """Take down what the rows are made of."""
+        self._apart.begin(assignment.slot)
+        return super().begin(assignment, ring)
 
     def help(self) -> bool:
         """The caller's thread makes no rows."""
@@ -47,7 +56,8 @@ class ProcessWorkers(QueueWorkers):
         """Rows, seconds of work and of waiting, as seen from here, deaths, and workers that gave way to new ones."""
         deaths = sum(driver.deaths for driver in self._drivers)
         recycled = sum(driver.recycled for driver in self._drivers)
-        return replace(super().stats(), deaths=deaths, recycled=recycled)
+        side_peak = self._server.side.peak_bytes
+        return replace(super().stats(), deaths=deaths, recycled=recycled, side_peak_bytes=side_peak)
 
     def at_work(self) -> Sequence[Work]:
         """What every worker has in hand."""
@@ -59,7 +69,12 @@ class ProcessWorkers(QueueWorkers):
         processes = {SHARED: Use(0 if ended else self._plan.cost.shared, self._plan.cost.shared)}
         processes |= {f"worker {driver.worker.number}": driver.memory.use for driver in self._drivers}
         side = self._server.side
-        return WorkersMemory(side=Use(side.used_bytes, side.peak_bytes), processes=processes)
+        return WorkersMemory(
+            side=Use(side.used_bytes, side.peak_bytes),
+            waiting=self._apart.use(),
+            in_heap=self._apart.in_heap(),
+            processes=processes,
+        )
 
     def close(self, patience_s: float) -> bool:
         """End the workers; one that is inside a function is killed. Nobody writes into slots afterwards."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock import _native
+from penstock.engine.apart import bytes_per_row
 from penstock.engine.board import Board
 from penstock.engine.messages import Ended, receive, send
 from penstock.engine.recipe import Recipe
@@ -230,6 +231,7 @@ class WorkerProcess:
             plan.sample_fields,
             plan.made_apart,
             plan.known_from,
+            bytes_per_row(plan),
         )
         send(self.channel, message)
         socket.send_fds(self.channel, [b"f"], [ring.descriptor])

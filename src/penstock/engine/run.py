@@ -25,7 +25,7 @@ from penstock.contracts import Order
 from penstock.device import lend_to_host
 from penstock.engine.draws import waiting_for
 from penstock.engine.filling import Filled, Filler, Filling
-from penstock.engine.meter import Meter
+from penstock.engine.meter import TAKEN, Meter
 from penstock.engine.start import started
 from penstock.engine.watch import Watch, Work
 from penstock.engine.workers import Job, Stats
@@ -262,7 +262,16 @@ class Run:
 
     def _no_slot(self) -> bool:
         """Whether no slot can be had before the caller drops a batch, or a thread that hangs comes back."""
-        return self._ring.count("lent") + self._ring.count("quarantined") == self.plan.most_slots
+        taken = self._ring.count("lent") + self._ring.count("quarantined")
+        return taken == self.plan.most_slots or (taken >= self.plan.depth and not self._has_room())
+
+    def _has_room(self) -> bool:
+        """Whether the memory has room for one more batch, beside those there are with what they have in no slot."""
+        if not self.plan.hands_over:
+            return True
+        slot, taken = self.plan.layout.stride_bytes, sum(map(self._ring.count, TAKEN))
+        one = slot + self.plan.forecast.waiting // self.plan.depth
+        return taken * slot + self._workers.memory().waiting.now + one <= self.plan.batches_bytes
 
     def _all_lent(self) -> PenstockError:
         lent, stuck = self._ring.count("lent"), self._ring.count("quarantined")
@@ -273,8 +282,10 @@ class Run:
             )
         slot = self.plan.layout.stride_bytes
         budget = self.plan.memory_bytes
+        waiting = self._workers.memory().waiting.now
+        apart = f", with {show_bytes(waiting)} in no slot," if waiting else ""
         return BudgetError(
-            f"all {lent} batches of {show_bytes(slot)} that fit memory={show_bytes(budget)!r} are held by the "
+            f"all {lent} batches of {show_bytes(slot)}{apart} that fit memory={show_bytes(budget)!r} are held by the "
             "caller; drop some, raise memory=, or set lend_wait_s= when another thread will drop them",
             asked_bytes=(lent + 1) * slot,
             budget_bytes=budget,
@@ -372,7 +383,8 @@ class Run:
         while not self._closed and self._sought is None:
             with self._lock:
                 needed = self._waiting and not self._ready and not self._filling
-            slot = self._ring.take(grow=needed)
+            has_room = self._has_room()
+            slot = self._ring.take(grow=needed and has_room) if needed or has_room else -1
             if slot < 0:
                 with self._lock:
                     # A slot that came back meanwhile isn't lent any more, and has rung the bell.

@@ -27,6 +27,7 @@ import numpy as np
 
 from penstock import _native
 from penstock.batch import SlotLayout
+from penstock.engine.answers import Answers
 from penstock.engine.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, shared_words
 from penstock.engine.calls import said
 from penstock.engine.draws import generators_of_worker
@@ -154,6 +155,7 @@ class Worker:
         self._fields: tuple[str, ...] = ()
         self._listed: tuple[str, ...] = ()
         self._known_from = ""
+        self._answers = Answers(side, desk)
 
     def run(self) -> None:
         """Answer messages in their order."""
@@ -171,7 +173,10 @@ class Worker:
                         send(self._channel, None)
                     case _:
                         self._desk[PIECE], *what = message
-                        send_parcel(self._channel, self._answer(kind, *what))
+                        try:
+                            send_parcel(self._channel, self._answer(kind, *what))
+                        finally:
+                            self._answers.given()
                         self._desk[STEP] = IDLE
 
     def _map(
@@ -182,12 +187,13 @@ class Worker:
         fields: tuple[str, ...],
         listed: tuple[str, ...],
         known_from: str,
+        row_bytes: int,
     ) -> None:
         _, (descriptor,), _, _ = socket.recv_fds(self._channel, 1, 1)
         self._arena = np.frombuffer(mmap.mmap(descriptor, stride * slots), np.uint8)
         os.close(descriptor)
         self._layout, self._stride, self._fields, self._listed = layout, stride, fields, listed
-        self._known_from = known_from
+        self._known_from, self._answers.row_bytes = known_from, row_bytes
 
     def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> Parcel:
         """What to say of a piece of work, whatever became of it: an error ends nothing but its batch."""
@@ -199,7 +205,7 @@ class Worker:
         flaws = self._new_flaws()
         self._desk[STEP] = ANSWERING
         try:
-            return parcel((*answer, flaws))
+            return self._answers.parcel(answer, flaws, first, len(what[0].indices))
         except Exception as error:
             _, lists, made = answer
             objects = {name: [value] for name, value in made.objects.items()} if made is not None else {}

@@ -109,7 +109,11 @@ class ThreadWorkers(QueueWorkers):
         """Rows, seconds of work and of waiting, and how files were read."""
         met = self._supplies.met
         return replace(
-            super().stats(), retries=met.retries, hedged=met.hedged, slowest_read_s=met.slowest_read_s
+            super().stats(),
+            retries=met.retries,
+            hedged=met.hedged,
+            slowest_read_s=met.slowest_read_s,
+            side_peak_bytes=self._supplies.side.peak_bytes,
         )
 
     def at_work(self) -> Sequence[Work]:

@@ -100,8 +100,8 @@ def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> Budg
             budget_bytes=share,
             smallest_bytes=smallest,
         )
-    # Half of what is left goes to the workers, in equal parts.
-    smallest = budget + 2 * plan.workers * (own + GROWTH_BYTES - share)
+    # Half of what is left goes to the workers, in equal parts; where the side arena may grow, after half to that.
+    smallest = budget + (4 if plan.side_grows else 2) * plan.workers * (own + GROWTH_BYTES - share)
     fewer = "fewer workers, " if plan.workers > 1 else ""
     return BudgetError(
         f"{worker} has {show_bytes(own)} of its own after one piece of work, and so would a new one; with "

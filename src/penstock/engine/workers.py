@@ -178,12 +178,14 @@ class WorkersMemory:
     read_ahead  encoded samples
     side        the side arena
     waiting     samples that came from processes and lie in no slot
+    in_heap     of these, what lies in this process's heap
     processes   by name: the server, and each worker with what it shares with no other
     """
 
     read_ahead: Use = Use()
     side: Use = Use()
     waiting: Use = Use()
+    in_heap: int = 0
     processes: Mapping[str, Use] = field(default_factory=dict)
 
 
