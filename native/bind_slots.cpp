@@ -86,7 +86,8 @@ void bind_slots(nb::module_& m) {
         .def(
             "count", [](const SlotRing& r, const std::string& state) { return r.count(state_named(state)); },
             "state"_a)
-        .def("is_taken", &SlotRing::is_taken, "slot"_a, "Whether a slot is being filled, ready, lent or given up.");
+        .def("is_taken", &SlotRing::is_taken, "slot"_a,
+             "Whether a slot is being filled, ready, lent or given up.");
 }
 
 }  // namespace penstock
