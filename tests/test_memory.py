@@ -117,11 +117,11 @@ def test_workers_share_memory_for_whole_frames(tmp_path: Path, executor: str) ->
 
 def test_the_cap_is_that_of_the_plan_with_what_was_measured(tmp_path: Path) -> None:
     """Slots that are only known once a sample was made leave less for whole frames."""
-    files = [encoded(smooth(1000, 1000 + side), "PNG", compress_level=1) for side in range(8)]
+    files = [encoded(smooth(1000, 1400 + side), "PNG", compress_level=1) for side in range(8)]
     pipeline = ps.Pipeline(write_list(tmp_path, files)).map(ps.Resize((400, 400)))
     pipeline = pipeline.map(lambda image: image.astype(np.float64), field="image")
-    for executor in ("thread", "process"):
-        with pipeline.batch(8).loader(workers=2, memory="200MiB", executor=executor) as loader:
+    for executor, workers, memory in (("thread", 4, "150MiB"), ("process", 2, "190MiB")):
+        with pipeline.batch(8).loader(workers=workers, memory=memory, executor=executor) as loader:
             first = loader.plan.forecast.side
             list(loader)
             side = loader.memory()["side arena"]

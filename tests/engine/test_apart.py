@@ -115,12 +115,12 @@ def test_large_answers_take_turns() -> None:
 
 
 def test_what_a_killed_process_had_is_somebody_elses() -> None:
-    """Also when it had the turn, and others wait behind it."""
+    """Also when it only waits, and others behind it."""
     shared = _native.SharedSide(3)
     shared.cap_bytes = 10
     first = child(lambda: _native.SideArena(shared, 0).acquire(8))
     second = child(lambda: _native.SideArena(shared, 1).acquire(8), waits=True)
-    third = child(lambda: _native.SideArena(shared, 2).acquire(1), waits=True)
+    third = child(lambda: _native.SideArena(shared, 2).acquire(8), waits=True)
     assert (shared.used_by(0), shared.used_bytes) == (8, 8)
     for process, account in ((second, 1), (first, 0)):
         os.kill(process, signal.SIGKILL)
@@ -128,7 +128,7 @@ def test_what_a_killed_process_had_is_somebody_elses() -> None:
         shared.clear(account)
     assert wait_for_end([third], WAIT_S) == []
     os.waitpid(third, 0)
-    assert (shared.used_by(2), shared.used_bytes, shared.peak_bytes) == (1, 1, 9)
+    assert (shared.used_by(2), shared.used_bytes, shared.peak_bytes) == (8, 8, 8)
 
 
 def child(take: Any, *, waits: bool = False) -> int:

@@ -21,7 +21,7 @@ if {executor!r} == "native":
 else:
     pipeline = pipeline.map(np.asarray, field="image")
 try:
-    with pipeline.batch(16).loader(memory="1GiB", workers=8, **settings) as loader:
+    with pipeline.batch(80).loader(memory="1GiB", workers=8, **settings) as loader:
         rows = [int(index) for _ in range(2) for batch in loader for index in batch["index"]]
         print(rows == 2 * list(range(160)), loader.stats().retries, loader.stats().deaths)
 except ps.PlanError as error:
