@@ -25,7 +25,7 @@ try:
         rows = [int(index) for _ in range(2) for batch in loader for index in batch["index"]]
         print(rows == 2 * list(range(160)), loader.stats().retries, loader.stats().deaths)
 except ps.PlanError as error:
-    print(error)
+    print(error.__cause__, error)
 """
 
 
@@ -48,7 +48,7 @@ def test_file_limit_hit_says_the_limit_and_the_need(tmp_path: Path) -> None:
         return output(FEW_FILES.format(limit=limit, path=str(tmp_path / "list.txt"), executor="process"))
 
     text = said(24)
-    begin = "too many open files: this process may have 24 (ulimit -n) and has "
+    begin = "None too many open files: this process may have 24 (ulimit -n) and has "
     assert text.startswith(begin)
     assert "workers=8, executor='process' need 39 more to start" in text
     assert "or use fewer workers" in text
