@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
+import penstock as ps
 from photos import encoded, picture, write_list, write_photos
 from programs import output
 
@@ -131,13 +135,51 @@ with pipeline.loader(workers=3, **settings) as loader:
 """
 
 
-@pytest.mark.parametrize("executor", ["thread", "process"])
-def test_samples_that_wait_for_memory_are_not_slow(executor: str, tmp_path: Path) -> None:
-    """The one that has it is, and is named."""
+def large_among_small(folder: Path) -> ps.FileList:
+    """Six images, of which three need most of 12 MiB each."""
     files = [encoded(picture(seed), quality=90) for seed in range(6)]
     for place in (1, 3, 4):
         few = Image.fromarray(picture(place, 20, 20)).resize((1000 + place, 1000))
         files[place] = encoded(np.asarray(few), "PNG", compress_level=1)
-    write_list(tmp_path, files)
+    return write_list(folder, files)
+
+
+def test_worker_killed_while_it_has_memory_that_others_wait_for(tmp_path: Path) -> None:
+    """They go on with it, and the batches are the same."""
+    once = tmp_path / "once"
+
+    def kills(label: int) -> int:
+        load = ImageFile.ImageFile.load
+
+        def loads(image: ImageFile.ImageFile) -> Any:
+            if image.size == (1001, 1000) and not once.exists():
+                once.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return load(image)
+
+        if os.getpid() != trainer and load.__name__ != "loads":
+            ImageFile.ImageFile.load = loads  # type: ignore[method-assign]
+        return label
+
+    trainer = os.getpid()
+    pipeline = ps.Pipeline(large_among_small(tmp_path)).map(kills, field="label").map(ps.Resize((8, 8)))
+    pipeline = pipeline.repeat(4).batch(6)
+
+    def batches(executor: str) -> tuple[list[bytes], int]:
+        settings: dict[str, Any] = {"executor": executor, "side_memory": "12MiB", "memory": "256MiB"}
+        with pipeline.loader(workers=3, **settings) as loader:
+            made = [batch["image"].tobytes() for batch in loader]
+            stats = loader.stats()
+        assert stats is not None
+        return made, stats.deaths
+
+    expected, _ = batches("thread")
+    assert batches("process") == (expected, 1)
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_samples_that_wait_for_memory_are_not_slow(executor: str, tmp_path: Path) -> None:
+    """The one that has it is, and is named."""
+    large_among_small(tmp_path)
     program = WAITS.format(gate=str(tmp_path / "gate"), path=str(tmp_path / "list.txt"), executor=executor)
     assert output(program) == "1 ['record 1']\n"
