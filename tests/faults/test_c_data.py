@@ -789,3 +789,24 @@ def test_function_of_a_batch_that_is_a_generator(way: str) -> None:
     error = error_of(pipeline.map_batch(lambda batch: (each for each in batch)), way)
     assert "map_batch(" in error.reason
     assert "'x' is a generator" in error.reason
+
+
+@pytest.mark.parametrize("way", PYTHON)
+@pytest.mark.parametrize("mapped", [False, True], ids=["memory", "file"])
+def test_user_function_that_changes_a_view_of_the_source(tmp_path: Path, way: str, mapped: bool) -> None:
+    """It gets the rows as they lie there, read-only: an error that names it, and the source stays as it is."""
+    rows = np.zeros((4, 3))
+    np.save(tmp_path / "rows.npy", rows)
+
+    def change(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        x += 1
+        return x
+
+    source = ps.Arrays(x=tmp_path / "rows.npy" if mapped else rows)
+    error = error_of(ps.Pipeline(source).map(change, field="x").batch(4), way)
+    assert (error.place, error.index) == ("transform", 0)
+    assert "change" in error.reason
+    assert "ValueError" in error.reason
+    assert "read-only" in error.reason
+    assert not rows.any()
+    assert not np.load(tmp_path / "rows.npy").any()
