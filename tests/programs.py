@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,9 +64,50 @@ def children(process: int | str = "self") -> list[int]:
     """Processes that a process has started, and theirs."""
     found = []
     for task in Path(f"/proc/{process}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found += [child, *children(child)]
+        with suppress(OSError):  # the thread, or the process, has ended meanwhile
+            for child in map(int, task.read_text().split()):
+                found += [child, *children(child)]
     return found
+
+
+@dataclass(frozen=True)
+class Census:
+    """What this process has, and left: processes it started, threads, kinds of open files, files for sharing."""
+
+    processes: list[int]
+    threads: int
+    files: list[str]
+    shared: list[Path]
+
+
+def census() -> Census:
+    """Now, native threads included."""
+    files = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the folder's own
+            files.append(descriptor.readlink().name.partition(":[")[0])  # without the number of a pipe
+    folders = Path("/dev/shm"), Path(tempfile.gettempdir())
+    shared = [path for folder in folders for path in folder.iterdir() if "penstock" in path.name]
+    return Census(children(), len(list(Path("/proc/self/task").iterdir())), sorted(files), sorted(shared))
+
+
+def check_nothing_is_left(before: Census) -> None:
+    """There is soon no more than there was. Threads say that they are done just before they are gone."""
+    ends = time.monotonic() + LIMIT_S
+    while (more := _more(census(), before)) and time.monotonic() < ends:
+        gc.collect()  # a traceback's frames may refer to themselves
+    assert not more, more
+
+
+def _more(now: Census, before: Census) -> list[object]:
+    """What there is now and wasn't; what others left may have ended since."""
+    threads = max(now.threads - before.threads, 0) * ["thread"]
+    files = Counter(now.files) - Counter(before.files)
+    return [
+        *threads,
+        *files.elements(),
+        *({*now.processes, *now.shared} - {*before.processes, *before.shared}),
+    ]
 
 
 def is_alive(process: int) -> bool:

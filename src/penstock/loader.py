@@ -54,7 +54,7 @@ class Loader:
         from penstock.engine.run import Run
 
         self.plan = plan
-        self._started = Run
+        self._new_run = Run
         self._planned = plan.order  # before any edit
         self._cursor = Cursor()
         self._edits: tuple[Edit, ...] = ()
@@ -247,12 +247,16 @@ class Loader:
             self._run.seek(self._cursor)
             return
         self._ledger.open()
-        run = self._started(self.plan, self._cursor, self._ledger)
-        self.plan = run.plan
+        run = self._new_run(self.plan, self._ledger)
         # Not through the loader: a reference to it would keep it alive.
         self._finalizer = weakref.finalize(self, run.close)
-        run.start()
-        self._run = run
+        try:
+            self._check_open()  # a close() after this finds the run
+            run.start(self._cursor)
+            self.plan, self._run = run.plan, run
+        except BaseException:
+            self._finalizer()
+            raise
 
     def _deliver(self, iterator: _Epoch) -> dict[str, AnyArray] | None:
         """The next batch, or None at the epoch's end."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
@@ -86,28 +85,6 @@ def test_a_loader_inside_the_loop_of_another(settings: dict[str, Any]) -> None:
             if number % 7 == 0:
                 passes.append(sorted(int(index) for batch in inner for index in batch["index"]))
     assert passes == [list(range(200))] * 3
-
-
-def files_kept() -> int:
-    """Open files, but those of the kernel's own facts, which a thread may just be reading."""
-    kept = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # it is closed already
-            kept += not str(descriptor.readlink()).startswith("/proc/")
-    return kept
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_leaving_the_loop_again_and_again_leaves_nothing_behind(settings: dict[str, Any]) -> None:
-    before = len(children()), threading.active_count()
-    with pipeline(seed=1).loader(memory=MEMORY, **settings) as loader:
-        counts = []
-        for _ in range(30):
-            for _batch in loader:
-                break
-            counts.append((len(children()), threading.active_count(), files_kept()))
-    assert len(set(counts)) == 1
-    assert (len(children()), threading.active_count()) == before
 
 
 class Lazily(Numbers):

@@ -2,9 +2,55 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
-from programs import output
+import penstock as ps
+from penstock.machine import anonymous_bytes
+from photos import numbers
+from programs import census, check_nothing_is_left, children, output
+
+WARM, TIMES = 300, 1000  # of those, the first make room that is used again
+GROWTH_BYTES = 1 << 20
+
+
+class Tiny:
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": np.full(2, index)}
+
+
+@pytest.mark.parametrize("executor", ["native", "inline", "thread", "process"])
+def test_break_out_of_the_loop_and_iterate_1000_times(executor: Any) -> None:
+    """Nothing grows: no memory, thread, file or process."""
+    settings = {} if executor == "native" else {"executor": executor}
+    pipeline = (
+        ps.Pipeline(numbers(8) if executor == "native" else ps.Indexed(Tiny())).shuffle(seed=1).batch(2)
+    )
+    begin = census()
+    with pipeline.loader(workers=2, memory="512MiB", **settings) as loader:
+        for time in range(TIMES):
+            if time == WARM:
+                before, bytes_before = census(), memory()
+            for batch in loader:  # noqa: B007 (held, as most loops do)
+                break
+        check_nothing_is_left(before)
+        grown = {who: now - bytes_before[who] for who, now in memory().items()}
+        assert max(grown.values()) < GROWTH_BYTES, grown
+        assert loader.epoch == TIMES - 1
+    del loader, batch
+    check_nothing_is_left(begin)
+
+
+def memory() -> dict[int | str, int]:
+    """Bytes that no file is behind, of this process and those it started."""
+    processes: list[int | str] = ["self", *children()]
+    return {process: anonymous_bytes(process) for process in processes}
+
 
 NESTED = """
 import random
@@ -73,3 +119,44 @@ print(np.array_equal(got, alone))
 """
     )
     assert text == "True\n"
+
+
+FORKED = """
+import multiprocessing
+
+class Numbers:
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        return np.full(3, index)
+
+def loader():
+    return ps.Pipeline(ps.Indexed(Numbers())).batch(10).loader(memory="512MiB", workers=2, executor={executor!r})
+
+def child(running, iterator):
+    for attempt in (lambda: next(iterator), lambda: iter(running)):
+        try:
+            attempt()
+        except ps.PenstockError as error:
+            print("make a loader here" in str(error), flush=True)
+    running.close()
+    with loader() as own:
+        print(sum(len(batch["index"]) for batch in own), flush=True)
+
+with loader() as running:
+    iterator = iter(running)
+    seen = next(iterator)["index"].tolist()
+    process = multiprocessing.get_context("fork").Process(target=child, args=(running, iterator))
+    process.start()
+    process.join()
+    print(process.exitcode, flush=True)
+    for batch in iterator:
+        seen += batch["index"].tolist()
+print(seen == list(range(100)))
+"""
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_a_child_of_multiprocessing_while_a_loader_runs(executor: str) -> None:
+    """It can't use that loader, and is told so; it makes its own; and does no harm to its parent's."""
+    assert output(FORKED.format(executor=executor)) == "True\nTrue\n100\n0\nTrue\n"

@@ -18,7 +18,7 @@ from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.rows import PartOfRows
 from penstock.engine.watch import Watch, Work
 from penstock.engine.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
-from penstock.engine.workers import WHOLE, Failure, Flaws, too_long
+from penstock.engine.workers import WHOLE, Failure, Flaws, has_ended, too_long
 from penstock.errors import PenstockError, StalledError, WorkerDied
 from penstock.plan import Plan
 
@@ -73,7 +73,7 @@ class Driver:
         self._front_since_s = 0.0  # when the first of those asked for became the first
         self._stalled: StalledError | None = None  # why the worker is being killed
         self._deaths_in_a_row = 0
-        worker.map_slots(plan, ring)
+        self._sees_slots = False
         self._thread = threading.Thread(
             target=self._drive, name=f"penstock-worker-{worker.number}", daemon=True
         )
@@ -84,7 +84,7 @@ class Driver:
 
     def join(self, patience_s: float) -> None:
         """Wait until it has no work, once the queue is closed."""
-        self._thread.join(patience_s)
+        has_ended(self._thread, patience_s)
 
     @property
     def has_ended(self) -> bool:
@@ -94,7 +94,8 @@ class Driver:
     def end(self) -> None:
         """End the worker, whatever it is at."""
         self.worker.kill()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         self.worker.close()
         self.memory.close()
         self._server.side.clear(self.worker.number)
@@ -149,6 +150,9 @@ class Driver:
     def _advance(self) -> bool:
         """Ask for a piece of work, or take the answer to the oldest. False when the queue is closed."""
         worker = self.worker
+        if not self._sees_slots:
+            worker.map_slots(self._plan, self._ring)
+            self._sees_slots = True
         if self.memory.over and not self._asked:
             return self._recycle()
         takes = not self.memory.over  # else it is to do nothing soon, to be measured
@@ -258,11 +262,10 @@ class Driver:
                 give_up=lambda _: self._server.end(),
             ):
                 worker = WorkerProcess(self._server, number)
-                worker.map_slots(self._plan, self._ring)
-        except (PenstockError, Ended, OSError) as reason:
+        except (PenstockError, OSError) as reason:
             self._queue.break_with(WorkerDied(f"{death}; {reason}"))
             return False
-        self.worker = worker
+        self.worker, self._sees_slots = worker, False
         self.memory.begin(worker.process)
         return True
 

@@ -24,6 +24,7 @@ from penstock.engine.workers import (
     Substitutes,
     Use,
     WorkersMemory,
+    has_ended,
     name_of,
     too_long,
 )
@@ -110,10 +111,13 @@ class NativeWorkers:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._closed = False
-        if kernel is not None:
-            self._start_thread()
 
     helps = False
+
+    def start(self) -> None:
+        """Begin to decode what is no JPEG; native threads wait already."""
+        if self._program is not None:
+            self._start_thread()
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
         """Say where every field of every row comes from; small values are written at once."""
@@ -243,8 +247,7 @@ class NativeWorkers:
             self._closed = True
         all_ended = self._pool.close(int(patience_s * 1000))
         for thread in self._threads:
-            thread.join(max(ends - time.monotonic(), 0))
-            all_ended &= not thread.is_alive()
+            all_ended &= has_ended(thread, ends - time.monotonic())
         return all_ended
 
     def _submit(self, job: NativeJob, *, first: bool) -> None:
@@ -270,8 +273,12 @@ class NativeWorkers:
     def _start_thread(self) -> None:
         name = f"penstock-pillow-{len(self._threads) + 1}"
         thread = threading.Thread(target=self._decode_foreign, name=name, daemon=True)
-        thread.start()
-        self._threads.append(thread)
+        self._threads.append(thread)  # before it runs: whoever is interrupted here finds it when all is ended
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.remove(thread)
+            raise
 
     def _decode_foreign(self) -> None:
         while (row := self._pool.take_foreign()) is not None:

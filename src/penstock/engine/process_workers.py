@@ -40,6 +40,9 @@ class ProcessWorkers(QueueWorkers):
         self._drivers = [
             Driver(worker, server, plan, ring, self._queue, watch, self._apart, unsaid) for worker in workers
         ]
+
+    def start(self) -> None:
+        """Start the drivers."""
         for driver in self._drivers:
             driver.start()
 

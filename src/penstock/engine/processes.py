@@ -16,7 +16,7 @@ from typing import Any
 from penstock import _native
 from penstock.engine.apart import bytes_per_row
 from penstock.engine.board import Board
-from penstock.engine.messages import Ended, receive, send
+from penstock.engine.messages import Ended, Unreadable, receive, send
 from penstock.engine.recipe import Recipe
 from penstock.engine.rows import Inputs, RowKey
 from penstock.engine.server import bootstrap
@@ -56,8 +56,9 @@ class WorkerServer:
             self.side = _native.SharedSide(workers)
             self.stacks = Stacks()
             stack.callback(self.stacks.close)
+            stack.callback(self._hang_up)
             self._start()
-            stack.pop_all()
+            self._ends = stack.pop_all()
 
     @property
     def process(self) -> int:
@@ -68,8 +69,10 @@ class WorkerServer:
         """Raises ``PlanError`` when it can't rebuild the dataset and the functions, ``WorkerDied`` when it ends."""
         try:
             kind, fact = receive(self._control)
+        except Unreadable as error:  # it tells of an error that can't be rebuilt either
+            kind, fact = "failed", error
         except Ended as ended:
-            raise WorkerDied(f"the server of worker processes ended with {self._server.wait()}") from ended
+            raise WorkerDied(f"the server of worker processes {_ending(self._server.wait())}") from ended
         if kind == "failed":
             hint = (
                 "; a worker looks for modules along the trainer's sys.path, so put its folder there, by its full path"
@@ -124,17 +127,21 @@ class WorkerServer:
         self._server.kill()
 
     def close(self, patience_s: float) -> None:
-        """End it; what is left of its workers ends too."""
+        """End it; what is left of its workers ends too. Asked again, after an interrupt, it goes on with that."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)  # a forked child of ours may hold our end of it too
         self._control.close()
-        for pipe in self._pipes:
-            os.close(pipe)
-        self.board.close()
-        self.stacks.close()
+        self._ends.close()
         try:
             self._server.wait(patience_s)
         except subprocess.TimeoutExpired:
             self._server.kill()
             self._server.wait()
+
+    def _hang_up(self) -> None:
+        """Servers and workers end now."""
+        while self._pipes:
+            os.close(self._pipes.pop())
 
     def _start(self) -> None:
         recipe = self._recipe
@@ -148,7 +155,7 @@ class WorkerServer:
             theirs.callback(their_end.close)
             # The server and its workers end when the only write end of this pipe is closed, so by our end too.
             read_end, write_end = os.pipe()
-            ours.callback(os.close, write_end)
+            self._pipes.append(write_end)  # workers of a server before this one hang on its pipe
             theirs.callback(os.close, read_end)
             shared = (self.board.descriptor, self.side.descriptor, self.stacks.descriptor)
             given = (their_end.fileno(), read_end, packed, lists.descriptor, *shared)
@@ -165,9 +172,8 @@ class WorkerServer:
                 pass_fds=given,
                 env=os.environ | dict.fromkeys(ONE_THREAD, "1"),
             )
-            ours.pop_all()  # they stay open, unless something went wrong
-        self._control = control
-        self._pipes.append(write_end)  # workers of a server before this one hang on its pipe
+            self._control = control
+            ours.pop_all()  # it stays open, unless something went wrong
 
     def _restart(self) -> None:
         """Another one in its place, from what dataset and functions are now. The lock is held."""
@@ -202,7 +208,7 @@ class WorkerProcess:
         self.number = number
         self.channel, self.process = server.fork(number)
         self.desk = server.board.desk(number)
-        self._server = server
+        self._server, self._closed = server, False
         try:
             self.handle: int | None = os.pidfd_open(self.process)
         except OSError:  # a kernel or container without: the channel's end tells
@@ -216,13 +222,15 @@ class WorkerProcess:
         try:
             send(self.channel, ("measure", key, inputs))
             answer: Mapping[str, Spec | Listed] | Failure = receive(self.channel, self.handle)
+        except Unreadable as error:
+            return Failure(0, "batch", str(error), error.__cause__)
         except Ended as ended:
             message = f"{self} {self.death()} while it made record {key.index}"
             raise WorkerDied(message, index=key.index) from ended
         return answer
 
     def map_slots(self, plan: Plan, ring: _native.SlotRing) -> None:
-        """Let it see the slots."""
+        """Let it see the slots. Raises ``Ended``."""
         message = (
             "slots",
             plan.layout,
@@ -234,7 +242,10 @@ class WorkerProcess:
             bytes_per_row(plan),
         )
         send(self.channel, message)
-        socket.send_fds(self.channel, [b"f"], [ring.descriptor])
+        try:
+            socket.send_fds(self.channel, [b"f"], [ring.descriptor])
+        except OSError as error:
+            raise Ended(str(error)) from error
 
     def trim(self) -> None:
         """Have it give back memory that it doesn't use; for a worker that does nothing. Raises ``Ended``."""
@@ -254,20 +265,16 @@ class WorkerProcess:
         if code is None:
             state = state_of(str(self.process))
             return f"is {state}, where no signal ends it" if state else "has ended"
-        if code >= 0:
-            return f"exited with {code}"
-        if -code not in set(signal.Signals):
-            return f"was killed by signal {-code}"
-        name = signal.Signals(-code).name
-        return f"was killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+        return _ending(code)
 
     def close(self) -> None:
         """Let it end, and see that it does."""
         self.channel.close()
         self._wait(PATIENCE_S)
+        self._closed = True
         if self.handle is not None:
-            os.close(self.handle)
-            self.handle = None
+            handle, self.handle = self.handle, None
+            os.close(handle)
 
     def retire(self) -> None:
         """Let it end, as one that does nothing does at once; and if it doesn't, end it."""
@@ -279,6 +286,8 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it now, whatever it does. Its number is its own until ``death`` has asked for its status."""
+        if self._closed:
+            return  # by now its number may be another process's
         with contextlib.suppress(OSError):
             if self.handle is None:
                 os.kill(self.process, signal.SIGKILL)
@@ -293,3 +302,13 @@ class WorkerProcess:
             ended = select.poll()
             ended.register(self.handle, select.POLLIN)
             ended.poll(seconds * 1000)
+
+
+def _ending(code: int) -> str:
+    """How a process ended, by its exit code, or minus its signal."""
+    if code >= 0:
+        return f"exited with {code}"
+    if -code not in set(signal.Signals):
+        return f"was killed by signal {-code}"
+    name = signal.Signals(-code).name
+    return f"was killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")

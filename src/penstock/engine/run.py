@@ -26,9 +26,9 @@ from penstock.device import lend_to_host
 from penstock.engine.draws import waiting_for
 from penstock.engine.filling import Filled, Filler, Filling
 from penstock.engine.meter import TAKEN, Meter
-from penstock.engine.start import started
+from penstock.engine.start import refusals, started
 from penstock.engine.watch import Watch, Work
-from penstock.engine.workers import Job, Stats
+from penstock.engine.workers import Job, Stats, Workers, has_ended
 from penstock.errors import BudgetError, PenstockError, PlanError, StalledError
 from penstock.machine import anonymous_bytes
 from penstock.memory import MemoryLedger
@@ -67,22 +67,17 @@ class Run:
     wait_s  seconds that the consumer has waited for batches
     """
 
-    def __init__(self, plan: Plan, at: Cursor, ledger: Ledger) -> None:
+    _workers: Workers  # these are there once it has started
+    _ring: _native.SlotRing
+    _meter: Meter
+    _filler: Filler
+
+    def __init__(self, plan: Plan, ledger: Ledger) -> None:
+        self.plan = plan
         self._pid = os.getpid()
         self._ledger = ledger
         self._bell = _native.Bell()
-        try:
-            start = anonymous_bytes()
-        except OSError as error:
-            raise PenstockError(f"the system refuses to say what memory there is: {error}") from error
         self._watch = Watch(plan.slow_after_s, plan.stall_timeout_s)
-        self._watch.start()
-        try:
-            self.plan, self._workers, self._ring = started(plan, at, self._bell, self._watch)
-        except BaseException:
-            self._watch.close(PATIENCE_S)
-            raise
-        self._meter = Meter(self.plan, self._ring, self._workers, start)
         # What follows is shared by the consumer and the threads, under the lock. The lock is entered itself,
         # not through a condition, whose methods are Python: an interrupt inside them would leave it locked.
         self._lock = threading.RLock()
@@ -91,19 +86,44 @@ class Run:
         self._filling: deque[Filling | Filled] = deque()
         self._quarantined: list[tuple[int, Job]] = []  # slots into which a stuck thread may write yet
         self._ready: deque[Filled] = deque()
-        self._next = self.plan.steps.settled(at)
+        self._next = Cursor()
         self._sought: Cursor | None = None
         self._torn = False  # whether a batch may have left the queue and not reached the consumer
         self._waiting = self._starved = self._closed = False
+        self._starts = self._ended = False
         self._broken: BaseException | None = None
-        self._filler = Filler(self.plan, self._workers, self._ring, ledger, self._watch, self._tell_of_hang)
         self.wait_s = 0.0
-        self._watch.add(self)
         self._thread = threading.Thread(target=self._keep_filling, name="penstock-fill", daemon=True)
 
-    def start(self) -> None:
-        """Begin to fill batches."""
-        self._thread.start()
+    def start(self, at: Cursor) -> None:
+        """Begin to fill batches, from ``at`` on. When it raises, for whatever reason, nothing is left running.
+
+        Raises what ``started`` does, and ``PenstockError`` when another thread has closed it meanwhile.
+        """
+        with self._lock:
+            self._check_open()
+            self._starts = True
+        try:
+            with refusals(self.plan):
+                before = anonymous_bytes()
+                self._watch.start()
+            self.plan, self._workers, self._ring = started(self.plan, at, self._bell, self._watch)
+            self._next = self.plan.steps.settled(at)
+            self._meter = Meter(self.plan, self._ring, self._workers, before)
+            self._filler = Filler(
+                self.plan, self._workers, self._ring, self._ledger, self._watch, self._tell_of_hang
+            )
+            with refusals(self.plan):
+                self._workers.start()
+                self._watch.add(self)
+                with self._lock:
+                    self._check_open()
+                    self._thread.start()
+                    self._starts = False
+        except BaseException:
+            self._closed = True
+            self._end()
+            raise
         steps = self.plan.steps
         _logger().info("rank %d of %d data ranks, %d workers", steps.rank, steps.world, self.plan.workers)
 
@@ -161,7 +181,10 @@ class Run:
         return self._meter.ledger()
 
     def close(self) -> None:
-        """End all threads. Batches that were lent stay valid; calling it again does nothing."""
+        """End all threads. Batches that were lent stay valid; calling it again does nothing.
+
+        A start that is under way in another thread notices when it is through, and ends itself.
+        """
         if os.getpid() != self._pid:
             return  # a forked child has none of the threads
         with self._lock:
@@ -169,31 +192,52 @@ class Run:
                 return
             self._closed = True
             self._tell()
-        self._watch.close(PATIENCE_S)
-        ends = time.monotonic() + PATIENCE_S
+            if self._starts:
+                return
+        self._end()
+
+    def _end(self) -> None:
+        """End what there is; of a start that was interrupted that may be anything."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+        try:
+            self._end_all(PATIENCE_S)
+        except BaseException:  # an interrupt: nobody waits any more, and everything ends all the same
+            self._end_all(0)
+            raise
+
+    def _end_all(self, patience_s: float) -> None:
+        self._watch.close(patience_s)
+        ends = time.monotonic() + patience_s
         self._bell.ring()
-        with waiting_for(self._workers):
-            all_ended = self._workers.close(PATIENCE_S)
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
-            self._thread.join(max(ends - time.monotonic(), 0))
-            all_ended &= not self._thread.is_alive()
-        self._meter.close()
+        all_ended = True
+        if hasattr(self, "_workers"):
+            with waiting_for(self._workers):
+                all_ended = self._workers.close(patience_s)
+        if hasattr(self, "_thread") and self._thread is not threading.current_thread():
+            all_ended &= has_ended(self._thread, ends - time.monotonic())
+        if hasattr(self, "_meter"):
+            self._meter.close()
         if all_ended:
             self._ready.clear()
             self._filling.clear()
-            del self._filler  # it refers to this run, whose memory shall end with it, not with a collection
-            self._ring.retire()
+            vars(self).pop(
+                "_filler", None
+            )  # it refers to this run, which shall end by itself, not by a collection
+            if hasattr(self, "_ring"):
+                self._ring.retire()
         else:
             _abandoned.append(self)
-            _logger().warning("some threads were still busy after %.1f s; they end by themselves", PATIENCE_S)
+            _logger().warning("some threads were still busy after %.1f s; they end by themselves", patience_s)
 
     # The consumer's side.
 
     def _hand_over(self, at: Cursor) -> Delivered | None:
         """The batch that starts at ``at``, or None while it isn't ready."""
         with self._lock:
-            if self._closed:
-                raise PenstockError("the loader is closed")
+            self._check_open()
             if self._broken is not None:
                 raise PenstockError("the thread that fills batches broke") from self._broken
             self._aim(at)
@@ -418,6 +462,10 @@ class Run:
         """The filling thread hangs: whoever waits for a batch gets an error meanwhile."""
         with self._lock:
             self._tell()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PenstockError("the loader is closed")
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:

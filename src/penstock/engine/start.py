@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -52,15 +52,23 @@ def started(
     Raises ``SampleError`` when that sample can't be made, ``WorkerDied`` or ``StalledError`` when workers die of it
     or hang, ``BudgetError`` when batches of such samples don't fit the memory, ``PlanError`` when processes can't have
     the dataset, or there can't be as many open files as the run needs, ``PenstockError`` when the system refuses
-    threads, processes or memory.
+    threads, processes or memory; and whatever the source raises when it is asked where that sample is.
     """
     check_files(plan)
+    if plan.program is None:
+        with refusals(plan):
+            ring = _ring(plan, bell)
+            return plan, NativeWorkers(plan, bell), ring
+    if plan.executor is Executor.PROCESS:
+        return _in_processes(plan, at, bell, watch)
+    return _in_threads(plan, at, bell, watch)
+
+
+@contextlib.contextmanager
+def refusals(plan: Plan) -> Iterator[None]:
+    """What the system refuses is a ``PenstockError``. No code of the user's runs there: its errors are its own."""
     try:
-        if plan.program is None:
-            return plan, NativeWorkers(plan, bell), _ring(plan, bell)
-        if plan.executor is Executor.PROCESS:
-            return _in_processes(plan, at, bell, watch)
-        return _in_threads(plan, at, bell, watch)
+        yield
     except (RuntimeError, OSError) as error:
         if is_short_of_files(error):
             raise too_few_files(plan) from error
@@ -91,8 +99,9 @@ def _in_threads(
 
             plan = plan.measured(*_measured(plan, at, measure))
     threads = 0 if plan.executor is Executor.INLINE else plan.workers
-    ring = _ring(plan, bell)
-    return plan, ThreadWorkers(plan, recipe, generators, threads, bell), ring
+    with refusals(plan):
+        ring = _ring(plan, bell)
+        return plan, ThreadWorkers(plan, recipe, generators, threads, bell), ring
 
 
 def _in_processes(
@@ -103,9 +112,12 @@ def _in_processes(
     from penstock.engine.processes import WorkerProcess, WorkerServer
 
     packs = not isinstance(plan.source, PythonSource) or plan.source.packs
-    server = WorkerServer(recipe_of(plan), pack_lists=packs, workers=plan.workers)
+    recipe = recipe_of(plan)
+    server: WorkerServer | None = None
     workers: list[WorkerProcess] = []
     try:
+        with refusals(plan):
+            server = WorkerServer(recipe, pack_lists=packs, workers=plan.workers)
         with watch.errand(
             "the dataset",
             "loading it",
@@ -115,22 +127,26 @@ def _in_processes(
         ):
             server.wait_until_ready()
         server.side.cap_bytes = plan.forecast.side
-        workers.append(WorkerProcess(server, 0))
+        with refusals(plan):
+            workers.append(WorkerProcess(server, 0))
 
         def measure(key: RowKey, inputs: Inputs) -> Measured:
             return _measured_in(workers, server, watch, key, inputs)
 
         fields, record = _measured(plan, at, measure)
-        plan = plan.measured(fields, record, _cost(plan, server, workers[0]))
-        server.side.cap_bytes = plan.forecast.side
-        ring = _ring(plan, bell)
-        # One by one: when one can't be started, those before it are in the list.
-        workers.extend(WorkerProcess(server, number) for number in range(1, plan.workers))
-        return plan, ProcessWorkers(server, workers, plan, ring, bell, watch), ring
+        with refusals(plan):
+            plan = plan.measured(fields, record, _cost(plan, server, workers))
+            server.side.cap_bytes = plan.forecast.side
+            ring = _ring(plan, bell)
+            for number in range(1, plan.workers):
+                workers.append(WorkerProcess(server, number))  # noqa: PERF401 (those there are end if one fails)
+            return plan, ProcessWorkers(server, workers, plan, ring, bell, watch), ring
     except BaseException:
         for worker in workers:
+            worker.kill()  # it may be inside the user's code
             worker.close()
-        server.close(0)
+        if server is not None:
+            server.close(0)
         raise
 
 
@@ -216,12 +232,27 @@ def _measured_in(
         return Failure(0, place, str(error), error)
 
 
-def _cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost:
-    """What processes as large as the first one take, after its first sample."""
+def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> WorkerCost:
+    """What processes as large as the first one take, after its first sample. When it dies meanwhile, another one takes
+    its place, once.
+    """
     from penstock.engine.messages import Ended
+    from penstock.engine.processes import WorkerProcess
 
-    with contextlib.suppress(Ended):  # whoever asks it for work will notice
-        worker.trim()
+    try:
+        return _measured_cost(plan, server, workers[0])
+    except (Ended, OSError):
+        workers[0].close()
+        workers[0] = WorkerProcess(server, 0)
+    try:
+        return _measured_cost(plan, server, workers[0])
+    except (Ended, OSError) as error:
+        raise WorkerDied(f"{workers[0]} {workers[0].death()} while its memory was measured") from error
+
+
+def _measured_cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost:
+    """Raises ``Ended`` or ``OSError`` when it, or the server, is gone."""
+    worker.trim()
     each = own_memory_bytes(worker.process, sharers=2)
     shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each
     return replace(plan.cost, each=each, shared=shared)

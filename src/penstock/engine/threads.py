@@ -18,7 +18,7 @@ from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.samples import SampleMaker, unforeseen
 from penstock.engine.watch import Overdue, Owner, Work
 from penstock.engine.where import stack_of_thread
-from penstock.engine.workers import CALLER, WHOLE, Failure, Stats, Use, WorkersMemory, too_long
+from penstock.engine.workers import CALLER, WHOLE, Failure, Stats, Use, WorkersMemory, has_ended, too_long
 from penstock.errors import StalledError
 from penstock.plan import Plan
 
@@ -84,10 +84,14 @@ class ThreadWorkers(QueueWorkers):
         self._overdue = Overdue(bell)
         self._threads: list[threading.Thread] = []
         self._seats: list[Seat] = []
+        self._wanted = threads
         self.helps = threads == 0
+
+    def start(self) -> None:
+        """Start the threads."""
         if self.helps:
             self._seats.append(self._new_seat())
-        for number in range(threads):
+        for number in range(self._wanted):
             self._start(number)
 
     def help(self) -> bool:
@@ -161,10 +165,9 @@ class ThreadWorkers(QueueWorkers):
         ends = time.monotonic() + patience_s
         self._queue.close()
         self._supplies.close()
-        for thread in self._threads:
-            thread.join(max(ends - time.monotonic(), 0))
+        ended = [has_ended(thread, ends - time.monotonic()) for thread in self._threads]
         self._supplies.close(max(ends - time.monotonic(), 0))
-        return not any(thread.is_alive() for thread in self._threads)
+        return all(ended)
 
     def _is_hopeless(self, seat: Seat) -> bool:
         """Whether no thread can go on while this one hangs: it reads the one stream there is, or has its turn at the
@@ -187,9 +190,10 @@ class ThreadWorkers(QueueWorkers):
         thread = threading.Thread(
             target=self._work, args=(seat,), name=f"penstock-worker-{number}", daemon=True
         )
+        # Before it runs: whoever is interrupted here finds it when all is ended.
+        self._threads = [*(other for other in self._threads if other.is_alive()), thread]
         thread.start()
         self._seats.append(seat)
-        self._threads = [*(other for other in self._threads if other.is_alive()), thread]
 
     def _work(self, seat: Seat) -> None:
         seat.thread = threading.get_ident()

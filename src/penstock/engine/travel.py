@@ -60,8 +60,10 @@ def pack(value: Any, *, parts: Mapping[str, Any], pack: bool) -> tuple[int, Pack
     try:
         with open(descriptor, "wb", closefd=False) as out:
             _Packing(out, lists, pack=pack).dump(value)
-    except Exception as error:
+    except BaseException as error:
         os.close(descriptor)
+        if not isinstance(error, Exception):
+            raise
         part, reason = _first_culprit(parts.items()) or ("the pipeline", str(error))
         raise PlanError(
             f"{part} can't be sent to worker processes: {reason}. Make it where it is used, at its first use; or "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -233,6 +235,9 @@ class Workers(Protocol):
     def helps(self) -> bool:
         """Whether rows are made by ``help()``."""
 
+    def start(self) -> None:
+        """Begin to wait for work. Raises ``RuntimeError`` when the system allows no more threads."""
+
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> Job:
         """Prepare a job. Raises what makes it impossible."""
 
@@ -263,7 +268,14 @@ class Workers(Protocol):
         """What they take, as far as they know."""
 
     def close(self, patience_s: float) -> bool:
-        """End everything. False when some threads were still busy then."""
+        """End everything, whatever has begun. False when some threads were still busy then."""
+
+
+def has_ended(thread: threading.Thread, patience_s: float) -> bool:
+    """Wait for a thread's end; one that nobody started, or the system refused, has ended."""
+    with contextlib.suppress(RuntimeError):  # it wasn't started, or whoever started it was interrupted
+        thread.join(max(patience_s, 0))
+    return not thread.is_alive()
 
 
 def name_of(records: Records, row: int) -> tuple[int, str | None]:

@@ -1,0 +1,211 @@
+"""The kill matrix: who is told to end × at which stage × how. The run ends or goes on, exactly, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from photos import WAIT_S
+from programs import census, check_nothing_is_left, children, wait_for_end
+
+ROWS, SIZE = 4, 48
+KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
+SIGNALS = pytest.mark.parametrize("sent", [KILL, TERM, INT], ids=lambda sent: sent.name)
+
+
+class Struck:
+    """Numbers; and a signal, once, as a record is made or as the server of workers loads this.
+
+    at      that record, or ``"loading"``
+    victim  whose process number it goes to
+    """
+
+    def __init__(self, folder: Path, at: int | str, sent: signal.Signals, victim: Callable[[], int]) -> None:
+        self.folder, self.at, self.sent, self.victim = folder, at, sent, victim
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        self.strike(index)
+        return {"x": np.full(3, index * index)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.strike("loading")
+
+    def strike(self, at: int | str) -> None:
+        if at == self.at:
+            with suppress(FileExistsError):
+                (self.folder / "struck").touch(exist_ok=False)
+                os.kill(self.victim(), self.sent)
+
+
+def loader(dataset: Struck) -> ps.Loader:
+    return ps.Pipeline(ps.Indexed(dataset)).batch(ROWS).loader(executor="process", workers=2, memory="512MiB")
+
+
+def check_exact(batches: Any, first: int = 0) -> None:
+    """Every row from ``first`` on, once, in order."""
+    delivered = [(batch["index"].tolist(), batch["x"][:, 0].tolist()) for batch in batches]
+    expected = [list(range(start, start + ROWS)) for start in range(first, SIZE, ROWS)]
+    assert delivered == [(rows, [row * row for row in rows]) for rows in expected]
+
+
+# Whom a worker sends a signal: itself, or whoever forked it.
+VICTIMS = {"worker": os.getpid, "server": os.getppid}
+
+
+@SIGNALS
+@pytest.mark.parametrize("stage", ["measuring", "first batch", "steady"])
+@pytest.mark.parametrize("role", VICTIMS)
+def test_a_worker_or_the_server_ends_and_the_run_goes_on(
+    role: str, stage: str, sent: signal.Signals, tmp_path: Path
+) -> None:
+    """Ctrl-C, which a terminal sends to all, is the trainer's: they ignore it."""
+    before = census()
+    at = {"measuring": 0, "first batch": 1, "steady": 30}[stage]
+    with loader(Struck(tmp_path, at, sent, VICTIMS[role])) as batches:
+        check_exact(batches)
+        stats = batches.stats()
+    assert (tmp_path / "struck").exists()
+    assert stats is not None
+    assert stats.deaths == (role == "worker" and stage != "measuring" and sent is not INT)
+    del batches
+    check_nothing_is_left(before)
+
+
+@SIGNALS
+def test_the_server_ends_while_it_loads_the_dataset(sent: signal.Signals, tmp_path: Path) -> None:
+    before = census()
+    with loader(Struck(tmp_path, "loading", sent, os.getpid)) as batches:
+        if sent is INT:
+            check_exact(batches)
+        else:
+            with pytest.raises(
+                ps.WorkerDied, match=f"the server of worker processes was killed by {sent.name}"
+            ):
+                iter(batches)
+            check_exact(batches)  # asked again, it starts again
+    del batches
+    check_nothing_is_left(before)
+
+
+@SIGNALS
+@pytest.mark.parametrize("role", VICTIMS)
+def test_a_worker_or_the_server_ends_as_the_loader_is_closed(
+    role: str, sent: signal.Signals, tmp_path: Path
+) -> None:
+    before = census()
+    with loader(Struck(tmp_path, "never", sent, os.getpid)) as batches:
+        iterator = iter(batches)
+        next(iterator)
+        server = max(children(), key=lambda process: len(children(process)))
+        started = children()
+        for victim in children(server) if role == "worker" else [server]:
+            os.kill(victim, sent)
+    assert wait_for_end(started, WAIT_S) == []
+    del batches, iterator
+    check_nothing_is_left(before)
+
+
+TRAINER = """
+import os, signal, sys, threading
+
+def here(stage):
+    if stage == sys.argv[1]:
+        os.write(1, b"here\\n")
+        threading.Event().wait()
+
+class Late:
+    '''As penstock's last module is looked for.'''
+    def find_spec(self, name, path=None, target=None):
+        if name == "penstock.loader":
+            here("importing")
+sys.meta_path.insert(0, Late())
+if sys.argv[2] == "leaves":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+import numpy as np
+import penstock as ps
+
+class Numbers:
+    def __init__(self):
+        self.stage = None
+    def __len__(self):
+        here("planning")
+        return 400
+    def __getitem__(self, index):
+        here({0: "measuring", 5: "first batch", 150: "steady"}.get(index))
+        if index == 150 and sys.argv[1] == "closing":
+            threading.Event().wait()
+        return np.full(3, index)
+    def __setstate__(self, state):
+        sys.argv[1:] = state
+        here("loading")
+    def __getstate__(self):
+        return sys.argv[1:]
+
+with ps.Pipeline(ps.Indexed(Numbers())).batch(10).loader(executor="process", workers=2, memory="512MiB") as loader:
+    for number, batch in enumerate(loader):
+        if number == 14 and sys.argv[1] == "closing":
+            break
+    os.write(1, b"here\\n")
+"""
+
+ENDS = {  # what is sent; whether the program has a handler; how it ends then
+    "SIGKILL": (KILL, "dies", -KILL),
+    "SIGTERM": (TERM, "dies", -TERM),
+    "SIGTERM, handled": (TERM, "leaves", 143),
+    "SIGINT": (INT, "dies", -INT),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    "stage", ["importing", "planning", "loading", "measuring", "first batch", "steady", "closing"]
+)
+def test_the_trainer_ends(stage: str, end: str, tmp_path: Path) -> None:
+    """Whatever hangs in its workers, or in itself."""
+    sent, way, code = ENDS[end]
+    before = census()
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(TRAINER), stage, way],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    ) as trainer:
+        try:
+            assert trainer.stdout is not None
+            assert trainer.stderr is not None
+            assert trainer.stdout.readline() == "here\n", trainer.stderr.read()
+            processes = children(trainer.pid)
+            assert len(processes) == {"importing": 0, "planning": 0, "loading": 1, "measuring": 2}.get(
+                stage, 3
+            )
+            if sent is INT:  # as a terminal does
+                os.killpg(trainer.pid, sent)
+            else:
+                trainer.send_signal(sent)
+            said = trainer.stderr.read()  # to its end: nobody holds it open any more
+            assert trainer.wait(WAIT_S) == code, said
+        finally:
+            trainer.kill()  # nothing that fails above shall wait for it
+    assert wait_for_end(processes, WAIT_S) == []
+    assert said.rstrip().endswith("KeyboardInterrupt" if sent is INT else ""), said
+    assert said.count("Traceback") == (sent is INT), said
+    assert not list(tmp_path.iterdir())
+    check_nothing_is_left(before)

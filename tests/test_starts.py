@@ -1,0 +1,192 @@
+"""Starts that are interrupted, closed from elsewhere or fail: nothing stays behind, and errors stay whose they are."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from photos import Watched, numbers, write_photos
+from programs import census, check_nothing_is_left
+
+PLACES = ("penstock/engine/", "penstock/loader.py")
+
+
+class Squares:
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": np.full(3, index * index)}
+
+
+def loader(kind: str, folder: Path) -> ps.Loader:
+    if kind == "photos":
+        listed = (
+            ps.FileList(folder / "list.txt") if (folder / "list.txt").exists() else write_photos(folder, 6)
+        )
+        pipeline = ps.Pipeline(listed).shuffle(seed=1)
+        return pipeline.map(ps.CenterCrop(16)).batch(2).loader(memory="128MiB", workers=2)
+    pipeline = ps.Pipeline(ps.Indexed(Squares())).shuffle(seed=1)
+    return pipeline.batch(4).loader(executor=kind, memory="512MiB", workers=2)  # type: ignore[arg-type]
+
+
+@contextmanager
+def at_call(number: int, act: Callable[[], object]) -> Iterator[list[str]]:
+    """Something happens as this thread enters a function of the engine for the ``number``-th time, from 0.
+
+    That is where Python looks for signals. Yields what was entered, in order.
+    """
+    entered: list[str] = []
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and any(place in frame.f_code.co_filename for place in PLACES):
+            entered.append(frame.f_code.co_qualname)
+            if len(entered) == number + 1:
+                sys.setprofile(None)
+                act()
+
+    sys.setprofile(look)
+    try:
+        yield entered
+    finally:
+        sys.setprofile(None)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+KINDS = pytest.mark.parametrize(
+    ("kind", "tries"), [("photos", 20), ("thread", 20), ("inline", 20), ("process", 4)]
+)
+
+
+def moments(kind: str, tries: int, folder: Path) -> list[int]:
+    """At most so many of a start, evenly, until it is through."""
+    for _ in range(2):  # the first one is longer: it loads modules
+        with loader(kind, folder) as first, at_call(-1, interrupt) as entered:
+            iter(first)
+    count = entered.index("_Epoch.__init__")
+    return sorted({count * number // tries for number in range(tries)})
+
+
+@KINDS
+def test_an_interrupt_at_any_moment_of_a_start(kind: str, tries: int, tmp_path: Path) -> None:
+    batches = loader(kind, tmp_path)
+    gc.collect()
+    before = census()
+    for moment in moments(kind, tries, tmp_path):
+        check_nothing_is_left(before)
+        with at_call(moment, interrupt):
+            try:
+                iter(batches)
+            except KeyboardInterrupt:
+                continue
+        pytest.fail("the interrupt was lost")
+    check_nothing_is_left(before)
+    assert len(list(batches)) == len(batches)
+    batches.close()
+
+
+@KINDS
+def test_a_close_at_any_moment_of_a_start(kind: str, tries: int, tmp_path: Path) -> None:
+    """By another thread, which doesn't wait for it."""
+    kept = loader(kind, tmp_path)
+    gc.collect()
+    before = census()
+    for moment in moments(kind, tries, tmp_path):
+        check_nothing_is_left(before)
+        batches = loader(kind, tmp_path)
+
+        def close(batches: ps.Loader = batches) -> None:
+            closer = threading.Thread(target=batches.close)
+            closer.start()
+            closer.join(0.05)  # at some moments it has to wait for the start
+
+        with at_call(moment, close), pytest.raises(ps.PenstockError, match="the loader is closed"):
+            next(iter(batches))
+        del batches, close
+    check_nothing_is_left(before)
+    kept.close()
+
+
+class Refuses(Squares):
+    """Fails where a start asks something of it."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        raise self.error
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_what_a_dataset_raises_at_the_start_stays_its_own(executor: Any) -> None:
+    """Also where it is an error that the system might have raised."""
+    for error in (RuntimeError("CUDA is out of memory"), OSError("the server is gone")):
+        pipeline = ps.Pipeline(ps.Indexed(Refuses(error))).batch(4)
+        with (
+            pipeline.loader(executor=executor, workers=1, memory="512MiB") as batches,
+            pytest.raises(ps.SampleError) as caught,
+        ):
+            iter(batches)
+        assert isinstance(caught.value.__cause__, type(error))
+        assert str(error) in caught.value.reason
+        assert "the system refused" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, OSError])
+def test_what_a_source_raises_at_the_start_stays_its_own(error: type[Exception]) -> None:
+    def fail(indices: Any) -> None:
+        raise error("no such shelf")
+
+    def add(x: np.ndarray) -> np.ndarray:
+        return x + 1
+
+    pipeline = ps.Pipeline(Watched(numbers(40), fail)).map(add, field="x").batch(4)
+    with (
+        pipeline.loader(memory="512MiB", workers=1) as batches,
+        pytest.raises(error, match=r"^no such shelf$"),
+    ):
+        iter(batches)
+
+
+class Unbuildable(Exception):
+    """Can be pickled, and not be made again in the trainer."""
+
+    def __reduce__(self) -> Any:
+        return only_in, (os.getpid(),)
+
+
+def only_in(process: int) -> Exception:
+    if process != os.getpid():
+        raise LookupError("only in the process that raised it")
+    return Unbuildable()
+
+
+class Raises(Squares):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        raise Unbuildable
+
+
+def test_an_error_that_cannot_be_rebuilt_here() -> None:
+    """It was raised when the first sample was measured."""
+    pipeline = ps.Pipeline(ps.Indexed(Raises())).batch(4)
+    with (
+        pipeline.loader(executor="process", workers=1, memory="512MiB") as batches,
+        pytest.raises(
+            ps.SampleError, match="can't be rebuilt here: LookupError: only in the process that raised it"
+        ),
+    ):
+        iter(batches)
