@@ -1,0 +1,77 @@
+// What the threads of a pool share; the files pool*.cpp alone know it.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "pool.h"
+
+namespace penstock {
+
+// A row that has been read.
+struct ReadyRow {
+    std::shared_ptr<Job> job;
+    int row = 0;
+    ReadResult read;
+};
+
+struct Pool::State : std::enable_shared_from_this<Pool::State> {
+    State(const PoolOptions& given, std::shared_ptr<Bell> b)
+        : options(given), bell(std::move(b)), side(given.side_bytes) {}
+
+    const PoolOptions options;
+    const std::shared_ptr<Bell> bell;
+    SideArena side;
+    const std::shared_ptr<BufferPool> buffers = std::make_shared<BufferPool>(options.read_ahead_bytes);
+    const std::shared_ptr<Reader> reader = std::make_shared<Reader>(options.reads, buffers, max_encoded());
+
+    mutable std::mutex mutex;
+    std::condition_variable decoders, readers, foreigners, ended;
+    std::deque<std::shared_ptr<Job>> unread;  // jobs with rows that nobody has begun
+    std::deque<ReadyRow> ready;
+    std::deque<ForeignRow> foreign;
+    bool closed = false, ahead = false;
+    int alive = 0, num_readers = 0;
+    std::vector<std::unique_ptr<Desk>> desks;
+    int reading = 0;                               // rows in the hands of reading threads
+    double mean_blocked_s = 0, blocked_share = 0;  // of recent reads
+    double long_mean_blocked_s = 0;                // of more of them
+    int calm_reads = 0;
+    PoolStats stats;
+    std::atomic<uint64_t> damaged{0}, truncated{0};  // rows; counted without the lock
+
+    // With the lock held:
+    std::unique_ptr<Desk> new_desk(Desk::Kind kind);  // one that there is room for
+    void begin(Desk& desk, std::shared_ptr<Job> job, int row, Phase phase);
+    // Whether a thread that reads ahead is in a read that takes far longer than others.
+    bool reads_stall() const;
+    // The next row in order that nobody has begun.
+    bool take_unread(ReadyRow& out);
+    // Decides whether reading ahead pays.
+    void note_read(double seconds, const ReadResult& read);
+    // Throws std::system_error when the system allows no more threads.
+    void start(Desk::Kind kind);
+    void start_readers();
+
+    // Without it:
+    ReadResult read(const ReadyRow& row);
+    void decode_loop(Desk& desk);
+    void read_loop(Desk& desk);
+    Outcome make_row(RowMaker& maker, ReadyRow& row);
+    void run_row(RowMaker& maker, ReadyRow& row);
+    void finish(Job& job, int row, Outcome outcome);
+
+    // A buffer above the whole read-ahead is lent when no other is; what it has too much is the side arena's.
+    uint64_t uncounted(const Buffer& buffer) const noexcept {
+        return std::max<uint64_t>(buffer.capacity(), options.read_ahead_bytes) - options.read_ahead_bytes;
+    }
+    uint64_t max_encoded() const { return std::max<uint64_t>(options.side_bytes, options.read_ahead_bytes); }
+};
+
+}  // namespace penstock

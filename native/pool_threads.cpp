@@ -1,0 +1,262 @@
+// The threads of a pool: those that decode, and those that read ahead of them while storage is slow.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "pool_state.h"
+#include "signals.h"
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Waits for storage of this mean length are worth the hop through a reading thread (about 20 µs).
+// One wait proves nothing: on a busy machine any lock can cost milliseconds.
+constexpr double kSlowRead_s = 100e-6, kFastRead_s = 20e-6, kOftenBlocked = 0.5;
+constexpr double kReadWeight = 1.0 / 16;  // of the newest read in the running mean
+// Reads that are seldom slow, and very, cost as much: one in a hundred of some seconds. So over more of them.
+constexpr double kCostlyRead_s = 2e-3, kLongReadWeight = 1.0 / 256;
+constexpr int kCalmReads = 512;  // reads without a wait in a row before reading ahead ends
+// Decoding threads read themselves only when the reading threads are done: not while one of these is stuck.
+constexpr auto kLongRead = std::chrono::milliseconds(100);
+
+// libjpeg allocates and frees some hundred kB for every image. They come from the top of the thread's heap,
+// which the C library gives back to the system each time, only to fault it in again page by page (2% of a
+// row's time). A small block above a hole of that size keeps the top from moving.
+class HeapPin {
+  public:
+    HeapPin() {
+        std::vector<std::unique_ptr<char[]>> hole;
+        for (int i = 0; i < 12; ++i) hole.push_back(std::make_unique_for_overwrite<char[]>(100'000));
+        pin_ = std::make_unique<char[]>(16);
+    }
+
+  private:
+    std::unique_ptr<char[]> pin_;
+};
+
+}  // namespace
+
+std::unique_ptr<Desk> Pool::State::new_desk(Desk::Kind kind) {
+    desks.reserve(desks.size() + 1);
+    return std::make_unique<Desk>(kind, static_cast<int>(desks.size()));
+}
+
+void Pool::State::begin(Desk& desk, std::shared_ptr<Job> job, int row, Phase phase) {
+    desk.job = std::move(job);
+    desk.row = row;
+    ++desk.rows_begun;
+    desk.begin = Clock::now();
+    desk.phase = phase;
+    desk.waited = Clock::duration::zero();
+}
+
+// Threads own the state with the pool, so that one stuck in a system call can outlive it.
+void Pool::State::start(Desk::Kind kind) {
+    auto desk = new_desk(kind);
+    const SignalsBlocked blocked;
+    std::thread([state = shared_from_this(), desk = desk.get()] {
+        if (desk->kind == Desk::Kind::reader) state->read_loop(*desk);
+        else state->decode_loop(*desk);
+        std::scoped_lock lock(state->mutex);
+        --state->alive;
+        state->ended.notify_all();
+    }).detach();
+    ++alive;
+    desks.push_back(std::move(desk));
+}
+
+bool Pool::State::reads_stall() const {
+    const auto long_ago = Clock::now() - kLongRead;
+    return std::ranges::any_of(desks, [&](const auto& desk) {
+        return desk->kind == Desk::Kind::reader && desk->job && !desk->given_up && desk->begin < long_ago;
+    });
+}
+
+bool Pool::State::take_unread(ReadyRow& out) {
+    if (unread.empty()) return false;
+    out.job = unread.front();
+    out.row = out.job->next_row++;
+    if (out.job->next_row == out.job->rows) unread.pop_front();
+    return true;
+}
+
+ReadResult Pool::State::read(const ReadyRow& row) {
+    const FileInput& files = row.job->files;
+    const int64_t begin = row.row == 0 ? 0 : files.ends[row.row - 1], end = files.ends[row.row];
+    const FileRange range{
+        {reinterpret_cast<const char*>(files.blob) + begin, static_cast<size_t>(end - begin)},
+        files.offset[row.row],
+        files.length[row.row],
+        max_encoded()};
+    return reader->read(range, *buffers);
+}
+
+void Pool::State::note_read(double seconds, const ReadResult& read) {
+    stats.read_s += seconds;
+    stats.bytes += read.size;
+    mean_blocked_s += (read.blocked_s - mean_blocked_s) * kReadWeight;
+    long_mean_blocked_s += (read.blocked_s - long_mean_blocked_s) * kLongReadWeight;
+    blocked_share += ((read.blocked_s > 0 ? 1.0 : 0.0) - blocked_share) * kReadWeight;
+    calm_reads = read.blocked_s == 0 ? calm_reads + 1 : 0;
+    const bool often_slow = mean_blocked_s > kSlowRead_s && blocked_share > kOftenBlocked;
+    if (!ahead && (often_slow || long_mean_blocked_s > kCostlyRead_s)) {
+        if (num_readers == 0) start_readers();
+        ahead = num_readers > 0;
+        calm_reads = 0;
+        readers.notify_all();
+    } else if (ahead && mean_blocked_s < kFastRead_s && calm_reads > kCalmReads && !reads_stall()) {
+        long_mean_blocked_s = 0;
+        ahead = false;
+        decoders.notify_all();
+    }
+}
+
+void Pool::State::finish(Job& job, int row, Outcome outcome) {
+    damaged += outcome.damaged;
+    truncated += outcome.truncated;
+    if (outcome.kind != Outcome::Kind::ok) {
+        std::scoped_lock lock(job.mutex);
+        job.failures.push_back({row, std::move(outcome)});
+    }
+    if (--job.remaining == 0) bell->ring();
+}
+
+Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
+    Job& job = *row.job;
+    for (const CopyInput& copy : job.copies) {
+        if (copy.rows[row.row] < 0) continue;
+        std::memcpy(copy.out + job.slot_row(row.row) * copy.row_bytes,
+                    copy.base + static_cast<size_t>(copy.rows[row.row]) * copy.row_bytes, copy.row_bytes);
+    }
+    if (!job.program) return {};
+    const SampleKey key = job.key(row.row);
+    uint8_t* out = job.image_row(row.row);
+    if (!job.reads_files()) {
+        const auto from = std::ranges::find_if(
+            job.pixels, [&](const PixelInput& input) { return input.rows[row.row] >= 0; });
+        if (from == job.pixels.end()) return Outcome::decode_error("its pixels are in no array");
+        const size_t record_bytes =
+            size_t{3} * static_cast<size_t>(from->size.height) * static_cast<size_t>(from->size.width);
+        const uint8_t* rgb = from->base + static_cast<size_t>(from->rows[row.row]) * record_bytes;
+        return maker.from_pixels(*job.program, rgb, from->size, key, out);
+    }
+    if (!row.read.error.empty()) return {Outcome::Kind::read_error, false, std::move(row.read.error)};
+    return maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out,
+                              uncounted(row.read.buffer));
+}
+
+void Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
+    Outcome outcome;
+    try {
+        outcome = make_row(maker, row);
+    } catch (const std::bad_alloc&) {
+        outcome = Outcome::decode_error("the machine has no memory left to decode it");
+    }
+    if (outcome.kind != Outcome::Kind::foreign) return finish(*row.job, row.row, std::move(outcome));
+    std::scoped_lock lock(mutex);
+    if (closed) return finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
+    ++stats.foreign;
+    foreign.push_back({row.job, row.row, std::move(row.read.buffer), row.read.size});
+    foreigners.notify_one();
+}
+
+// Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself:
+// warm in the page cache that is quicker than handing it over. Not before the reading threads are done with
+// theirs: with all decoding threads waiting for buffers, nobody would be left to empty those.
+void Pool::State::decode_loop(Desk& desk) {
+    const HeapPin pin;
+    RowMaker maker(side);
+    std::unique_lock lock(mutex);
+    desk.sit_down();
+    const auto has_work = [this] {
+        return closed || !ready.empty() ||
+               (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files()));
+    };
+    for (;;) {
+        if (!has_work()) {
+            const auto start = Clock::now();
+            decoders.wait(lock, has_work);
+            stats.wait_s += seconds_since(start);
+        }
+        ReadyRow row;
+        bool was_read = false;
+        if (!ready.empty()) {
+            row = std::move(ready.front());
+            ready.pop_front();
+            was_read = true;
+        } else if (closed || !take_unread(row)) {
+            return;
+        }
+        const bool reads = !was_read && row.job->reads_files();
+        begin(desk, row.job, row.row, reads ? Phase::reading : Phase::decoding);
+        auto start = desk.begin;
+        lock.unlock();
+        if (reads && !row.job->cancelled) {
+            row.read = read(row);
+            const double read_s = seconds_since(start);
+            lock.lock();
+            note_read(read_s, row.read);
+            lock.unlock();
+            start = Clock::now();
+            desk.phase = Phase::decoding;
+        }
+        const bool made = !row.job->cancelled;
+        if (made) run_row(maker, row);
+        else finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
+        const double decode_s = seconds_since(start);
+        row = {};
+        lock.lock();
+        desk.job.reset();
+        if (made) stats.decode_s += decode_s;
+        stats.rows += made;
+        if (desk.given_up) return;
+    }
+}
+
+void Pool::State::read_loop(Desk& desk) {
+    std::unique_lock lock(mutex);
+    desk.sit_down();
+    const auto has_work = [this] {
+        return closed || (ahead && !unread.empty() && unread.front()->reads_files());
+    };
+    for (;;) {
+        readers.wait(lock, has_work);
+        ReadyRow row;
+        if (closed || !take_unread(row)) return;
+        ++reading;
+        begin(desk, row.job, row.row, Phase::reading);
+        // Rows in memory may follow now, and those need a decoding thread.
+        if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
+        lock.unlock();
+        if (!row.job->cancelled) row.read = read(row);
+        const double read_s = seconds_since(desk.begin);
+        lock.lock();
+        note_read(read_s, row.read);
+        ready.push_back(std::move(row));
+        desk.job.reset();
+        if (desk.given_up) return decoders.notify_one();
+        if (--reading == 0 && !ahead) decoders.notify_all();
+        else decoders.notify_one();
+    }
+}
+
+void Pool::State::start_readers() {
+    try {
+        for (; num_readers < options.io_threads; ++num_readers) start(Desk::Kind::reader);
+    } catch (const std::system_error&) {
+        // Fewer will do, and without any the decoding threads go on reading.
+    }
+}
+
+}  // namespace penstock
