@@ -21,6 +21,7 @@ LAYERS = (
     ("spec", "launcher", "faults"),
     ("contracts",),
     (*PLACES, "cache", "settings"),
+    ("ordered",),
     ("pipeline", "machine"),
     ("mixture", "sizing", "kept"),
     ("ordering", "contents"),

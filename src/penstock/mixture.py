@@ -11,13 +11,14 @@ import numpy as np
 from penstock.contracts import Encoded, OpenSource, Records
 from penstock.errors import PlanError
 from penstock.order import MAX_POSITIONS, whole_number
+from penstock.ordered import Ordered
 from penstock.pipeline import Pipeline
 from penstock.source import OpenConcat, OpenDatasets, open_concat
 from penstock.spec import AnyArray, Int64Array, Spec
 
 FIELD = "source"
 # What a component decides itself. All else is said once, of the mixture.
-OF_COMPONENTS = ("source", "seed", "selections", "shuffled", "block", "window", "sampling", "repeats")
+OF_COMPONENTS = frozenset(each.name for each in fields(Ordered))
 WRITTEN_BY = {
     "transforms": "map",
     "rows": "batch",
