@@ -32,6 +32,23 @@ def encoded(image: UInt8Array, kind: str = "JPEG", **options: object) -> bytes:
     return out.getvalue()
 
 
+def foreign_kinds(image: UInt8Array) -> list[bytes]:
+    """The image in every format beside JPEG that is read."""
+    kinds: tuple[tuple[str, dict[str, object]], ...] = (
+        ("PNG", {}),
+        ("WEBP", {}),
+        ("WEBP", {"lossless": True}),
+        ("GIF", {}),
+        ("BMP", {}),
+        ("TIFF", {}),
+        ("TIFF", {"compression": "tiff_lzw"}),
+        ("TIFF", {"compression": "tiff_adobe_deflate"}),
+        ("TIFF", {"compression": "jpeg"}),
+        ("PPM", {}),
+    )
+    return [encoded(image, kind, **options) for kind, options in kinds]
+
+
 def write_list(folder: Path, files: Mapping[str, bytes | None] | Iterable[bytes]) -> ps.FileList:
     """Write files and a list of them, labelled 0, 1, … in this order. None: list it and don't write it."""
     if not isinstance(files, Mapping):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from samples import Samples
 
 WORKERS = [
     pytest.param({"executor": "thread", "workers": 2}, id="threads"),
@@ -24,19 +25,6 @@ class Mute(Exception):
         raise ValueError("no words")
 
 
-class From:
-    """Samples as a function gives them."""
-
-    def __init__(self, sample: Callable[[int], Any]) -> None:
-        self.sample = sample
-
-    def __len__(self) -> int:
-        return 24
-
-    def __getitem__(self, index: int) -> Any:
-        return self.sample(index)
-
-
 def refuse(index: int) -> NoReturn:
     raise ValueError(f"{index} can't be made again")
 
@@ -48,16 +36,16 @@ class Fragile:
         return refuse, (9,)
 
 
-def raising(error: BaseException) -> From:
+def raising(error: BaseException) -> Samples:
     def sample(index: int) -> int:
         if index == 9:
             raise error
         return index
 
-    return From(sample)
+    return Samples(sample, length=24)
 
 
-def loader(dataset: From, **settings: Any) -> ps.Loader:
+def loader(dataset: Samples, **settings: Any) -> ps.Loader:
     return ps.Pipeline(ps.Indexed(dataset, fields="x")).batch(4).loader(memory="1GiB", **settings)
 
 
@@ -88,7 +76,7 @@ def test_whatever_code_raises_names_the_sample_and_the_workers_go_on(
 
 @pytest.mark.parametrize("settings", WORKERS)
 def test_a_dataset_that_returns_nothing(settings: dict[str, Any]) -> None:
-    with loader(From(lambda index: None if index == 9 else index), **settings) as batches:
+    with loader(Samples(lambda index: None if index == 9 else index, length=24), **settings) as batches:
         batches.skip_steps(2)
         with pytest.raises(ps.SampleError, match=r"dataset\[9\] returned None; return the sample"):
             next(iter(batches))
@@ -96,7 +84,9 @@ def test_a_dataset_that_returns_nothing(settings: dict[str, Any]) -> None:
 
 def test_another_dtype_of_the_same_shape_is_no_matter_of_padding() -> None:
     with (
-        loader(From(lambda index: np.zeros(3, "f4" if index < 9 else "f8")), executor="inline") as batches,
+        loader(
+            Samples(lambda index: np.zeros(3, "f4" if index < 9 else "f8"), length=24), executor="inline"
+        ) as batches,
         pytest.raises(
             ps.TransformError, match=r"float64, and \(3\) float32 .*the same dtype in every sample"
         ),
@@ -114,7 +104,7 @@ def test_another_dtype_of_the_same_shape_is_no_matter_of_padding() -> None:
 )
 def test_values_that_do_not_travel(sample: Callable[[int], Any], says: str) -> None:
     with (
-        loader(From(sample), executor="process", workers=2) as batches,
+        loader(Samples(sample, length=24), executor="process", workers=2) as batches,
         pytest.raises(ps.TransformError, match=says),
     ):
         list(batches)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 import penstock as ps
 from photos import encoded, picture, write_list
 from programs import run
+from samples import Samples
 
 # Who makes rows: native threads, or Python code, whoever runs that.
 NATIVE = pytest.param("native", id="native")
@@ -25,19 +25,6 @@ PYTHON = [
     pytest.param("process", id="processes"),
 ]
 SMALL = encoded(picture(0), quality=90)
-
-
-@dataclass(frozen=True)
-class Samples:
-    """A dataset of what a function gives."""
-
-    sample: Callable[[int], Any]
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> Any:
-        return self.sample(index)
 
 
 def loader(pipeline: ps.Pipeline, way: str, **settings: Any) -> ps.Loader:

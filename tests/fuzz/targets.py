@@ -23,7 +23,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock.spec import DecodeMode, Decoding
-from photos import encoded, numbers, picture
+from photos import foreign_kinds, numbers, picture
 
 
 class Target(Protocol):
@@ -431,21 +431,7 @@ class Foreign:
         self._decoding = Decoding(
             DecodeMode.EXACT, ps.DecodeLimits(max_pixels=1 << 20), allow_truncated=False
         )
-        small = picture(1, 13, 17)
-        self.seeds = [
-            encoded(small, kind, **options)
-            for kind, options in (
-                ("PNG", {}),
-                ("WEBP", {}),
-                ("WEBP", {"lossless": True}),
-                ("GIF", {}),
-                ("BMP", {}),
-                ("TIFF", {}),
-                ("TIFF", {"compression": "tiff_lzw"}),
-                ("TIFF", {"compression": "tiff_adobe_deflate"}),
-                ("PPM", {}),
-            )
-        ]
+        self.seeds = foreign_kinds(picture(1, 13, 17))
         frames = [Image.fromarray(picture(seed, 13, 17)) for seed in range(3)]
         for kind in ("GIF", "WEBP", "TIFF", "PNG"):
             out = io.BytesIO()
