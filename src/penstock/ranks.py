@@ -6,10 +6,11 @@ Ranks don't talk to one another here: whoever can gathers a small value of each,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 from penstock.errors import PlanError, StateError
-from penstock.state import MOST_SHOWN, differing, shown
+from penstock.settings import is_count
+from penstock.state import MOST, MOST_SHOWN, differing, shown
 
 OF_ALL_STATES = ("version", "digest", "epoch", "consumed", "edits")
 OF_ALL_PLANS = ("world", "batch", "tail", "steps", "digest")
@@ -35,8 +36,8 @@ def check_ranks(manifests: Sequence[Facts | None], *, replicate: int = 1) -> Non
     if texts := [text for key in OF_ALL_PLANS if (text := _disagreement(key, found))]:
         raise PlanError(f"the ranks' plans differ: {'; '.join(texts)}")
     ranks, world = [facts.get("rank") for facts in found], found[0].get("world") if found else 1
-    parts = [rank for rank in ranks if _is_count(rank)]
-    whole = _is_count(world) and world * replicate == len(ranks) == len(parts)
+    parts = [rank for rank in ranks if is_count(rank, 0, MOST)]
+    whole = is_count(world, 1, MOST) and world * replicate == len(ranks) == len(parts)
     if not whole or sorted(parts) != [number // replicate for number in range(len(ranks))]:
         raise PlanError(
             f"{len(found)} processes have the parts {shown(ranks)} of {shown(world)}, and each part should be there "
@@ -109,7 +110,3 @@ def _named(ranks: Sequence[int]) -> str:
         return f"rank {ranks[0]}"
     more = f" and {len(ranks) - MOST_NAMED} more" if len(ranks) > MOST_NAMED else ""
     return f"ranks {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"
-
-
-def _is_count(number: object) -> TypeGuard[int]:
-    return type(number) is int and number >= 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeGuard
 
 from penstock.contracts import Source
 from penstock.errors import PlanError
@@ -140,7 +140,7 @@ def parse_bytes(name: str, value: int | str) -> int:
     return int(number)
 
 
-def is_count(value: object, least: int, most: int) -> bool:
+def is_count(value: object, least: int, most: int) -> TypeGuard[int]:
     """Whether it is a whole number in [least, most]."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.errors import StateError
 from penstock.order import Cursor
 from penstock.plan import Plan
+from penstock.settings import is_count
 
 Edit = dict[str, Any]  # plain data, as it is saved
 
@@ -42,11 +43,13 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
         raise StateError(
             f"the state has version {shown(version)}, this penstock reads version {STATE_VERSION}"
         )
-    if not _is_count(epoch) or not _is_count(consumed) or not isinstance(recipe, Mapping):
+    if (
+        not is_count(epoch, 0, MOST - 1)
+        or not is_count(consumed, 0, MOST - 1)
+        or not isinstance(recipe, Mapping)
+    ):
         found = f"epoch {shown(epoch)}, consumed {shown(consumed)}, recipe {shown(recipe)}"
         raise StateError(f"the state is damaged: {found}")
-    assert isinstance(epoch, int)
-    assert isinstance(consumed, int)
     if keys := differing(recipe, plan.recipe):
         differences = [
             f"{key} was {shown(recipe.get(key))} and is {shown(plan.recipe.get(key))}" for key in keys
@@ -77,10 +80,6 @@ def shown(value: object, most: int = MOST_SHOWN) -> str:
     except Exception as error:
         return f"a {type(value).__name__} ({type(error).__name__})"
     return text if len(text) <= most else f"{text[:most]}…"
-
-
-def _is_count(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST
 
 
 def _bad_rows(state: Mapping[str, object], world: int) -> int:
