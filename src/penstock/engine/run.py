@@ -25,16 +25,16 @@ from penstock.contracts import Order
 from penstock.device import lend_to_host
 from penstock.engine.draws import waiting_for
 from penstock.engine.filling import Filled, Filler, Filling
-from penstock.engine.meter import TAKEN, Meter
+from penstock.engine.meter import Meter
+from penstock.engine.room import Room
 from penstock.engine.start import refusals, started
 from penstock.engine.watch import Watch, Work
 from penstock.engine.workers import Job, Stats, Workers, has_ended
-from penstock.errors import BudgetError, PenstockError, PlanError, StalledError
+from penstock.errors import PenstockError, PlanError
 from penstock.machine import anonymous_bytes
 from penstock.memory import MemoryLedger
 from penstock.order import Batches, Cursor
 from penstock.plan import Plan
-from penstock.sizing import show_bytes
 from penstock.spec import Tail
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class Run:
             self.plan, self._workers, self._ring = started(self.plan, at, self._bell, self._watch)
             self._next = self.plan.steps.settled(at)
             self._meter = Meter(self.plan, self._ring, self._workers, before)
+            self._room = Room(self.plan, self._ring, self._workers)
             self._filler = Filler(
                 self.plan, self._workers, self._ring, self._ledger, self._watch, self._tell_of_hang
             )
@@ -300,40 +301,9 @@ class Run:
             self._news.acquire(timeout=min(patience, threading.TIMEOUT_MAX))
             return
         gc.collect()  # garbage may hold batches: an exception's frames refer to themselves
-        if self._no_slot():
-            raise self._all_lent()
+        if self._room.no_slot():
+            raise self._room.all_lent()
         self._news.acquire()
-
-    def _no_slot(self) -> bool:
-        """Whether no slot can be had before the caller drops a batch, or a thread that hangs comes back."""
-        taken = self._ring.count("lent") + self._ring.count("quarantined")
-        return taken == self.plan.most_slots or (taken >= self.plan.depth and not self._has_room())
-
-    def _has_room(self) -> bool:
-        """Whether the memory has room for one more batch, beside those there are with what they have in no slot."""
-        if not self.plan.hands_over:
-            return True
-        slot, taken = self.plan.layout.stride_bytes, sum(map(self._ring.count, TAKEN))
-        one = slot + self.plan.forecast.waiting // self.plan.depth
-        return taken * slot + self._workers.memory().waiting.now + one <= self.plan.batches_bytes
-
-    def _all_lent(self) -> PenstockError:
-        lent, stuck = self._ring.count("lent"), self._ring.count("quarantined")
-        if stuck > 0:
-            return StalledError(
-                f"of the {self.plan.most_slots} slots that fit the memory, {stuck} wait for threads that hang, and "
-                f"the caller holds {lent}: raise memory=, or use executor='process', where what hangs can be ended"
-            )
-        slot = self.plan.layout.stride_bytes
-        budget = self.plan.memory_bytes
-        waiting = self._workers.memory().waiting.now
-        apart = f", with {show_bytes(waiting)} in no slot," if waiting else ""
-        return BudgetError(
-            f"all {lent} batches of {show_bytes(slot)}{apart} that fit memory={show_bytes(budget)!r} are held by the "
-            "caller; drop some, raise memory=, or set lend_wait_s= when another thread will drop them",
-            asked_bytes=(lent + 1) * slot,
-            budget_bytes=budget,
-        )
 
     def _drop_ready(self) -> None:
         """Free all ready slots, also those whose hand-over was interrupted. The lock is held."""
@@ -427,12 +397,12 @@ class Run:
         while not self._closed and self._sought is None:
             with self._lock:
                 needed = self._waiting and not self._ready and not self._filling
-            has_room = self._has_room()
+            has_room = self._room.has_room()
             slot = self._ring.take(grow=needed and has_room) if needed or has_room else -1
             if slot < 0:
                 with self._lock:
                     # A slot that came back meanwhile isn't lent any more, and has rung the bell.
-                    self._starved = needed and self._no_slot()
+                    self._starved = needed and self._room.no_slot()
                     if self._starved:
                         self._tell()
                 return
