@@ -121,6 +121,27 @@ def test_a_close_at_any_moment_of_a_start(kind: str, tries: int, tmp_path: Path)
     kept.close()
 
 
+@KINDS
+def test_an_interrupt_at_any_moment_of_a_close(kind: str, tries: int, tmp_path: Path) -> None:
+    """Everything ends, at the latest when it is closed again."""
+    kept = loader(kind, tmp_path)
+    gc.collect()
+    before = census()
+    count = 1
+    for moment in range(tries):
+        batches = loader(kind, tmp_path)
+        next(iter(batches))
+        with at_call(count * moment // tries if moment else -1, interrupt) as entered:
+            try:
+                batches.close()
+            except KeyboardInterrupt:
+                batches.close()
+        count = max(count, len(entered))
+        del batches
+        check_nothing_is_left(before)
+    kept.close()
+
+
 class Refuses(Squares):
     """Fails where a start asks something of it."""
 

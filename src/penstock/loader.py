@@ -199,8 +199,11 @@ class Loader:
     def close(self) -> None:
         """End all threads. Batches that were delivered stay valid."""
         self._closed = True
-        if self._finalizer is not None:
-            self._finalizer()
+        if self._finalizer is not None and (alive := self._finalizer.peek()) is not None:
+            alive[
+                1
+            ]()  # not the finalizer, which runs once only: a close() that was interrupted may come again
+            self._finalizer.detach()
 
     def __enter__(self) -> Self:
         return self

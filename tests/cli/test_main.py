@@ -76,6 +76,25 @@ def test_ctrl_c_is_130_without_a_traceback() -> None:
     assert done.stderr == "\npenstock: interrupted\n"
 
 
+def test_ctrl_c_where_python_drops_it() -> None:
+    script = (
+        "import signal, sys, threading\n"
+        "from penstock.cli import main, synth\n"
+        "class Ends:\n"
+        "    def __del__(self):\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "def synthesize(*_):\n"
+        "    Ends()\n"
+        "    threading.Event().wait(60)\n"
+        "synth.synthesize = synthesize\n"
+        "sys.argv[1:] = ['synth', 'nowhere', '--images', '1']\n"
+        "sys.exit(main())\n"
+    )
+    done = run("-c", script)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "\npenstock: interrupted\n"
+
+
 def test_a_closed_pipe_is_quiet() -> None:
     reader, writer = os.pipe()
     os.close(reader)

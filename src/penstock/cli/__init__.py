@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -27,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     stdout any more. Errors that are no ``PenstockError`` and name no file are bugs and keep their traceback.
     """
     try:
+        if argv is None:
+            _insist_on_interrupts()
         code = _run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -36,6 +39,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_stdout()
         return PIPE_CLOSED
     return code
+
+
+def _insist_on_interrupts() -> None:
+    """Ctrl-C comes again where Python drops it: inside a destructor, or a callback such as those of imports."""
+
+    def again(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is KeyboardInterrupt:
+            signal.setitimer(signal.ITIMER_REAL, 1e-3)
+        else:
+            sys.__unraisablehook__(dropped)
+
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    sys.unraisablehook = again
 
 
 def _run(argv: list[str]) -> int:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 BATCH_FIELDS = ("index", "valid")  # that a batch has whatever functions make of it
 PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
+HASTE_S = 0.5  # likewise, when whoever closes it is interrupted
 
 # Runs with threads that were still busy when they were closed: these may use the run's arrays yet.
 _abandoned: list[Run] = []
@@ -189,8 +190,6 @@ class Run:
         if os.getpid() != self._pid:
             return  # a forked child has none of the threads
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
             self._tell()
             if self._starts:
@@ -205,8 +204,8 @@ class Run:
             self._ended = True
         try:
             self._end_all(PATIENCE_S)
-        except BaseException:  # an interrupt: nobody waits any more, and everything ends all the same
-            self._end_all(0)
+        except BaseException:  # an interrupt: everything ends all the same
+            self._end_all(HASTE_S)
             raise
 
     def _end_all(self, patience_s: float) -> None:
