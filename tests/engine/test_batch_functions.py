@@ -156,8 +156,12 @@ def test_what_cannot_work() -> None:
     padded = ps.Pipeline(ps.Indexed(Squares())).batch(8, collate={"image": list})
     with pytest.raises(ps.PlanError, match="collate in the function"):
         padded.map_batch(mixup).plan()
-    with (
-        ps.Pipeline(ps.Indexed(Squares())).batch(8).map_batch(lambda batch: None).loader() as loader,
-        pytest.raises(ps.TransformError, match="returned None; return the batch"),
-    ):
-        next(iter(loader))
+    for made, says in [
+        (None, "returned None; return the batch"),
+        ({0: 1}, "returned a field 0; fields have names"),
+    ]:
+        with (
+            pipeline.map_batch(lambda _, made=made: made).loader() as loader,  # type: ignore[misc]
+            pytest.raises(ps.TransformError, match=says),
+        ):
+            next(iter(loader))

@@ -78,6 +78,11 @@ def _bound(function: BatchFunction, maker: SampleMaker) -> Callable[[Any, int], 
         if made is None:
             raise RowFailed("batch", f"{function.describe()} returned None; return the batch")
         if isinstance(made, Mapping):
+            if odd := [name for name in made if not isinstance(name, str)]:
+                raise RowFailed(
+                    "batch",
+                    f"{function.describe()} returned a field {odd[0]!r}; fields have names, such as 'image'",
+                )
             return dict(made)
         values = made if isinstance(made, tuple | list) else (made,)
         if len(values) > len(names):
