@@ -29,7 +29,7 @@ from penstock.engine.meter import Meter
 from penstock.engine.room import Room
 from penstock.engine.start import refusals, started
 from penstock.engine.watch import Watch, Work
-from penstock.engine.workers import Job, Stats, Workers, has_ended
+from penstock.engine.workers import INTERRUPTED_S, Job, Stats, Workers, has_ended
 from penstock.errors import PenstockError, PlanError
 from penstock.machine import anonymous_bytes
 from penstock.memory import MemoryLedger
@@ -292,17 +292,15 @@ class Run:
         self._torn = False
 
     def _await_news(self, begin: float) -> None:
-        if not self._starved:
-            self._news.acquire()
-            return
-        patience = begin + self.plan.lend_wait_s - time.perf_counter()
-        if patience > 0:
-            self._news.acquire(timeout=min(patience, threading.TIMEOUT_MAX))
-            return
-        gc.collect()  # garbage may hold batches: an exception's frames refer to themselves
-        if self._room.no_slot():
-            raise self._room.all_lent()
-        self._news.acquire()
+        if self._starved:
+            patience = begin + self.plan.lend_wait_s - time.perf_counter()
+            if patience > 0:
+                self._news.acquire(timeout=min(patience, INTERRUPTED_S))
+                return
+            gc.collect()  # garbage may hold batches: an exception's frames refer to themselves
+            if self._room.no_slot():
+                raise self._room.all_lent()
+        self._news.acquire(timeout=INTERRUPTED_S)
 
     def _drop_ready(self) -> None:
         """Free all ready slots, also those whose hand-over was interrupted. The lock is held."""

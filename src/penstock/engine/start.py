@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from penstock.engine.samples import SampleMaker, unforeseen
 from penstock.engine.threads import ThreadWorkers
 from penstock.engine.watch import Watch
 from penstock.engine.where import stack_of_thread
-from penstock.engine.workers import CALLER, Failure, Workers, raised_for, too_long
+from penstock.engine.workers import CALLER, INTERRUPTED_S, Failure, Workers, raised_for, too_long
 from penstock.errors import PenstockError, StalledError, WorkerDied
 from penstock.machine import is_short_of_files, own_memory_bytes, process_memory_bytes
 from penstock.order import Cursor
@@ -197,7 +197,9 @@ def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Input
         where=lambda: stack_of_thread(thread.ident or 0),
         give_up=give_up,
     ):
-        return answers.get()
+        while True:
+            with contextlib.suppress(Empty):
+                return answers.get(timeout=INTERRUPTED_S)
 
 
 def _measured_in(

@@ -29,6 +29,9 @@ from penstock.spec import AnyArray, Int64Array
 _ERRORS = {"read": ReadError, "decode": DecodeError, "transform": TransformError, "batch": TransformError}
 _PLACES = {"decode": "transform", "end": "source"}  # decoding is part of the transform place
 WHOLE = -1  # stands for a row: what functions do with the batch
+# Python sees signals before a wait and when one ends it. One that comes on the way into the wait, or that the system
+# gives to another thread, ends none: so no wait of the caller's own thread is longer than this, and Ctrl-C isn't lost.
+INTERRUPTED_S = 1.0
 CALLER = "the thread that asks for a batch"  # what it is called where it does the work
 
 
