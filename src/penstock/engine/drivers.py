@@ -22,7 +22,7 @@ from penstock.engine.workers import WHOLE, Failure, Flaws, has_ended, too_long
 from penstock.errors import PenstockError, StalledError, WorkerDied
 from penstock.plan import Plan
 
-MOST_DEATHS = 3  # of one worker's successors in a row, with nothing done in between
+MOST_DEATHS = 3  # of one worker's successors in a row, with nothing done in between by any
 MOST_IN_VAIN = 2  # that have too much memory from the beginning
 PIECE_S = 2e-3  # of work that a worker is asked for at once: asking costs the trainer some 100 µs
 MOST_ROWS = 256  # that it is asked for at once, however quick they are
@@ -73,6 +73,7 @@ class Driver:
         self._front_since_s = 0.0  # when the first of those asked for became the first
         self._stalled: StalledError | None = None  # why the worker is being killed
         self._deaths_in_a_row = 0
+        self._done_before = 0  # of all workers' work, when the last of them was counted
         self._sees_slots = False
         self._thread = threading.Thread(
             target=self._drive, name=f"penstock-worker-{worker.number}", daemon=True
@@ -197,7 +198,6 @@ class Driver:
             piece.job.content.lists[name][piece.first : piece.stop] = values
         if made is not None:
             piece.job.made = made
-        self._deaths_in_a_row = 0
         self._queue.finish(piece, bad, seconds, flaws)
 
     def _replace(self) -> bool:
@@ -217,6 +217,8 @@ class Driver:
             verdict = self._verdict(asked.piece, doing, how, stalled)
             guilty |= bool(self._queue.lose(asked.piece, suspects if number == 0 else (), verdict))
         self.deaths += stalled is None
+        if self._queue.done != self._done_before:
+            self._deaths_in_a_row, self._done_before = 0, self._queue.done
         if stalled is None or not suspects:
             self._deaths_in_a_row += not guilty
         if self._deaths_in_a_row == MOST_DEATHS:

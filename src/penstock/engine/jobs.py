@@ -183,6 +183,7 @@ class JobQueue:
 
     hands   pieces of work that workers may have at once
     whole   whether all rows of a batch go to one worker
+    done    pieces of work that workers have finished
     broken  why nobody works any more
     """
 
@@ -193,6 +194,7 @@ class JobQueue:
         self._changed = threading.Condition(self._lock)
         self._jobs: deque[SlotJob] = deque()
         self._counts = _Counts()
+        self.done = 0
         self.broken: PenstockError | None = None
         self.closed = False
 
@@ -250,6 +252,7 @@ class JobQueue:
                 self._cut(job, ends[0])
             elif job.made is not None and job.made.rows is not None:
                 job.ended_after = job.made.rows
+            self.done += 1
             self._counts.rows += piece.stop - piece.first
             self._counts.busy_s += seconds
             self._counts.flaws += flaws
