@@ -365,3 +365,37 @@ def test_threads_that_take_turns_get_every_batch_once() -> None:
         for thread in threads:
             thread.join()
     assert sorted(chain.from_iterable(taken)) == list(range(600))
+
+
+def test_set_epoch() -> None:
+    with ps.Pipeline(numbers(8)).shuffle(seed=3).batch(2).loader(memory=MEMORY, workers=1) as loader:
+        first, second = ([batch["index"].tolist() for batch in loader] for _ in range(2))
+        loader.set_epoch(0)
+        iterator = iter(loader)
+        assert [next(iterator)["index"].tolist() for _ in range(3)] == first[:3]
+        loader.set_epoch(0)
+        with pytest.raises(ps.PenstockError, match="took over"):
+            next(iterator)
+        assert [batch["index"].tolist() for batch in loader] == first
+        loader.set_epoch(1)
+        assert (loader.epoch, [batch["index"].tolist() for batch in loader]) == (1, second)
+
+
+def test_set_epoch_keeps_what_a_state_left_of_it() -> None:
+    pipeline = ps.Pipeline(numbers(8)).shuffle(seed=3).batch(2)
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        whole = [batch["index"].tolist() for batch in loader]
+    state = loader.state_dict() | {"epoch": 0, "consumed": 4}
+    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+        loader.load_state_dict(state)
+        loader.set_epoch(0)
+        assert [batch["index"].tolist() for batch in loader] == whole[2:]
+        loader.load_state_dict(state)
+        loader.set_epoch(1)
+        assert (loader.state_dict()["epoch"], loader.state_dict()["consumed"]) == (1, 0)
+
+
+@pytest.mark.parametrize("epoch", [-1, 1.5, "1", True, None])
+def test_what_is_no_epoch(epoch: object) -> None:
+    with pytest.raises(ps.PlanError, match=r"set_epoch\("):
+        ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1).set_epoch(epoch)  # type: ignore[arg-type]

@@ -86,9 +86,27 @@ class Loader:
             self._cursor = Cursor(self._cursor.epoch + 1)
         return self._rest()
 
+    def set_epoch(self, epoch: int) -> None:
+        """Make ``epoch`` the one that the next ``iter()`` gives, from its first batch on.
+
+        What is left of an epoch that ``load_state_dict`` went on in the middle of stays, where that is the same one.
+        Training loops that count epochs themselves call this before each; without it epochs advance by themselves.
+        Every rank must do the same. Raises ``PlanError`` for what is no epoch.
+        """
+        _check_number("set_epoch", epoch, "the number of an epoch", least=0)
+        self._check_open()
+        if self._entered is None and self._cursor.epoch == epoch:
+            return
+        self._cursor = Cursor(epoch)
+        self._entered = None
+        self._iterator = None
+        self._ledger.start(epoch, 0)
+        if self._run is not None:
+            self._run.seek(self._cursor)
+
     def steps(self, number: int) -> Iterator[dict[str, AnyArray]]:
         """The next ``number`` batches, across epochs, for training by step; asked again, those after them."""
-        _check_number("steps", number, least=0)
+        _check_number("steps", number, "how many batches", least=0)
         return _Steps(self, number)
 
     def skip_steps(self, number: int) -> None:
@@ -96,7 +114,7 @@ class Loader:
 
         They count as delivered. Every rank must do the same. ``edits`` keeps a record, and so does the state.
         """
-        _check_number("skip_steps", number, least=1)
+        _check_number("skip_steps", number, "how many batches", least=1)
         self._check_open()
         begin = self._cursor
         self._cursor = self.plan.steps.after(begin, number)
@@ -327,9 +345,9 @@ class _Steps:
         return batch
 
 
-def _check_number(name: str, number: object, *, least: int) -> None:
+def _check_number(name: str, number: object, what: str, *, least: int) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number < MOST:
-        raise PlanError(f"{name}({number!r}): how many batches, a whole number from {least}")
+        raise PlanError(f"{name}({number!r}): {what}, a whole number from {least}")
 
 
 def _reweighed(order: Order | Batches, edit: Edit) -> Order | Batches:

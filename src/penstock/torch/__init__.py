@@ -1,0 +1,16 @@
+"""penstock for PyTorch: batches as tensors, from what torch's own training loops and frameworks take for a DataLoader.
+
+::
+
+    import penstock as ps
+    import penstock.torch
+
+    train = ps.Pipeline(ps.ImageFolder("photos")).shuffle(seed=7).map(…).batch(256)
+    for images, labels in penstock.torch.loader(train, memory="2GiB"):
+        step(images, labels)
+"""
+
+from penstock.torch.batches import Batches
+from penstock.torch.loader import TorchLoader, loader
+
+__all__ = ["Batches", "TorchLoader", "loader"]

@@ -1,0 +1,74 @@
+"""What training loops and frameworks take for a DataLoader of torch's, because it is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+import penstock as ps
+from penstock.torch.accelerate import InAccelerate
+from penstock.torch.batches import Batches, Order
+from penstock.torch.tensors import Form
+
+
+class TorchLoader(InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch has iterators of its own
+    """A ``torch.utils.data.DataLoader`` whose batches penstock makes; ``loader()`` gives one.
+
+    Each ``iter()`` is the next epoch. ``len()`` is the batches of one, ``.dataset`` the ``Batches``, and
+    ``.dataset.loader`` penstock's own loader. ``batch_size`` is None, since the dataset's items are batches, and
+    ``num_workers`` 0, since penstock has its own.
+    """
+
+    dataset: Batches
+
+    def __init__(self, dataset: Batches, **settings: Any) -> None:
+        # Frameworks that put a loader together again say all of torch's settings.
+        super().__init__(dataset, **{**settings, "batch_size": None})
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make ``epoch`` the next one."""
+        self.dataset.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, object]:
+        """Where it stands, as plain data: batches that were delivered, none that are only prefetched."""
+        return self.dataset.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Go on where ``state`` was saved. Raises ``StateError`` when it is another recipe's."""
+        self.dataset.load_state_dict(state)
+
+    def close(self) -> None:
+        """End penstock's threads and processes. Batches that were delivered stay valid."""
+        self.dataset.loader.close()
+
+
+def loader(
+    pipeline: ps.Pipeline,
+    *,
+    device: torch.device | str | int = "cpu",
+    dtype: torch.dtype | None = None,
+    memory_format: torch.memory_format | None = None,
+    fields: Sequence[str] | Mapping[str, str] | str | None = ("image", "label"),
+    shard: bool = True,
+    **settings: Any,
+) -> TorchLoader:
+    """A pipeline's batches as tensors, from a DataLoader that torch's own loops and frameworks know.
+
+    device         where tensors are
+    dtype          of floating-point fields, such as ``torch.bfloat16``; default: as the pipeline makes them
+    memory_format  ``torch.channels_last``, of floating-point fields of four dimensions; default: likewise
+    fields         of a batch: ``("image", "label")`` is a tuple of two tensors, ``"image"`` a tensor,
+                   ``{"pixel_values": "image"}`` a dict with that key, and None a dict of all
+    shard          whether each process gets its own part of the rows, where the pipeline doesn't say
+                   ``.shard(rank, world)``: rank and world size are those of torch.distributed once it is initialised,
+                   else the launcher's. False for a loader that gives every process all rows
+    settings       as of ``Pipeline.loader``: ``memory=``, ``workers=``, ``executor=``, …
+
+    On the CPU a tensor shares the batch's memory. Raises as ``Pipeline.loader`` does, and ``PlanError`` for fields that
+    there aren't.
+    """
+    form = Form.of(fields, device, dtype, memory_format)
+    return TorchLoader(Batches(Order(pipeline, form, shard, settings)))

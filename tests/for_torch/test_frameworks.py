@@ -1,0 +1,340 @@
+"""Frameworks that train with PyTorch, for real: every sample once, in one process and in two, and exact resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LIMIT_S = 240  # for a program that imports a framework, on a busy machine
+
+# Pipelines over 48 records, 12 steps an epoch in one process; what a rank has seen of them goes to a file of its own.
+BEGIN = """
+import os, sys
+sys.path[:0] = {path!r}
+import torchvision_cpu  # frameworks import torchvision where it is there
+import json, logging, warnings
+warnings.simplefilter("ignore")
+logging.disable(logging.WARNING)
+import numpy as np
+import torch
+import penstock as ps
+import penstock.torch
+
+rank = int(os.environ.get("RANK", 0))
+folder = {folder!r}
+arrays = ps.Arrays(x=np.ones((48, 3), np.float32), label=np.arange(48))
+train = ps.Pipeline(arrays).shuffle(seed=5).batch(4)
+evaluation = ps.Pipeline(arrays).batch(5, tail="short")
+
+def loader(pipeline=train, **settings):
+    return penstock.torch.loader(pipeline, memory="256MiB", workers=1, **settings)
+
+def tell(**seen):
+    with open(f"{{folder}}/seen-{{rank}}.json", "w") as file:
+        json.dump(seen, file)
+"""
+
+
+def seen(folder: Path, program: str, *, ranks: int = 1) -> list[dict[str, Any]]:
+    """What each rank of a program tells."""
+    script = folder / "train.py"
+    paths = [path for path in sys.path if path]
+    script.write_text(BEGIN.format(path=paths, folder=str(folder)) + textwrap.dedent(program))
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    done = subprocess.run(
+        [sys.executable, *launch, script],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr[-8000:]
+    return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def records(batches: list[list[int]]) -> list[int]:
+    """All records of batches, sorted."""
+    return sorted(record for batch in batches for record in batch)
+
+
+def test_ddp(tmp_path: Path) -> None:
+    """A plain loop, with gradients that the ranks average."""
+    ranks = seen(
+        tmp_path,
+        """
+        torch.distributed.init_process_group("gloo")
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 48))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        batches, epochs = loader(fields=("x", "label")), []
+        for epoch in range(2):
+            epochs.append([])
+            for x, label in batches:
+                torch.nn.functional.cross_entropy(model(x), label).backward()
+                optimizer.step()
+                epochs[-1].append(label.tolist())
+        tell(epochs=epochs)
+        torch.distributed.destroy_process_group()
+        """,
+        ranks=2,
+    )
+    for epoch in range(2):
+        assert records(ranks[0]["epochs"][epoch] + ranks[1]["epochs"][epoch]) == list(range(48))
+
+
+LIGHTNING = """
+import lightning
+
+class Module(lightning.LightningModule):
+    def __init__(self, stop=None):
+        super().__init__()
+        self.layer, self.stop = torch.nn.Linear(3, 48), stop
+        self.seen, self.validated = [], []
+    def training_step(self, batch, number):
+        x, label = batch
+        self.seen.append(label.tolist())
+        return torch.nn.functional.cross_entropy(self.layer(x), label)
+    def on_train_batch_end(self, *_):
+        if len(self.seen) == self.stop:
+            self.trainer.save_checkpoint(f"{folder}/stopped.ckpt")
+            self.trainer.should_stop = True
+            self.trainer.limit_train_batches = 0
+            raise Stop
+    def validation_step(self, batch, number):
+        self.validated += batch[1].tolist()
+    def predict_step(self, batch, number):
+        return batch[1]
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+class Stop(Exception):
+    pass
+
+def trainer(**settings):
+    return lightning.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
+                             enable_progress_bar=False, enable_model_summary=False, **settings)
+
+def training():
+    return loader(fields=("x", "label"))
+
+def validation():
+    return loader(evaluation, shard=False, fields=("x", "label"))
+
+def fit(stop=None, **resume):
+    module = Module(stop)
+    try:
+        trainer(**launch).fit(module, training(), validation(), **resume)
+    except Stop:
+        pass
+    return module
+"""
+
+
+def test_lightning(tmp_path: Path) -> None:
+    """Train, validate, predict; and go on from a checkpoint inside either epoch, and between them."""
+    (rank,) = seen(
+        tmp_path,
+        LIGHTNING
+        + """
+launch = {}
+whole = fit()
+resumed = {}
+for stop in (5, 12, 17):
+    before = fit(stop)
+    after = fit(ckpt_path=f"{folder}/stopped.ckpt", weights_only=False)
+    resumed[stop] = before.seen + after.seen
+predicted = trainer().predict(Module(), validation())
+tell(seen=whole.seen, validated=whole.validated, resumed=resumed, predicted=[batch.tolist() for batch in predicted])
+""",
+    )
+    assert [records(rank["seen"][:12]), records(rank["seen"][12:])] == 2 * [list(range(48))]
+    assert rank["validated"][-48:] == list(range(48))
+    assert rank["resumed"] == dict.fromkeys(("5", "12", "17"), rank["seen"])
+    assert records(rank["predicted"]) == list(range(48))
+
+
+def test_lightning_with_two_processes(tmp_path: Path) -> None:
+    ranks = seen(
+        tmp_path,
+        LIGHTNING
+        + """
+launch = {"strategy": "ddp", "devices": 2, "num_nodes": 1}
+whole = fit()
+tell(seen=whole.seen)
+""",
+        ranks=2,
+    )
+    for epoch in (slice(0, 6), slice(6, 12)):
+        assert records(ranks[0]["seen"][epoch] + ranks[1]["seen"][epoch]) == list(range(48))
+
+
+ACCELERATE = """
+from accelerate import Accelerator, skip_first_batches
+from accelerate.utils import DataLoaderConfiguration
+
+accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(dispatch_batches=dispatch))
+model = torch.nn.Linear(3, 48)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+model, optimizer, batches = accelerator.prepare(model, optimizer, loader(fields=("x", "label")))
+epochs, ends = [], []
+for epoch in range(2):
+    epochs.append([])
+    for x, label in batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(torch.nn.functional.cross_entropy(model(x), label))
+            optimizer.step()
+        epochs[-1].append(label.tolist())
+        ends.append(accelerator.gradient_state.end_of_dataloader)
+again = accelerator.prepare(loader(fields=("x", "label")))
+again.set_epoch(1)
+skipped = [label.tolist() for _, label in skip_first_batches(again, 4)]
+for number, _ in enumerate(again):  # epoch 2
+    if number == 3:
+        state = again.state_dict()
+        break
+rest = [label.tolist() for _, label in again]  # epoch 3
+resumed = loader(fields=("x", "label"))
+resumed.load_state_dict(state)
+resumed = [label.tolist() for batches in 2 * [accelerator.prepare(resumed)] for _, label in batches]
+metrics = []
+for batch in accelerator.prepare(loader(ps.Pipeline(arrays).batch(5, tail="pad"), fields="label")):
+    metrics += accelerator.gather_for_metrics(batch).tolist()
+tell(epochs=epochs, ends=ends, skipped=skipped, rest=rest, resumed=resumed, metrics=metrics)
+accelerator.end_training()
+"""
+
+
+@pytest.mark.parametrize(("ranks", "dispatch"), [(1, None), (2, None), (2, False)])
+def test_accelerate(tmp_path: Path, ranks: int, dispatch: bool | None) -> None:
+    """Whatever it would do with iterable datasets by itself."""
+    told = seen(tmp_path, f"dispatch = {dispatch}\n" + ACCELERATE, ranks=ranks)
+    for epoch in range(2):
+        assert records([batch for rank in told for batch in rank["epochs"][epoch]]) == list(range(48))
+    for rank in told:
+        assert rank["skipped"] == rank["epochs"][1][4:]
+        steps = 12 // ranks
+        assert rank["ends"] == 2 * [*[False] * (steps - 1), True]
+        assert len(rank["resumed"]) == 2 * steps - 4
+        assert rank["resumed"][steps - 4 :] == rank["rest"]
+        assert rank["metrics"] == list(range(48))
+
+
+TRANSFORMERS = """
+import pathlib, shutil
+from transformers import Trainer, TrainingArguments
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.seen, self.evaluated = torch.nn.Linear(3, 48), [], []
+    def forward(self, x, labels):
+        if self.training:
+            self.seen.append(labels.tolist())
+        else:
+            self.evaluated += labels.tolist()
+        logits = self.layer(x)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+class OurTrainer(Trainer):
+    def get_train_dataloader(self):
+        return self.accelerator.prepare(loader(fields={"x": "x", "labels": "label"}))
+    def get_eval_dataloader(self, eval_dataset=None):
+        return self.accelerator.prepare(loader(evaluation, shard=False, fields={"x": "x", "labels": "label"}))
+
+def trained(resume=None, save_steps=1000):
+    model = Model()
+    arguments = TrainingArguments(f"{folder}/out", num_train_epochs=2, use_cpu=True, save_steps=save_steps,
+                                  report_to=[], disable_tqdm=True, logging_strategy="no")
+    trainer = OurTrainer(model, arguments)
+    trainer.train(resume_from_checkpoint=resume)
+    return model, trainer
+
+model, trainer = trained(save_steps=5 if torch.distributed.get_world_size() == 1 else 4)
+metrics = trainer.evaluate()
+resumed = {}
+for checkpoint in sorted(pathlib.Path(folder, "out").glob("checkpoint-*")):
+    step = int(checkpoint.name.split("-")[1])
+    resumed[step] = model.seen[:step] + trained(checkpoint)[0].seen
+tell(seen=model.seen, evaluated=model.evaluated, resumed=resumed)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_transformers_trainer(tmp_path: Path, ranks: int) -> None:
+    """Train, evaluate, and go on from every checkpoint: some inside an epoch, of the first and the second."""
+    program = TRANSFORMERS.replace("torch.distributed.get_world_size()", str(ranks))
+    told = seen(tmp_path, program, ranks=ranks)
+    steps = 12 // ranks
+    for epoch in (slice(0, steps), slice(steps, 2 * steps)):
+        assert records([batch for rank in told for batch in rank["seen"][epoch]]) == list(range(48))
+    for rank in told:
+        assert rank["evaluated"] == list(range(48))
+        assert len(rank["resumed"]) >= 3
+        assert all(resumed == rank["seen"] for resumed in rank["resumed"].values())
+
+
+def test_stateful_dataloader_of_torchdata(tmp_path: Path) -> None:
+    (rank,) = seen(
+        tmp_path,
+        """
+        from torchdata.stateful_dataloader import StatefulDataLoader
+        from torchdata.stateful_dataloader.stateful import Stateful
+
+        def batches():
+            return StatefulDataLoader(loader(fields="label").dataset, batch_size=None)
+
+        assert isinstance(loader(fields="label"), Stateful)
+        own = loader(fields="label")
+        whole = [label.tolist() for _ in range(2) for label in own]
+        resumed = []
+        for stop in range(25):
+            first, second = batches(), batches()
+            seen = []
+            while len(seen) < stop:
+                for label in first:
+                    seen.append(label.tolist())
+                    if len(seen) == stop:
+                        break
+            second.load_state_dict(first.state_dict())
+            while len(seen) < 24:
+                seen += [label.tolist() for label in second]
+            resumed.append(seen)
+        tell(whole=whole, resumed=resumed)
+        """,
+    )
+    assert rank["resumed"] == 25 * [rank["whole"]]
+
+
+def test_timm(tmp_path: Path) -> None:
+    """What its training script does with a loader, and its mixup on the batch."""
+    (rank,) = seen(
+        tmp_path,
+        """
+        from timm.data import Mixup
+
+        images = ps.Arrays(image=np.zeros((48, 32, 32, 3), np.uint8), label=np.arange(48))
+        pipeline = ps.Pipeline(images).shuffle(seed=5).map(ps.Normalize()).batch(4)
+        batches = loader(pipeline, memory_format=torch.channels_last)
+        mixup = Mixup(mixup_alpha=0.2, cutmix_alpha=1.0, num_classes=48)
+        epochs = []
+        for epoch in range(2):
+            if hasattr(batches.dataset, "set_epoch"):
+                batches.dataset.set_epoch(epoch)
+            last, seen = len(batches) - 1, []
+            for number, (image, label) in enumerate(batches):
+                seen.append(label.tolist())
+                mixed, target = mixup(image, label)
+                assert target.shape == (4, 48) and mixed.shape == (4, 3, 32, 32)
+            assert number == last
+            epochs.append(seen)
+        tell(epochs=epochs)
+        """,
+    )
+    assert [records(epoch) for epoch in rank["epochs"]] == 2 * [list(range(48))]

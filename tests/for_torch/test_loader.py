@@ -1,0 +1,233 @@
+"""The loader for PyTorch: a real DataLoader around penstock's batches."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+import penstock as ps
+import penstock.torch
+
+ROWS, STEPS = 4, 8
+SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2}
+
+
+def table(records: int = ROWS * STEPS) -> ps.Pipeline:
+    random = np.random.default_rng(0)
+    return (
+        ps.Pipeline(
+            ps.Arrays(
+                image=random.integers(0, 256, (records, 8, 8, 3), np.uint8),
+                label=np.arange(records),
+                x=random.random((records, 3), np.float32),
+            )
+        )
+        .shuffle(seed=5)
+        .batch(ROWS)
+    )
+
+
+def loader(pipeline: ps.Pipeline | None = None, **settings: Any) -> penstock.torch.TorchLoader:
+    return penstock.torch.loader(pipeline or table(), **{**SETTINGS, **settings})
+
+
+def labels(batches: Any) -> list[list[int]]:
+    return [batch.tolist() for batch in batches]
+
+
+def epochs(number: int) -> list[list[int]]:
+    """All labels of the first epochs, as penstock's own loader gives them."""
+    with table().loader(**SETTINGS) as batches:
+        return [batch["label"].tolist() for _ in range(number) for batch in batches]
+
+
+def test_it_is_a_dataloader_of_torch() -> None:
+    made = loader()
+    assert isinstance(made, DataLoader)
+    assert isinstance(made.dataset, IterableDataset)
+    assert (made.batch_size, made.num_workers, len(made), len(made.dataset)) == (None, 0, STEPS, STEPS)
+
+
+def test_batches_are_penstocks() -> None:
+    with table().loader(**SETTINGS) as arrays:
+        for (image, label), array in zip(loader(), arrays, strict=True):
+            assert image.dtype == torch.uint8
+            np.testing.assert_array_equal(image.numpy(), array["image"])
+            np.testing.assert_array_equal(label.numpy(), array["label"])
+
+
+def test_tensors_share_the_batchs_memory_and_keep_it() -> None:
+    made = loader(table(ROWS * 64), fields="label")
+    kept = [batch[1:] for batch in made]  # slices: views of views
+    gc.collect()
+    assert torch.cat(kept).unique().numel() == 3 * 64
+    memory = made.dataset.loader.memory()
+    assert memory is not None
+    iterator = iter(made.dataset.loader)
+    batch = next(iterator)
+    assert made.dataset._order.form.batch(batch).data_ptr() == batch["label"].ctypes.data
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape"),
+    [
+        (("x", "label"), "tuple of 2"),
+        (["x"], "tuple of 1"),
+        ("x", "Tensor"),
+        ({"inputs": "x"}, "dict of inputs"),
+        (None, "dict of image, index, label, x"),
+    ],
+)
+def test_forms_of_a_batch(fields: Any, shape: str) -> None:
+    batch = next(iter(loader(fields=fields)))
+    if isinstance(batch, tuple):
+        assert f"tuple of {len(batch)}" == shape
+    elif isinstance(batch, dict):
+        assert f"dict of {', '.join(sorted(batch))}" == shape
+    else:
+        assert type(batch).__name__ == shape
+
+
+def test_dtype_and_memory_format() -> None:
+    pipeline = table().map(ps.Normalize())
+    image, x, label = next(
+        iter(
+            loader(
+                pipeline,
+                fields=("image", "x", "label"),
+                dtype=torch.bfloat16,
+                memory_format=torch.channels_last,
+            )
+        )
+    )
+    assert (image.dtype, x.dtype, label.dtype) == (torch.bfloat16, torch.bfloat16, torch.int64)
+    assert image.shape == (ROWS, 3, 8, 8)
+    assert image.is_contiguous(memory_format=torch.channels_last)
+    exact, _ = next(iter(loader(pipeline)))
+    torch.testing.assert_close(image, exact.bfloat16(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"fields": ("picture", "label")}, "a batch has image, label, x, index"),
+        ({"fields": ()}, "names of fields"),
+        ({"fields": 3}, "names of fields"),
+        ({"device": "gpu"}, "device='gpu'"),
+        ({"dtype": torch.int32}, "a floating-point dtype"),
+        ({"dtype": "bfloat16"}, "a floating-point dtype"),
+        ({"memory_format": "channels_last"}, r"torch\.channels_last"),
+        ({"workers": 0}, "workers=0"),
+    ],
+)
+def test_what_cant_be_asked(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ps.PlanError, match=words):
+        loader(**settings)
+
+
+def test_fields_of_python_code_are_known_with_the_first_batch() -> None:
+    pipeline = table().map(lambda x: x + 1, field="x")
+    with pytest.raises(ps.PlanError, match="a batch has"):
+        next(iter(loader(pipeline, fields="y")))
+
+
+def test_epochs_advance_by_themselves() -> None:
+    made = loader(fields="label")
+    assert labels(made) + labels(made) == epochs(2)
+
+
+def test_epochs_follow_set_epoch() -> None:
+    made = loader(fields="label")
+    expected = epochs(3)
+    made.set_epoch(2)
+    assert labels(made) == expected[2 * STEPS :]
+    made.dataset.set_epoch(0)
+    made.set_epoch(0)
+    assert labels(made) == expected[:STEPS]
+
+
+@pytest.mark.parametrize("delivered", range(2 * STEPS + 1))
+def test_it_goes_on_from_its_state(delivered: int) -> None:
+    expected = epochs(3)
+    first, second = loader(fields="label"), loader(fields="label")
+    seen: list[list[int]] = []
+    while len(seen) < delivered:
+        for batch in first:
+            seen.append(batch.tolist())
+            if len(seen) == delivered:
+                break
+    second.load_state_dict(first.state_dict())
+    second.set_epoch(delivered // STEPS)  # as frameworks do that count epochs
+    assert seen + labels(second) == expected[: delivered - delivered % STEPS + STEPS]
+
+
+def test_an_epoch_that_contradicts_a_state_is_an_error() -> None:
+    first, second = loader(), loader()
+    list(first)
+    next(iter(first))
+    second.load_state_dict(first.state_dict())
+    with pytest.raises(ps.PlanError, match=r"set_epoch\(0\) after load_state_dict\(\) of epoch 1"):
+        second.dataset.set_epoch(0)
+    second.set_epoch(1)
+    assert len(list(second)) == STEPS - 1
+    second.set_epoch(0)
+    assert len(list(second)) == STEPS
+
+
+def test_it_travels_with_where_it_stands() -> None:
+    made = loader(fields="label")
+    iterator = iter(made)
+    seen = [next(iterator).tolist() for _ in range(3)]
+    copy = pickle.loads(pickle.dumps(made.dataset))
+    assert seen + labels(DataLoader(copy, batch_size=None)) == epochs(1)
+
+
+def test_a_loader_of_torch_around_the_dataset_gives_the_same() -> None:
+    assert labels(DataLoader(loader(fields="label").dataset, batch_size=None)) == epochs(1)
+
+
+def test_worker_processes_of_torch_are_refused() -> None:
+    dataset = loader(fields="label").dataset
+    with pytest.raises(ps.PlanError, match="every batch 2 times"):
+        list(DataLoader(dataset, batch_size=None, num_workers=2))
+
+
+def test_each_rank_of_a_launcher_gets_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        parts.append(labels(loader(fields="label")))
+        assert len(parts[rank]) == STEPS // 2
+        assert labels(loader(fields="label", shard=False)) == epochs(1)
+        assert labels(loader(table().shard(1, 4), fields="label")) == labels(
+            loader(table().shard(1, 4), fields="label")
+        )
+        assert len(loader(table().shard(1, 4))) == STEPS // 4
+    together = [label for part in parts for batch in part for label in batch]
+    assert sorted(together) == list(range(ROWS * STEPS))
+
+
+def test_a_rank_that_changes_after_the_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = loader(fields="label")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert len(made) == STEPS // 2  # nothing was made yet
+    next(iter(made))
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ps.PlanError, match="was rank 1 of 2 when"):
+        iter(made)
+
+
+def test_close_ends_its_threads() -> None:
+    made = loader()
+    next(iter(made))
+    made.close()
+    with pytest.raises(ps.PenstockError, match="closed"):
+        iter(made)
