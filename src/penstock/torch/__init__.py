@@ -11,6 +11,7 @@
 """
 
 from penstock.torch.batches import Batches
+from penstock.torch.folders import image_folder_loaders
 from penstock.torch.loader import TorchLoader, loader
 
-__all__ = ["Batches", "TorchLoader", "loader"]
+__all__ = ["Batches", "TorchLoader", "image_folder_loaders", "loader"]

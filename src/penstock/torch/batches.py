@@ -21,12 +21,19 @@ class Order:
     form      what a batch looks like
     shards    whether each process of torch.distributed gets its own part, where the pipeline doesn't say
     settings  of the loader
+    exact     whether the tail is that of an evaluation: ``"short"`` in one process, ``"pad"`` in several
     """
 
     pipeline: ps.Pipeline
     form: Form
     shards: bool
     settings: Mapping[str, Any]
+    exact: bool = False
+
+    def pipeline_of(self, rank: int, world: int) -> ps.Pipeline:
+        """What one process delivers."""
+        part = self.pipeline.shard(rank, world)
+        return part.batch(part.rows, tail="short" if world == 1 else "pad") if self.exact else part
 
     def part(self) -> tuple[int, int]:
         """(rank, world) of this process's part of the rows, as far as that is known by now."""
@@ -136,6 +143,6 @@ class Batches(IterableDataset[Any]):
 
     def _plan_for(self, part: tuple[int, int]) -> None:
         self._part = part
-        self._loader = self._order.pipeline.shard(*part).loader(**self._order.settings)
+        self._loader = self._order.pipeline_of(*part).loader(**self._order.settings)
         if not self._loader.plan.open:
             self._order.form.check(list(self._loader.plan.fields))

@@ -61,7 +61,8 @@ def loader(
     dtype          of floating-point fields, such as ``torch.bfloat16``; default: as the pipeline makes them
     memory_format  ``torch.channels_last``, of floating-point fields of four dimensions; default: likewise
     fields         of a batch: ``("image", "label")`` is a tuple of two tensors, ``"image"`` a tensor,
-                   ``{"pixel_values": "image"}`` a dict with that key, and None a dict of all
+                   ``{"pixel_values": "image"}`` a dict with that key, and None a dict of all. ``"valid"``, (rows,)
+                   bool, says which rows aren't padding: all where the pipeline pads nothing
     shard          whether each process gets its own part of the rows, where the pipeline doesn't say
                    ``.shard(rank, world)``: rank and world size are those of torch.distributed once it is initialised,
                    else the launcher's. False for a loader that gives every process all rows

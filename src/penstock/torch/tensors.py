@@ -11,6 +11,7 @@ import torch
 
 from penstock import PlanError
 
+VALID = "valid"  # whether a row isn't padding: a batch that has no such field has no padding
 MEMORY_FORMATS = (None, torch.contiguous_format, torch.channels_last)
 
 
@@ -57,7 +58,7 @@ class Form:
     def check(self, known: Sequence[str]) -> None:
         """Raise ``PlanError`` when a field isn't among those that a batch has."""
         for name in self._names():
-            if name not in known:
+            if name not in known and name != VALID:
                 raise PlanError(
                     f"fields={self.fields!r}: a batch has {', '.join(known)}; None gives a dict of all"
                 )
@@ -67,6 +68,8 @@ class Form:
         if self.fields is None:
             return {name: self._tensor(value) for name, value in arrays.items()}
         self.check(list(arrays))
+        if VALID not in arrays and VALID in self._names():
+            arrays = {**arrays, VALID: np.ones(len(arrays["index"]), np.bool_)}
         if isinstance(self.fields, str):
             return self._tensor(arrays[self.fields])
         if isinstance(self.fields, Mapping):
