@@ -45,6 +45,11 @@ class Checks:
     finite: tuple[str, ...] | None = None
     labels: tuple[Labels, ...] = ()
 
+    @property
+    def any(self) -> bool:
+        """Whether anything is asked."""
+        return self.finite is not None or bool(self.labels)
+
     def problem(self, sample: Mapping[str, Any], but: str | None = None) -> str | None:
         """What is wrong with a sample, or None.
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from types import GeneratorType
 from typing import Any, TypeVar
 
+import numpy as np
+
 from penstock import _native
 from penstock.engine.board import IDLE, IN_TURN, ROW, SINCE, STEP, Desk, new_desk
 from penstock.engine.calls import PythonCall, python_call, said
@@ -25,6 +27,8 @@ from penstock.faults import faultpoint
 from penstock.source import NAMES, Stream, StreamEnded
 from penstock.spec import AnyArray, Listed, Spec
 from penstock.transform import DATASET_OP, FunctionStep, NativeStep
+
+_VALUES = frozenset((int, float, np.ndarray))  # types of samples that are one value
 
 Result = TypeVar("Result")
 
@@ -65,6 +69,7 @@ class SampleMaker:
             python_call(step, self.own) if isinstance(step, FunctionStep) else step
             for step in recipe.program.steps
         ]
+        self._checks = recipe.checks if recipe.checks.any else None
         # A kernel makes numbers of bytes: all are finite.
         self._made_natively = "image" if self._steps and isinstance(self._steps[-1], NativeStep) else None
 
@@ -96,13 +101,15 @@ class SampleMaker:
     def filled(self, rows: Rows, first: int, stop: int, seeded: bool) -> list[Failure]:
         """Likewise, inside ``run``."""
         image = rows.views.get("image")
+        out: Mapping[str, AnyArray] = {}
         bad = []
+        key_of, inputs_of, make = rows.key, rows.inputs.row, self.make
         for row in range(first, stop):
-            out = {} if image is None else {"image": image[row]}
+            if image is not None:
+                out = {"image": image[row]}
             self.at(row)
             try:
-                sample = self.make(rows.key(row), rows.inputs.row(row), out, seeded)
-                write_row(sample, row, rows, out)
+                write_row(make(key_of(row), inputs_of(row), out, seeded), row, rows, out)
             except RowFailed as failed:
                 bad.append(failed.failure(row))
                 if failed.place == END:
@@ -136,7 +143,7 @@ class SampleMaker:
             else:
                 row = out.get("image") if number == len(self._steps) - 1 else None
                 sample = {**sample, "image": self._images.make(number, step, key, sample.get("image"), row)}
-        if problem := self.recipe.checks.problem(sample, self._made_natively):
+        if self._checks is not None and (problem := self._checks.problem(sample, self._made_natively)):
             raise RowFailed("batch", problem)
         return sample
 
@@ -152,15 +159,21 @@ class SampleMaker:
         item = dataset.sample(key.epoch, key.index) if isinstance(dataset, Stream) else dataset[key.index]
         if item is None:
             raise RowFailed("source", f"dataset[{key.index}] returned None; return the sample")
-        self._gives = dict
-        if type(item) is dict:
-            return item.copy()
-        if isinstance(item, Mapping):
-            return dict(item)
-        if isinstance(item, tuple) and hasattr(item, "_asdict"):
-            return dict(item._asdict())
-        self._gives = tuple if isinstance(item, tuple | list) else object
-        values = item if isinstance(item, tuple | list) else (item,)
+        kind = type(item)
+        if kind is dict:
+            self._gives = dict
+            return {**item}
+        if kind is tuple or kind is list or kind in _VALUES:  # asking for more takes half a microsecond
+            several = kind not in _VALUES
+        elif isinstance(item, Mapping) or (isinstance(item, tuple) and hasattr(item, "_asdict")):
+            self._gives = dict
+            return dict(item if isinstance(item, Mapping) else item._asdict())
+        else:
+            several = isinstance(item, tuple | list)
+        self._gives = tuple if several else object
+        if not several and (len(names) == 1 or names == NAMES):
+            return {names[0]: item}
+        values = item if several else (item,)
         if len(values) > len(names):
             fields = (*names, *(f"field{number}" for number in range(len(names), len(values))))
             raise RowFailed("source", f"a sample of {len(values)} values; name them, as fields={fields!r}")
@@ -186,8 +199,8 @@ class SampleMaker:
             raise _end_of(self.recipe.dataset, ended) from None
         except self._catches as error:
             raise RowFailed(step.place, f"{step.name}: {said(error)}", error) from error
-        for name in result:
-            if type(result[name]) is GeneratorType:
+        for name, value in result.items():
+            if type(value) is GeneratorType:
                 raise RowFailed(
                     step.place, f"{step.name}: {name!r} is a generator; return the value, don't yield it"
                 )

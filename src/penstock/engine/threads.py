@@ -96,9 +96,10 @@ class ThreadWorkers(QueueWorkers):
 
     def help(self) -> bool:
         """Do one piece of work in this thread, if there are no others."""
-        if not self.helps or (piece := self._queue.take(1, wait=False)) is None:
+        if not self.helps or (piece := self._queue.take(self._queue.rows_in(PIECE_S), wait=False)) is None:
             return False
         (seat,) = self._seats
+        begin = time.perf_counter()
         bad = [Failure(piece.first, "cancelled", "interrupted")]  # unless it comes to its end
         try:
             seat.thread, seat.piece = threading.get_ident(), piece
@@ -106,7 +107,7 @@ class ThreadWorkers(QueueWorkers):
                 bad = seat.made(self._plan, piece)
         finally:
             seat.piece = None
-            self._queue.finish(piece, bad, flaws=seat.maker.new_flaws())
+            self._queue.finish(piece, bad, time.perf_counter() - begin, seat.maker.new_flaws())
         return True
 
     def stats(self) -> Stats:
