@@ -86,6 +86,7 @@ class Watch:
         self._named: set[Hashable] = set()
         self._given_up: set[Hashable] = set()
         self._idle = self._closed = False
+        self._nobody_works_since_s: float | None = None  # since when everybody waits for others
         self.slow = self.stalled = 0
         self._thread = threading.Thread(target=self._watch, name="penstock-watch", daemon=True)
 
@@ -143,21 +144,27 @@ class Watch:
         hands = {work.hand for work in works}
         self._named &= hands
         self._given_up &= hands
-        everybody_waits = all(work.waits for work in works)
         now = time.monotonic()
+        if not works or not all(work.waits for work in works):
+            self._nobody_works_since_s = None
+        elif self._nobody_works_since_s is None:
+            self._nobody_works_since_s = now
         looks = [now + self._slow_after_s]
         for work in works:
-            if work.waits and not everybody_waits:
-                continue  # what it waits for is in somebody's hands, which are looked at too
+            begin_s = work.begin_s
+            if work.waits:
+                if self._nobody_works_since_s is None:
+                    continue  # what it waits for is in somebody's hands, which are looked at too
+                begin_s = max(begin_s, self._nobody_works_since_s)  # or was until just now
             if work.hand not in self._named:
-                if work.begin_s + self._slow_after_s <= now:
+                if begin_s + self._slow_after_s <= now:
                     self._name(work)
                 else:
-                    looks.append(work.begin_s + self._slow_after_s)
+                    looks.append(begin_s + self._slow_after_s)
             if self._stall_timeout_s is None or work.hand in self._given_up:
                 continue
-            if work.begin_s + self._stall_timeout_s > now:
-                looks.append(work.begin_s + self._stall_timeout_s)
+            if begin_s + self._stall_timeout_s > now:
+                looks.append(begin_s + self._stall_timeout_s)
             else:
                 self._give_up(work)
         return max(min(looks) - time.monotonic(), 0)
