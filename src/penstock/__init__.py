@@ -58,6 +58,8 @@ from penstock.source import (
 from penstock.spec import DecodeLimits, Raise, Reads, Replace, Spec
 from penstock.transform import (
     CenterCrop,
+    CutMix,
+    MixUp,
     Normalize,
     RandomHorizontalFlip,
     RandomResizedCrop,
@@ -77,6 +79,7 @@ __all__ = [
     "CheckedFiles",
     "CheckedIndex",
     "Concat",
+    "CutMix",
     "DecodeError",
     "DecodeLimits",
     "FileFinding",
@@ -90,6 +93,7 @@ __all__ = [
     "MemoryLedger",
     "MemoryOwner",
     "Mix",
+    "MixUp",
     "Normalize",
     "PackedList",
     "Pad",

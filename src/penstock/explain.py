@@ -151,7 +151,12 @@ def _deadlines(plan: Plan) -> str:
 
 def _functions(plan: Plan) -> list[str]:
     """What happens to whole batches."""
-    functions = [f"then {function.describe()}, in the workers" for function in plan.pipeline.batch_functions]
+    functions = [
+        text
+        for function in plan.pipeline.batch_functions
+        for text in (f"then {function.describe()}, in the workers", function.note)
+        if text
+    ]
     if plan.gathers:
         return [*functions, "what it returns lies in no slot, and no forecast counts it"]
     return [*functions, "arrays that keep shape and dtype stay in the slot"] if functions else []

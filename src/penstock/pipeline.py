@@ -138,7 +138,7 @@ class Pipeline(Ordered):
         one, or one value or a tuple of them, named as a sample's are. Arrays that keep their field's shape and
         dtype stay in the slot; anything else a batch has as it was returned, with tensors as arrays. ``index`` and
         ``valid`` are there whatever it returns. A parameter named ``rng`` gets a ``numpy.random.Generator``, keyed
-        by the batch's first row.
+        by the batch's first row. ``MixUp`` and ``CutMix`` are such functions.
 
         samples  for the first function: it takes the list of samples as the dataset gave them, as a ``collate_fn``
                  of torch does. Then one worker makes a whole batch, and nothing of it lies in the slot

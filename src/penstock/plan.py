@@ -270,6 +270,8 @@ def make_plan(
         raise PlanError(f"lend_wait_s={lend_wait_s!r}: a number of seconds, at least 0")
     checked_source(pipeline.source, "Pipeline")
     check_limits(pipeline.limits)
+    for function in pipeline.batch_functions:
+        function.check()
     reads = checked_reads(settings.get("reads", Reads()))
     slow_after_s, stall_timeout_s = deadlines(settings)
     source = pipeline.source.open() if before is None else before.source

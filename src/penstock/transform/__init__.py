@@ -6,6 +6,7 @@ from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.function import BatchFunction, Function
 from penstock.transform.fuse import ImageKernel, fuse
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
+from penstock.transform.mixing import CutMix, MixUp
 from penstock.transform.native import decoder_version, simd_paths
 from penstock.transform.program import (
     BATCH_OP,
@@ -24,10 +25,12 @@ __all__ = [
     "BatchFunction",
     "ByContent",
     "CenterCrop",
+    "CutMix",
     "Fault",
     "Function",
     "FunctionStep",
     "ImageKernel",
+    "MixUp",
     "NativeStep",
     "Normalize",
     "RandomHorizontalFlip",

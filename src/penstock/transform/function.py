@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from penstock.errors import PlanError
 from penstock.spec import Spec
+from penstock.transform.mixing import CutMix, MixUp
 
 As = Literal["numpy", "pil", "tensor"]
 LONGEST_NAME = 120  # of a callable's repr, in a state that shall stay small
@@ -100,8 +101,20 @@ class BatchFunction:
         """Whether it has a parameter named ``rng``."""
         return takes_rng(self.fn)
 
+    def check(self) -> None:
+        """Raise ``PlanError`` where one of penstock's own has arguments that can't be."""
+        if isinstance(self.fn, MixUp | CutMix):
+            self.fn.check()
+
+    @property
+    def note(self) -> str:
+        """What ``explain()`` says beside it; usually nothing."""
+        return self.fn.note if isinstance(self.fn, MixUp | CutMix) else ""
+
     def describe(self) -> str:
-        """The callable's qualified name."""
+        """The callable's qualified name; of penstock's own its parameters."""
+        if isinstance(self.fn, MixUp | CutMix):
+            return f"map_batch({self.fn!r})"
         return f"map_batch({callable_name(self.fn)}{', samples=True' if self.samples else ''})"
 
 
