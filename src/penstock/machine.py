@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -43,8 +44,6 @@ def memory_in_use(root: Path = Path("/")) -> tuple[int, int]:
 
 def open_files() -> tuple[int, int]:
     """How many files this process has open, and how many it may have (``ulimit -n``)."""
-    import resource
-
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     limit = limit if limit != resource.RLIM_INFINITY else UNLIMITED_BYTES
     try:
