@@ -201,6 +201,40 @@ def test_images_that_cannot_be_read_or_decoded(
         assert loader.bad_samples == bad
 
 
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_the_summary_tells_exceptions_of_python_code_apart(executor: str) -> None:
+    """By where they were and their type: the text of each may be another one."""
+    described = ps.Pipeline(ps.Indexed(Various())).on_bad(ps.Replace(at_most=2)).map(odd, field="x")
+    with described.batch(8).loader(executor=executor, memory="512MiB") as loader:  # type: ignore[arg-type]
+        with pytest.raises(ps.TooManyBadSamples) as raised:
+            list(loader)
+    assert raised.value.counts == {
+        "the dataset: OSError": 2,
+        "the dataset: KeyError": 1,
+        f"{__name__}.odd, field='x': ValueError": 1,
+    }
+
+
+class Various:
+    """Eight records; each fails with words of its own, but for those that are replacements for them."""
+
+    def __len__(self) -> int:
+        return 800
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index in (1, 3):
+            raise OSError(f"no page {index}: gone")
+        if index == 4:
+            raise KeyError(index)
+        return {"x": index}
+
+
+def odd(x: int) -> int:
+    if x == 6:
+        raise ValueError
+    return x
+
+
 def test_one_bad_sample_too_many(tmp_path: Path) -> None:
     described = ps.Pipeline(photos(tmp_path)).on_bad(ps.Replace(at_most=3)).map(ps.CenterCrop(8)).batch(4)
     with described.loader(memory=MEMORY, workers=2) as loader:

@@ -46,8 +46,13 @@ class BadSample:
 
     @property
     def kind(self) -> str:
-        """What is wrong, without the facts of this one file: what a summary counts."""
-        return self.reason.partition(":")[0]
+        """What is wrong, without the facts of this one sample: what a summary counts.
+
+        Of an exception in somebody's code it is where it was and of which type: ``"the dataset: KeyError"``.
+        """
+        what, _, rest = self.reason.partition(": ")
+        exception = rest.partition(":")[0]
+        return f"{what}: {exception}" if exception.isidentifier() else what.partition(":")[0]
 
 
 class Ledger:

@@ -120,9 +120,11 @@ def parse_bytes(name: str, value: int | str) -> int:
         "kb": 10**3,
         "mb": 10**6,
         "gb": 10**9,
+        "tb": 10**12,
         "kib": 1 << 10,
         "mib": 1 << 20,
         "gib": 1 << 30,
+        "tib": 1 << 40,
     }
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
     unit = units.get(match[2].lower()) if match else None
@@ -132,7 +134,7 @@ def parse_bytes(name: str, value: int | str) -> int:
     elif match is not None and unit is not None:
         number = float(match[1]) * unit
     if number <= 0:
-        raise PlanError(f"{name}={value!r}: a number of bytes, or text such as '2GiB' or '500MB'")
+        raise PlanError(f"{name}={value!r}: a whole number of bytes, or text such as '2GiB' or '500MB'")
     if number > MOST_BYTES:
         raise PlanError(
             f"{name}={value!r}: above 2^60 bytes, which no machine has; write what this run may take"

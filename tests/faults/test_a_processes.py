@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.engine.processes import WorkerServer
+from penstock.engine.start import recipe_of
 from photos import WAIT_S
 from programs import children, wait_for_end
 
@@ -343,3 +345,24 @@ def test_server_killed(tmp_path: Path) -> None:
         assert wait_for_end([workers[0]], WAIT_S) == []
     assert delivered == expected(400)
     assert wait_for_end(workers, WAIT_S) == []
+
+
+def test_a_server_that_answers_late_is_not_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says too late of one worker isn't the process number of the next."""
+    monkeypatch.setattr("penstock.engine.processes.ANSWER_S", 0.3)
+    with loader(Numbers(), workers=1) as batches:
+        server = WorkerServer(recipe_of(batches.plan), pack_lists=False, workers=1)
+        try:
+            server.wait_until_ready()
+            channel, worker = server.fork(0)
+            channel.close()
+            os.kill(server.process, signal.SIGSTOP)
+            assert server.status(worker) is None
+            os.kill(server.process, signal.SIGCONT)
+            monkeypatch.undo()
+            channel, another = server.fork(0)
+            channel.close()
+            assert another > 0
+            assert another != worker
+        finally:
+            server.close(WAIT_S)

@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     argv  the arguments without the program's name; None takes them from ``sys.argv``
 
-    0 done, 1 failed with a message on stderr, 2 wrong usage, 130 interrupted by Ctrl-C, 141 nobody reads our
+    0 done, 1 failed with a message on stderr (``penstock scan``: 2, since 1 is its answer), 2 wrong usage, 130 interrupted by Ctrl-C, 141 nobody reads our
     stdout any more. Errors that are no ``PenstockError`` and name no file are bugs and keep their traceback.
     """
     try:
@@ -70,13 +70,13 @@ def _run(argv: list[str]) -> int:
     except BrokenPipeError:
         raise
     except PenstockError as error:
-        return _fail(str(error))
+        return _fail(str(error), args.failed)
     except OSError as error:
         if error.filename is None:
             raise
         from penstock.cli.terminal import printable
 
-        return _fail(f"{error.strerror}: {printable(error.filename)}")
+        return _fail(f"{error.strerror}: {printable(error.filename)}", args.failed)
 
 
 def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
@@ -89,6 +89,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         epilog="penstock COMMAND --help tells more about one of them.",
     )
     parser.add_argument("--version", action=_Version, help="print the version and exit")
+    parser.set_defaults(failed=FAILED)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (synth, bench, show, explain, audit, index, scan):
         module.add_parser(commands)
@@ -117,9 +118,9 @@ def _unknown(command: str, commands: list[str]) -> str:
     return f"no command {command!r}; {advice}"
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, code: int) -> int:
     print(f"penstock: {message}", file=sys.stderr)
-    return FAILED
+    return code
 
 
 def _drop_stdout() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.cli.terminal import Subparsers
 
 COLUMNS = 80
+UNABLE = 2  # the exit code of a scan that can't be done: 1 says that there are bad files
 EXAMPLES = 3  # of each kind
 GROUPS = (  # as the report has them
     ("bad", ("unreadable", "empty", "truncated", "damaged", "not-an-image", "unsupported", "oversized")),
@@ -29,7 +30,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="find bad files, copies and odd labels",
         description="Read and decode every file of a folder or list completely, on all CPUs, and say which ones a "
         "loader would refuse, and why. Interrupted, the same command goes on where it was; run again later, it reads "
-        "only files that changed. Exits with 1 if there are bad files.",
+        "only files that changed. Exits with 1 if there are bad files, and with 2 if it can't look.",
     )
     parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
     parser.add_argument("--no-labels", action="store_true", help="every line of the list is only a path")
@@ -66,7 +67,7 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="print a JSON object a line: one for each finding, and last one with the sums",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, failed=UNABLE)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -111,11 +111,16 @@ class WorkerServer:
 
     def status(self, process: int) -> int | None:
         """The exit code of a worker that has ended, or minus its signal. None when nobody knows."""
-        with self._lock, contextlib.suppress(Ended, OSError):
-            send(self._control, ("status", process))
-            code: int | None = self._answer()
-            return code
-        return None
+        with self._lock:
+            try:
+                send(self._control, ("status", process))
+                code: int | None = self._answer()
+            except (Ended, OSError):
+                # An answer that comes later would be taken for that to the next question.
+                with contextlib.suppress(OSError):
+                    self._control.shutdown(socket.SHUT_RDWR)
+                return None
+        return code
 
     def where(self) -> str:
         """What it is at."""
@@ -260,10 +265,10 @@ class WorkerProcess:
         """How it ended: ``"was killed by SIGSEGV"``."""
         self._wait(GRACE_S)
         self.kill()  # it may have closed its channel and live on
-        self._wait(PATIENCE_S)
+        ended = self._wait(PATIENCE_S)
         code = self._server.status(self.process)
         if code is None:
-            state = state_of(str(self.process))
+            state = "" if ended else state_of(str(self.process))
             return f"is {state}, where no signal ends it" if state else "has ended"
         return _ending(code)
 
@@ -296,12 +301,13 @@ class WorkerProcess:
         with contextlib.suppress(OSError):
             self.channel.shutdown(socket.SHUT_RDWR)  # where no signal ends it, nobody waits for it
 
-    def _wait(self, seconds: float) -> None:
-        """Until it has ended, at most so long."""
-        if self.handle is not None:
-            ended = select.poll()
-            ended.register(self.handle, select.POLLIN)
-            ended.poll(seconds * 1000)
+    def _wait(self, seconds: float) -> bool:
+        """Until it has ended, at most so long. Whether it has, as far as the kernel tells."""
+        if self.handle is None:
+            return False
+        ended = select.poll()
+        ended.register(self.handle, select.POLLIN)
+        return bool(ended.poll(seconds * 1000))
 
 
 def _ending(code: int) -> str:
