@@ -205,9 +205,11 @@ def test_images_that_cannot_be_read_or_decoded(
 def test_the_summary_tells_exceptions_of_python_code_apart(executor: str) -> None:
     """By where they were and their type: the text of each may be another one."""
     described = ps.Pipeline(ps.Indexed(Various())).on_bad(ps.Replace(at_most=2)).map(odd, field="x")
-    with described.batch(8).loader(executor=executor, memory="512MiB") as loader:  # type: ignore[arg-type]
-        with pytest.raises(ps.TooManyBadSamples) as raised:
-            list(loader)
+    with (
+        described.batch(8).loader(executor=executor, memory="512MiB") as loader,  # type: ignore[arg-type]
+        pytest.raises(ps.TooManyBadSamples) as raised,
+    ):
+        list(loader)
     assert raised.value.counts == {
         "the dataset: OSError": 2,
         "the dataset: KeyError": 1,
@@ -215,8 +217,18 @@ def test_the_summary_tells_exceptions_of_python_code_apart(executor: str) -> Non
     }
 
 
+def test_a_summary_of_many_kinds_is_short() -> None:
+    described = ps.Pipeline(ps.Indexed(Dataset(60, frozenset())))
+    described = described.check_labels(1, field="x").on_bad(ps.Replace(at_most=20)).batch(60)
+    with described.loader(memory=MEMORY, workers=1) as loader, pytest.raises(ps.TooManyBadSamples) as raised:
+        list(loader)
+    assert len(raised.value.counts) > 20
+    assert str(raised.value).count(" × ") == 8
+    assert f"{len(raised.value.counts) - 8} other kinds; the last one: " in str(raised.value)
+
+
 class Various:
-    """Eight records; each fails with words of its own, but for those that are replacements for them."""
+    """Records of which a few fail, each in its own words."""
 
     def __len__(self) -> int:
         return 800
@@ -391,6 +403,12 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
         pytest.raises(ps.PlanError, match=r"bad_log=.*can't be written: No such file"),
     ):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("log", ["", 3, True])
+def test_a_log_that_is_no_path(log: Any) -> None:
+    with pytest.raises(ps.PlanError, match=f"^bad_log={log!r}: the path of a file$"):
+        pipeline().batch(3).loader(memory=MEMORY, bad_log=log)
 
 
 def test_training_goes_on_when_the_log_cannot_be_written_any_more() -> None:

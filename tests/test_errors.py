@@ -95,6 +95,14 @@ def test_bad_files_raise_with_their_name(tmp_path: Path, content: bytes, says: s
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
+def test_budget_errors_go_between_processes() -> None:
+    error = ps.BudgetError("too much", asked_bytes=3, budget_bytes=2, smallest_bytes=5)
+    error.add_note("and more")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), vars(copy)) == (str(error), vars(error))
+    assert (copy.asked_bytes, copy.budget_bytes, copy.smallest_bytes) == (3, 2, 5)
+
+
 def prepare(path: Path, kind: str) -> None:
     match kind:
         case "folder":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from penstock.faults import faultpoint
 from penstock.spec import Raise, Replace
 
 KEPT = 10_000  # of the newest bad samples, in memory; the file has all
+MOST_KINDS = 8  # that an error's message names; its ``counts`` has all
+PLACE = re.compile(r" at \[[\d, ]*\]")  # in an array
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class BadSample:
 
         Of an exception in somebody's code it is where it was and of which type: ``"the dataset: KeyError"``.
         """
-        what, _, rest = self.reason.partition(": ")
+        what, _, rest = PLACE.sub("", self.reason).partition(": ")
         exception = rest.partition(":")[0]
         return f"{what}: {exception}" if exception.isidentifier() else what.partition(":")[0]
 
@@ -129,7 +132,9 @@ class Ledger:
         return rows, kinds
 
     def _too_many(self, rows: int, kinds: Counter[str], error: SampleError) -> TooManyBadSamples:
-        each = ", ".join(f"{number:,} × {kind}" for kind, number in kinds.most_common())
+        each = ", ".join(f"{number:,} × {kind}" for kind, number in kinds.most_common(MOST_KINDS))
+        if len(kinds) > MOST_KINDS:
+            each += f", and {len(kinds) - MOST_KINDS:,} other kinds"
         where = f"on rank {self._rank} of {self._world}, " if self._world > 1 else ""
         raised = TooManyBadSamples(
             f"{rows:,} rows of epoch {self._epoch} had bad samples, {where}and {self._policy} allows {self._most:,}: "

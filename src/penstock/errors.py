@@ -94,6 +94,9 @@ class BudgetError(PenstockError):
         self.smallest_bytes = smallest_bytes
         super().__init__(message)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_budget, (type(self), str(self)), self.__dict__)
+
 
 class StateError(PenstockError, ValueError):
     """A saved state is damaged or doesn't belong to this recipe; the message says what differs."""
@@ -145,6 +148,10 @@ class StalledError(PenstockError):
 
 class CacheError(PenstockError):
     """A cache can't be used as asked."""
+
+
+def _rebuild_budget(kind: type[BudgetError], message: str) -> BudgetError:
+    return kind(message, asked_bytes=0, budget_bytes=0)  # its own come with its ``__dict__``
 
 
 def _rebuild(

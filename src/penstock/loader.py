@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -22,6 +21,7 @@ from penstock.memory import MemoryLedger, planned_memory
 from penstock.mixture import OpenMix
 from penstock.order import Batches, Cursor, Mixed
 from penstock.plan import Plan
+from penstock.settings import checked_log
 from penstock.spec import AnyArray
 from penstock.state import MOST, STATE_VERSION, Edit, saved_state
 from penstock.transform import decoder_version
@@ -360,11 +360,11 @@ def _reweighed(order: Order | Batches, edit: Edit) -> Order | Batches:
 
 
 def _ledger(plan: Plan) -> Ledger:
-    log = plan.settings.get("bad_log")
+    log = checked_log(plan.settings.get("bad_log"))
     return Ledger(
         plan.pipeline.bad,
         epoch_rows=plan.rows_per_epoch,
         world=plan.steps.world,
         rank=plan.steps.rank,
-        path=None if log is None else Path(log),
+        path=log,
     )

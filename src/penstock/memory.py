@@ -45,7 +45,7 @@ class MemoryLedger:
     owners   what penstock allocates
     parts    of the worker processes, the server of them and each of them
     outside  what no ceiling holds: the process as it was, and what it has grown by for other reasons
-    peak     most that the owners were seen to take together
+    peak     most that the owners were seen to take together, whenever somebody looked; no less than any one's own
     """
 
     limit: int

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import re
-from typing import TYPE_CHECKING, Literal, TypedDict, TypeGuard
+from pathlib import Path
+from typing import Literal, TypedDict, TypeGuard
 
 from penstock.contracts import Source
 from penstock.errors import PlanError
 from penstock.spec import DecodeLimits, Executor, Reads
-
-if TYPE_CHECKING:
-    import os
 
 MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64
 MOST_RETRIES = 1000
@@ -55,6 +54,15 @@ def deadlines(settings: Settings) -> tuple[float, float | None]:
     if stalled is not None and (not is_seconds(stalled) or stalled == 0):
         raise PlanError(f"stall_timeout_s={stalled!r}: a number of seconds above 0, or None")
     return slow, stalled
+
+
+def checked_log(path: object) -> Path | None:
+    """The file of ``bad_log=``, or ``PlanError`` for what names none."""
+    if path is None:
+        return None
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise PlanError(f"bad_log={path!r}: the path of a file")
+    return Path(path)
 
 
 def check_limits(limits: object) -> None:

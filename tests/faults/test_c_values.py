@@ -76,6 +76,7 @@ def test_samples_that_are_not_finite_are_replaced_and_counted(way: str) -> None:
     with loader(pipeline.batch(4), way) as batches:
         got = np.concatenate([batch["y"] for batch in batches])
         bad = [(each.index, each.place, each.reason) for each in batches.bad_samples]
+        assert {each.kind for each in batches.bad_samples} == {"'x' is nan"}  # wherever it is
     plan = ps.Pipeline(source_of(table(), way)).shuffle(seed=3).batch(8).plan(memory="1GiB")
     order = plan.order.indices(0, 0, 8)
     assert not {3, 6} & set(got.tolist())

@@ -24,8 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     argv  the arguments without the program's name; None takes them from ``sys.argv``
 
-    0 done, 1 failed with a message on stderr (``penstock scan``: 2, since 1 is its answer), 2 wrong usage, 130 interrupted by Ctrl-C, 141 nobody reads our
-    stdout any more. Errors that are no ``PenstockError`` and name no file are bugs and keep their traceback.
+    0 done, 1 failed with a message on stderr (``penstock scan``: 2, since 1 is its answer), 2 wrong usage, 130 interrupted
+    by Ctrl-C, 141 nobody reads our stdout any more. Errors that are no ``PenstockError`` and name no file are bugs and
+    keep their traceback.
     """
     try:
         if argv is None:

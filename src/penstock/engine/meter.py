@@ -86,7 +86,8 @@ class Meter:
         with self._lock:
             owners = tuple(self._seen(owner, uses[owner.name]) for owner in planned.owners)
             outside = tuple(self._seen(owner, uses[owner.name]) for owner in planned.outside)
-            peak = self._peak("", sum(owner.now for owner in owners))
+            together = sum(owner.now for owner in owners)
+            peak = self._peak("", max(together, *(owner.peak for owner in owners)))
         parts = tuple(MemoryOwner(name, 0, use.now, use.peak, None) for name, use in memory.processes.items())
         return replace(planned, owners=owners, parts=parts, outside=outside, peak=peak)
 
