@@ -285,6 +285,40 @@ def test_raising_is_the_default(tmp_path: Path) -> None:
         assert raised.value.__notes__ == ["to replace bad samples: .on_bad(ps.Replace(at_most=0.001))"]
 
 
+def broken(batch: Any) -> Any:
+    raise ValueError
+
+
+def numbers_and_an_end() -> Any:
+    yield {"x": 1}
+    raise OSError
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread"])
+def test_advice_is_given_where_it_helps(executor: str) -> None:
+    some = ps.Pipeline(ps.Indexed(Dataset(20, frozenset({7})))).batch(4)
+    first = ps.Pipeline(ps.Indexed(Dataset(20, frozenset({0})))).batch(4)
+    none = ps.Pipeline(ps.Indexed(Dataset(2, frozenset({0, 1})))).on_bad(ps.Replace(at_most=2)).batch(2)
+    stream = ps.Pipeline(ps.Iterable(numbers_and_an_end)).batch(2)
+
+    def notes(described: ps.Pipeline) -> list[str]:
+        with (
+            described.loader(executor=executor, memory=MEMORY) as loader,  # type: ignore[arg-type]
+            pytest.raises(ps.SampleError) as raised,
+        ):
+            list(loader)
+        return getattr(raised.value, "__notes__", [])
+
+    how_to_replace = ["to replace bad samples: .on_bad(ps.Replace(at_most=0.001))"]
+    assert notes(some) == notes(first) == how_to_replace
+    assert notes(none) == ["100 samples in its place were bad too"]
+    assert notes(stream) == []  # nobody knows another sample
+    for policy in (ps.Raise(), ps.Replace(at_most=2)):
+        assert (
+            notes(pipeline(bad=()).on_bad(policy).batch(4).map_batch(broken)) == []
+        )  # it is no sample's fault
+
+
 @pytest.mark.parametrize(
     ("at_most", "epoch_rows", "world", "each"),
     [

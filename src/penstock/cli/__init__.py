@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     argv  the arguments without the program's name; None takes them from ``sys.argv``
 
-    0 done, 1 failed with a message on stderr (``penstock scan``: 2, since 1 is its answer), 2 wrong usage, 130 interrupted
+    0 done, 1 failed with a message on stderr (``penstock scan``: 2, as 1 is its answer), 2 wrong usage, 130 interrupted
     by Ctrl-C, 141 nobody reads our stdout any more. Errors that are no ``PenstockError`` and name no file are bugs and
     keep their traceback.
     """

@@ -15,15 +15,14 @@ from penstock.bad import Ledger
 from penstock.batch import Shape
 from penstock.contracts import StreamSource
 from penstock.engine.collating import Made, collated
-from penstock.engine.replacing import Origins
+from penstock.engine.replacing import Origins, advise
 from penstock.engine.watch import Watch
 from penstock.engine.workers import Assignment, BatchMade, Failure, Job, Workers
 from penstock.errors import StalledError
 from penstock.order import Cursor
 from penstock.plan import Plan
-from penstock.spec import AnyArray, Int64Array, Raise, Replace, Tail
+from penstock.spec import AnyArray, Int64Array, Replace, Tail
 
-HOW_TO_REPLACE = "to replace bad samples: .on_bad(ps.Replace(at_most=0.001))"
 NO_SLOT = "no slot was free in which another sample could take its place: raise memory="
 
 
@@ -93,7 +92,10 @@ class Filler:
         if slot < 0:
             error = origins.error_of([failure])
             assert error is not None
-            error.add_note(NO_SLOT if replaces else HOW_TO_REPLACE)
+            if replaces:
+                error.add_note(NO_SLOT)
+            else:
+                advise(error, self.plan, [failure])
             return Filled(None, at, error=error)
         try:
             with self._errand(at, "making it again in another slot"):
@@ -142,9 +144,7 @@ class Filler:
             self._workers.exchange(job, substitutes, self._ring)
             return None
         if (error := origins.error_of(failures)) is not None:
-            if isinstance(self.plan.pipeline.bad, Raise):
-                error.add_note(HOW_TO_REPLACE)
-            raise error
+            raise advise(error, self.plan, failures)
         ended = job.ended_after is not None
         rows = rows if job.ended_after is None else job.ended_after
         if ended and self.plan.steps.tail is Tail.DROP:

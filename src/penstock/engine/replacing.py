@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.bad import BadSample, Ledger
-from penstock.contracts import Records
+from penstock.contracts import Records, StreamSource
 from penstock.engine.rows import END
 from penstock.engine.workers import Assignment, Failure, Substitutes, error_of, raised_for
 from penstock.errors import PenstockError, SampleError
@@ -17,6 +17,7 @@ from penstock.order import substitute
 from penstock.plan import Plan
 from penstock.spec import Replace
 
+HOW_TO_REPLACE = "to replace bad samples: .on_bad(ps.Replace(at_most=0.001))"
 MOST_ATTEMPTS = 100  # at one row: whoever allows that all of an epoch is bad waits no longer than that
 
 
@@ -126,6 +127,15 @@ class Origins:
     def _record(self, row: int) -> tuple[Records, int]:
         """The record that a row is made of now, as a row of others."""
         return self._now[row][:2] if row in self._now else (self.assignment.records, row)
+
+
+def advise(error: PenstockError, plan: Plan, failures: Sequence[Failure]) -> PenstockError:
+    """The error of these, with what a policy would do about them, or why it didn't help; as it is where none can."""
+    if isinstance(plan.source, StreamSource) or not all(map(_is_replaced, failures)):
+        return error
+    replaced = isinstance(plan.pipeline.bad, Replace)
+    error.add_note(f"{MOST_ATTEMPTS} samples in its place were bad too" if replaced else HOW_TO_REPLACE)
+    return error
 
 
 def substitute_of(plan: Plan, epoch: int, position: int, attempt: int, index: int) -> int:

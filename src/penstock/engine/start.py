@@ -18,7 +18,7 @@ from penstock.engine.draws import shared_generators, waiting_for
 from penstock.engine.files import check_files, too_few_files
 from penstock.engine.native_workers import NativeWorkers
 from penstock.engine.recipe import Recipe, Supplies
-from penstock.engine.replacing import MOST_ATTEMPTS, substitute_of
+from penstock.engine.replacing import MOST_ATTEMPTS, advise, substitute_of
 from penstock.engine.rows import Inputs, RowKey
 from penstock.engine.samples import SampleMaker, unforeseen
 from penstock.engine.threads import ThreadWorkers
@@ -166,7 +166,7 @@ def _measured(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, Sp
             return answer, index
         attempt += 1
         if not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
-            raise raised_for(answer, records, 0, plan.source)
+            raise advise(raised_for(answer, records, 0, plan.source), plan, [answer])
         index = substitute_of(plan, at.epoch, position, attempt, index)
 
 
