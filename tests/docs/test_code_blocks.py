@@ -9,6 +9,8 @@ The commands of ```console blocks run too, each once, on the first page that has
 - ``photos/``, made by ``penstock synth``, and ``my-photos/`` without class folders
 - ``train.txt``, a list of the photos; ``widths.npy``, a number each; ``my_lengths.py`` with a function ``words``
 
+Pages in ``APART`` run in a process of their own: one that has used JAX mustn't fork any more.
+
 Not run:
 
 - make: it builds penstock and runs these tests
@@ -33,6 +35,8 @@ CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = ("make", "pip", "git")
 IMAGES = 8  # instead of how many a page makes
 LIMIT_S = 60
+APART = ("jax.md",)
+BEGIN = "__name__, step = '__main__', lambda *_batch: None\n"
 
 
 def blocks(page: Path) -> list[str]:
@@ -57,9 +61,27 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_the_page_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
+    if page.name in APART:
+        run(page, folder)
+        return
     namespace = {"__name__": "__main__", "step": lambda *_batch: None}
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), namespace)
+
+
+def run(page: Path, folder: Path) -> None:
+    script = folder / "page.py"
+    script.write_text(BEGIN + "".join(blocks(page)), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", script],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=4 * LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def commands(page: Path) -> list[str]:

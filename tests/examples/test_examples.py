@@ -61,6 +61,7 @@ def last_accuracy(output: str) -> float:
 
 def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "jax_cnn.py",
         "resume_elsewhere.py",
         "ten_million_images.py",
         "train_numpy.py",
@@ -91,6 +92,21 @@ def test_torch_learns_and_resumes(photos: Path, tmp_path: Path) -> None:
     resumed = run("train_torch.py", *both(photos), *arguments)
     assert resumed.startswith("going on after step 6, in epoch 1\n")
     assert "epoch 2:" in resumed
+    assert last_accuracy(resumed) > 0.6
+
+
+def test_jax_learns_and_resumes(photos: Path, tmp_path: Path) -> None:
+    arguments = ("--epochs", "2", "--batch", "16", "--save-every", "4", "--checkpoint", tmp_path / "run.pkl")
+    variables = {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    run("jax_cnn.py", *both(photos), *arguments, "--max-steps", "5", **variables)
+    resumed = run("jax_cnn.py", *both(photos), *arguments, **variables)
+    assert resumed.startswith("going on after step 4, in epoch 0\n")
+    assert "epoch 1:" in resumed
     assert last_accuracy(resumed) > 0.6
 
 
