@@ -155,6 +155,7 @@ def test_files_are_looked_at_once(here: Path, capsys: pytest.CaptureFixture[str]
         (["photos", "--workers", "0"], "workers=0"),
         (["photos", "--side-memory", "x"], "side_memory"),
         (["photos", "--output", "no/such/folder"], "can't write no/such/folder: No such file"),
+        (["photos", "--output", "photos"], "can't write photos: Is a directory"),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -165,6 +166,13 @@ def test_what_is_wrong_is_said(
     assert out == ""
     assert err.startswith("penstock: ")
     assert says in err
+
+
+def test_a_list_that_cannot_be_written_is_said_before_anything_is_read(here: Path) -> None:
+    assert main(["scan", "photos", "--output", "no/such/folder"]) == 2
+    assert not list(here.glob("cache/penstock/checks/*"))
+    assert main(["scan", "photos", "--output", "list.jsonl"]) == 0
+    assert list(here.glob("cache/penstock/checks/*"))
 
 
 def test_wrong_usage_is_2(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

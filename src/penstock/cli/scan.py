@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from errno import EISDIR
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.terminal import print_json
 
     source = _source(args)
+    _check_output(args.output)
     with _progress() as on_progress, _hint():
         found = ps.check_files(
             source,
@@ -112,6 +114,22 @@ def _source(args: argparse.Namespace) -> ps.FileList | ps.ImageFolder:
             "--root and --no-labels are for lists; the labels of a folder are its class folders"
         )
     return source
+
+
+def _check_output(path: str | None) -> None:
+    """Raise ``PenstockError`` now, not after hours of reading, when the list can't be written."""
+    import tempfile
+
+    import penstock as ps
+
+    if path is None:
+        return
+    try:
+        if os.path.isdir(path):  # noqa: PTH112 (as text, whatever its bytes)
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        tempfile.TemporaryFile(dir=os.path.dirname(path) or ".").close()  # noqa: PTH120
+    except OSError as error:
+        raise ps.PenstockError(f"can't write {path}: {error.strerror}") from error
 
 
 @contextmanager
