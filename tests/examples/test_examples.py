@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +53,33 @@ def run(example: str, *arguments: str | Path, folder: Path | None = None, **vari
     return done.stdout
 
 
+# What a user starts several times, in one process: importing a framework takes seconds.
+SEVERAL = """
+import json, runpy, sys
+import torchvision_cpu  # frameworks import torchvision where it is there
+for sys.argv in json.loads(sys.argv[1]):
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run_in_turn(example: str, *turns: tuple[str | Path, ...]) -> str:
+    commands = json.dumps([[str(EXAMPLES / example), *map(str, arguments)] for arguments in turns])
+    return output([sys.executable, "-c", SEVERAL, commands])
+
+
+def output(command: list[str], **variables: str) -> str:
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment | variables, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def both(photos: Path) -> tuple[Path, Path]:
     return photos / "train", photos / "val"
 
@@ -61,10 +90,14 @@ def last_accuracy(output: str) -> float:
 
 def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "ddp.py",
+        "hf_trainer.py",
         "jax_cnn.py",
+        "lightning_module.py",
         "resume_elsewhere.py",
         "ten_million_images.py",
         "train_numpy.py",
+        "train_resnet_torch.py",
         "train_torch.py",
     }
 
@@ -93,6 +126,79 @@ def test_torch_learns_and_resumes(photos: Path, tmp_path: Path) -> None:
     assert resumed.startswith("going on after step 6, in epoch 1\n")
     assert "epoch 2:" in resumed
     assert last_accuracy(resumed) > 0.6
+
+
+def test_a_resnet_script_learns_and_resumes(photos: Path, tmp_path: Path) -> None:
+    arguments = (*both(photos), "--model", "tiny", "--size", "48", "--batch", "16", "--rate", "0.02")
+    arguments += (
+        "--epochs",
+        "3",
+        "--memory",
+        "512MiB",
+        "--save-every",
+        "3",
+        "--checkpoint",
+        tmp_path / "run.pt",
+    )
+    lines = run_in_turn("train_resnet_torch.py", (*arguments, "--max-steps", "8"), arguments).splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "epoch 0",
+        "going on after step 6, in epoch 1",
+        "epoch 1",
+        "epoch 2",
+    ]
+    assert last_accuracy(lines[-1]) > 0.45
+
+
+def test_ddp_counts_every_image_once_and_resumes_with_fewer_processes(photos: Path, tmp_path: Path) -> None:
+    arguments = [
+        *map(str, both(photos)),
+        "--size",
+        "32",
+        "--batch",
+        "8",
+        "--checkpoint",
+        str(tmp_path / "run.pt"),
+    ]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    example = str(EXAMPLES / "ddp.py")
+    assert output([*torchrun, example, *arguments, "--epochs", "1"]).startswith(
+        "epoch 0: 6 steps, 21 images validated, accuracy 0."
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    assert output([sys.executable, example, *arguments, "--epochs", "2"], **alone).startswith(
+        "epoch 1: 12 steps, 21 images validated, accuracy 0."
+    )
+
+
+def test_a_lightning_module_goes_on_inside_an_epoch(photos: Path, tmp_path: Path) -> None:
+    arguments = (*both(photos), "--folder", tmp_path, "--size", "32", "--batch", "16", "--accelerator", "cpu")
+    arguments += ("--epochs", "2", "--save-every", "4")
+    lines = run_in_turn(
+        "lightning_module.py",
+        (*arguments, "--max-steps", "5"),
+        (*arguments, "--resume", tmp_path / "last.ckpt"),
+    ).splitlines()
+    first = lines.index("5 steps")
+    assert lines[first + 1].startswith("going on from")
+    validated = [line.partition(", acc")[0] for line in lines[first:] if line.startswith("epoch ")]
+    assert validated == ["epoch 0: 21 images validated", "epoch 1: 21 images validated"]
+    assert lines[-1] == "12 steps"
+
+
+def test_the_hugging_face_trainer_goes_on_inside_an_epoch(photos: Path, tmp_path: Path) -> None:
+    arguments = (*both(photos), "--folder", tmp_path, "--size", "32", "--batch", "16", "--cpu")
+    arguments += ("--epochs", "2", "--save-every", "4")
+    lines = run_in_turn(
+        "hf_trainer.py", (*arguments, "--max-steps", "4"), (*arguments, "--resume")
+    ).splitlines()
+    assert [line for line in lines if "steps, " in line] == [
+        "4 steps, 21 images evaluated",
+        "12 steps, 21 images evaluated",
+    ]
 
 
 def test_jax_learns_and_resumes(photos: Path, tmp_path: Path) -> None:
