@@ -18,7 +18,7 @@ from pathlib import Path
 PLACES = ("source", "order", "read", "transform", "batch", "device")
 LAYERS = (
     ("errors",),
-    ("spec", "launcher", "faults"),
+    ("spec", "launcher", "faults", "worker"),
     ("contracts",),
     (*PLACES, "cache", "settings"),
     ("ordered",),

@@ -67,6 +67,7 @@ from penstock.transform import (
     ToDtype,
     ToLayout,
 )
+from penstock.worker import worker_number
 
 __all__ = [
     "Arrays",
@@ -127,6 +128,7 @@ __all__ = [
     "measure_reads",
     "pack_list",
     "verify_index",
+    "worker_number",
 ]
 
 

@@ -114,6 +114,8 @@ def audit(pipeline: Pipeline, *, ranks: int, epochs: int) -> Audit:
     ranks = whole_number("ranks", ranks, low=1, high=1 << 20)
     epochs = whole_number("epochs", epochs, low=1, high=1 << 20)
     plan = make_plan(replace(pipeline, rank=0, world=ranks))
+    if pipeline.given:
+        raise PlanError("batches that are given name their records only when a loader runs")
     if isinstance(plan.source, StreamSource):
         raise PlanError("a stream names no records, so nobody can count them without reading it")
     steps = [replace(plan.steps, rank=rank) for rank in range(ranks)]

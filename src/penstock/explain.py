@@ -47,12 +47,14 @@ def _source(plan: Plan) -> list[str]:
     fields = ", ".join(f"{name}: {spec}" for name, spec in source.fields.items())
     if isinstance(source, PythonSource) and source.declared is None:
         fields = "fields measured at start" if plan.open else "fields measured"
-    records = f"{source.num_records:,} records" if plan.ends_known else "a stream"
+    records = f"{source.num_records:,} records" if plan.ends_known or plan.pipeline.given else "a stream"
     index = [source.index_note] if isinstance(source, KeepsIndex) else []
     return [plan.pipeline.source.describe(), f"{records}{classes}; {fields}", *index]
 
 
 def _order(plan: Plan) -> list[str]:
+    if plan.pipeline.given:
+        return [plan.order.describe()]
     steps = plan.steps.describe() if plan.ends_known else f"steps of {plan.steps.batch} rows, until it ends"
     return [plan.order.describe(), steps]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import TracebackType
@@ -16,10 +16,10 @@ import numpy as np
 from penstock.bad import BadSample, Ledger
 from penstock.contracts import Order
 from penstock.engine import Stats
-from penstock.errors import PenstockError, PlanError, StateError
+from penstock.errors import PenstockError, PlanError, SampleError, StalledError, StateError, WorkerDied
 from penstock.memory import MemoryLedger, planned_memory
 from penstock.mixture import OpenMix
-from penstock.order import Batches, Cursor, Mixed
+from penstock.order import Batches, Cursor, Given, Mixed
 from penstock.plan import Plan
 from penstock.settings import checked_log
 from penstock.spec import AnyArray
@@ -70,7 +70,9 @@ class Loader:
         """Batches of a whole epoch, the same on every rank. Raises ``TypeError`` for a stream without a length."""
         if not self.plan.ends_known:
             raise TypeError(
-                "how many batches a stream has isn't known before its end; say Iterable(length=…)"
+                "how many batches are given isn't known before their end"
+                if isinstance(self.plan.order, Given)
+                else "how many batches a stream has isn't known before its end; say Iterable(length=…)"
             )
         return self.plan.steps.per_epoch
 
@@ -82,9 +84,34 @@ class Loader:
     def __iter__(self) -> Iterator[dict[str, AnyArray]]:
         """The next epoch; after ``load_state_dict`` the rest of the saved one."""
         self._check_open()
-        if self._entered == self._cursor.epoch:
-            self._cursor = Cursor(self._cursor.epoch + 1)
+        if isinstance(self.plan.order, Given):
+            raise PlanError("of batches that are given, loader.given(batches) is an epoch")
+        self._enter()
         return self._rest()
+
+    def given(
+        self, batches: Iterable[Iterable[int]], *, ahead: int = 0
+    ) -> Iterator[dict[str, AnyArray]]:
+        """The next epoch, of a pipeline with ``batch(rows, given=True)``: of batches that are named as it goes.
+
+        After ``skip_steps`` or ``load_state_dict`` it is the rest of an epoch, and ``batches`` names that.
+
+        batches  record numbers of each; asked in the thread that takes batches, so that it may look at what came of
+                 those before
+        ahead    how many are asked for at once, and begun; then one more with each that is delivered. 0: each is
+                 asked for when it is wanted
+
+        A batch that can't be made raises, and is left out: the next one is the one after it. Raises ``PlanError`` for
+        a batch that has no records, or more than ``rows``.
+        """
+        _check_number("given(…, ahead)", ahead, "how many batches", least=0)
+        self._check_open()
+        if not isinstance(self.plan.order, Given):
+            raise PlanError("given(batches) is for a pipeline with batch(rows, given=True)")
+        self._enter()
+        order = Given(self.plan.order.most_rows, self._cursor.epoch, self._cursor.consumed)
+        self._follow(order)
+        return _Given(self, order, iter(batches), ahead)
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the one that the next ``iter()`` gives, from its first batch on.
@@ -245,7 +272,23 @@ class Loader:
             )
         return [weights[name] for name in names]
 
-    def _follow(self, order: Order | Batches) -> None:
+    def _enter(self) -> None:
+        """The next batch is of an epoch that none was asked of yet."""
+        if self._entered == self._cursor.epoch:
+            self._cursor = Cursor(self._cursor.epoch + 1)
+
+    def _leave_out(self) -> None:
+        """The batch after the next one is the next one."""
+        self._cursor = self.plan.steps.after(self._cursor)
+        if self._run is not None:
+            self._run.seek(self._cursor)
+
+    def _look(self) -> None:
+        """There is more to fill."""
+        if self._run is not None:
+            self._run.look()
+
+    def _follow(self, order: Order | Batches | Given) -> None:
         """Deliver by another order from the next batch on."""
         self.plan = replace(self.plan, order=order)
         if self._run is not None:
@@ -323,6 +366,68 @@ class _Epoch:
         raise StopIteration
 
 
+class _Given:
+    """One epoch of batches that are named as it goes.
+
+    order    has what was named
+    batches  names them
+    ahead    how many of them before they are wanted
+    """
+
+    def __init__(self, loader: Loader, order: Given, batches: Iterator[Iterable[int]], ahead: int) -> None:
+        self._loader, self._order, self._batches = loader, order, batches
+        self._ahead = ahead
+        self._coming = 0  # given, and not delivered
+        self._epoch: _Epoch | None = None
+        self._failed: Exception | None = None  # the first batch, of which a sample was measured
+        while self._coming < ahead and self._ask():
+            pass
+        if self._coming:
+            try:
+                self._epoch = loader._rest()
+            except (SampleError, StalledError, WorkerDied) as error:
+                self._failed = error
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> dict[str, AnyArray]:
+        if not self._coming and not self._ask():
+            raise StopIteration
+        place = self._loader._cursor.consumed
+        try:
+            batch = self._next()
+        except (SampleError, StalledError, WorkerDied):
+            self._loader._leave_out()
+            self._passed(place)
+            raise
+        self._passed(place)
+        return batch
+
+    def _next(self) -> dict[str, AnyArray]:
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+        if self._epoch is None:
+            self._epoch = self._loader._rest()
+        return next(self._epoch)
+
+    def _passed(self, place: int) -> None:
+        self._order.forget(place)
+        self._coming -= 1
+        if self._ahead:
+            self._ask()
+
+    def _ask(self) -> bool:
+        """Whether there was one more."""
+        for records in self._batches:
+            self._order.give(records)
+            self._coming += 1
+            self._loader._look()
+            return True
+        return False
+
+
 class _Steps:
     """Some batches, of as many epochs as they take."""
 
@@ -350,7 +455,7 @@ def _check_number(name: str, number: object, what: str, *, least: int) -> None:
         raise PlanError(f"{name}({number!r}): {what}, a whole number from {least}")
 
 
-def _reweighed(order: Order | Batches, edit: Edit) -> Order | Batches:
+def _reweighed(order: Order | Batches | Given, edit: Edit) -> Order | Batches | Given:
     """The order after an edit."""
     if "reweigh" not in edit:
         return order

@@ -14,10 +14,12 @@ from penstock.kept import chosen
 from penstock.mixture import Mix, OpenMix
 from penstock.order import (
     MAX_POSITIONS,
+    MAX_ROWS,
     Batches,
     BlockShuffled,
     Budget,
     Chain,
+    Given,
     Mixed,
     OfColumns,
     Repeated,
@@ -31,20 +33,41 @@ from penstock.order import (
     whole_number,
 )
 from penstock.pipeline import Pipeline
-from penstock.spec import AnyArray, Int64Array, Labels
+from penstock.spec import AnyArray, Int64Array, Labels, Raise
 from penstock.transform import ByContent, Function
 
 READ_AT_ONCE = 1 << 18  # records of a column
 SPREAD = 4  # records that may be read for one that is wanted
 
 
-def planned_order(pipeline: Pipeline, source: OpenSource) -> Order | Batches:
+def planned_order(pipeline: Pipeline, source: OpenSource) -> Order | Batches | Given:
     """What a run follows: ``order_of`` or, within a budget, whole batches of it."""
+    if pipeline.given:
+        return _given(pipeline, source)
     if isinstance(source, StreamSource):
         return _of_stream(pipeline, source)
     if pipeline.budget is None or isinstance(source, OpenMix):
         return order_of(pipeline, source)
     return _batches(pipeline, pipeline.budget, source)
+
+
+def _given(pipeline: Pipeline, source: OpenSource) -> Given:
+    """Batches that are named later. Raises ``PlanError`` for what would name them too."""
+    asked = {
+        "a stream": isinstance(source, StreamSource),
+        "a mixture": isinstance(source, OpenMix),
+        "selections": bool(pipeline.selections),
+        "shuffle()": pipeline.shuffled,
+        "repeat()": pipeline.repeats != 1,
+        "shard()": pipeline.world > 1,
+        "tail=": pipeline.tail is not None,
+        "on_bad(Replace(…))": not isinstance(pipeline.bad, Raise),
+    }
+    if any(asked.values()):
+        what = ", ".join(name for name, is_asked in asked.items() if is_asked)
+        raise PlanError(f"batch(given=True): whoever gives batches says which records they have, so no {what}")
+    assert pipeline.rows is not None
+    return Given(whole_number("batch", pipeline.rows, low=1, high=MAX_ROWS))
 
 
 def _of_stream(pipeline: Pipeline, source: StreamSource) -> Order:
@@ -176,6 +199,8 @@ def once_each(pipeline: Pipeline) -> bool:
 
 def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
     """What decides which record stands at a position of an epoch, beside the source."""
+    if pipeline.given:
+        return {"order": "given", "seed": pipeline.seed}
     if isinstance(pipeline.source, Mix):
         mix = pipeline.source
         each = "; ".join(_in_short(order_recipe(component)) for component in mix.components)

@@ -38,6 +38,7 @@ class Pipeline(Ordered):
     batch_functions: tuple[BatchFunction, ...] = field(default=(), kw_only=True)
     rows: int | None = field(default=None, kw_only=True)
     budget: Budget | None = field(default=None, kw_only=True)
+    given: bool = field(default=False, kw_only=True)
     collate: Collate = field(default_factory=dict, kw_only=True, hash=False)
     tail: Tail | None = field(default=None, kw_only=True)
     rank: int = field(default=0, kw_only=True)
@@ -92,6 +93,7 @@ class Pipeline(Ordered):
         by: str | None = None,
         max_rows: int | None = None,
         pack: bool = False,
+        given: bool = False,
         collate: Collate | None = None,
         tail: Literal["drop", "pad", "short"] | None = None,
     ) -> Pipeline:
@@ -102,6 +104,8 @@ class Pipeline(Ordered):
         max_rows  with ``budget``: no batch has more records; default: as many as the budget allows
         pack      what a batch costs. False: rows × its longest record; records of like length meet, as fits
                   padding. True: the lengths of its records together; long and short ones meet
+        given     with ``rows``: no order is described here; ``loader.given(batches)`` says which records each batch
+                  has, at most ``rows``
         collate   for fields whose samples differ in shape, how a batch holds them, by name: ``Pad(…)``,
                   ``Ragged(…)``, or ``list``, a Python list with a value per row. What is no array of numbers comes
                   in lists anyway
@@ -119,14 +123,19 @@ class Pipeline(Ordered):
         within = None
         if budget is not None and by is not None and rows is None:
             within = Budget(budget, by, max_rows, pack)
-        elif rows is None or budget is not None or by is not None or max_rows is not None or pack:
+        if within is None and (
+            rows is None or budget is not None or by is not None or max_rows is not None or pack
+        ):
             raise PlanError(
                 "batch() takes a number of rows, or budget= and by=, and max_rows= and pack= only with these"
             )
+        if given and within is not None:
+            raise PlanError("batch(given=True) takes a number of rows, the most that a batch has")
         return replace(
             self,
             rows=rows,
             budget=within,
+            given=given,
             collate=checked_collate(collate or {}),
             tail=None if tail is None else Tail(tail),
         )

@@ -14,7 +14,7 @@ from penstock.batch import Collation, Contents, SlotLayout, placed
 from penstock.contents import bytes_apart, kernel_or_program, sample_contents, slot_layout
 from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, StreamSource
 from penstock.errors import PlanError
-from penstock.order import Batches, Mixed, Steps, Streamed
+from penstock.order import Batches, Given, Mixed, Steps, Streamed
 from penstock.ordering import (
     bytes_of,
     check_labels,
@@ -79,7 +79,7 @@ class Plan:
 
     pipeline: Pipeline
     source: OpenSource
-    order: Order | Batches
+    order: Order | Batches | Given
     steps: Steps
     kernel: ImageKernel | None
     program: SampleProgram | None
@@ -153,7 +153,9 @@ class Plan:
 
     @property
     def ends_known(self) -> bool:
-        """Whether epochs have a known end; not those of a stream without a length."""
+        """Whether epochs have a known end; not those of a stream without a length, or of batches that are given."""
+        if isinstance(self.order, Given):
+            return False
         return not isinstance(self.order, Streamed) or self.order.known
 
     @property
@@ -280,7 +282,7 @@ def make_plan(
     if before is None:
         check_labels(pipeline, source, told)
     steps = _steps(pipeline, source, order)
-    rows = order.most_rows if isinstance(order, Batches) else steps.batch
+    rows = order.most_rows if isinstance(order, Batches | Given) else steps.batch
     executor = checked_executor(settings.get("executor", "thread"))
     kernel, program = kernel_or_program(pipeline, source, executor, by_sample=bool(labels))
     samples = sample_contents(pipeline, source, kernel, program, measured)
@@ -332,18 +334,20 @@ def make_plan(
     )
 
 
-def _steps(pipeline: Pipeline, source: OpenSource, order: Order | Batches) -> Steps:
+def _steps(pipeline: Pipeline, source: OpenSource, order: Order | Batches | Given) -> Steps:
     """How an order is cut into steps. Raises ``PlanError`` for what can't be."""
     tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
     if isinstance(source, StreamSource):
         tail = _stream_tail(pipeline, source)
+    elif isinstance(order, Given):
+        tail = Tail.DROP
     return Steps(
         num_positions=order.num_positions,
-        batch=1 if pipeline.rows is None else pipeline.rows,
+        batch=1 if isinstance(order, Batches | Given) or pipeline.rows is None else pipeline.rows,
         rank=pipeline.rank,
         world=pipeline.world,
         tail=tail,
-        unit="batches" if isinstance(order, Batches) else "rows",
+        unit="batches" if isinstance(order, Batches | Given) else "rows",
     )
 
 

@@ -33,7 +33,7 @@ from penstock.engine.workers import INTERRUPTED_S, Job, Stats, Workers, has_ende
 from penstock.errors import PenstockError, PlanError
 from penstock.machine import anonymous_bytes
 from penstock.memory import MemoryLedger
-from penstock.order import Batches, Cursor
+from penstock.order import Batches, Cursor, Given
 from penstock.plan import Plan
 from penstock.spec import Tail
 
@@ -135,13 +135,17 @@ class Run:
         with self._lock:
             self._aim(self.plan.steps.settled(at))
 
-    def follow(self, order: Order | Batches, at: Cursor) -> None:
+    def follow(self, order: Order | Batches | Given, at: Cursor) -> None:
         """Fill from ``at`` on by another order: what was filled ahead by the old one is dropped."""
         self._check_process()
         with self._lock:
             self.plan = self._filler.plan = replace(self.plan, order=order)
             self._torn = True
             self._aim(self.plan.steps.settled(at))
+
+    def look(self) -> None:
+        """More batches were given."""
+        self._bell.ring()
 
     def take(self, at: Cursor) -> Delivered:
         """The batch that starts at ``at``; waits for it.
@@ -391,7 +395,7 @@ class Run:
 
     def _submit(self) -> None:
         """Fill every slot that can be had. The ring grows only for a consumer that waits while nothing comes."""
-        while not self._closed and self._sought is None:
+        while not self._closed and self._sought is None and self._is_known(self._next):
             with self._lock:
                 needed = self._waiting and not self._ready and not self._filling
             has_room = self._room.has_room()
@@ -409,6 +413,11 @@ class Run:
                 self._filling.append(filling)
                 self._next = self.plan.steps.after(filling.at)
             self._start_on(filling)
+
+    def _is_known(self, at: Cursor) -> bool:
+        """Whether somebody has said which records a batch has."""
+        order = self.plan.order
+        return not isinstance(order, Given) or order.has(at.epoch, at.consumed)
 
     def _start_on(self, filling: Filling | Filled) -> None:
         """Give it to the workers, if there is anything to do."""

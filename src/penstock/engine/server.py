@@ -41,6 +41,7 @@ from penstock.engine.where import show_stacks_on_signal
 from penstock.engine.workers import BatchMade, Failure, Flaws
 from penstock.faults import faultpoint
 from penstock.spec import AnyArray
+from penstock.worker import be_worker
 
 OWN_THREADS = 2  # the one that runs Python, and the one that watches the trainer
 
@@ -109,6 +110,7 @@ class Server:
         code = 1
         try:
             self.control.close()
+            be_worker(number)
             _native.end_with(self.pipe, self.trainer)
             side = _native.SideArena(self.side, number)
             channel = socket.socket(fileno=descriptor)

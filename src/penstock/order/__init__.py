@@ -1,11 +1,12 @@
 """The order place: which record comes when, and which rank takes it at which step."""
 
-from penstock.order._arguments import MAX_POSITIONS, whole_number
+from penstock.order._arguments import MAX_POSITIONS, MAX_ROWS, whole_number
 from penstock.order.blocks import BlockShuffled
 from penstock.order.budget import Batches, Budget
 from penstock.order.chosen import Chosen, Filter, OfColumns, SplitByColumn
 from penstock.order.columns import Columns
 from penstock.order.excluded import exclusion
+from penstock.order.given import Given
 from penstock.order.labels import check_column
 from penstock.order.marks import Marks, numbers_of
 from penstock.order.mixture import Mixed
@@ -20,6 +21,7 @@ from penstock.order.table import Table, grouped_by, sorted_by
 
 __all__ = [
     "MAX_POSITIONS",
+    "MAX_ROWS",
     "Balance",
     "Balanced",
     "Batches",
@@ -31,6 +33,7 @@ __all__ = [
     "Cursor",
     "Drawn",
     "Filter",
+    "Given",
     "Marks",
     "Mixed",
     "OfColumns",

@@ -117,6 +117,11 @@ class Batches:
         """Records of the batch that has most."""
         return int(self.cut.sizes.max())
 
+    @property
+    def stride(self) -> int:
+        """Of random draws, from one batch to the next."""
+        return self.most_rows
+
     def records(self, epoch: int, position: int) -> Int64Array:
         """Record numbers of one batch, (rows,) int64, those of the longest bucket first."""
         counts = self.buckets.counts

@@ -13,6 +13,7 @@ from penstock.contracts import Order
 from penstock.errors import PlanError, StateError
 from penstock.order._arguments import MAX_POSITIONS, MAX_ROWS, whole_number
 from penstock.order.budget import Batches
+from penstock.order.given import Given
 from penstock.spec import Int64Array, Tail
 
 
@@ -84,13 +85,13 @@ class Step:
         """The rows' record numbers, (rows,) int64."""
         return np.concatenate([order.indices(epoch, start, stop) for start, stop in self.ranges()])
 
-    def draw(self, order: Order | Batches, epoch: int) -> Drawn:
+    def draw(self, order: Order | Batches | Given, epoch: int) -> Drawn:
         """What the batch is made of."""
-        if not isinstance(order, Batches):
+        if not isinstance(order, Batches | Given):
             return Drawn(self.indices(order, epoch), self.positions(), self.valid())
         batch = self.start % self.num_positions
         indices = order.records(epoch, batch)
-        positions = batch * order.most_rows + np.arange(len(indices))
+        positions = batch * order.stride + np.arange(len(indices))
         return Drawn(indices, positions, np.full(len(indices), self.num_valid == 1))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock import _native
 from penstock.contracts import Order
 from penstock.order.budget import Batches
+from penstock.order.given import Given
 from penstock.order.mixture import Mixed
 
 SUBSTITUTE_OP = 0x53 << 16  # what this draw is keyed by, beside the sample; no transform has it
@@ -12,7 +13,7 @@ OF_THE_SAME_BUCKET = 4  # attempts; a bucket may hold a single record
 
 
 def substitute(
-    order: Order | Batches, *, seed: int, epoch: int, position: int, attempt: int, index: int
+    order: Order | Batches | Given, *, seed: int, epoch: int, position: int, attempt: int, index: int
 ) -> int:
     """The record number that comes at ``position`` of ``epoch`` in the place of the record ``index``.
 
@@ -30,6 +31,7 @@ def substitute(
         if attempt > OF_THE_SAME_BUCKET:
             begin, count = 0, begin + count
         return order.record_at(begin + _scaled(key, count))
+    assert not isinstance(order, Given)  # whose bad samples aren't replaced
     if isinstance(order, Mixed):
         component = order.component_of(index)
         within = order.orders[component]

@@ -8,10 +8,14 @@
     train = ps.Pipeline(ps.ImageFolder("photos")).shuffle(seed=7).map(…).batch(256)
     for images, labels in penstock.torch.loader(train, memory="2GiB"):
         step(images, labels)
+
+    for images, labels in penstock.torch.DataLoader(dataset, batch_size=256, shuffle=True, num_workers=4):
+        step(images, labels)
 """
 
 from penstock.torch.batches import Batches
+from penstock.torch.dataloader import DataLoader
 from penstock.torch.folders import image_folder_loaders
 from penstock.torch.loader import TorchLoader, loader
 
-__all__ = ["Batches", "TorchLoader", "image_folder_loaders", "loader"]
+__all__ = ["Batches", "DataLoader", "TorchLoader", "image_folder_loaders", "loader"]

@@ -1,0 +1,19 @@
+"""Which worker process this is, for code that runs in one."""
+
+from __future__ import annotations
+
+_number: int | None = None
+
+
+def worker_number() -> int | None:
+    """The number of the worker process that this code runs in, from 0 to ``workers`` − 1; None anywhere else.
+
+    One that takes the place of a worker that died has its number.
+    """
+    return _number
+
+
+def be_worker(number: int) -> None:
+    """This process is a worker from now on."""
+    global _number
+    _number = number
