@@ -28,6 +28,7 @@ LAYERS = (
     ("plan",),
     ("explain", "audit", "bad", "memory", "state"),
     ("engine", "ranks"),
+    ("epochs",),
     ("loader",),
     ("scan", "check"),
 )
@@ -39,6 +40,7 @@ LATE = {
     ("pipeline", "loader"),
     ("pipeline", "scan"),
     ("plan", "explain"),
+    ("epochs", "loader"),
 }
 
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}

@@ -16,7 +16,8 @@ import numpy as np
 from penstock.bad import BadSample, Ledger
 from penstock.contracts import Order
 from penstock.engine import Stats
-from penstock.errors import PenstockError, PlanError, SampleError, StalledError, StateError, WorkerDied
+from penstock.epochs import Epoch, GivenEpoch, SomeSteps
+from penstock.errors import PenstockError, PlanError, StateError
 from penstock.memory import MemoryLedger, planned_memory
 from penstock.mixture import OpenMix
 from penstock.order import Batches, Cursor, Given, Mixed
@@ -63,7 +64,7 @@ class Loader:
         self._run: Run | None = None
         self._closed = False
         self._turn: dict[str, int] = {}  # "taker": the thread inside next(); setting it by default is atomic
-        self._iterator: weakref.ref[_Epoch] | None = None
+        self._iterator: weakref.ref[Epoch] | None = None
         self._finalizer: weakref.finalize[..., Loader] | None = None
 
     def __len__(self) -> int:
@@ -89,9 +90,7 @@ class Loader:
         self._enter()
         return self._rest()
 
-    def given(
-        self, batches: Iterable[Iterable[int]], *, ahead: int = 0
-    ) -> Iterator[dict[str, AnyArray]]:
+    def given(self, batches: Iterable[Iterable[int]], *, ahead: int = 0) -> Iterator[dict[str, AnyArray]]:
         """The next epoch, of a pipeline with ``batch(rows, given=True)``: of batches that are named as it goes.
 
         After ``skip_steps`` or ``load_state_dict`` it is the rest of an epoch, and ``batches`` names that.
@@ -111,7 +110,7 @@ class Loader:
         self._enter()
         order = Given(self.plan.order.most_rows, self._cursor.epoch, self._cursor.consumed)
         self._follow(order)
-        return _Given(self, order, iter(batches), ahead)
+        return GivenEpoch(self, order, iter(batches), ahead)
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the one that the next ``iter()`` gives, from its first batch on.
@@ -134,7 +133,7 @@ class Loader:
     def steps(self, number: int) -> Iterator[dict[str, AnyArray]]:
         """The next ``number`` batches, across epochs, for training by step; asked again, those after them."""
         _check_number("steps", number, "how many batches", least=0)
-        return _Steps(self, number)
+        return SomeSteps(self, number)
 
     def skip_steps(self, number: int) -> None:
         """Leave out the next ``number`` batches, across epochs: those on which a run's loss jumped, say.
@@ -298,11 +297,11 @@ class Loader:
         if self._closed:
             raise PenstockError("the loader is closed")
 
-    def _rest(self) -> _Epoch:
+    def _rest(self) -> Epoch:
         """What is left of the epoch that the next batch is in."""
         self._check_open()
         self._seek()
-        iterator = _Epoch(self, self._cursor.epoch)
+        iterator = Epoch(self, self._cursor.epoch)
         self._iterator = weakref.ref(iterator)
         return iterator
 
@@ -322,7 +321,7 @@ class Loader:
             self._finalizer()
             raise
 
-    def _deliver(self, iterator: _Epoch) -> dict[str, AnyArray] | None:
+    def _deliver(self, iterator: Epoch) -> dict[str, AnyArray] | None:
         """The next batch, or None at the epoch's end."""
         if self._closed or self._run is None:
             raise PenstockError("the loader is closed")
@@ -344,110 +343,6 @@ class Loader:
             return delivered.batch
         finally:
             self._turn.clear()
-
-
-class _Epoch:
-    """One epoch, or what a saved state left of it."""
-
-    __slots__ = ("__weakref__", "_loader", "_over", "epoch")
-
-    def __init__(self, loader: Loader, epoch: int) -> None:
-        self._loader = loader
-        self._over = False
-        self.epoch = epoch
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> dict[str, AnyArray]:
-        if not self._over and (batch := self._loader._deliver(self)) is not None:
-            return batch
-        self._over = True
-        raise StopIteration
-
-
-class _Given:
-    """One epoch of batches that are named as it goes.
-
-    order    has what was named
-    batches  names them
-    ahead    how many of them before they are wanted
-    """
-
-    def __init__(self, loader: Loader, order: Given, batches: Iterator[Iterable[int]], ahead: int) -> None:
-        self._loader, self._order, self._batches = loader, order, batches
-        self._ahead = ahead
-        self._coming = 0  # given, and not delivered
-        self._epoch: _Epoch | None = None
-        self._failed: Exception | None = None  # the first batch, of which a sample was measured
-        while self._coming < ahead and self._ask():
-            pass
-        if self._coming:
-            try:
-                self._epoch = loader._rest()
-            except (SampleError, StalledError, WorkerDied) as error:
-                self._failed = error
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> dict[str, AnyArray]:
-        if not self._coming and not self._ask():
-            raise StopIteration
-        place = self._loader._cursor.consumed
-        try:
-            batch = self._next()
-        except (SampleError, StalledError, WorkerDied):
-            self._loader._leave_out()
-            self._passed(place)
-            raise
-        self._passed(place)
-        return batch
-
-    def _next(self) -> dict[str, AnyArray]:
-        failed, self._failed = self._failed, None
-        if failed is not None:
-            raise failed
-        if self._epoch is None:
-            self._epoch = self._loader._rest()
-        return next(self._epoch)
-
-    def _passed(self, place: int) -> None:
-        self._order.forget(place)
-        self._coming -= 1
-        if self._ahead:
-            self._ask()
-
-    def _ask(self) -> bool:
-        """Whether there was one more."""
-        for records in self._batches:
-            self._order.give(records)
-            self._coming += 1
-            self._loader._look()
-            return True
-        return False
-
-
-class _Steps:
-    """Some batches, of as many epochs as they take."""
-
-    def __init__(self, loader: Loader, number: int) -> None:
-        self._loader = loader
-        self._left = number
-        self._epoch: _Epoch | None = None
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> dict[str, AnyArray]:
-        if self._left == 0:
-            raise StopIteration
-        if self._epoch is None or self._epoch.epoch != self._loader.epoch:
-            self._epoch = self._loader._rest()
-        while (batch := next(self._epoch, None)) is None:  # a stream has ended
-            self._epoch = self._loader._rest()
-        self._left -= 1
-        return batch
 
 
 def _check_number(name: str, number: object, what: str, *, least: int) -> None:

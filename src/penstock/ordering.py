@@ -65,7 +65,9 @@ def _given(pipeline: Pipeline, source: OpenSource) -> Given:
     }
     if any(asked.values()):
         what = ", ".join(name for name, is_asked in asked.items() if is_asked)
-        raise PlanError(f"batch(given=True): whoever gives batches says which records they have, so no {what}")
+        raise PlanError(
+            f"batch(given=True): whoever gives batches says which records they have, so no {what}"
+        )
     assert pipeline.rows is not None
     return Given(whole_number("batch", pipeline.rows, low=1, high=MAX_ROWS))
 

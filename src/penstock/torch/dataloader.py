@@ -137,7 +137,7 @@ class DataLoader(data.DataLoader[Any]):
         to be the same. Samplers with a ``set_epoch`` are to be told the epoch before. Raises ``StateError`` for
         what is no state; ``iter()`` does when the sampler gives another order than it gave.
         """
-        kinds = {"random": (bytes, type(None)), "base_seed": (int, type(None))}
+        kinds: dict[str, tuple[type, ...]] = {"random": (bytes, type(None)), "base_seed": (int, type(None))}
         if isinstance(state, Mapping) and state.get("base_seed") is not None:
             kinds |= {"random": (bytes, type(None)), "number": (int,), "delivered": (int,), "digest": (str,)}
         if (
@@ -190,12 +190,14 @@ class DataLoader(data.DataLoader[Any]):
         if self._executor not in ("process", "thread"):
             raise ps.PlanError(f"executor={self._executor!r}: 'process' or 'thread'; num_workers=0 is inline")
         if isinstance(self.dataset, IterDataPipe | MapDataPipe):
-            raise ps.PlanError("a datapipe shuffles and shards in torch's own workers: use torch's DataLoader")
+            raise ps.PlanError(
+                "a datapipe shuffles and shards in torch's own workers: use torch's DataLoader"
+            )
         if self._is_stream and self.num_workers > 1:
             raise ps.PlanError(
                 f"num_workers={self.num_workers} with an IterableDataset: each worker would read all of it, and every "
-                f"sample come {self.num_workers} times, unless it shares itself out. Say num_workers=1: one worker reads "
-                "it once, and get_worker_info() says so to one that shares itself out. Or give a dataset with "
+                f"sample come {self.num_workers} times, unless it shares itself out. Say num_workers=1: one worker "
+                "reads it once, and get_worker_info() says so to one that shares itself out. Or give a dataset with "
                 "dataset[index], which any number of workers can share"
             )
         if self.num_workers and self._executor == "thread" and self.worker_init_fn is not None:

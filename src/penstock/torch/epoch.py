@@ -18,6 +18,8 @@ from penstock.torch.samples import BATCH, Collate, Samples, Seat, Stream, as_it_
 if TYPE_CHECKING:
     from penstock.torch.dataloader import DataLoader
 
+_pinned: Any = _utils.pin_memory.pin_memory
+
 
 @dataclass(slots=True)
 class Place:
@@ -53,7 +55,7 @@ class Course:
     saved: Place | None = None
 
 
-class Epoch(_BaseDataLoaderIter):  # type: ignore[misc]  # torch's own iterators are made to be derived from
+class Epoch(_BaseDataLoaderIter):
     """Draws what torch's iterators draw, in their order: the sampler's batches and the workers' base seed."""
 
     def __init__(self, loader: DataLoader) -> None:
@@ -66,7 +68,7 @@ class Epoch(_BaseDataLoaderIter):  # type: ignore[misc]  # torch's own iterators
             random = state_of(loader.generator)
             super().__init__(loader)
             if saved is None:
-                saved = Place(None, self._base_seed)
+                saved = Place(None, int(self._base_seed))
             self._place = Place(random, saved.base_seed, saved.number)
             if saved.number:  # of workers that stayed, whose seed was drawn before
                 drawing.rewind()
@@ -113,7 +115,9 @@ class Epoch(_BaseDataLoaderIter):  # type: ignore[misc]  # torch's own iterators
                 )
             self._place.digest = self._named.digest
             # What is gone on with is drawn here, while the generator stands where it stood.
-            is_left = self._named.look(max(self._ahead, saved is not self._place and saved.random is not None))
+            is_left = self._named.look(
+                max(self._ahead, saved is not self._place and saved.random is not None)
+            )
             if self._num_workers and is_left:
                 self._start()
         return is_left
@@ -146,7 +150,7 @@ class Epoch(_BaseDataLoaderIter):  # type: ignore[misc]  # torch's own iterators
             raise _told(error) from error.__cause__
         self._passed()
         if self._pin_memory:
-            data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
+            data = _pinned(data, self._pin_memory_device)
         return data
 
     def _next_batch(self) -> Any:
@@ -200,10 +204,10 @@ def planned(loader: DataLoader, base_seed: int) -> Callable[[int], ps.Loader]:
     """Makes penstock's own loader for some epochs, for batches of so many rows."""
     course, workers, pack = loader._course, loader.num_workers, loader._pack
     dataset, collate_fn, alone = loader.dataset, loader.collate_fn, not loader._auto_collation
-    is_stream, settings = loader._is_stream, loader._engine_settings()
+    is_stream, settings, init_fn = loader._is_stream, loader._engine_settings(), loader.worker_init_fn
 
     def plan(rows: int) -> ps.Loader:
-        seat = Seat(base_seed, workers, loader_init_fn)
+        seat = Seat(base_seed, workers, init_fn)
         form = as_it_is if course.collates else flat
         if is_stream:
             stream = ps.Iterable(Stream(dataset, form, seat), pack=pack)
@@ -215,7 +219,6 @@ def planned(loader: DataLoader, base_seed: int) -> Callable[[int], ps.Loader]:
             pipeline = pipeline.map_batch(Collate(collate_fn, alone), samples=True)
         return pipeline.loader(**settings)
 
-    loader_init_fn = loader.worker_init_fn
     return plan
 
 

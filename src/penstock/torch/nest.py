@@ -1,7 +1,8 @@
-"""Samples that are tensors, numbers and text in dicts, tuples and lists: as flat fields, of which a batch is made again.
+"""Samples that are tensors, numbers and text in dicts, tuples and lists: as flat fields, of which batches are made.
 
 So each tensor's row is written where the batch has it, and what torch's ``default_collate`` would make of the samples
-is put together from whole fields. A field's name is the way to it: ``sample['image']``, ``sample[0]``.
+is put together from whole fields. A field's name is the way to it, and what it holds: ``sample['image'] (float32)``,
+``sample[1] (int64)``; one whose dtype changes is another field, since torch's batches change then too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ import torch
 
 from penstock.torch.samples import SAMPLE, as_numpy, as_tensor, is_dense
 
-NUMBERS = (bool, int, float, np.bool_, np.int64, np.float64)  # of which torch makes tensors of the same dtype
+NUMBERS = {  # of which torch makes tensors of these dtypes
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    np.bool_: "bool",
+    np.int64: "int64",
+    np.float64: "float64",
+}
 
 
 class NotPlain(Exception):
@@ -39,10 +47,12 @@ def _flatten(value: Any, name: str, fields: dict[str, Any]) -> None:
         for number, part in enumerate(value):
             _flatten(part, f"{name}[{number}]", fields)
     elif isinstance(value, torch.Tensor) and is_dense(value):
-        array = as_numpy(value.detach())
-        known = torch.from_numpy(array[:0] if array.ndim else array).dtype == value.dtype
-        fields[name if known else f"{name} ({str(value.dtype).removeprefix('torch.')})"] = array
-    elif kind in NUMBERS or (kind is np.ndarray and _is_torchs(value)) or isinstance(value, str | bytes):
+        fields[f"{name} ({str(value.dtype).removeprefix('torch.')})"] = as_numpy(value)
+    elif kind in NUMBERS:
+        fields[f"{name} ({NUMBERS[kind]})"] = value
+    elif kind is np.ndarray and _is_torchs(value):
+        fields[f"{name} ({value.dtype.name})"] = value
+    elif isinstance(value, str | bytes):
         fields[name] = value
     else:
         raise NotPlain(f"{name} is {kind.__name__}")
@@ -50,8 +60,11 @@ def _flatten(value: Any, name: str, fields: dict[str, Any]) -> None:
 
 def _is_torchs(array: Any) -> bool:
     """Whether torch has tensors of its dtype."""
-    return array.dtype.kind in "biufc" and array.dtype.isnative and array.dtype.itemsize <= 16 and (
-        array.dtype.char not in "gG"
+    return (
+        array.dtype.kind in "biufc"
+        and array.dtype.isnative
+        and array.dtype.itemsize <= 16
+        and (array.dtype.char not in "gG")
     )
 
 

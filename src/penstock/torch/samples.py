@@ -20,6 +20,9 @@ MANY = 1 << 40  # records: how many there are only the sampler knows
 SAMPLE, BATCH = "sample", "batch"
 
 
+_numpy_seed: Any = _utils.worker._generate_state  # type: ignore[attr-defined,unused-ignore]  # as torch's workers have it
+
+
 @dataclass(slots=True)
 class Seat:
     """What a worker process tells code of the dataset, as torch's workers do.
@@ -43,7 +46,7 @@ class Seat:
         seed = self.base_seed + number
         random.seed(seed)
         torch.manual_seed(seed)
-        np.random.seed(_utils.worker._generate_state(self.base_seed, number))
+        np.random.seed(_numpy_seed(self.base_seed, number))  # noqa: NPY002 (what datasets draw from)
         # What torch.utils.data.get_worker_info() gives; there is no public way to say it.
         _utils.worker._worker_info = _utils.worker.WorkerInfo(number, self.workers, seed, dataset)
         if self.init_fn is not None:
@@ -79,6 +82,7 @@ class Stream:
     seat: Seat
 
     def __call__(self) -> Iterator[dict[str, Any]]:
+        """Fields of its samples, from the first one on."""
         self.seat.take(self.dataset)
         return map(self.form, self.dataset)
 
@@ -99,6 +103,7 @@ class Collate:
     alone: bool
 
     def __call__(self, samples: list[dict[str, Any]]) -> dict[str, Packed]:
+        """What it makes of samples ``as_it_is``."""
         values = [sample[SAMPLE] for sample in samples]
         return {BATCH: Packed(self.collate_fn(values[0] if self.alone else values))}
 
@@ -119,7 +124,7 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor and is_dense(value):
             # Axes from the largest stride to the smallest: memory without gaps goes as it lies.
-            axes = sorted(range(value.ndim), key=lambda axis: -value.stride(axis))
+            axes = sorted(range(value.ndim), key=value.stride, reverse=True)
             array = as_numpy(value.permute(axes)) if value.permute(axes).is_contiguous() else None
             if array is not None:
                 return _tensor, (array, axes, value.dtype)

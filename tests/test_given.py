@@ -1,0 +1,157 @@
+"""Batches that somebody names while they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+
+SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2}
+
+
+def pipeline(rows: int = 5) -> ps.Pipeline:
+    return ps.Pipeline(ps.Arrays(x=np.arange(40) * 10), seed=3).batch(rows, given=True)
+
+
+def values(batches: Any) -> list[list[int]]:
+    return [batch["x"].tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3, 9])
+def test_batches_have_the_records_that_were_named(ahead: int) -> None:
+    with pipeline().loader(**SETTINGS) as loader:
+        assert values(loader.given([[3, 1], [7], [7, 7, 0, 39, 5]], ahead=ahead)) == [
+            [30, 10],
+            [70],
+            [70, 70, 0, 390, 50],
+        ]
+        assert values(loader.given([], ahead=ahead)) == []
+        assert values(loader.given(([number] for number in range(20)), ahead=ahead)) == [
+            [10 * number] for number in range(20)
+        ]
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_batches_are_asked_for_as_they_are_delivered(ahead: int) -> None:
+    asked = 0
+
+    def batches() -> Iterator[list[int]]:
+        nonlocal asked
+        for number in range(10):
+            asked += 1
+            yield [number]
+
+    with pipeline().loader(**SETTINGS) as loader:
+        epoch = loader.given(batches(), ahead=ahead)
+        for number in range(10):
+            assert asked == (min(number + ahead, 10))
+            assert next(epoch)["x"].tolist() == [10 * number]
+        assert next(epoch, None) is None
+
+
+def test_an_epoch_that_is_left_leaves_nothing_behind() -> None:
+    with pipeline().loader(**SETTINGS) as loader:
+        for epoch in range(3):
+            batches = loader.given([[epoch], [epoch + 1], [epoch + 2]], ahead=3)
+            assert next(batches)["x"].tolist() == [10 * epoch]
+            assert loader.epoch == epoch
+
+
+def test_a_state_goes_on_with_the_rest_and_its_random_numbers() -> None:
+    def drawing() -> ps.Pipeline:
+        def draw(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+            return {**sample, "drawn": rng.random()}
+
+        return ps.Pipeline(ps.Arrays(x=np.arange(40)), seed=3).map(draw).batch(7, given=True)
+
+    named = [[1, 2], [3], [4, 5, 6], [7]]
+    with drawing().loader(**SETTINGS) as loader:
+        list(loader.given(named))
+        batches = loader.given(named)
+        next(batches)
+        state = loader.state_dict()
+        rest = [(batch["x"].tolist(), batch["drawn"].tolist()) for batch in batches]
+    with drawing().loader(**SETTINGS) as loader:
+        loader.load_state_dict(state)
+        again = loader.given(named[1:], ahead=2)
+        assert [(batch["x"].tolist(), batch["drawn"].tolist()) for batch in again] == rest
+
+
+@pytest.mark.parametrize("ahead", [0, 4])
+def test_a_batch_that_cant_be_made_is_left_out(ahead: int) -> None:
+    def sample(index: int) -> int:
+        if index in (0, 5):
+            raise ValueError(index)
+        return index
+
+    class Dataset:
+        def __len__(self) -> int:
+            return 9
+
+        def __getitem__(self, index: int) -> int:
+            return sample(index)
+
+    described = ps.Pipeline(ps.Indexed(Dataset(), fields=("x",))).batch(3, given=True)
+    with described.loader(**SETTINGS) as loader:
+        batches = loader.given([[0, 1], [2, 3], [4, 5], [6], [7]], ahead=ahead)
+        made: list[list[int] | str] = []
+        while True:
+            try:
+                made.append(next(batches)["x"].tolist())
+            except ps.SampleError as error:
+                made.append(f"record {error.index}")
+            except StopIteration:
+                break
+        assert made == ["record 0", [2, 3], "record 5", [6], [7]]
+
+
+def test_what_cant_be_is_an_error() -> None:
+    with pipeline().loader(**SETTINGS) as loader:
+        for odd in ([], [1.5], [1] * 6, [[1]], ["a"]):
+            with pytest.raises(ps.PlanError, match="1 to 5 record numbers"):
+                next(loader.given([odd]))  # type: ignore[list-item]
+        with pytest.raises(ps.PlanError, match="given"):
+            iter(loader)
+        with pytest.raises(TypeError, match="given"):
+            len(loader)
+        assert "as batches are given, of at most 5 rows" in loader.plan.explain()
+        assert "40 records" in loader.plan.explain()
+    with pytest.raises(ps.PlanError, match="given=True"):
+        ps.Pipeline(ps.Arrays(x=np.arange(4))).batch(2).loader(**SETTINGS).given([[1]])
+    for odd_pipeline in (
+        pipeline().shuffle(seed=1),
+        pipeline().take(3),
+        pipeline().repeat(2),
+        pipeline().shard(0, 2),
+        pipeline().on_bad(ps.Replace(at_most=1)),
+    ):
+        with pytest.raises(ps.PlanError, match="whoever gives batches"):
+            odd_pipeline.plan()
+    with pytest.raises(ps.PlanError, match="given"):
+        ps.Pipeline(ps.Arrays(x=np.arange(4))).batch(budget=4, by="x", given=True)
+    with pytest.raises(ps.PlanError, match="given"):
+        pipeline().audit()
+
+
+def test_workers_have_numbers() -> None:
+    assert ps.worker_number() is None
+
+    class Numbers:
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: int) -> int:
+            number = ps.worker_number()
+            return -1 if number is None else number
+
+    described = ps.Pipeline(ps.Indexed(Numbers(), fields=("x",))).batch(20)
+    with described.loader(**SETTINGS) as loader:
+        assert {number for batch in loader for number in batch["x"].tolist()} == {-1}
+    with described.loader(**SETTINGS, executor="process") as loader:
+        numbers = {number for batch in loader for number in batch["x"].tolist()}
+    assert numbers
+    assert numbers <= {0, 1}
