@@ -43,6 +43,7 @@ SAMPLES: dict[str, Any] = {
     "wider in a later sample": lambda index: np.full(2, index, np.float64 if index < 9 else np.float32),
     "shapes by batch": lambda index: torch.ones(index // 4 + 1),
     "numbers of another kind by batch": lambda index: index if index < 8 else float(index),
+    "narrower numbers by batch": lambda index: float(index) if index < 8 else index,
 }
 
 
