@@ -36,6 +36,7 @@ ARGUMENTS: dict[str, Callable[[Any], Any]] = {
     ),
     "sampler that draws late": lambda loader: loader(Of(list(range(ROWS))), 3, sampler=Tensors()),
     "sampler that draws at once": lambda loader: loader(Table(), 3, sampler=Eager()),
+    "sampler that draws at once, no batches": lambda loader: loader(Table(), None, sampler=Eager()),
     "distributed": lambda loader: loader(
         Table(), 3, sampler=data.DistributedSampler(Table(), num_replicas=2, rank=1, seed=1)
     ),
@@ -145,7 +146,8 @@ def test_random_numbers_are_the_samples_whoever_makes_them() -> None:
     once = drawn(0)
     assert drawn(2) == once
     assert drawn(1, seed=2) != once
-    assert once[:6] != once[6:]
+    numbers = [number for batch in once for number in batch[1][1][3]]
+    assert len(set(numbers)) == 2 * ROWS
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -282,6 +284,9 @@ def test_iterators_end_when_they_are_dropped() -> None:
         return {thread.name for thread in threading.enumerate() if thread.name.startswith("penstock")}
 
     before = threads()
+    batches = iter(penstock.torch.DataLoader(Table(), 4, num_workers=2, **THREADS))
+    assert sum(1 for _ in batches) == 6
+    assert not threads() - before
     loader = penstock.torch.DataLoader(Table(), 4, num_workers=2, persistent_workers=True, **THREADS)
     for _ in loader:
         break
