@@ -136,9 +136,9 @@ class Epoch(_BaseDataLoaderIter):
             self._batches = self._engine.given(self._named.batches(), ahead=self._ahead)
 
     def _next_data(self) -> Any:
-        if self._place.ended:
-            raise StopIteration
         try:
+            if self._place.ended:
+                raise StopIteration
             data = self._next_batch()
         except StopIteration:
             self._place.ended = True
