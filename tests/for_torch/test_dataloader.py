@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.beside_torch import MEMORY, ROWS, THREADS, Count, Eager, Of, Table, Tensors, same, told
+from tests.torchs import MEMORY, ROWS, THREADS, Count, Eager, Of, Table, Tensors, same, told
 from torch.utils import data
 
 import penstock as ps

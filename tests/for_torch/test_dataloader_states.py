@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.beside_torch import MEMORY, THREADS, Count, Eager, Of, Table, told
+from tests.torchs import MEMORY, THREADS, Count, Eager, Of, Table, told
 
 import penstock as ps
 import penstock.torch
