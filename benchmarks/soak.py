@@ -96,7 +96,7 @@ def main() -> None:
     progress("")
     late = [sample for sample in samples if sample.seconds > WARM_UP * args.minutes * 60]
     rows = [
-        [name, f"{values[0]:.1f}", f"{values[-1]:.1f}", f"{max(values):.1f}", f"{slope(late, values):+.2f}"]
+        [name, *quarters(values), f"{max(values):.1f}", f"{slope(late, values):+.2f}"]
         for name, values in (
             ("memory, MiB", [sample.memory_mib for sample in late]),
             ("threads", [float(sample.threads) for sample in late]),
@@ -104,7 +104,7 @@ def main() -> None:
         )
     ]
     note = ", ".join(f"{number:,} {name}" for name, number in {**counts, "kills": killer.kills}.items())
-    report(args, ["", "after warm-up", "at the end", "most", "slope per hour"], rows, note)
+    report(args, ["", "first quarter", "last quarter", "most", "slope per hour"], rows, note)
 
 
 def soak(photos: Path, seconds: float) -> tuple[list[Sample], dict[str, int]]:
@@ -152,6 +152,12 @@ def is_kept(descriptor: Path) -> bool:
         return not str(descriptor.readlink()).endswith(".jpg")
     except OSError:  # it is closed already
         return False
+
+
+def quarters(values: list[float]) -> tuple[str, str]:
+    """Medians of the first and the last quarter: single epochs differ by which worker has just been killed."""
+    size = max(len(values) // 4, 1)
+    return f"{statistics.median(values[:size]):.1f}", f"{statistics.median(values[-size:]):.1f}"
 
 
 def slope(samples: list[Sample], values: list[float]) -> float:
