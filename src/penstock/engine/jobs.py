@@ -205,8 +205,11 @@ class JobQueue:
 
     def stats(self) -> Stats:
         """Rows, and seconds of work and of waiting."""
-        counts = self._counts
-        return Stats(rows=counts.rows, decode_s=counts.busy_s, wait_s=counts.wait_s, **asdict(counts.flaws))
+        with self._lock:  # rows and their flaws belong together
+            counts = self._counts
+            return Stats(
+                rows=counts.rows, decode_s=counts.busy_s, wait_s=counts.wait_s, **asdict(counts.flaws)
+            )
 
     def put(self, job: SlotJob) -> None:
         """Work on it after those before, and before those after it where it comes again."""
