@@ -67,7 +67,7 @@ from penstock.transform import (
     ToDtype,
     ToLayout,
 )
-from penstock.worker import worker_number
+from penstock.worker import ForkServer, worker_number
 
 __all__ = [
     "Arrays",
@@ -85,6 +85,7 @@ __all__ = [
     "DecodeLimits",
     "FileFinding",
     "FileList",
+    "ForkServer",
     "ImageFolder",
     "Indexed",
     "Iterable",

@@ -286,6 +286,10 @@ class Pipeline(Ordered):
         slow_after_s     seconds after which the log ``penstock`` names what a worker is at, and where; default: 5
         stall_timeout_s  seconds after which a sample is bad, with ``StalledError``: a worker process that makes it is
                          killed, and the sample tried once more; default: 120. None: never
+        fork_from        where worker processes come from: a ``ForkServer()``, which several loaders share so that only
+                         the first one waits for imports; ``"trainer"``, this process, whose dataset they have without
+                         pickling it, and whose memory they copy page by page as they write to it: refused while
+                         penstock has threads here; None (default): an interpreter of their own
         bad_log          a file to which every bad sample that was replaced is added, as a line of JSON; several ranks
                          may share one
 

@@ -27,6 +27,7 @@ from penstock.pipeline import Pipeline
 from penstock.read import ReadAhead
 from penstock.settings import (
     Settings,
+    check_fork_from,
     check_limits,
     checked_executor,
     checked_reads,
@@ -36,6 +37,7 @@ from penstock.settings import (
 )
 from penstock.sizing import (
     ENGINE_BYTES,
+    FILES_OF_FORK_SERVER,
     FILES_OF_PROCESS,
     FILES_OF_SERVER,
     NATIVE_WORKERS,
@@ -56,6 +58,7 @@ from penstock.transform import (
     decoder_version,
     simd_paths,
 )
+from penstock.worker import ForkServer
 
 MOST_CLASSES = 1 << 16  # whose names are in a manifest
 
@@ -125,11 +128,17 @@ class Plan:
         """
         index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
         if self.program is not None and self.executor is Executor.PROCESS:
-            return FILES_OF_SERVER + FILES_OF_PROCESS * self.workers + index + files_of(self.order) + 1
+            return self.files_of_server + FILES_OF_PROCESS * self.workers + index + files_of(self.order) + 1
         reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
         threads = self.workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
         each = 1 if self.reads.hedge_after_s is None else 2
         return (each * threads if reads else 0) + index + files_of(self.order) + 1
+
+    @property
+    def files_of_server(self) -> int:
+        """Of these, those by which worker processes are started."""
+        shared = isinstance(self.settings.get("fork_from"), ForkServer)
+        return FILES_OF_SERVER + (FILES_OF_FORK_SERVER if shared else 0)
 
     @property
     def fields(self) -> Mapping[str, Spec]:
@@ -284,6 +293,7 @@ def make_plan(
     steps = _steps(pipeline, source, order)
     rows = order.most_rows if isinstance(order, Batches | Given) else steps.batch
     executor = checked_executor(settings.get("executor", "thread"))
+    check_fork_from(settings.get("fork_from"))
     kernel, program = kernel_or_program(pipeline, source, executor, by_sample=bool(labels))
     samples = sample_contents(pipeline, source, kernel, program, measured)
     most = None if pipeline.budget is None else pipeline.budget.most

@@ -11,6 +11,7 @@ from typing import Literal, TypedDict, TypeGuard
 from penstock.contracts import Source
 from penstock.errors import PlanError
 from penstock.spec import DecodeLimits, Executor, Reads
+from penstock.worker import ForkFrom, ForkServer
 
 MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64
 MOST_RETRIES = 1000
@@ -30,6 +31,7 @@ class Settings(TypedDict, total=False):
     slow_after_s: float
     stall_timeout_s: float | None
     bad_log: str | os.PathLike[str] | None
+    fork_from: ForkFrom
 
 
 def check_known(settings: Settings) -> None:
@@ -44,6 +46,14 @@ def checked_executor(value: object) -> Executor:
     if value not in [each.value for each in Executor]:
         raise PlanError(f"executor={value!r}: 'thread', 'process' or 'inline'")
     return Executor(value)
+
+
+def check_fork_from(value: object) -> None:
+    """Raise ``PlanError`` for what no worker process can come from."""
+    if value is not None and value != "trainer" and not isinstance(value, ForkServer):
+        raise PlanError(
+            f"fork_from={value!r}: a ForkServer(), 'trainer', or None for an interpreter of their own"
+        )
 
 
 def deadlines(settings: Settings) -> tuple[float, float | None]:

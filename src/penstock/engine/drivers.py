@@ -61,7 +61,9 @@ class Driver:
     ) -> None:
         self.worker, self.deaths, self.recycled = worker, 0, 0
         self.memory = WorkerMemory(
-            plan.worker_bytes, sharers=plan.workers + 1, side=lambda: server.side.used_by(worker.number)
+            plan.worker_bytes,
+            sharers=plan.workers + server.copies,
+            side=lambda: server.side.used_by(worker.number),
         )
         self.memory.begin(worker.process)
         self._apart, self._unsaid = apart, unsaid

@@ -6,7 +6,7 @@ from penstock import machine
 from penstock.errors import PlanError
 from penstock.plan import Plan
 from penstock.read import ReadAhead
-from penstock.sizing import FILES_OF_PROCESS, FILES_OF_SERVER
+from penstock.sizing import FILES_OF_PROCESS
 from penstock.spec import Executor
 
 SPARE_FILES = 16  # that reading threads leave to the user's code
@@ -23,7 +23,7 @@ def least_files(plan: Plan) -> int:
     """Without which a run can't start. Threads that find none to read a file with try again."""
     if plan.program is None or plan.executor is not Executor.PROCESS:
         return 2  # the arena of slots; a file that is read
-    return 1 + FILES_OF_SERVER + plan.workers * FILES_OF_PROCESS
+    return 1 + plan.files_of_server + plan.workers * FILES_OF_PROCESS
 
 
 def reading_threads(plan: Plan) -> int:

@@ -8,7 +8,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -16,11 +15,11 @@ from typing import Any
 from penstock import _native
 from penstock.engine.apart import bytes_per_row
 from penstock.engine.board import Board
+from penstock.engine.forking import Forked, fork_from, fork_here, fresh
 from penstock.engine.messages import Ended, Unreadable, receive, send
 from penstock.engine.recipe import Recipe
 from penstock.engine.rows import Inputs, RowKey
-from penstock.engine.server import bootstrap
-from penstock.engine.travel import pack
+from penstock.engine.travel import Luggage, pack
 from penstock.engine.where import Stacks, state_of
 from penstock.engine.workers import Failure
 from penstock.errors import PlanError, WorkerDied
@@ -29,9 +28,8 @@ from penstock.plan import Plan
 from penstock.spec import Listed, Spec
 from penstock.transform import FunctionStep
 from penstock.transform.function import callable_name
+from penstock.worker import ForkFrom, ForkServer
 
-# Libraries that would start a thread for every CPU: workers are as many as shall work at once.
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 PATIENCE_S = 1.0  # for a process that was told to end
 GRACE_S = 0.2  # for one whose channel has ended and which may be about to
 ANSWER_S = 30.0  # for the server to fork a worker, which takes milliseconds, or to say how one ended
@@ -43,10 +41,13 @@ class WorkerServer:
     board   what the workers are at
     side    memory for their whole frames, with an account for each
     stacks  where they are
+    copies  processes that share their memory with workers, as copies do
     """
 
-    def __init__(self, recipe: Recipe, *, pack_lists: bool, workers: int) -> None:
-        self._recipe, self._pack_lists = recipe, pack_lists
+    def __init__(self, recipe: Recipe, *, pack_lists: bool, workers: int, fork_from: ForkFrom = None) -> None:
+        self._recipe, self._pack_lists, self._fork_from = recipe, pack_lists, fork_from
+        self._server: subprocess.Popen[bytes] | Forked
+        self.copies = 1 if fork_from is None else 2
         self._lock = threading.Lock()
         self._pipes: list[int] = []
         self._over = False
@@ -69,6 +70,10 @@ class WorkerServer:
         """Raises ``PlanError`` when it can't rebuild the dataset and the functions, ``WorkerDied`` when it ends."""
         try:
             kind, fact = receive(self._control)
+            if kind == "begun":
+                if isinstance(self._server, Forked):
+                    self._server.begun(fact)
+                kind, fact = receive(self._control)
         except Unreadable as error:  # it tells of an error that can't be rebuilt either
             kind, fact = "failed", error
         except Ended as ended:
@@ -148,13 +153,17 @@ class WorkerServer:
         while self._pipes:
             os.close(self._pipes.pop())
 
-    def _start(self) -> None:
+    def _packed(self) -> Luggage:
         recipe = self._recipe
         functions = [step.function for step in recipe.program.steps if isinstance(step, FunctionStep)]
         parts = {"the dataset": recipe.dataset, **{callable_name(each.fn): each.fn for each in functions}}
-        packed, lists = pack(recipe, parts=parts, pack=self._pack_lists)
+        return pack(recipe, parts=parts, pack=self._pack_lists)
+
+    def _start(self) -> None:
+        luggage = None if self._fork_from == "trainer" else self._packed()
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            theirs.callback(os.close, packed)
+            if luggage is not None:
+                theirs.callback(os.close, luggage.descriptor)
             control, their_end = socket.socketpair()
             ours.callback(control.close)
             theirs.callback(their_end.close)
@@ -162,26 +171,31 @@ class WorkerServer:
             read_end, write_end = os.pipe()
             self._pipes.append(write_end)  # workers of a server before this one hang on its pipe
             theirs.callback(os.close, read_end)
+            packed = (-1, -1) if luggage is None else (luggage.descriptor, luggage.lists.descriptor)
             shared = (self.board.descriptor, self.side.descriptor, self.stacks.descriptor)
-            given = (their_end.fileno(), read_end, packed, lists.descriptor, *shared)
-            self._server = subprocess.Popen(
-                [
-                    sys.executable,
-                    *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]  # as multiprocessing does
-                    "-c",
-                    bootstrap(sys.path),
-                    *map(str, given),
-                    str(os.getpid()),
-                ],
-                stdin=subprocess.DEVNULL,
-                pass_fds=given,
-                env=os.environ | dict.fromkeys(ONE_THREAD, "1"),
-            )
+            given = (their_end.fileno(), read_end, *packed, *shared)
+            match self._fork_from:
+                case None:
+                    self._server = fresh("penstock.engine.server", given)
+                case ForkServer() as server:
+                    assert luggage is not None
+                    self._server = fork_from(server, luggage.modules, given)
+                case _:
+
+                    def close() -> None:
+                        control.close()
+                        os.close(write_end)
+
+                    self._server = fork_here(given, self._recipe, close)
             self._control = control
             ours.pop_all()  # it stays open, unless something went wrong
 
     def _restart(self) -> None:
         """Another one in its place, from what dataset and functions are now. The lock is held."""
+        if self._fork_from == "trainer":
+            raise WorkerDied(
+                "the server of worker processes has ended, and this process can't be forked again: it has threads now"
+            )
         self._control.close()
         self._server.kill()
         self._server.wait()

@@ -107,7 +107,6 @@ class Run:
         try:
             with refusals(self.plan):
                 before = anonymous_bytes()
-                self._watch.start()
             self.plan, self._workers, self._ring = started(self.plan, at, self._bell, self._watch)
             self._next = self.plan.steps.settled(at)
             self._meter = Meter(self.plan, self._ring, self._workers, before)

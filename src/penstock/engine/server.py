@@ -18,7 +18,7 @@ import socket
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,23 +48,62 @@ OWN_THREADS = 2  # the one that runs Python, and the one that watches the traine
 
 def main() -> None:
     """Serve until the trainer's end. Descriptors and the trainer's number are the program's arguments."""
-    control, pipe, recipe_file, lists_file, board, side, stacks, trainer = map(int, sys.argv[1:9])
+    *given, trainer = map(int, sys.argv[1:9])
+    serve(given, trainer)
+    os._exit(0)
+
+
+def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> None:
+    """Be a server until its channel or the trainer ends.
+
+    given    descriptors, which it takes over: of its channel, of the pipe that ends with the trainer, of the packed
+             recipe and its lists, of the board, of the side arena, of the stacks
+    trainer  process number
+    recipe   if it is here already; then nothing was packed
+    """
+    control, pipe, recipe_file, lists_file, board, side, stacks = given
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which ends its workers
     _native.end_with(pipe, trainer)
     show_stacks_on_signal(stacks)  # of the workers too, which are forked from here
-    channel = socket.socket(fileno=control)
+    with contextlib.suppress(Ended), socket.socket(fileno=control) as channel:
+        send(channel, ("begun", os.getpid()))
+        try:
+            loaded: Recipe = unpack(recipe_file, lists_file) if recipe is None else recipe
+        except BaseException as error:
+            send(channel, ("failed", _told(error)))
+            return
+        gc.collect()
+        gc.freeze()  # a worker's collections leave alone what is here, so that its pages stay shared
+        send(channel, ("ready", other_threads()))
+        Server(channel, loaded, shared_words(board), _shared_side(side), pipe, trainer).run()
+
+
+def other_threads() -> int:
+    """Threads of this process beside penstock's own; with any no process can be forked."""
+    return len(os.listdir("/proc/self/task")) - OWN_THREADS  # noqa: PTH208 (names are counted, not used)
+
+
+def forked(run: Callable[[], object]) -> int:
+    """A child that does that, and nothing after it; its process number."""
+    _flush()
+    process = os.fork()
+    if process:
+        return process
+    code = 1
     try:
-        recipe: Recipe = unpack(recipe_file, lists_file)
-    except BaseException as error:
-        send(channel, ("failed", _told(error)))
-        return
-    gc.collect()
-    gc.freeze()  # a worker's collections leave alone what is here, so that its pages stay shared
-    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 (names are counted, not used)
-    send(channel, ("ready", threads - OWN_THREADS))
-    with contextlib.suppress(Ended):
-        Server(channel, recipe, shared_words(board), _shared_side(side), pipe, trainer).run()
-    os._exit(0)
+        run()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # somebody may have closed them, or put anything in their place
+            stream.flush()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +131,13 @@ class Server:
                 _, (descriptor,), _, _ = socket.recv_fds(self.control, 1, 1)
                 send(self.control, self._fork(number, descriptor))
             else:
-                send(self.control, _status(number))
+                send(self.control, status_of(number))
 
     def _fork(self, number: int, descriptor: int) -> int:
         """A worker on the other end of ``descriptor``; its process number."""
-        sys.stdout.flush()
-        sys.stderr.flush()
         faultpoint("server.fork")
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # of forking with a thread: it is ours, and only waits
-            process = os.fork()
-        if process:
-            os.close(descriptor)
-            return process
-        code = 1
-        try:
+
+        def work() -> None:
             self.control.close()
             be_worker(number)
             _native.end_with(self.pipe, self.trainer)
@@ -117,13 +146,13 @@ class Server:
             with contextlib.suppress(Ended):
                 Worker(channel, self.recipe, side, desk_of(self.desks, number)).run()
             channel.detach()  # it ends with this process, whatever user code may have closed
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+
+        with warnings.catch_warnings():
+            # Of forking with a thread: it is ours, and only waits.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process = forked(work)
+        os.close(descriptor)
+        return process
 
 
 def _shared_side(descriptor: int) -> _native.SharedSide:
@@ -134,7 +163,7 @@ def _shared_side(descriptor: int) -> _native.SharedSide:
         os.close(descriptor)
 
 
-def _status(process: int) -> int | None:
+def status_of(process: int) -> int | None:
     """The exit code of a child that has ended, or minus its signal; None for others."""
     with contextlib.suppress(ChildProcessError):
         ended, status = os.waitpid(process, os.WNOHANG)
@@ -294,9 +323,9 @@ def _told(error: BaseException) -> Exception:
     return told
 
 
-def bootstrap(path: list[str]) -> str:
-    """A program that serves, for ``python -c``: with the trainer's module search path."""
+def bootstrap(path: list[str], module: str) -> str:
+    """A program that runs ``main()`` of a module, for ``python -c``: with the trainer's module search path."""
     return (
         f"import marshal, sys; sys.path[:] = marshal.loads({marshal.dumps(path)!r}); "
-        "from penstock.engine.server import main; main()"
+        f"from {module} import main; main()"
     )

@@ -55,12 +55,14 @@ def started(
     threads, processes or memory; and whatever the source raises when it is asked where that sample is.
     """
     check_files(plan)
+    if plan.program is not None and plan.executor is Executor.PROCESS:
+        return _in_processes(plan, at, bell, watch)
+    with refusals(plan):
+        watch.start()
     if plan.program is None:
         with refusals(plan):
             ring = _ring(plan, bell)
             return plan, NativeWorkers(plan, bell), ring
-    if plan.executor is Executor.PROCESS:
-        return _in_processes(plan, at, bell, watch)
     return _in_threads(plan, at, bell, watch)
 
 
@@ -117,7 +119,9 @@ def _in_processes(
     workers: list[WorkerProcess] = []
     try:
         with refusals(plan):
-            server = WorkerServer(recipe, pack_lists=packs, workers=plan.workers)
+            fork_from = plan.settings.get("fork_from")
+            server = WorkerServer(recipe, pack_lists=packs, workers=plan.workers, fork_from=fork_from)
+            watch.start()  # which is a thread, with which this process couldn't be forked
         with watch.errand(
             "the dataset",
             "loading it",
@@ -255,7 +259,7 @@ def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> Wor
 def _measured_cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost:
     """Raises ``Ended`` or ``OSError`` when it, or the server, is gone."""
     worker.trim()
-    each = own_memory_bytes(worker.process, sharers=2)
+    each = own_memory_bytes(worker.process, sharers=1 + server.copies)
     shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each
     return replace(plan.cost, each=each, shared=shared)
 

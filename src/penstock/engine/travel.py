@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -17,12 +19,16 @@ MOST_DEPTH = 4  # of attributes that are looked through for the one that can't b
 
 
 class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Packs long lists of like items into one file; what is left of them says where they lie."""
+    """Packs long lists of like items into one file; what is left of them says where they lie.
+
+    modules  that whoever unpickles will import, in that order
+    """
 
     def __init__(self, out: Any, lists: PackedFile, *, pack: bool) -> None:
         super().__init__(out, protocol=5)
         self._lists, self._pack = lists, pack
         self._columns: dict[int, Column | None] = {}
+        self.modules: dict[str, None] = {}
 
     def persistent_id(self, value: Any) -> Column | None:
         """Of a list that can be packed, else None: then it is pickled as ever."""
@@ -31,6 +37,15 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         if not self._pack or type(value) is not list or len(value) < LEAST_ITEMS:
             return None
         return self._packed(value, value)
+
+    def reducer_override(self, value: Any) -> Any:
+        """Of cloudpickle: classes and functions of the main module go by value, others by their module's name."""
+        reduced = super().reducer_override(value)
+        if isinstance(value, ModuleType):
+            self.modules[value.__name__] = None
+        elif reduced is NotImplemented and isinstance(value, type | FunctionType | BuiltinFunctionType):
+            self.modules[value.__module__ or "builtins"] = None
+        return reduced
 
     def _packed(self, value: Any, items: list[Any]) -> Column | None:
         if id(value) not in self._columns:
@@ -48,8 +63,22 @@ class _Unpacking(pickle.Unpickler):
         return PackedList(self._lists, column)
 
 
-def pack(value: Any, *, parts: Mapping[str, Any], pack: bool) -> tuple[int, PackedFile]:
-    """Pickle into an anonymous file, and long lists into another. The first one's descriptor is the caller's.
+@dataclass(frozen=True, slots=True)
+class Luggage:
+    """What travels.
+
+    descriptor  of an anonymous file, the caller's to close
+    lists       long ones
+    modules     that unpacking imports
+    """
+
+    descriptor: int
+    lists: PackedFile
+    modules: Sequence[str]
+
+
+def pack(value: Any, *, parts: Mapping[str, Any], pack: bool) -> Luggage:
+    """Pickle into an anonymous file, and long lists into another.
 
     parts  what of ``value`` is the user's, by what an error calls it
 
@@ -59,7 +88,8 @@ def pack(value: Any, *, parts: Mapping[str, Any], pack: bool) -> tuple[int, Pack
     descriptor = os.memfd_create("penstock-recipe")
     try:
         with open(descriptor, "wb", closefd=False) as out:
-            _Packing(out, lists, pack=pack).dump(value)
+            packing = _Packing(out, lists, pack=pack)
+            packing.dump(value)
     except BaseException as error:
         os.close(descriptor)
         if not isinstance(error, Exception):
@@ -69,7 +99,7 @@ def pack(value: Any, *, parts: Mapping[str, Any], pack: bool) -> tuple[int, Pack
             f"{part} can't be sent to worker processes: {reason}. Make it where it is used, at its first use; or "
             "leave it out in __getstate__; or use executor='thread'"
         ) from error
-    return descriptor, lists
+    return Luggage(descriptor, lists, [name for name in packing.modules if name != "__main__"])
 
 
 def unpack(descriptor: int, lists: int) -> Any:

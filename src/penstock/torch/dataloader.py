@@ -42,8 +42,9 @@ class DataLoader(data.DataLoader[Any]):
                              too, else as many as keep the workers busy
     persistent_workers       False: each ``iter()`` starts workers, with the dataset as it is then
     pin_memory               batches are copied into torch's pinned memory, where there is an accelerator
-    multiprocessing_context  workers come from a server of penstock's: ``"spawn"`` and ``"forkserver"`` mean nothing
-                             more, ``"fork"`` is a ``PlanError``
+    multiprocessing_context  ``"fork"``: workers are forks of this process, whose dataset needn't be pickled; a
+                             ``PlanError`` at ``iter()`` while penstock has threads here. Else they come from a process
+                             of the loader's own, which ends with it, whatever the context
     in_order                 batches always come in their order
     pack                     whether long lists inside the dataset are packed on the way to workers, as ``Indexed`` says
     settings                 ``memory=``, ``depth=``, ``side_memory=``, ``worker_memory=``, ``lend_wait_s=``,
@@ -53,7 +54,7 @@ class DataLoader(data.DataLoader[Any]):
     which process makes no difference, and so they are others than torch's workers would draw.
 
     Raises what torch's raises for arguments that can't be, and ``PlanError`` for what can't be honoured: an iterable
-    dataset with several workers, which would each read all of it; datapipes; ``fork``.
+    dataset with several workers, which would each read all of it; and datapipes.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class DataLoader(data.DataLoader[Any]):
     ) -> None:
         self._executor, self._pack, self._settings = executor, pack, settings
         self._prefetches = prefetch_factor is not None
+        self._fork_server = ps.ForkServer()  # so that only the first epoch waits for imports
         super().__init__(
             dataset,
             batch_size,
@@ -178,7 +180,15 @@ class DataLoader(data.DataLoader[Any]):
             settings["stall_timeout_s"] = self.timeout
         if self._prefetches:
             settings.setdefault("depth", 1 + self.num_workers * (self.prefetch_factor or 1))
+        if self._executor == "process":
+            settings["fork_from"] = "trainer" if self._forks else self._fork_server
         return settings | {"executor": self._executor, "workers": self.num_workers}
+
+    @property
+    def _forks(self) -> bool:
+        """Whether workers are to be forks of this process."""
+        context = self.multiprocessing_context
+        return context is not None and context.get_start_method() == "fork"
 
     def _check(self) -> None:
         """Raise for what can't be honoured."""
@@ -204,11 +214,4 @@ class DataLoader(data.DataLoader[Any]):
             raise ps.PlanError(
                 "worker_init_fn with executor='thread': threads share this process and the dataset, so there is "
                 "nothing to set up for each; use processes, or leave it out"
-            )
-        context = self.multiprocessing_context
-        if context is not None and context.get_start_method() == "fork":
-            raise ps.PlanError(
-                "multiprocessing_context='fork': workers are forked from a server that starts afresh, since a fork of "
-                "this process would copy locks that its threads hold, and its memory page by page. Leave it out: the "
-                "dataset travels by cloudpickle, lambdas and classes of a notebook too"
             )

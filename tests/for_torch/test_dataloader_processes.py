@@ -1,0 +1,104 @@
+"""Worker processes of the drop-in DataLoader: where they come from, how long they stay, and what they leave."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+from tests.torchs import MEMORY, Of
+
+import penstock.torch
+from programs import Census, census, check_nothing_is_left, children, output
+
+FORKS = """
+import torch
+import penstock.torch
+
+class Held:
+    def __init__(self): self.lock, self.rows = threading.Lock(), 6
+    def __len__(self): return self.rows
+    def __getitem__(self, index):
+        with self.lock:
+            return index, os.getpid()
+
+held = Held()
+def loader(**more):
+    return penstock.torch.DataLoader(
+        held, 3, num_workers=2, multiprocessing_context="fork", memory="1GiB", **more)
+"""
+
+
+def new_children(before: Census) -> list[int]:
+    return [process for process in children() if process not in before.processes]
+
+
+def test_epochs_after_the_first_fork_from_what_has_imported() -> None:
+    before = census()
+    dataset = Of(list(range(8)))
+    loader = penstock.torch.DataLoader(dataset, 4, num_workers=2, **MEMORY)
+    homes = []
+    for epoch in range(3):
+        dataset.samples = [
+            epoch * 10 + index for index in range(8)
+        ]  # each epoch has the dataset as it is then
+        assert [batch.tolist() for batch in loader] == [dataset.samples[:4], dataset.samples[4:]]
+        homes.append(new_children(before))
+    for batch in loader:  # one that is left
+        del batch
+        break
+    gc.collect()
+    homes.append(new_children(before))
+    assert homes == [homes[0]] * 4
+    assert len(homes[0]) == 1
+    del loader
+    check_nothing_is_left(before)
+
+
+def test_two_epochs_at_once_and_what_a_copy_of_the_loader_has() -> None:
+    before = census()
+    loader = penstock.torch.DataLoader(Of(list(range(8))), 4, num_workers=1, **MEMORY)
+    assert [(a.tolist(), b.tolist()) for a, b in zip(loader, loader, strict=True)] == [
+        ([0, 1, 2, 3], [0, 1, 2, 3]),
+        ([4, 5, 6, 7], [4, 5, 6, 7]),
+    ]
+    assert len(new_children(before)) == 1
+    del loader
+    check_nothing_is_left(before)
+
+
+def test_more_of_an_epoch_that_changes_kind_comes_from_the_same_process() -> None:
+    """Batches of several shapes are made by other workers than rows of one."""
+    parents: set[int] = set()
+    made: Any = Of(lambda index: [0.0] * (1 + index // 4) + [os.getppid()])
+    loader = penstock.torch.DataLoader(made, 4, num_workers=1, **MEMORY)
+    before = census()
+    batches = iter(loader)
+    parents = {int(next(batches)[-1][0]) for _ in range(3)}
+    assert len(parents) == 2
+    assert len(new_children(before)) == 1 + 2
+    del batches, loader
+    check_nothing_is_left(before)
+
+
+def test_fork_gives_workers_this_processs_memory() -> None:
+    told = output(
+        FORKS
+        + """
+for rows in (6, 3):
+    held.rows = rows
+    print([batch[0].tolist() for batch in loader()])
+batches = iter(loader(persistent_workers=True))
+next(batches)
+try:
+    iter(loader())
+except ps.PlanError as error:
+    print(error)
+del batches
+print(len(list(loader())))
+print(data.get_worker_info() if (data := torch.utils.data) else None)
+"""
+    )
+    first, second, refused, third, info = told.splitlines()
+    assert (first, second, third, info) == ("[[0, 1, 2], [3, 4, 5]]", "[[0, 1, 2]]", "1", "None")
+    assert "can't be forks of this process" in refused
