@@ -58,12 +58,14 @@ void bind_slots(nb::module_& m) {
             Unlocked(), "seen"_a, "patience_s"_a, "Likewise; ``seen`` when nothing rang for so long.");
 
     nb::class_<SlotRing>(m, "SlotRing", "Equal slots in one sparse memfd arena, and who owns each.")
-        .def(nb::new_([](size_t slot_bytes, size_t base, size_t most, std::shared_ptr<Bell> bell) {
-                 if (slot_bytes == 0 || base == 0 || most < base) throw nb::value_error("a ring needs slots");
-                 return std::make_shared<SlotRing>(std::make_shared<Arena>(slot_bytes, most), base,
-                                                   std::move(bell));
-             }),
-             "slot_bytes"_a, "base"_a, "most"_a, "bell"_a)
+        .def(
+            nb::new_([](size_t slot_bytes, size_t base, size_t most, std::shared_ptr<Bell> bell, bool keeps) {
+                if (slot_bytes == 0 || base == 0 || most < base) throw nb::value_error("a ring needs slots");
+                return std::make_shared<SlotRing>(std::make_shared<Arena>(slot_bytes, most), base,
+                                                  std::move(bell), keeps);
+            }),
+            "slot_bytes"_a, "base"_a, "most"_a, "bell"_a, "keeps"_a = false,
+            "With ``keeps``, slots keep their memory until the ring is retired.")
         .def("take", &SlotRing::take, Unlocked(), "grow"_a, "A slot to fill, or -1.")
         .def("mark_ready", &SlotRing::mark_ready, Unlocked(), "slot"_a)
         .def("quarantine", &SlotRing::quarantine, Unlocked(), "slot"_a,

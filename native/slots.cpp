@@ -39,8 +39,8 @@ void Arena::punch(size_t i) noexcept {
                      static_cast<off_t>(stride_));
 }
 
-SlotRing::SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell)
-    : arena_(std::move(arena)), bell_(std::move(bell)), process_(getpid()), base_(base) {
+SlotRing::SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell, bool keeps)
+    : arena_(std::move(arena)), bell_(std::move(bell)), process_(getpid()), base_(base), keeps_(keeps) {
     counts_[static_cast<size_t>(SlotState::absent)] = arena_->slots();
 }
 
@@ -63,7 +63,7 @@ void SlotRing::move(int slot, SlotState to) noexcept {
 
 void SlotRing::put_back(int slot) noexcept {
     if (slots_[static_cast<size_t>(slot)].state == SlotState::quarantined) ++live_;
-    const bool surplus = live_ > base_;
+    const bool surplus = live_ > base_ && !keeps_;
     if (surplus) --live_;
     move(slot, surplus ? SlotState::spare : SlotState::free);
     push(surplus ? spare_ : free_, slot);
@@ -139,6 +139,7 @@ void SlotRing::retire() {
     {
         std::scoped_lock lock(mutex_);
         base_ = 0;
+        keeps_ = false;
         free_ = {};
         for (size_t i = 0; i < slots_.size(); ++i) {
             const SlotState state = slots_[i].state;

@@ -75,7 +75,8 @@ enum class SlotState : uint8_t { absent, free, filling, ready, lent, spare, quar
 // however many slots there are; what grows with the slots that were used at once says so.
 class SlotRing : public std::enable_shared_from_this<SlotRing> {
   public:
-    SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell);
+    // With `keeps`, slots keep their memory, pinned by somebody, until the ring is retired.
+    SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell, bool keeps = false);
 
     // A slot to fill, or -1. Up to `base` slots exist at first; with `grow` one more may come into being.
     int take(bool grow);
@@ -124,6 +125,7 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     const pid_t process_;
     mutable std::mutex mutex_;
     size_t base_;
+    bool keeps_;
     std::vector<Slot> slots_;  // those that were ever used
     Stack free_, spare_, absent_;
     std::array<size_t, 7> counts_{};

@@ -284,7 +284,7 @@ def test_what_is_planned_fits_the_budget(settings: dict[str, object], memory: st
 
 
 def test_workers_are_as_many_as_cpus_and_fewer_in_a_small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module.machine, "cpu_count", lambda: 48)
+    monkeypatch.setattr(plan_module.machine, "cpu_count", lambda **_: 48)
     pipeline = ps.Pipeline(numbers(4096)).batch(256)
     assert pipeline.plan(memory="1GiB").workers == 48
     few = pipeline.plan(memory="40MiB").workers

@@ -172,7 +172,9 @@ class Bell:
 class SlotRing:
     """Equal slots in one sparse memfd arena, and who owns each."""
 
-    def __init__(self, slot_bytes: int, base: int, most: int, bell: Bell) -> None: ...
+    def __init__(self, slot_bytes: int, base: int, most: int, bell: Bell, keeps: bool = False) -> None:
+        """With ``keeps``, slots keep their memory until the ring is retired."""
+
     def take(self, grow: bool) -> int:
         """A slot to fill, or -1."""
 

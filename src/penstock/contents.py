@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from penstock.batch import Collation, Contents, SlotLayout
-from penstock.contracts import OpenSource, PythonSource
+from penstock.contracts import Device, Finish, OpenSource, PythonSource
 from penstock.errors import PlanError
 from penstock.pipeline import Pipeline
 from penstock.spec import Executor, Listed, Spec, Tail
@@ -41,6 +41,14 @@ def kernel_or_program(
     assert isinstance(step, NativeStep)
     # Where the images' size isn't fixed there is no kernel, and this says so.
     return step.kernel or fuse(step.transforms, None), None
+
+
+def finish_of(kernel: ImageKernel | None, device: Device) -> tuple[ImageKernel | None, Finish | None]:
+    """The kernel that fills slots for a device, and what is left to do there."""
+    if kernel is None or not device.finishes or kernel.output.dtype == np.uint8:
+        return kernel, None
+    unfinished, table = kernel.unfinished()
+    return unfinished, Finish("image", table, kernel.output, kernel.layout)
 
 
 def sample_contents(

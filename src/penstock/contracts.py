@@ -10,13 +10,13 @@ about many rows at once: nothing in these contracts is called once per row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock.spec import AnyArray, Int64Array, Spec, UInt8Array
+from penstock.spec import AnyArray, Int64Array, Layout, Spec, UInt8Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,3 +282,81 @@ class Kernel(Protocol):
 
     def describe(self) -> str:
         """One line for ``explain()``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What is left to do to images that lie in slots as (H, W, 3) uint8: each byte becomes a number.
+
+    field   name of the field
+    table   (3, 256) float16 or float32: what the bytes of each channel become
+    output  what an image is then
+    layout  the order of its axes
+    """
+
+    field: str
+    table: AnyArray
+    output: Spec
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class SlotField:
+    """What a field takes in a slot.
+
+    nbytes  at most
+    dtype   of its numbers
+    """
+
+    nbytes: int
+    dtype: np.dtype[np.generic]
+
+
+@runtime_checkable
+class Device(Protocol):
+    """A description of where the training step sees a batch. Planning with it starts nothing."""
+
+    @property
+    def lends(self) -> bool:
+        """Whether slots themselves go to the caller: then there may be more of them while he holds some."""
+
+    @property
+    def finishes(self) -> bool:
+        """Whether images may lie in slots as (H, W, 3) uint8, and the rest is done there."""
+
+    def cpus(self) -> frozenset[int] | None:
+        """CPUs that are near it, where others are farther; None where all are alike, or nobody knows."""
+
+    def check(self) -> None:
+        """Raise ``PlanError`` where there is no such device."""
+
+    def describe(self, fields: Mapping[str, SlotField], finish: Finish | None) -> Sequence[str]:
+        """Lines for ``explain()``."""
+
+    def open(self, fields: Mapping[str, SlotField], finish: Finish | None) -> OpenDevice:
+        """What brings batches there."""
+
+
+class OpenDevice(Protocol):
+    """Brings batches from slots to where the training step sees them. Called by one thread at a time."""
+
+    def send(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> bool:
+        """Begin to bring the batch of a slot that is ready, before anybody asks for it.
+
+        memory  the slot's
+        batch   arrays, most of them in that memory
+
+        Whether it is on its way; if not, for want of room, that changes with the next ``take``.
+        """
+
+    def take(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The batch as the training step sees it. The slot is free once nobody holds any part of ``batch``."""
+
+    def settle(self) -> None:
+        """Wait until a slot is free whose batch was taken, if there is one that isn't."""
+
+    def rest(self) -> None:
+        """Forget what is on its way, and give back memory that batches which were taken don't need."""
+
+    def close(self) -> None:
+        """Let go of the slots."""

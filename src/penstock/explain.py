@@ -25,7 +25,7 @@ def explain(plan: Plan) -> str:
         ("read", _read(plan)),
         ("transform", _transform(plan)),
         ("batch", _batch(plan)),
-        ("device", ["host memory: NumPy arrays over the slot, no copy"]),
+        ("device", plan.device.describe(plan.layout.in_slot, plan.finish)),
         ("memory", _memory(plan)),
         ("recipe", [f"digest {plan.digest}", environment()]),
     ):

@@ -302,7 +302,9 @@ class Loader:
         self._check_open()
         self._seek()
         iterator = Epoch(self, self._cursor.epoch)
-        self._iterator = weakref.ref(iterator)
+        run = self._run
+        assert run is not None
+        self._iterator = weakref.ref(iterator, lambda _: run.leave())
         return iterator
 
     def _seek(self) -> None:

@@ -10,6 +10,7 @@ import math
 import os
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -17,12 +18,33 @@ PROC = Path("/proc")
 UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes "no limit" as the largest page-aligned number
 
 
-def cpu_count(root: Path = Path("/")) -> int:
-    """CPUs that this process may use: its affinity, cut by cgroup CPU quotas, rounded up; at least 1."""
-    cpus: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cpu_count(root: Path = Path("/"), *, near: frozenset[int] | None = None) -> int:
+    """CPUs that this process may use: its affinity, cut by cgroup CPU quotas, rounded up; at least 1.
+
+    near  count only these, if there are any among them
+    """
+    cpus: float = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        usable = os.sched_getaffinity(0)
+        cpus = len(usable.intersection(near or ()) or usable)
     for group in _groups(root, "cpu"):
         cpus = min(cpus, _quota(group))
     return max(1, math.ceil(cpus))
+
+
+@contextmanager
+def on_cpus(cpus: frozenset[int] | None) -> Iterator[None]:
+    """Threads and processes that this thread starts meanwhile run on these, as far as it may use any of them."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    near = usable.intersection(cpus or ())
+    if not near or near == usable:
+        yield
+        return
+    os.sched_setaffinity(0, near)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usable)
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:

@@ -292,6 +292,8 @@ class Pipeline(Ordered):
                          penstock has threads here; None (default): an interpreter of their own
         bad_log          a file to which every bad sample that was replaced is added, as a line of JSON; several ranks
                          may share one
+        device           where batches go, from an adapter: ``penstock.torch.loader(…, device="cuda")``; default: NumPy
+                         arrays in host memory
 
         Raises ``PlanError`` for what can't work, ``BudgetError`` when it can't within ``memory``.
         """

@@ -11,8 +11,9 @@ import numpy as np
 
 from penstock import machine
 from penstock.batch import Collation, Contents, SlotLayout, placed
-from penstock.contents import bytes_apart, kernel_or_program, sample_contents, slot_layout
-from penstock.contracts import Encoded, KeepsIndex, OpenSource, Order, StreamSource
+from penstock.contents import bytes_apart, finish_of, kernel_or_program, sample_contents, slot_layout
+from penstock.contracts import Device, Encoded, Finish, KeepsIndex, OpenSource, Order, StreamSource
+from penstock.device import HostMemory
 from penstock.errors import PlanError
 from penstock.order import Batches, Given, Mixed, Steps, Streamed
 from penstock.ordering import (
@@ -29,6 +30,7 @@ from penstock.settings import (
     Settings,
     check_fork_from,
     check_limits,
+    checked_device,
     checked_executor,
     checked_reads,
     checked_source,
@@ -73,6 +75,8 @@ class Plan:
     settings  what the plan was asked for with
     cost      memory of the workers: an estimate, which is measured for processes when a loader starts
     labels    those that are looked at sample by sample, as no column tells them
+    device    where batches go
+    finish    what is done to images there, and not before
     simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
               the same bytes
 
@@ -103,6 +107,8 @@ class Plan:
     labels: tuple[Labels, ...]
     slow_after_s: float
     stall_timeout_s: float | None
+    device: Device
+    finish: Finish | None
     simd: str | None = None
     recipe: Mapping[str, str | int] = field(default_factory=dict)
     known_from: str = "as declared"
@@ -295,6 +301,8 @@ def make_plan(
     executor = checked_executor(settings.get("executor", "thread"))
     check_fork_from(settings.get("fork_from"))
     kernel, program = kernel_or_program(pipeline, source, executor, by_sample=bool(labels))
+    device = checked_device(settings.get("device"), HostMemory())
+    kernel, finish = finish_of(kernel, device)
     samples = sample_contents(pipeline, source, kernel, program, measured)
     most = None if pipeline.budget is None else pipeline.budget.most
     contents = placed(samples, pipeline.collate, rows, most)
@@ -315,7 +323,7 @@ def make_plan(
         side=any(isinstance(spec, Encoded) for spec in source.fields.values())
         or (executor is Executor.PROCESS and _has_more_than_slots(pipeline, contents)),
     )
-    sizes = fit(needs, budget, asked, settings)
+    sizes = fit(needs, budget, asked, settings, cpus=machine.cpu_count(near=device.cpus()))
     return Plan(
         pipeline=pipeline,
         source=source,
@@ -340,6 +348,8 @@ def make_plan(
         labels=labels,
         slow_after_s=slow_after_s,
         stall_timeout_s=stall_timeout_s,
+        device=device,
+        finish=finish,
         recipe=_recipe(pipeline, source),
     )
 

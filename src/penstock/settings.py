@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Literal, TypedDict, TypeGuard
 
-from penstock.contracts import Source
+from penstock.contracts import Device, Source
 from penstock.errors import PlanError
 from penstock.spec import DecodeLimits, Executor, Reads
 from penstock.worker import ForkFrom, ForkServer
@@ -32,6 +32,7 @@ class Settings(TypedDict, total=False):
     stall_timeout_s: float | None
     bad_log: str | os.PathLike[str] | None
     fork_from: ForkFrom
+    device: Device | None
 
 
 def check_known(settings: Settings) -> None:
@@ -54,6 +55,18 @@ def check_fork_from(value: object) -> None:
         raise PlanError(
             f"fork_from={value!r}: a ForkServer(), 'trainer', or None for an interpreter of their own"
         )
+
+
+def checked_device(device: object, default: Device) -> Device:
+    """Where batches go, or ``PlanError`` for what is no such place."""
+    if device is None:
+        return default
+    if isinstance(device, type) or not isinstance(device, Device):
+        raise PlanError(
+            f"device={device!r}: penstock.torch.loader(…, device='cuda') takes the names of devices"
+        )
+    device.check()
+    return device
 
 
 def deadlines(settings: Settings) -> tuple[float, float | None]:

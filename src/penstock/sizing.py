@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock import machine
 from penstock.errors import BudgetError, PlanError
 from penstock.settings import Settings, is_count, parse_bytes
 
@@ -145,12 +144,13 @@ class Sizes:
     batches: int
 
 
-def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Settings) -> Sizes:
+def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Settings, *, cpus: int) -> Sizes:
     """Choose workers, slots and buffers within the budget; what the caller fixed stays.
 
     budget    bytes
     workers   as asked for
     settings  all that was asked for
+    cpus      for the workers
 
     Raises ``PlanError`` for settings that are none, ``BudgetError`` when nothing fits.
     """
@@ -160,7 +160,7 @@ def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Set
         least = needs.index + needs.cost.shared + threads * fixed.worker + fixed.side + ENGINE_BYTES
         return least + needs.batches(slots) + fixed.read_ahead
 
-    threads = machine.cpu_count() if workers == "auto" else workers
+    threads = cpus if workers == "auto" else workers
     if workers == "auto":
         while threads > 1 and needed(threads, fixed.depth or needs.depth(threads)) > budget:
             threads -= 1

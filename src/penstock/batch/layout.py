@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.batch.collate import Region, Shape
+from penstock.contracts import SlotField
 from penstock.spec import AnyArray, Spec, UInt8Array
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -29,14 +30,23 @@ class SlotLayout:
     slot_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        sizes = {name: self.rows * spec.row_bytes for name, spec in self.fields.items()}
-        sizes |= {name: region.nbytes for name, region in self.regions.items()}
+        sizes = {name: each.nbytes for name, each in self.in_slot.items()}
         offsets, end = {}, 0
         for name in sorted(sizes, key=lambda name: -sizes[name]):
             offsets[name] = end
             end += -(-sizes[name] // ALIGNMENT) * ALIGNMENT
         object.__setattr__(self, "offsets", offsets)
         object.__setattr__(self, "slot_bytes", max(end, ALIGNMENT))
+
+    @property
+    def in_slot(self) -> Mapping[str, SlotField]:
+        """What each field takes."""
+        fields = {
+            name: SlotField(self.rows * spec.row_bytes, spec.dtype) for name, spec in self.fields.items()
+        }
+        return fields | {
+            name: SlotField(region.nbytes, region.dtype) for name, region in self.regions.items()
+        }
 
     @property
     def stride_bytes(self) -> int:

@@ -1,5 +1,5 @@
 """The device place: where the training step sees a batch."""
 
-from penstock.device.host import lend_to_host
+from penstock.device.host import HostMemory
 
-__all__ = ["lend_to_host"]
+__all__ = ["HostMemory"]

@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
-from penstock import _native
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.contracts import Finish, SlotField
 from penstock.spec import UInt8Array
 
 
-def lend_to_host(ring: _native.SlotRing, slot: int) -> UInt8Array:
-    """Lend a ready slot, as (slot_bytes,) uint8.
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """NumPy arrays over the slot. Satisfies ``contracts.Device``, and ``OpenDevice``: there is nothing to open."""
 
-    The slot goes back to the ring when the last view of the array is gone, whether that is a slice, an array of
-    another dtype, a torch tensor or a DLPack import: the lease hangs on the array's memory owner.
-    """
-    return ring.lend(slot)
+    lends = True
+    finishes = False
+
+    def cpus(self) -> None:
+        """All are alike."""
+
+    def check(self) -> None:
+        """It is there."""
+
+    def describe(self, fields: Mapping[str, SlotField], finish: Finish | None) -> Sequence[str]:
+        """Lines for ``explain()``."""
+        return ["host memory: NumPy arrays over the slot, no copy"]
+
+    def open(self, fields: Mapping[str, SlotField], finish: Finish | None) -> HostMemory:
+        """Itself."""
+        return self
+
+    def send(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> bool:
+        """It is where it shall be."""
+        return True
+
+    def take(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The same arrays."""
+        return batch
+
+    def settle(self) -> None:
+        """The caller has the slots, and nobody waits for him here."""
+
+    def rest(self) -> None:
+        """Nothing is on its way."""
+
+    def close(self) -> None:
+        """Nothing was taken."""

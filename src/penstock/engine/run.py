@@ -16,13 +16,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.bad import Ledger
 from penstock.contracts import Order
-from penstock.device import lend_to_host
+from penstock.engine.delivery import Delivered, Delivery
 from penstock.engine.draws import waiting_for
 from penstock.engine.filling import Filled, Filler, Filling
 from penstock.engine.meter import Meter
@@ -31,7 +31,7 @@ from penstock.engine.start import refusals, started
 from penstock.engine.watch import Watch, Work
 from penstock.engine.workers import INTERRUPTED_S, Job, Stats, Workers, has_ended
 from penstock.errors import PenstockError, PlanError
-from penstock.machine import anonymous_bytes
+from penstock.machine import anonymous_bytes, on_cpus
 from penstock.memory import MemoryLedger
 from penstock.order import Batches, Cursor, Given
 from penstock.plan import Plan
@@ -40,24 +40,11 @@ from penstock.spec import Tail
 if TYPE_CHECKING:
     import logging
 
-BATCH_FIELDS = ("index", "valid")  # that a batch has whatever functions make of it
 PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
 HASTE_S = 0.5  # likewise, when whoever closes it is interrupted
 
 # Runs with threads that were still busy when they were closed: these may use the run's arrays yet.
 _abandoned: list[Run] = []
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """One batch, and the cursor once it is delivered.
-
-    batch  None when a stream had none left
-    after  where the run stands then; another epoch than the batch's when it was the epoch's last
-    """
-
-    batch: dict[str, Any] | None
-    after: Cursor
 
 
 class Run:
@@ -72,6 +59,7 @@ class Run:
     _ring: _native.SlotRing
     _meter: Meter
     _filler: Filler
+    _delivery: Delivery
 
     def __init__(self, plan: Plan, ledger: Ledger) -> None:
         self.plan = plan
@@ -91,6 +79,7 @@ class Run:
         self._sought: Cursor | None = None
         self._torn = False  # whether a batch may have left the queue and not reached the consumer
         self._waiting = self._starved = self._closed = False
+        self._lends = plan.device.lends  # else a slot comes back by itself, soon
         self._starts = self._ended = False
         self._broken: BaseException | None = None
         self.wait_s = 0.0
@@ -105,28 +94,33 @@ class Run:
             self._check_open()
             self._starts = True
         try:
-            with refusals(self.plan):
-                before = anonymous_bytes()
-            self.plan, self._workers, self._ring = started(self.plan, at, self._bell, self._watch)
-            self._next = self.plan.steps.settled(at)
-            self._meter = Meter(self.plan, self._ring, self._workers, before)
-            self._room = Room(self.plan, self._ring, self._workers)
-            self._filler = Filler(
-                self.plan, self._workers, self._ring, self._ledger, self._watch, self._tell_of_hang
-            )
-            with refusals(self.plan):
-                self._workers.start()
-                self._watch.add(self)
-                with self._lock:
-                    self._check_open()
-                    self._thread.start()
-                    self._starts = False
+            with on_cpus(self.plan.device.cpus()):
+                self._start(at)
         except BaseException:
             self._closed = True
             self._end()
             raise
         steps = self.plan.steps
         _logger().info("rank %d of %d data ranks, %d workers", steps.rank, steps.world, self.plan.workers)
+
+    def _start(self, at: Cursor) -> None:
+        with refusals(self.plan):
+            before = anonymous_bytes()
+        self.plan, self._workers, self._ring = started(self.plan, at, self._bell, self._watch)
+        self._next = self.plan.steps.settled(at)
+        self._delivery = Delivery(self.plan, self._ring)
+        self._meter = Meter(self.plan, self._ring, self._workers, before)
+        self._room = Room(self.plan, self._ring, self._workers)
+        self._filler = Filler(
+            self.plan, self._workers, self._ring, self._ledger, self._watch, self._tell_of_hang
+        )
+        with refusals(self.plan):
+            self._workers.start()
+            self._watch.add(self)
+            with self._lock:
+                self._check_open()
+                self._thread.start()
+                self._starts = False
 
     def seek(self, at: Cursor) -> None:
         """Fill from ``at`` on: what was filled ahead is dropped, unless it is what comes there."""
@@ -141,6 +135,12 @@ class Run:
             self.plan = self._filler.plan = replace(self.plan, order=order)
             self._torn = True
             self._aim(self.plan.steps.settled(at))
+
+    def leave(self) -> None:
+        """Nobody asks for more of the epoch that the last batch was of."""
+        with self._lock:
+            if not self._ended:
+                self._delivery.rest()
 
     def look(self) -> None:
         """More batches were given."""
@@ -157,6 +157,7 @@ class Run:
             while (delivered := self._hand_over(at)) is None:
                 if not self._workers.help():
                     with waiting_for(self._workers):
+                        self._delivery.settle()
                         self._await_news(begin)
         except BaseException:
             self._torn |= self._workers.helps  # an interrupt may have left a row half made
@@ -223,6 +224,9 @@ class Run:
             all_ended &= has_ended(self._thread, ends - time.monotonic())
         if hasattr(self, "_meter"):
             self._meter.close()
+        if hasattr(self, "_delivery"):
+            with self._lock:
+                self._delivery.close()
         if all_ended:
             self._ready.clear()
             self._filling.clear()
@@ -244,6 +248,7 @@ class Run:
             if self._broken is not None:
                 raise PenstockError("the thread that fills batches broke") from self._broken
             self._aim(at)
+            self._delivery.enter(at.epoch)
             if not self._ready:
                 if self._filler.stuck is not None:
                     raise self._filler.stuck
@@ -260,18 +265,14 @@ class Run:
                 self._ledger.add(filled.origins.bad, filled.origins.error)
             if filled.ended and filled.rows == 0:
                 return Delivered(None, self._after_end(at))
-            assert filled.slot is not None
-            layout, lent = self.plan.layout, lend_to_host(self._ring, filled.slot)
-            batch = {
-                **layout.views(lent, filled.rows),
-                **layout.shaped(lent, filled.shapes),
-                **filled.lists,
-            }
-            if filled.made is not None:
-                kept = {*filled.made.kept, *BATCH_FIELDS}
-                batch = {name: batch[name] for name in batch if name in kept} | dict(filled.made.objects)
+            batch = self._delivery.take(filled)
             self._torn = False
-            return Delivered(batch, self._after_end(at) if filled.ended else self.plan.steps.after(at))
+            after = self._after_end(at) if filled.ended else self.plan.steps.after(at)
+            if after.epoch == at.epoch:
+                self._delivery.send(self._ready)
+            else:
+                self._delivery.rest()
+            return Delivered(batch, after)
 
     def _after_end(self, at: Cursor) -> Cursor:
         """The next epoch, now that a stream has ended in this one."""
@@ -308,6 +309,7 @@ class Run:
     def _drop_ready(self) -> None:
         """Free all ready slots, also those whose hand-over was interrupted. The lock is held."""
         self._ready.clear()
+        self._delivery.rest()
         self._ring.release_ready()
 
     def _tell(self) -> None:
@@ -385,6 +387,7 @@ class Run:
                 if filled.slot is not None:
                     self._ring.mark_ready(filled.slot)
                 self._ready.append(filled)
+                self._delivery.send(self._ready)
                 self._tell()
 
     @staticmethod
@@ -396,7 +399,7 @@ class Run:
         """Fill every slot that can be had. The ring grows only for a consumer that waits while nothing comes."""
         while not self._closed and self._sought is None and self._is_known(self._next):
             with self._lock:
-                needed = self._waiting and not self._ready and not self._filling
+                needed = self._lends and self._waiting and not self._ready and not self._filling
             has_room = self._room.has_room()
             slot = self._ring.take(grow=needed and has_room) if needed or has_room else -1
             if slot < 0:

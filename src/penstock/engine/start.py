@@ -290,4 +290,5 @@ def _dataset(plan: Plan) -> Any:
 
 
 def _ring(plan: Plan, bell: _native.Bell) -> _native.SlotRing:
-    return _native.SlotRing(plan.layout.slot_bytes, plan.depth, plan.most_slots, bell)
+    keeps = not plan.device.lends  # which may have pinned it
+    return _native.SlotRing(plan.layout.slot_bytes, plan.depth, plan.most_slots, bell, keeps=keeps)

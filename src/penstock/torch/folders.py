@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ import torch
 
 import penstock as ps
 from penstock.torch.batches import Batches, Order
-from penstock.torch.loader import TorchLoader, loader
+from penstock.torch.loader import TorchLoader
 from penstock.torch.tensors import Form
 
 SCALE_TO_CROP = 256 / 224  # of a validation image's shorter side, as every published recipe has it
@@ -28,6 +29,7 @@ def image_folder_loaders(
     memory_format: torch.memory_format | None = None,
     size: int = 224,
     seed: int = 0,
+    device_slots: int = 2,
     **settings: Any,
 ) -> tuple[TorchLoader, TorchLoader]:
     """A loader to train with and one to validate with, of two folders with the same class folders.
@@ -37,7 +39,7 @@ def image_folder_loaders(
                         each epoch
     val_batch_size      images of a process's batch in validation, any number; default: ``batch_size``
     workers             as of ``Pipeline.loader``, for each of the two
-    device, dtype, memory_format
+    device, dtype, memory_format, device_slots
                         as of ``loader``
     size                side of an image in pixels
     seed                of the order and of what is drawn
@@ -59,7 +61,8 @@ def image_folder_loaders(
             raise ps.PlanError(f"image_folder_loaders({name}={number!r}): a whole number from 1")
     if not _counts(size):
         raise ps.PlanError(f"image_folder_loaders(size={size!r}): pixels, a whole number from 1")
-    settings = {**settings, "workers": workers}
+    form = Form.of(("image", "label", "valid"), device, dtype, memory_format)
+    settings = {**settings, "workers": workers, "device": form.place(slots=device_slots)}
     train = (
         ps.Pipeline(ps.ImageFolder(train_dir))
         .shuffle(seed=seed)
@@ -71,9 +74,8 @@ def image_folder_loaders(
         .map(ps.Resize(round(size * SCALE_TO_CROP)), ps.CenterCrop(size), ps.Normalize())
         .batch(val_batch_size or batch_size)
     )
-    form = Form.of(("image", "label", "valid"), device, dtype, memory_format)
     made = (
-        loader(train, device=device, dtype=dtype, memory_format=memory_format, **settings),
+        TorchLoader(Batches(Order(train, replace(form, fields=("image", "label")), True, settings))),
         TorchLoader(Batches(Order(val, form, True, settings, exact=True))),
     )
     _check_classes(*(each.dataset.loader.plan.classes or () for each in made))

@@ -53,11 +53,14 @@ def loader(
     memory_format: torch.memory_format | None = None,
     fields: Sequence[str] | Mapping[str, str] | str | None = ("image", "label"),
     shard: bool = True,
+    device_slots: int = 2,
+    static: bool = False,
     **settings: Any,
 ) -> TorchLoader:
     """A pipeline's batches as tensors, from a DataLoader that torch's own loops and frameworks know.
 
-    device         where tensors are
+    device         where tensors are: ``"cpu"``, ``"cuda"`` for the process's current device when the loader starts,
+                   ``"cuda:1"``, or another one that torch knows
     dtype          of floating-point fields, such as ``torch.bfloat16``; default: as the pipeline makes them
     memory_format  ``torch.channels_last``, of floating-point fields of four dimensions; default: likewise
     fields         of a batch: ``("image", "label")`` is a tuple of two tensors, ``"image"`` a tensor,
@@ -66,10 +69,19 @@ def loader(
     shard          whether each process gets its own part of the rows, where the pipeline doesn't say
                    ``.shard(rank, world)``: rank and world size are those of torch.distributed once it is initialised,
                    else the launcher's. False for a loader that gives every process all rows
+    device_slots   batches on a CUDA device at once: the caller's, and those that come ahead of him, as bytes
+    static         on a CUDA device, whether every batch lies where the one before it did and takes its place, for
+                   steps that are captured in a CUDA graph
     settings       as of ``Pipeline.loader``: ``memory=``, ``workers=``, ``executor=``, …
 
-    On the CPU a tensor shares the batch's memory. Raises as ``Pipeline.loader`` does, and ``PlanError`` for fields that
+    On the CPU a tensor shares the batch's memory. A CUDA device gets images as the bytes they were decoded to, where
+    native code makes them: the next batch is copied from pinned memory while the step works on this one; normalising,
+    dtype and memory format are one step there, on the caller's current stream, with the bits that the CPU gives. A
+    batch is the caller's for as long as he holds it, in memory that torch gives.
+
+    Raises as ``Pipeline.loader`` does, and ``PlanError`` for fields that
     there aren't.
     """
     form = Form.of(fields, device, dtype, memory_format)
+    settings = {**settings, "device": form.place(slots=device_slots, static=static)}
     return TorchLoader(Batches(Order(pipeline, form, shard, settings)))

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from penstock import PlanError
+from penstock.torch.device import MOST_SLOTS, CudaDevice
+from penstock.torch.sending import Wanted
 
 VALID = "valid"  # whether a row isn't padding: a batch that has no such field has no padding
 MEMORY_FORMATS = (None, torch.contiguous_format, torch.channels_last)
@@ -55,6 +57,21 @@ class Form:
         kept = tuple(names) if isinstance(fields, Sequence) and not isinstance(fields, str) else fields
         return cls(kept, where, dtype, memory_format)  # type: ignore[arg-type]
 
+    def place(self, *, slots: int = 2, static: bool = False) -> CudaDevice | None:
+        """The device that penstock itself brings batches to; None: tensors are made of arrays. Raises ``PlanError``.
+
+        slots, static  as of ``loader``
+        """
+        if not isinstance(slots, int) or isinstance(slots, bool) or not 2 <= slots <= MOST_SLOTS:
+            raise PlanError(
+                f"device_slots={slots!r}: batches, a whole number from 2, the caller's and one that comes, to "
+                f"{MOST_SLOTS}"
+            )
+        if self.device.type != "cuda":
+            return None
+        names = None if self.fields is None else frozenset(self._names())
+        return CudaDevice(self.device, Wanted(names, self.dtype, self.memory_format, static), slots)
+
     def check(self, known: Sequence[str]) -> None:
         """Raise ``PlanError`` when a field isn't among those that a batch has."""
         for name in self._names():
@@ -69,7 +86,8 @@ class Form:
             return {name: self._tensor(value) for name, value in arrays.items()}
         self.check(list(arrays))
         if VALID not in arrays and VALID in self._names():
-            arrays = {**arrays, VALID: np.ones(len(arrays["index"]), np.bool_)}
+            every = torch.ones(len(arrays["index"]), dtype=torch.bool, device=self.device)
+            arrays = {**arrays, VALID: every}
         if isinstance(self.fields, str):
             return self._tensor(arrays[self.fields])
         if isinstance(self.fields, Mapping):

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.contracts import Transform
 from penstock.errors import PlanError
-from penstock.spec import DecodeMode, Decoding, Layout, Spec
+from penstock.spec import AnyArray, DecodeMode, Decoding, Float32Array, Layout, Spec
 from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from penstock.transform.image import ImageTransform
@@ -114,15 +115,25 @@ class ImageKernel:
             simd=simd,
         )
 
+    def unfinished(self) -> tuple[ImageKernel, AnyArray]:
+        """The kernel that writes (H, W, 3) uint8, and what its bytes become: (3, 256) of the dtype of ``output``."""
+        spec = Spec((*self.size_px, 3), np.dtype(np.uint8))
+        return replace(self, output=spec, layout=Layout.NHWC, normalize=None), self._table()
+
+    def _table(self) -> NDArray[np.float16] | Float32Array:
+        normalize = self.normalize or Normalize(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+        table = normalize.table()
+        return table.astype(np.float16) if self.output.dtype == np.float16 else table
+
     def _row_format(self) -> _native.RowFormat:
         height, width = self.size_px
         planar = self.layout is Layout.NCHW
         if self.output.dtype == np.uint8:
             return _native.RowFormat.uint8(height, width, planar)
-        table = (self.normalize or Normalize(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))).table()
-        if self.output.dtype == np.float16:
-            return _native.RowFormat.float16(height, width, planar, table.astype(np.float16).view(np.uint16))
-        return _native.RowFormat.float32(height, width, planar, table)
+        table = self._table()
+        if table.dtype == np.float16:
+            return _native.RowFormat.float16(height, width, planar, table.view(np.uint16))
+        return _native.RowFormat.float32(height, width, planar, table.view(np.float32))
 
     def describe(self) -> str:
         """What follows decoding, in one line for ``explain()``."""

@@ -1,0 +1,83 @@
+"""From a filled slot to the batch that the caller gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import _native
+from penstock.engine.filling import Filled
+from penstock.order import Cursor
+from penstock.plan import Plan
+from penstock.spec import UInt8Array
+
+BATCH_FIELDS = ("index", "valid")  # that a batch has whatever functions make of it
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One batch, and the cursor once it is delivered.
+
+    batch  None when a stream had none left
+    after  where the run stands then; another epoch than the batch's when it was the epoch's last
+    """
+
+    batch: dict[str, Any] | None
+    after: Cursor
+
+
+class Delivery:
+    """Brings batches to the plan's device. Its caller holds the run's lock, but for ``settle`` and ``close``.
+
+    Batches of the epoch that the caller is in are on their way ahead of him; those of the next one wait for him to
+    enter it, so that between epochs nothing of this loader's is on the device.
+    """
+
+    def __init__(self, plan: Plan, ring: _native.SlotRing) -> None:
+        self._layout, self._ring = plan.layout, ring
+        self._device = plan.device.open(plan.layout.in_slot, plan.finish)
+        self._epoch: int | None = None
+
+    def enter(self, epoch: int) -> None:
+        """The caller asks for a batch of this epoch."""
+        self._epoch = epoch
+
+    def send(self, ready: Iterable[Filled]) -> None:
+        """Begin to bring batches to the device, the first ones of ``ready``, as far as there is room."""
+        for filled in ready:
+            if filled.slot is None or filled.error is not None or filled.at.epoch != self._epoch:
+                return
+            memory = self._ring.view(filled.slot)
+            if not self._device.send(filled.slot, memory, self._arrays(filled, memory)):
+                return
+
+    def take(self, filled: Filled) -> dict[str, Any]:
+        """The batch. Its slot is lent until nobody holds any part of it."""
+        assert filled.slot is not None
+        memory = self._ring.lend(filled.slot)
+        return dict(self._device.take(filled.slot, memory, self._arrays(filled, memory)))
+
+    def settle(self) -> None:
+        """Wait until a slot is free whose batch has been taken, if there is one that isn't."""
+        self._device.settle()
+
+    def rest(self) -> None:
+        """The caller has left the epoch, or goes on somewhere else in it."""
+        self._epoch = None
+        self._device.rest()
+
+    def close(self) -> None:
+        """Let go of the slots."""
+        self._device.close()
+
+    def _arrays(self, filled: Filled, memory: UInt8Array) -> dict[str, Any]:
+        batch = {
+            **self._layout.views(memory, filled.rows),
+            **self._layout.shaped(memory, filled.shapes),
+            **filled.lists,
+        }
+        if filled.made is None:
+            return batch
+        kept = {*filled.made.kept, *BATCH_FIELDS}
+        return {name: batch[name] for name in batch if name in kept} | dict(filled.made.objects)

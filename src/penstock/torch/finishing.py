@@ -1,0 +1,63 @@
+"""What is done to images on a device: each byte becomes a number, axes take their order, in one step."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+CHUNK_BYTES = 32 << 20  # of places in the table, without Triton
+
+
+class Finisher:
+    """Turns (n, H, W, 3) uint8 into what the host's kernel would have written, bit for bit.
+
+    table   (3, 256): what the bytes of each channel become
+    planar  whether the shape is (n, 3, H, W), whatever the strides
+    """
+
+    def __init__(self, table: torch.Tensor, *, planar: bool) -> None:
+        self._table, self._planar = table.reshape(-1).contiguous(), planar
+        self._offsets = torch.arange(0, 768, 256, dtype=torch.int32, device=table.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the results."""
+        return self._table.dtype
+
+    def shape(self, images: tuple[int, ...]) -> tuple[int, ...]:
+        """Of the result, of images (n, H, W, 3)."""
+        rows, height, width, channels = images
+        return (rows, channels, height, width) if self._planar else images
+
+    def finish(self, images: torch.Tensor, out: torch.Tensor) -> None:
+        """Fill ``out``: (n, 3, H, W) or (n, H, W, 3) in any order of memory, on the current stream."""
+        pixels = out.permute(0, 2, 3, 1) if self._planar else out
+        kernel = _triton_kernel() if images.is_cuda else None
+        if kernel is not None:
+            kernel(images, self._table, pixels)
+        else:
+            self._look_up(images, pixels)
+
+    def _look_up(self, images: torch.Tensor, pixels: torch.Tensor) -> None:
+        """Without Triton: places in the table, some rows at once, and what stands there."""
+        rows = max(CHUNK_BYTES // (images[0].numel() * 4), 1)
+        for begin in range(0, len(images), rows):
+            part = pixels[begin : begin + rows]
+            places = torch.empty_like(part, dtype=torch.int32)  # in the order of memory that the result has
+            torch.add(images[begin : begin + rows], self._offsets, out=places)
+            strides = part.stride()
+            in_memory = sorted(range(part.ndim), key=lambda axis: -strides[axis])
+            places, part = places.permute(in_memory), part.permute(in_memory)
+            torch.index_select(self._table, 0, places.reshape(-1), out=part.reshape(-1))
+
+
+@functools.cache
+def _triton_kernel() -> Any:
+    """The kernel's launcher, or None where there is no Triton."""
+    try:
+        from penstock.torch.kernels import finish
+    except ImportError:
+        return None
+    return finish

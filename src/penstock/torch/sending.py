@@ -1,0 +1,281 @@
+"""Batches on their way from slots to a device, one ahead of the training step.
+
+::
+
+    slot ──copy on the side stream──▶ bytes on the device ──finished on the step's stream──▶ batch
+
+Bytes come ahead: the copy of the next batch runs while the step works on this one. Finishing it, which reads and writes
+the device's memory once, happens on the step's own stream when the batch is asked for: so whatever the step does with a
+batch, and however long it holds it, comes in the order of one stream, and memory is torch's to give and take back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import mmap
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from penstock.torch.finishing import Finisher
+from penstock.torch.streams import Streams
+
+UInt8Array = NDArray[np.uint8]
+
+ALIGNMENT = 256  # bytes: what kernels load at once, and more
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Memory on the device for the bytes of one batch.
+
+    read  an event after which nothing reads it any more
+    """
+
+    memory: torch.Tensor
+    read: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class OnItsWay:
+    """A batch whose bytes are being copied.
+
+    fields  as they lie in the buffer
+    copied  an event: all of them are there
+    """
+
+    buffer: Buffer
+    fields: Mapping[str, torch.Tensor]
+    copied: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a batch is on the device.
+
+    fields         that are brought there; None: all
+    dtype          of floating-point fields; None: their own
+    memory_format  of those of four dimensions that aren't uint8; None: their own
+    static         whether each batch lies where the one before it did, and takes its place
+    """
+
+    fields: frozenset[str] | None
+    dtype: torch.dtype | None
+    memory_format: torch.memory_format | None
+    static: bool
+
+    def has(self, name: str) -> bool:
+        """Whether a field is brought there."""
+        return self.fields is None or name in self.fields
+
+    def dtype_of(self, own: torch.dtype) -> torch.dtype:
+        """What a dtype becomes."""
+        return self.dtype if self.dtype is not None and own.is_floating_point else own
+
+    def is_channels_last(self, dimensions: int, dtype: torch.dtype) -> bool:
+        """Whether channels come last in memory."""
+        return self.memory_format is torch.channels_last and dimensions == 4 and dtype != torch.uint8
+
+
+class Sender:
+    """Brings batches to a device. Satisfies the ``OpenDevice`` of penstock's contracts.
+
+    sizes      most bytes, in a slot, of each field that is brought there
+    ahead      batches whose bytes come before they are asked for, at most
+    finishers  of fields that are finished there
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        sizes: Mapping[str, int],
+        wanted: Wanted,
+        *,
+        ahead: int,
+        finishers: Mapping[str, Finisher],
+    ) -> None:
+        self._streams, self._wanted, self._finishers = streams, wanted, finishers
+        self._sizes, self._ahead = sizes, ahead
+        self._spare: list[Buffer] = []
+        self._coming: dict[int, OnItsWay] = {}  # by slot
+        self._copying: deque[tuple[Any, Mapping[str, Any]]] = deque()  # taken; their slots are read yet
+        self._pinned: set[int] = set()
+        self._pins = True
+        self._places: dict[str, torch.Tensor] = {}  # of static batches
+        self._last: Any = None  # the stream of the batch before
+
+    def send(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> bool:
+        """Begin to copy a batch's bytes; False while as many are on their way as there is room for."""
+        if slot not in self._coming:
+            if len(self._coming) >= self._ahead:
+                return False
+            self._coming[slot] = self._sent(memory, batch)
+        return True
+
+    def take(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The batch on the device, ready for what the caller's current stream does next."""
+        if slot not in self._coming:
+            self._drop()  # what is on its way comes later, if ever
+        coming = self._coming.pop(slot, None) or self._sent(memory, batch)
+        self._copying.append((coming.copied, batch))
+        stream = self._streams.current()
+        self._streams.wait(stream, coming.copied)
+        if self._places and self._last != stream:
+            self._streams.wait(stream, self._streams.record(self._last))
+        self._last = stream
+        taken = {
+            name: self._finished(name, coming.fields[name], stream)
+            if name in coming.fields
+            else self._apart(value)
+            for name, value in batch.items()
+            if self._wanted.has(name)
+        }
+        coming.buffer.read = self._streams.record(stream)
+        self._spare.append(coming.buffer)
+        while self._copying and self._streams.has_happened(self._copying[0][0]):
+            self._copying.popleft()
+        return {"index": batch["index"].copy(), **taken}
+
+    def settle(self) -> None:
+        """Wait until the oldest batch that was taken has left its slot."""
+        if self._copying:
+            self._streams.wait_here(self._copying[0][0])
+            self._copying.popleft()
+
+    def rest(self) -> None:
+        """Give the memory back, for whoever is next on the side stream."""
+        self._drop()
+        for buffer in self._spare:
+            self._after_reading(buffer)
+        self._spare.clear()
+
+    def close(self) -> None:
+        """Wait until no slot is read any more, and let go of them."""
+        with contextlib.suppress(RuntimeError):  # of a device that has failed, and reads nothing any more
+            self._streams.wait_here(self._streams.record(self._streams.side))
+        self.rest()
+        self._copying.clear()
+        self._places.clear()
+        for address in self._pinned:
+            self._streams.unpin(address)
+        self._pinned.clear()
+
+    def _drop(self) -> None:
+        self._spare += (coming.buffer for coming in self._coming.values())
+        self._coming.clear()
+
+    def _sent(self, memory: UInt8Array, batch: Mapping[str, Any]) -> OnItsWay:
+        """A batch whose copy has begun."""
+        self._pin(memory)
+        side = self._streams.side
+        buffer = self._spare.pop() if self._spare else Buffer(self._new_memory())
+        self._after_reading(buffer)
+        fields: dict[str, torch.Tensor] = {}
+
+        def copy(source: torch.Tensor, target: torch.Tensor) -> None:
+            target.copy_(source, non_blocking=True)
+
+        for name, source, begin in self._placed(memory, batch):
+            target = buffer.memory[begin : begin + source.nbytes].view(source.dtype).view(source.shape)
+            self._streams.on(side, copy, source, target)
+            fields[name] = target
+        return OnItsWay(buffer, fields, self._streams.record(side))
+
+    def _after_reading(self, buffer: Buffer) -> None:
+        """What comes onto the side stream from now on may write into the buffer."""
+        if buffer.read is not None:
+            self._streams.wait(self._streams.side, buffer.read)
+            buffer.read = None
+
+    def _new_memory(self) -> torch.Tensor:
+        size = sum(map(aligned, self._sizes.values()))
+        return self._streams.empty(size, torch.uint8, self._streams.side)
+
+    def _placed(
+        self, memory: UInt8Array, batch: Mapping[str, Any]
+    ) -> Iterator[tuple[str, torch.Tensor, int]]:
+        """Yield fields that lie in the slot, as tensors of its memory, and where in a buffer each begins."""
+        begin = 0
+        for name, size in self._sizes.items():
+            value = batch.get(name)
+            if _lies_in(memory, value) and (source := _as_tensor(value)) is not None:
+                yield name, source, begin
+            begin += aligned(size)
+
+    def _pin(self, memory: UInt8Array) -> None:
+        address = memory.ctypes.data
+        if not self._pins or address in self._pinned:
+            return
+        pages = -(-memory.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE  # all of them the slot's
+        if (reason := self._streams.pin(address, pages)) is None:
+            self._pinned.add(address)
+            return
+        self._pins = False
+        logging.getLogger("penstock").warning(
+            "slots can't be pinned, so copies to %s take the host's time: %s", self._streams.device, reason
+        )
+
+    def _finished(self, name: str, value: torch.Tensor, stream: Any) -> torch.Tensor:
+        """A field as the batch has it, in memory of its own."""
+        finisher = self._finishers.get(name)
+        if finisher is None:
+            out = self._out(name, value, tuple(value.shape), self._wanted.dtype_of(value.dtype), stream)
+            self._streams.on(stream, out.copy_, value)
+        else:
+            out = self._out(name, value, finisher.shape(tuple(value.shape)), finisher.dtype, stream)
+            self._streams.on(stream, finisher.finish, value, out)
+        return out
+
+    def _out(
+        self, name: str, source: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, stream: Any
+    ) -> torch.Tensor:
+        """Memory for a field of a batch, of as many numbers as ``source``."""
+        most = self._sizes[name] // source.element_size()
+        last = self._wanted.is_channels_last(len(shape), dtype)
+        in_memory = (shape[0], *shape[2:], shape[1]) if last else shape
+        if self._wanted.static:
+            out = self._place(name, most, dtype, stream)[: math.prod(shape)].view(in_memory)
+        else:
+            out = self._streams.empty(in_memory, dtype, stream)
+        return out.permute(0, 3, 1, 2) if last else out
+
+    def _place(self, name: str, most: int, dtype: torch.dtype, stream: Any) -> torch.Tensor:
+        """Where a field is in every batch: a flat tensor of its largest size."""
+        if name not in self._places:
+            self._places[name] = self._streams.empty(most, dtype, stream)
+        return self._places[name]
+
+    def _apart(self, value: Any) -> Any:
+        """What lies in no slot, or is no number."""
+        tensor = _as_tensor(value)
+        if tensor is None:
+            return value.copy() if isinstance(value, np.ndarray) else value
+        # Nobody waits: memory that isn't pinned has been read when this returns.
+        return tensor.to(self._streams.device, self._wanted.dtype_of(tensor.dtype), non_blocking=True)
+
+
+def aligned(size: int) -> int:
+    """Bytes of a field in a buffer."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _lies_in(memory: UInt8Array, value: object) -> bool:
+    begin = memory.ctypes.data
+    return isinstance(value, np.ndarray) and begin <= value.ctypes.data < begin + memory.nbytes
+
+
+def _as_tensor(value: object) -> torch.Tensor | None:
+    """A tensor of an array's memory; None for what is no array of numbers."""
+    if not isinstance(value, np.ndarray):
+        return None
+    try:
+        return torch.from_numpy(value)
+    except TypeError:  # text, say
+        return None

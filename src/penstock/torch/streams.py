@@ -1,0 +1,123 @@
+"""What a device does beside the program: streams of work, events between them, pinned host memory."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+
+cuda: Any = torch.cuda  # half of it has no types
+
+PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
+
+
+class Streams(Protocol):
+    """One device's streams. What is put on a stream happens in order; across streams, only where one waits.
+
+    device  where tensors are
+    side    the stream on which batches come, the same for all loaders of the process: what one of them frees there
+            another one takes
+    """
+
+    device: torch.device
+    side: Any
+
+    def current(self) -> Any:
+        """The stream on which the caller's work is now."""
+
+    def record(self, stream: Any) -> Any:
+        """An event: that all work which is on the stream by now has been done."""
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """Work that comes onto the stream from now on happens after the event."""
+
+    def has_happened(self, event: Any) -> bool:
+        """Whether the event lies behind."""
+
+    def wait_here(self, event: Any) -> None:
+        """Wait for it in this thread."""
+
+    def on(self, stream: Any, work: Callable[..., object], *arguments: Any) -> None:
+        """Put work on a stream: torch operations, which also take their memory from it."""
+
+    def empty(self, size: int | tuple[int, ...], dtype: torch.dtype, stream: Any) -> torch.Tensor:
+        """Memory for the work of a stream, and no other."""
+
+    def pin(self, address: int, size: int) -> str | None:
+        """Make host memory one that copies read without the host's help; or why it can't be."""
+
+    def unpin(self, address: int) -> None:
+        """The reverse."""
+
+
+class CudaStreams:
+    """Those of a CUDA device. Satisfies ``Streams``."""
+
+    _sides: dict[int, torch.cuda.Stream] = {}  # noqa: RUF012 (of the process)
+    _lock = threading.Lock()
+
+    def __init__(self, index: int) -> None:
+        self.device = torch.device("cuda", index)
+        with self._lock:
+            if index not in self._sides:
+                self._sides[index] = cuda.Stream(self.device)
+            self.side = self._sides[index]
+
+    def current(self) -> torch.cuda.Stream:
+        """Of this thread."""
+        return torch.cuda.current_stream(self.device)
+
+    def record(self, stream: torch.cuda.Stream) -> torch.cuda.Event:
+        """Whoever waits for it in a thread sleeps."""
+        with torch.cuda.device(self.device):
+            event: torch.cuda.Event = cuda.Event(blocking=True)
+            event.record(stream)
+        return event
+
+    def wait(self, stream: torch.cuda.Stream, event: torch.cuda.Event) -> None:
+        """As ``Streams`` says."""
+        stream.wait_event(event)
+
+    def has_happened(self, event: torch.cuda.Event) -> bool:
+        """As ``Streams`` says."""
+        return bool(cuda.Event.query(event))
+
+    def wait_here(self, event: torch.cuda.Event) -> None:
+        """As ``Streams`` says."""
+        event.synchronize()
+
+    def on(self, stream: torch.cuda.Stream, work: Callable[..., object], *arguments: Any) -> None:
+        """As ``Streams`` says."""
+        with self._on(stream):
+            work(*arguments)
+
+    def empty(
+        self, size: int | tuple[int, ...], dtype: torch.dtype, stream: torch.cuda.Stream
+    ) -> torch.Tensor:
+        """As ``Streams`` says."""
+        with self._on(stream):
+            return torch.empty(size, dtype=dtype, device=self.device)
+
+    def pin(self, address: int, size: int) -> str | None:
+        """As ``Streams`` says."""
+        runtime: Any = cuda.cudart()
+        error = runtime.cudaHostRegister(address, size, PORTABLE)
+        if int(error) == 0:
+            return None
+        with contextlib.suppress(RuntimeError):  # whoever launches next is told of the error too
+            torch.zeros(1, device=self.device)
+        return str(runtime.cudaGetErrorString(error))
+
+    def unpin(self, address: int) -> None:
+        """As ``Streams`` says."""
+        runtime: Any = cuda.cudart()
+        runtime.cudaHostUnregister(address)
+
+    @contextlib.contextmanager
+    def _on(self, stream: torch.cuda.Stream) -> Iterator[None]:
+        # The device first: else the thread would come back to device 0, and begin a context there.
+        with torch.cuda.device(self.device), torch.cuda.stream(stream):
+            yield

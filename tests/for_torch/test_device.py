@@ -1,0 +1,467 @@
+"""Batches on a device: the host's bits, ordered by nothing but streams and events, in memory that comes back."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import penstock as ps
+import penstock.torch
+from late_device import LateDevice, LateStreams, Stream
+from penstock.torch.device import CudaDevice
+from penstock.torch.finishing import Finisher
+from penstock.torch.numa import cpus_near
+from penstock.torch.sending import Wanted
+from penstock.torch.tensors import Form
+from photos import encoded, picture
+
+ROWS, STEPS = 4, 6
+EVERYTHING = Wanted(None, None, None, static=False)
+SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2}
+
+
+def images(records: int = ROWS * STEPS, *transforms: Any) -> ps.Pipeline:
+    random = np.random.default_rng(0)
+    source = ps.Arrays(
+        image=random.integers(0, 256, (records, 9, 7, 3), np.uint8),
+        label=np.arange(records),
+        x=random.random((records, 3), np.float32),
+    )
+    return ps.Pipeline(source).shuffle(seed=5).map(*transforms or (ps.Normalize(),)).batch(ROWS)
+
+
+@pytest.fixture
+def late() -> Iterator[LateStreams]:
+    streams = LateStreams()
+    yield streams
+    streams.end()
+    assert not streams.pinned
+
+
+def on(late: LateStreams, wanted: Wanted = EVERYTHING, slots: int = 2) -> LateDevice:
+    return LateDevice(torch.device("cuda"), wanted, slots, late)
+
+
+class Step:
+    """A training step: reads batches in the order of the device's stream, and drops them at once."""
+
+    def __init__(self, late: LateStreams) -> None:
+        self._late = late
+        self.seen: dict[int, dict[str, Any]] = {}
+        self._number = 0
+
+    def __call__(self, batch: dict[str, Any]) -> None:
+        self._number += 1
+
+        def read(number: int = self._number) -> None:
+            self.seen[number] = {name: _copy(value) for name, value in batch.items()}
+
+        self._late.on(self._late.now, read)
+
+    def all(self) -> list[dict[str, Any]]:
+        """What it has seen by now."""
+        self._late.wait_here(self._late.record(self._late.now))
+        return [self.seen[number] for number in sorted(self.seen)]
+
+
+def _copy(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def host(pipeline: ps.Pipeline, epochs: int = 1, **settings: Any) -> list[dict[str, Any]]:
+    with pipeline.loader(**{**SETTINGS, **settings}) as loader:
+        return [
+            {name: _copy_of_array(value) for name, value in batch.items()}
+            for _ in range(epochs)
+            for batch in loader
+        ]
+
+
+def _copy_of_array(value: Any) -> Any:
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def check_same(seen: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
+    assert len(seen) == len(wanted)
+    for batch, expected in zip(seen, wanted, strict=True):
+        for name, value in batch.items():
+            same = expected[name]
+            value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            if isinstance(same, torch.Tensor):
+                assert torch.equal(value, same.to(value.dtype)), name
+            else:
+                assert value == same, name
+
+
+@pytest.mark.parametrize("memory_format", [None, torch.channels_last])
+@pytest.mark.parametrize("dtype", [None, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("static", [False, True])
+def test_batches_are_the_hosts_to_the_bit(
+    late: LateStreams, dtype: Any, memory_format: Any, static: bool
+) -> None:
+    step = Step(late)
+    with images().loader(**SETTINGS, device=on(late, Wanted(None, dtype, memory_format, static))) as loader:
+        places = set()
+        for _ in range(2):
+            for batch in loader:
+                step(batch)
+                image = batch["image"]
+                assert image.shape == (ROWS, 3, 9, 7)
+                assert image.dtype == (dtype or torch.float32)
+                assert image.is_contiguous(memory_format=memory_format or torch.contiguous_format)
+                places.add(image.data_ptr())
+        check_same(step.all(), host(images(), 2))
+    assert (len(places) == 1) == static or not static
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        (ps.Normalize(), ps.ToDtype("float16")),
+        (ps.Normalize(), ps.ToLayout("NHWC")),
+        (ps.ToDtype("float32"),),
+        (ps.ToDtype("uint8"),),
+        (ps.ToDtype("uint8"), ps.ToLayout("NCHW")),
+        (ps.Resize((5, 6)), ps.RandomHorizontalFlip(), ps.Normalize(mean=(0.1, 0.2, 0.3))),
+    ],
+)
+def test_whatever_the_kernel_would_have_written(late: LateStreams, transforms: Any) -> None:
+    step = Step(late)
+    with images(ROWS * STEPS, *transforms).loader(**SETTINGS, device=on(late)) as loader:
+        for batch in loader:
+            step(batch)
+        check_same(step.all(), host(images(ROWS * STEPS, *transforms)))
+
+
+def test_bytes_cross_and_the_recipe_stays(late: LateStreams) -> None:
+    there, here = images().plan(**SETTINGS, device=on(late)), images().plan(**SETTINGS)
+    assert there.fields["image"] == ps.Spec((9, 7, 3), np.dtype(np.uint8))
+    assert there.layout.slot_bytes < here.layout.slot_bytes / 2
+    assert (there.digest, there.recipe) == (here.digest, here.recipe)
+
+
+def test_a_batch_that_is_dropped_at_once_is_whole(late: LateStreams) -> None:
+    """The device lags far behind; slots are filled again meanwhile."""
+    step = Step(late)
+    pipeline = images(ROWS * 150)
+    with pipeline.loader(**SETTINGS, device=on(late)) as loader:
+        for batch in loader:
+            step(batch)
+            del batch
+        check_same(step.all(), host(pipeline))
+
+
+@pytest.mark.parametrize("executor", ["thread", "process", "inline"])
+def test_whoever_makes_the_rows(late: LateStreams, executor: str) -> None:
+    pipeline = images().map(_darker, field="image")
+    step = Step(late)
+    with pipeline.loader(**SETTINGS, executor=executor, device=on(late)) as loader:
+        for batch in loader:
+            step(batch)
+        check_same(step.all(), host(pipeline))
+
+
+def _darker(image: Any) -> Any:
+    return image * np.float32(0.5)
+
+
+def test_fields_of_any_kind(late: LateStreams) -> None:
+    samples = [
+        {"points": np.full((1 + i % 3, 2), i, np.float32), "name": f"n{i}", "weight": np.float64(i) / 3}
+        for i in range(ROWS * STEPS)
+    ]
+    pipeline = ps.Pipeline(ps.Indexed(samples)).batch(ROWS, collate={"points": ps.Pad(max_shape=(4, 2))})
+    step = Step(late)
+    with pipeline.loader(**SETTINGS, device=on(late, Wanted(None, torch.float16, None, False))) as loader:
+        for batch in loader:
+            step(batch)
+        seen = step.all()
+    check_same(seen, host(pipeline))
+    assert seen[0]["weight"].dtype == torch.float16
+    assert seen[0]["name"] == ["n0", "n1", "n2", "n3"]
+
+
+def test_what_functions_make_of_a_batch(late: LateStreams) -> None:
+    def shares(batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "shares": np.eye(ROWS, dtype=np.float32)}
+
+    pipeline = images().map_batch(shares)
+    step = Step(late)
+    with pipeline.loader(**SETTINGS, device=on(late)) as loader:
+        for batch in loader:
+            step(batch)
+        check_same(step.all(), host(pipeline))
+
+
+def test_one_place_for_all_batches_whatever_stream_the_step_is_on(late: LateStreams) -> None:
+    streams, step = (late.now, Stream(3, pause_s=0.04)), Step(late)
+    pipeline = images(ROWS * 20)
+    with pipeline.loader(**SETTINGS, device=on(late, replace(EVERYTHING, static=True))) as loader:
+        for number, batch in enumerate(loader):
+            step(batch)
+            late.now = streams[(number + 1) % 2]
+        for late.now in streams:
+            seen = step.all()
+        check_same(seen, host(pipeline))
+    late.now = streams[0]
+    streams[1].end()
+
+
+def test_only_fields_that_are_wanted_cross(late: LateStreams) -> None:
+    wanted = Wanted(frozenset(("label",)), None, None, False)
+    with images().loader(**SETTINGS, device=on(late, wanted)) as loader:
+        batch = next(iter(loader))
+        assert list(batch) == ["index", "label"]
+        assert isinstance(batch["index"], np.ndarray)
+    assert max(late.sizes) == 256
+
+
+def test_the_next_batch_comes_while_nobody_asks(late: LateStreams) -> None:
+    with images().loader(**SETTINGS, device=on(late)) as loader:
+        batches = iter(loader)
+        next(batches)
+        assert late.copies.acquire(timeout=20)  # of the first
+        assert late.copies.acquire(timeout=20)  # and of the second
+
+
+def test_the_last_batch_of_an_epoch_is_followed_by_nothing(late: LateStreams) -> None:
+    """A loader that rests holds none of the device's memory, so another one can have it."""
+    step = Step(late)
+    with images().loader(**SETTINGS, device=on(late)) as loader:
+        for batch in loader:
+            step(batch)
+        del batch
+        step.all()
+        step.seen.clear()
+        gc.collect()
+        assert late.held() == 0
+
+
+def test_an_epoch_that_is_left_gives_its_memory_back(late: LateStreams) -> None:
+    with images().loader(**SETTINGS, device=on(late)) as loader:
+        for _ in loader:
+            break
+        late.wait_here(late.record(late.now))
+        late.wait_here(late.record(late.side))
+        del _
+        gc.collect()
+        assert late.held() == 0
+        step = Step(late)
+        for batch in loader:
+            step(batch)
+        check_same(step.all(), host(images(), 2)[STEPS:])
+
+
+def test_memory_is_that_of_the_plan(late: LateStreams) -> None:
+    device = on(late, Wanted(frozenset(("image", "label")), torch.bfloat16, None, False))
+    with images(ROWS * 40).loader(**SETTINGS, device=device) as loader:
+        coming, held = device.memory(loader.plan.layout.in_slot, loader.plan.finish)
+        for batch in loader:
+            late.wait_here(late.record(late.now))
+            del batch
+    assert held == ROWS * (9 * 7 * 3 * 2 + 8)
+    assert late.most <= coming + 2 * held
+
+
+def test_batches_may_be_held(late: LateStreams) -> None:
+    with images(ROWS * 30).loader(**SETTINGS, device=on(late)) as loader:
+        batches = list(loader)
+        late.wait_here(late.record(late.now))
+        check_same(batches, host(images(ROWS * 30)))
+
+
+@pytest.mark.parametrize("slots", [2, 3, 5])
+def test_more_may_come_ahead(late: LateStreams, slots: int) -> None:
+    step = Step(late)
+    with images(ROWS * 20).loader(**SETTINGS, depth=6, device=on(late, slots=slots)) as loader:
+        for batch in loader:
+            step(batch)
+        check_same(step.all(), host(images(ROWS * 20)))
+
+
+def test_seeking_brings_other_batches(late: LateStreams) -> None:
+    step = Step(late)
+    expected = host(images(), 3)
+    with images().loader(**SETTINGS, device=on(late)) as loader:
+        batches = iter(loader)
+        step(next(batches))
+        loader.skip_steps(2)
+        step(next(batches))
+        state = loader.state_dict()
+        loader.set_epoch(2)
+        step(next(iter(loader)))
+        loader.load_state_dict(state)
+        for batch in loader:
+            step(batch)
+        check_same(step.all(), [expected[0], expected[3], expected[2 * STEPS], *expected[4:STEPS]])
+
+
+def test_a_bad_sample_raises_and_the_rest_comes(late: LateStreams, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for number in range(3 * ROWS):
+        data = encoded(picture(number))
+        (tmp_path / "a" / f"{number:02d}.jpg").write_bytes(data[:300] if number == ROWS else data)
+    pipeline = ps.Pipeline(ps.ImageFolder(tmp_path)).map(ps.CenterCrop(8), ps.Normalize()).batch(ROWS)
+    step = Step(late)
+    with pipeline.loader(**SETTINGS, device=on(late)) as loader:
+        batches = iter(loader)
+        step(next(batches))
+        with pytest.raises(ps.DecodeError, match=r"04\.jpg"):
+            next(batches)
+        loader.skip_steps(1)
+        step(next(batches))
+        assert [batch["index"].tolist() for batch in step.all()] == [[0, 1, 2, 3], [8, 9, 10, 11]]
+
+
+def test_slots_are_pinned_once_and_let_go(late: LateStreams) -> None:
+    step = Step(late)
+    with images(ROWS * 50).loader(**SETTINGS, device=on(late)) as loader:
+        for batch in loader:
+            step(batch)
+        step.all()
+        assert len(late.pinned) == loader.plan.depth
+        assert set(late.pinned.values()) == {loader.plan.layout.stride_bytes}
+    assert not late.pinned
+
+
+def test_slots_that_cant_be_pinned_do_too(caplog: pytest.LogCaptureFixture) -> None:
+    late = LateStreams(pins=False)
+    step = Step(late)
+    with caplog.at_level(logging.WARNING), images().loader(**SETTINGS, device=on(late)) as loader:
+        for batch in loader:
+            step(batch)
+        check_same(step.all(), host(images()))
+    late.end()
+    assert [record.getMessage() for record in caplog.records] == [
+        "slots can't be pinned, so copies to cpu take the host's time: no such thing"
+    ]
+
+
+def test_a_loader_that_is_dropped_lets_go(late: LateStreams) -> None:
+    loader = images().loader(**SETTINGS, device=on(late))
+    batch = next(iter(loader))
+    ended = weakref.ref(loader)
+    del loader
+    gc.collect()
+    assert ended() is None
+    assert not late.pinned
+    late.wait_here(late.record(late.now))
+    check_same([batch], host(images())[:1])
+
+
+def test_torchs_loader_gives_tensors_of_the_device(
+    late: LateStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def place(self: Form, *, slots: int = 2, static: bool = False) -> LateDevice:
+        wanted = Wanted(frozenset(("image", "label", "valid")), self.dtype, self.memory_format, static)
+        return on(late, wanted, slots)
+
+    monkeypatch.setattr(Form, "place", place)
+    made = penstock.torch.loader(
+        images(), dtype=torch.bfloat16, fields=("image", "label", "valid"), **SETTINGS
+    )
+    kept = list(made)
+    late.wait_here(late.record(late.now))
+    for (image, label, valid), expected in zip(kept, host(images()), strict=True):
+        assert torch.equal(image, expected["image"].to(torch.bfloat16))
+        assert torch.equal(label, expected["label"])
+        assert valid.all()
+    made.close()
+
+
+def test_a_device_that_isnt_there_is_named() -> None:
+    if torch.cuda.is_available():
+        number = torch.cuda.device_count()
+        with pytest.raises(ps.PlanError, match=f"the last is cuda:{number - 1}"):
+            penstock.torch.loader(images(), device=f"cuda:{number}")
+        return
+    with pytest.raises(ps.PlanError, match=r"device='cuda:1': torch .* use device='cpu'"):
+        penstock.torch.loader(images(), device="cuda:1")
+
+
+@pytest.mark.parametrize("slots", [1, 0, 65, True, "two", 2.0])
+def test_slots_of_the_device_are_checked(slots: Any) -> None:
+    with pytest.raises(ps.PlanError, match="device_slots="):
+        penstock.torch.loader(images(), device_slots=slots)
+
+
+@pytest.mark.parametrize("device", ["cuda", 0, CudaDevice, torch.device("cpu")])
+def test_a_name_is_no_device_of_a_plan(device: Any) -> None:
+    with pytest.raises(ps.PlanError, match=r"penstock\.torch\.loader"):
+        images().plan(device=device)
+
+
+def test_the_plan_says_what_crosses() -> None:
+    late = LateStreams()
+    wanted = Wanted(frozenset(("image", "label")), torch.bfloat16, torch.channels_last, False)
+    text = images().plan(**SETTINGS, device=replace(on(late, wanted), slots=3)).explain()
+    late.end()
+    assert "cuda: image, label, copied 2 batches ahead" in text
+    assert "image as bytes, made bfloat16 there" in text
+
+
+@pytest.mark.parametrize("planar", [True, False])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_bytes_become_numbers_in_pieces(planar: bool, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.torch.finishing.CHUNK_BYTES", 2 * 4 * 3 * 11 * 6)  # two rows at once
+    table = torch.from_numpy(ps.Normalize().table())
+    pixels = torch.randint(0, 256, (rows, 11, 6, 3), dtype=torch.uint8)
+    expected = torch.stack(
+        [table[channel][pixels[..., channel].long()] for channel in range(3)], 1 if planar else -1
+    )
+    finisher = Finisher(table, planar=planar)
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        out = torch.empty(finisher.shape(tuple(pixels.shape)), memory_format=memory_format)
+        finisher.finish(pixels, out)
+        assert torch.equal(out, expected)
+
+
+def test_cpus_near_a_device(tmp_path: Path) -> None:
+    device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    device.mkdir(parents=True)
+    (device / "numa_node").write_text("1\n")
+    for node, cpus in ((0, "0-3,8\n"), (1, "4-7,9,11-12\n")):
+        folder = tmp_path / f"sys/devices/system/node/node{node}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(cpus)
+    assert cpus_near("0000:3b:00.0", tmp_path) == frozenset((4, 5, 6, 7, 9, 11, 12))
+    assert cpus_near("0000:af:00.0", tmp_path) is None
+    assert cpus_near(None, tmp_path) is None
+    (device / "numa_node").write_text("-1\n")
+    assert cpus_near("0000:3b:00.0", tmp_path) is None
+
+
+def test_workers_are_where_the_device_is(late: LateStreams) -> None:
+    """They run on one CPU where the device is near one; whoever starts them, where he did."""
+    import os
+
+    usable = os.sched_getaffinity(0)
+    one = frozenset(sorted(usable)[:1])
+
+    class Near(LateDevice):
+        def cpus(self) -> frozenset[int] | None:
+            return one
+
+    seen: list[set[int]] = []
+
+    def look(image: Any) -> Any:
+        seen.append(os.sched_getaffinity(0))
+        return image * np.float32(1)
+
+    device = Near(torch.device("cuda"), EVERYTHING, 2, late)
+    pipeline = images().map(look, field="image", spec=ps.Spec((3, 9, 7), np.dtype(np.float32)))
+    assert pipeline.plan(memory="256MiB", device=device).workers == 1
+    with pipeline.loader(**SETTINGS, device=device) as loader:
+        for _ in loader:
+            pass
+    assert {frozenset(cpus) for cpus in seen} == {one}
+    assert os.sched_getaffinity(0) == usable
