@@ -38,15 +38,17 @@ ANSWER_S = 30.0  # for the server to fork a worker, which takes milliseconds, or
 class WorkerServer:
     """The process that workers are forked from. One that has ended is started again when it is needed.
 
-    board   what the workers are at
-    side    memory for their whole frames, with an account for each
-    stacks  where they are
-    copies  processes that share their memory with workers, as copies do
+    board         what the workers are at
+    side          memory for their whole frames, with an account for each
+    stacks        where they are
+    copies        processes that share their memory with workers, as copies do
+    packed_bytes  of lists and arrays of the dataset, in memory once
     """
 
     def __init__(self, recipe: Recipe, *, pack_lists: bool, workers: int, fork_from: ForkFrom = None) -> None:
         self._recipe, self._pack_lists, self._fork_from = recipe, pack_lists, fork_from
         self._server: subprocess.Popen[bytes] | Forked
+        self.packed_bytes = 0
         self.copies = 1 if fork_from is None else 2
         self._lock = threading.Lock()
         self._pipes: list[int] = []
@@ -164,6 +166,7 @@ class WorkerServer:
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             if luggage is not None:
                 theirs.callback(os.close, luggage.descriptor)
+                self.packed_bytes = luggage.lists.size_bytes
             control, their_end = socket.socketpair()
             ours.callback(control.close)
             theirs.callback(their_end.close)

@@ -72,7 +72,8 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
         except BaseException as error:
             send(channel, ("failed", _told(error)))
             return
-        gc.collect()
+        if recipe is None:
+            gc.collect()  # in a fork of the trainer it would touch, and so copy, all that there is
         gc.freeze()  # a worker's collections leave alone what is here, so that its pages stay shared
         send(channel, ("ready", other_threads()))
         Server(channel, loaded, shared_words(board), _shared_side(side), pipe, trainer).run()

@@ -261,6 +261,7 @@ def _measured_cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> W
     worker.trim()
     each = own_memory_bytes(worker.process, sharers=1 + server.copies)
     shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each
+    shared += server.packed_bytes  # hardly any page of it was looked at yet
     return replace(plan.cost, each=each, shared=shared)
 
 

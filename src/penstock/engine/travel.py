@@ -1,4 +1,4 @@
-"""A dataset and its functions on their way to other processes: pickled once, long lists packed."""
+"""A dataset and its functions on their way to other processes: pickled once, long lists packed, arrays mapped."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 
+from penstock.engine.mapped import Block, Blocks, BlocksThere
 from penstock.errors import PlanError
 from penstock.source.packed import LEAST_ITEMS, Column, PackedFile, PackedList, packed_column
 
@@ -28,18 +29,24 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         super().__init__(out, protocol=5)
         self._lists, self._pack = lists, pack
         self._columns: dict[int, Column | None] = {}
+        self._blocks = Blocks(lists)
         self.modules: dict[str, None] = {}
 
-    def persistent_id(self, value: Any) -> Column | None:
-        """Of a list that can be packed, else None: then it is pickled as ever."""
+    def persistent_id(self, value: Any) -> Column | Block | None:
+        """Of a list that can be packed and memory that can be mapped, else None: then it is pickled as ever."""
         if isinstance(value, PackedList):
             return self._packed(value, list(value))
+        if type(value) is pickle.PickleBuffer:
+            return self._blocks.block(value)
         if not self._pack or type(value) is not list or len(value) < LEAST_ITEMS:
             return None
         return self._packed(value, value)
 
     def reducer_override(self, value: Any) -> Any:
         """Of cloudpickle: classes and functions of the main module go by value, others by their module's name."""
+        if (mapped := self._blocks.reduced(value)) is not None:
+            self.modules[mapped[0].__module__] = None
+            return mapped
         reduced = super().reducer_override(value)
         if isinstance(value, ModuleType):
             self.modules[value.__name__] = None
@@ -56,11 +63,11 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 class _Unpacking(pickle.Unpickler):
     def __init__(self, source: Any, lists: PackedFile) -> None:
         super().__init__(source)
-        self._lists = lists
+        self._lists, self._blocks = lists, BlocksThere(lists)
 
-    def persistent_load(self, column: Any) -> PackedList:
-        """The list that lies there."""
-        return PackedList(self._lists, column)
+    def persistent_load(self, place: Any) -> PackedList | memoryview:
+        """What lies there."""
+        return self._blocks.view(place) if isinstance(place, Block) else PackedList(self._lists, place)
 
 
 @dataclass(frozen=True, slots=True)

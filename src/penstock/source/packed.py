@@ -35,14 +35,19 @@ class PackedFile:
         self._end = 0
         weakref.finalize(self, os.close, self.descriptor).atexit = False
 
-    def append(self, data: bytes) -> int:
-        """Write all of it at the end; return where it begins."""
-        begin = self._end
+    def append(self, data: bytes | memoryview, aligned: int = 1) -> int:
+        """Write all of it at the end, from a multiple of ``aligned`` on; return where it begins."""
+        begin = -(-self._end // aligned) * aligned
         view = memoryview(data)
         while view:
-            view = view[os.pwrite(self.descriptor, view, self._end + len(data) - len(view)) :]
-        self._end += len(data)
+            view = view[os.pwrite(self.descriptor, view, begin + len(data) - len(view)) :]
+        self._end = begin + len(data)
         return begin
+
+    @property
+    def size_bytes(self) -> int:
+        """What was appended."""
+        return self._end
 
     def read(self, begin: int, size: int) -> bytes:
         """Exactly ``size`` bytes."""
