@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from penstock.contracts import Device, Finish, OpenSource, PythonSource
 from penstock.errors import PlanError
 from penstock.pipeline import Pipeline
 from penstock.spec import Executor, Listed, Spec, Tail
-from penstock.transform import ImageKernel, NativeStep, SampleProgram, fuse, sample_program
+from penstock.transform import ImageKernel, Mixing, NativeStep, SampleProgram, fuse, sample_program
 
 ALL = "…"  # stands for fields whose names are measured too
 
@@ -43,12 +44,34 @@ def kernel_or_program(
     return step.kernel or fuse(step.transforms, None), None
 
 
-def finish_of(kernel: ImageKernel | None, device: Device) -> tuple[ImageKernel | None, Finish | None]:
-    """The kernel that fills slots for a device, and what is left to do there."""
+def device_share(
+    pipeline: Pipeline, source: OpenSource, executor: Executor, device: Device, *, by_sample: bool
+) -> tuple[ImageKernel | None, SampleProgram | None, Finish | None, tuple[Mixing, ...]]:
+    """As ``kernel_or_program``, and what is left for the device: to finish images, and to mix them.
+
+    It mixes where native code does all the rest.
+    """
+    mixings = _mixings(pipeline, source) if device.finishes else ()
+    kernel, program = kernel_or_program(
+        replace(pipeline, batch_functions=()) if mixings else pipeline, source, executor, by_sample=by_sample
+    )
+    if mixings and kernel is None:
+        mixings = ()
+        kernel, program = kernel_or_program(pipeline, source, executor, by_sample=by_sample)
     if kernel is None or not device.finishes or kernel.output.dtype == np.uint8:
-        return kernel, None
+        return kernel, program, None, mixings
     unfinished, table = kernel.unfinished()
-    return unfinished, Finish("image", table, kernel.output, kernel.layout)
+    return unfinished, program, Finish("image", table, kernel.output, kernel.layout), mixings
+
+
+def _mixings(pipeline: Pipeline, source: OpenSource) -> tuple[Mixing, ...]:
+    """What happens to batches, when all of it is mixing native images and plain labels."""
+    functions = [function.mixing for function in pipeline.batch_functions]
+    mixings = tuple(mixing for mixing in functions if mixing is not None)
+    plain = all(
+        mixing.image == "image" and isinstance(source.fields.get(mixing.label), Spec) for mixing in mixings
+    )
+    return mixings if plain and len(mixings) == len(functions) else ()
 
 
 def sample_contents(

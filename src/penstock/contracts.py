@@ -301,6 +301,25 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Mix:
+    """What was drawn to mix a batch: each row with the one before it, the first with the last.
+
+    image, label  names of fields
+    classes       how many there are
+    share         of a row's own label in its new one; without a box, of its own image too
+    box           top, left, bottom, right: pixels that come from the other image; None: all are weighted means
+    planar        whether images are (channels, H, W)
+    """
+
+    image: str
+    label: str
+    classes: int
+    share: float
+    box: tuple[int, int, int, int] | None
+    planar: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SlotField:
     """What a field takes in a slot.
 
@@ -322,7 +341,7 @@ class Device(Protocol):
 
     @property
     def finishes(self) -> bool:
-        """Whether images may lie in slots as (H, W, 3) uint8, and the rest is done there."""
+        """Whether images may lie in slots as (H, W, 3) uint8: what is left to do to them is done there, mixing too."""
 
     def cpus(self) -> frozenset[int] | None:
         """CPUs that are near it, where others are farther; None where all are alike, or nobody knows."""
@@ -349,8 +368,13 @@ class OpenDevice(Protocol):
         Whether it is on its way; if not, for want of room, that changes with the next ``take``.
         """
 
-    def take(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The batch as the training step sees it. The slot is free once nobody holds any part of ``batch``."""
+    def take(
+        self, slot: int, memory: UInt8Array, batch: Mapping[str, Any], mixes: Sequence[Mix]
+    ) -> Mapping[str, Any]:
+        """The batch as the training step sees it. The slot is free once nobody holds any part of ``batch``.
+
+        mixes  what is done to it there, in this order: only where the device ``finishes``
+        """
 
     def settle(self) -> None:
         """Wait until a slot is free whose batch was taken, if there is one that isn't."""

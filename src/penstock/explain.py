@@ -153,15 +153,16 @@ def _deadlines(plan: Plan) -> str:
 
 def _functions(plan: Plan) -> list[str]:
     """What happens to whole batches."""
+    where = "on the device" if plan.mixings else "in the workers"
     functions = [
         text
         for function in plan.pipeline.batch_functions
-        for text in (f"then {function.describe()}, in the workers", function.note)
+        for text in (f"then {function.describe()}, {where}", function.note)
         if text
     ]
     if plan.gathers:
         return [*functions, "what it returns lies in no slot, and no forecast counts it"]
-    return [*functions, "arrays that keep shape and dtype stay in the slot"] if functions else []
+    return [*functions, "arrays that keep shape and dtype stay in the slot"] if plan.functions else functions
 
 
 def _slots(plan: Plan) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock import machine
 from penstock.batch import Collation, Contents, SlotLayout, placed
-from penstock.contents import bytes_apart, finish_of, kernel_or_program, sample_contents, slot_layout
+from penstock.contents import bytes_apart, device_share, sample_contents, slot_layout
 from penstock.contracts import Device, Encoded, Finish, KeepsIndex, OpenSource, Order, StreamSource
 from penstock.device import HostMemory
 from penstock.errors import PlanError
@@ -55,7 +55,9 @@ from penstock.sizing import (
 )
 from penstock.spec import PIXEL_CONTRACT, Executor, Labels, Listed, Raise, Reads, Spec, Tail
 from penstock.transform import (
+    BatchFunction,
     ImageKernel,
+    Mixing,
     SampleProgram,
     decoder_version,
     simd_paths,
@@ -77,6 +79,7 @@ class Plan:
     labels    those that are looked at sample by sample, as no column tells them
     device    where batches go
     finish    what is done to images there, and not before
+    mixings   likewise to whole batches, after that
     simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
               the same bytes
 
@@ -109,6 +112,7 @@ class Plan:
     stall_timeout_s: float | None
     device: Device
     finish: Finish | None
+    mixings: tuple[Mixing, ...]
     simd: str | None = None
     recipe: Mapping[str, str | int] = field(default_factory=dict)
     known_from: str = "as declared"
@@ -174,9 +178,14 @@ class Plan:
         return not isinstance(self.order, Streamed) or self.order.known
 
     @property
+    def functions(self) -> tuple[BatchFunction, ...]:
+        """What workers do to whole batches."""
+        return () if self.mixings else self.pipeline.batch_functions
+
+    @property
     def gathers(self) -> bool:
         """Whether a function takes the samples of a batch: then one worker makes all of them."""
-        return any(function.samples for function in self.pipeline.batch_functions)
+        return any(function.samples for function in self.functions)
 
     @property
     def made_apart(self) -> tuple[str, ...]:
@@ -187,7 +196,7 @@ class Plan:
     def hands_over(self) -> bool:
         """Whether worker processes hand over values that lie in no slot."""
         in_processes = self.program is not None and self.executor is Executor.PROCESS
-        return in_processes and bool(self.made_apart or self.pipeline.batch_functions)
+        return in_processes and bool(self.made_apart or self.functions)
 
     @property
     def side_grows(self) -> bool:
@@ -300,9 +309,10 @@ def make_plan(
     rows = order.most_rows if isinstance(order, Batches | Given) else steps.batch
     executor = checked_executor(settings.get("executor", "thread"))
     check_fork_from(settings.get("fork_from"))
-    kernel, program = kernel_or_program(pipeline, source, executor, by_sample=bool(labels))
     device = checked_device(settings.get("device"), HostMemory())
-    kernel, finish = finish_of(kernel, device)
+    kernel, program, finish, mixings = device_share(
+        pipeline, source, executor, device, by_sample=bool(labels)
+    )
     samples = sample_contents(pipeline, source, kernel, program, measured)
     most = None if pipeline.budget is None else pipeline.budget.most
     contents = placed(samples, pipeline.collate, rows, most)
@@ -350,6 +360,7 @@ def make_plan(
         stall_timeout_s=stall_timeout_s,
         device=device,
         finish=finish,
+        mixings=mixings,
         recipe=_recipe(pipeline, source),
     )
 

@@ -216,6 +216,47 @@ def test_one_place_for_all_batches_whatever_stream_the_step_is_on(late: LateStre
     streams[1].end()
 
 
+MIXES = [(ps.MixUp(0.4, 30),), (ps.CutMix(1.0, 30),), (ps.MixUp(0.8, 30), ps.CutMix(1.0, 30))]
+
+
+@pytest.mark.parametrize("mixes", MIXES, ids=str)
+@pytest.mark.parametrize(
+    ("transforms", "dtype"),
+    [
+        ((ps.Normalize(),), None),
+        ((ps.Normalize(), ps.ToDtype("float16")), torch.bfloat16),
+        ((ps.ToDtype("uint8"),), torch.float16),
+    ],
+)
+def test_mixing_is_the_hosts_to_the_bit(
+    late: LateStreams, mixes: Any, dtype: Any, transforms: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "penstock.torch.mixing.PIECE_BYTES", 3 * 4 * 9 * 7 * 3
+    )  # three rows at once, then one
+    pipeline = images(ROWS * STEPS, *transforms).map_batch(*mixes)
+    step = Step(late)
+    wanted = Wanted(None, dtype, torch.channels_last, static=False)
+    with pipeline.loader(**SETTINGS, device=on(late, wanted)) as loader:
+        assert loader.plan.kernel is not None
+        assert loader.plan.digest == pipeline.plan(**SETTINGS).digest
+        for _ in range(2):
+            for batch in loader:
+                step(batch)
+        check_same(step.all(), host(pipeline, 2))
+
+
+def test_labels_that_cant_be_mixed_are_named_as_on_the_host(late: LateStreams) -> None:
+    said = []
+    for settings in ({}, {"device": on(late)}):
+        pipeline = images().map_batch(ps.MixUp(0.4, 20))
+        with pipeline.loader(**SETTINGS, **settings) as loader, pytest.raises(ps.TransformError) as raised:
+            list(loader)
+        said.append(str(raised.value))
+    assert said[0] == said[1]
+    assert "classes go from 0 to 19" in said[0]
+
+
 def test_only_fields_that_are_wanted_cross(late: LateStreams) -> None:
     wanted = Wanted(frozenset(("label",)), None, None, False)
     with images().loader(**SETTINGS, device=on(late, wanted)) as loader:
@@ -418,7 +459,7 @@ def test_bytes_become_numbers_in_pieces(planar: bool, rows: int, monkeypatch: py
     expected = torch.stack(
         [table[channel][pixels[..., channel].long()] for channel in range(3)], 1 if planar else -1
     )
-    finisher = Finisher(table, planar=planar)
+    finisher = Finisher(table, table.dtype, planar=planar)
     for memory_format in (torch.contiguous_format, torch.channels_last):
         out = torch.empty(finisher.shape(tuple(pixels.shape)), memory_format=memory_format)
         finisher.finish(pixels, out)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.contracts import Finish, SlotField
+from penstock.contracts import Finish, Mix, SlotField
 from penstock.spec import UInt8Array
 
 
@@ -35,7 +35,9 @@ class HostMemory:
         """It is where it shall be."""
         return True
 
-    def take(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    def take(
+        self, slot: int, memory: UInt8Array, batch: Mapping[str, Any], mixes: Sequence[Mix]
+    ) -> Mapping[str, Any]:
         """The same arrays."""
         return batch
 

@@ -86,7 +86,7 @@ def step_text(plan: Plan, step: int) -> str:
     if step >= IN_TURN:
         return f"waiting for its turn at the global random generators, for {step_text(plan, step - IN_TURN)}"
     if step >= FUNCTIONS:
-        return plan.pipeline.batch_functions[step - FUNCTIONS].describe()
+        return plan.functions[step - FUNCTIONS].describe()
     if step == READING:
         return "reading its file"
     if step == ANSWERING:

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock import _native
 from penstock.engine.filling import Filled
+from penstock.engine.mixes import drawn
 from penstock.order import Cursor
 from penstock.plan import Plan
 from penstock.spec import UInt8Array
@@ -35,7 +36,7 @@ class Delivery:
     """
 
     def __init__(self, plan: Plan, ring: _native.SlotRing) -> None:
-        self._layout, self._ring = plan.layout, ring
+        self._plan, self._layout, self._ring = plan, plan.layout, ring
         self._device = plan.device.open(plan.layout.in_slot, plan.finish)
         self._epoch: int | None = None
 
@@ -56,7 +57,8 @@ class Delivery:
         """The batch. Its slot is lent until nobody holds any part of it."""
         assert filled.slot is not None
         memory = self._ring.lend(filled.slot)
-        return dict(self._device.take(filled.slot, memory, self._arrays(filled, memory)))
+        mixes = tuple(drawn(self._plan, filled.at.epoch, filled.position, filled.rows))
+        return dict(self._device.take(filled.slot, memory, self._arrays(filled, memory), mixes))
 
     def settle(self) -> None:
         """Wait until a slot is free whose batch has been taken, if there is one that isn't."""

@@ -15,6 +15,7 @@ from penstock.bad import Ledger
 from penstock.batch import Shape
 from penstock.contracts import StreamSource
 from penstock.engine.collating import Made, collated
+from penstock.engine.mixes import unmixable
 from penstock.engine.replacing import Origins, advise
 from penstock.engine.watch import Watch
 from penstock.engine.workers import Assignment, BatchMade, Failure, Job, Workers
@@ -50,6 +51,7 @@ class Filled:
     lists: Mapping[str, list[Any]] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     made: BatchMade | None = None
+    position: int = 0  # of the first row
     ended: bool = False  # a stream has no more
     error: Exception | None = None
     origins: Origins | None = None
@@ -140,6 +142,8 @@ class Filler:
         if self.plan.collated and not failures and origins.complete and job.ended_after != 0:
             made = collated(self.plan, self._ring.view(slot), job.lists)
             failures += made.failures
+        if self.plan.mixings and not failures:
+            failures += unmixable(self.plan, self.plan.layout.views(self._ring.view(slot), rows))
         if (substitutes := origins.substitutes(failures)) is not None:
             self._workers.exchange(job, substitutes, self._ring)
             return None
@@ -156,8 +160,9 @@ class Filler:
             made.lists,
             made.shapes,
             job.made,
-            ended,
+            ended=ended,
             origins=origins if origins.bad else None,
+            position=int(origins.assignment.positions[0]),
         )
 
     def _views(self, slot: int, indices: Int64Array, valid: NDArray[np.bool_]) -> dict[str, AnyArray]:

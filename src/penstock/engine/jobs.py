@@ -47,7 +47,7 @@ class SlotJob:
         self.made: BatchMade | None = None
         self.ended_after: int | None = None
         self.todo: deque[tuple[int, int]] = deque()
-        self._has_functions = bool(plan.pipeline.batch_functions) and not plan.gathers
+        self._has_functions = bool(plan.functions) and not plan.gathers
         self.functions_left = self._has_functions and not assignment.without
         if not plan.gathers or not assignment.without:
             self.put_back(0, self.rows, without=assignment.without)

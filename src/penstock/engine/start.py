@@ -271,7 +271,7 @@ def recipe_of(plan: Plan) -> Recipe:
     assert plan.program is not None
     return Recipe(
         program=plan.program,
-        functions=plan.pipeline.batch_functions,
+        functions=plan.functions,
         dataset=_dataset(plan),
         names=source.names if isinstance(source, PythonSource) else NAMES,
         seed=plan.pipeline.seed,

@@ -89,9 +89,10 @@ class CudaDevice:
         streams = self.streams()
         finishers = {}
         if finish is not None and self.wanted.has(finish.field):
-            table = torch.from_numpy(finish.table)
-            table = table.to(streams.device, self.wanted.dtype_of(table.dtype))
-            finishers[finish.field] = Finisher(table, planar=finish.layout.value == "NCHW")
+            table = torch.from_numpy(finish.table).to(streams.device)
+            finishers[finish.field] = Finisher(
+                table, self.wanted.dtype_of(table.dtype), planar=finish.layout.value == "NCHW"
+            )
         sizes = {name: each.nbytes for name, each in self._brought(fields).items()}
         return Sender(streams, sizes, self.wanted, ahead=self.slots - 1, finishers=finishers)
 

@@ -14,17 +14,15 @@ class Finisher:
     """Turns (n, H, W, 3) uint8 into what the host's kernel would have written, bit for bit.
 
     table   (3, 256): what the bytes of each channel become
+    dtype   that results may have too, beside the table's
     planar  whether the shape is (n, 3, H, W), whatever the strides
     """
 
-    def __init__(self, table: torch.Tensor, *, planar: bool) -> None:
-        self._table, self._planar = table.reshape(-1).contiguous(), planar
+    def __init__(self, table: torch.Tensor, dtype: torch.dtype, *, planar: bool) -> None:
+        self._planar, self.dtype = planar, table.dtype
+        flat = table.reshape(-1).contiguous()
+        self._tables = {each: flat.to(each) for each in (table.dtype, dtype)}
         self._offsets = torch.arange(0, 768, 256, dtype=torch.int32, device=table.device)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the results."""
-        return self._table.dtype
 
     def shape(self, images: tuple[int, ...]) -> tuple[int, ...]:
         """Of the result, of images (n, H, W, 3)."""
@@ -33,14 +31,14 @@ class Finisher:
 
     def finish(self, images: torch.Tensor, out: torch.Tensor) -> None:
         """Fill ``out``: (n, 3, H, W) or (n, H, W, 3) in any order of memory, on the current stream."""
-        pixels = out.permute(0, 2, 3, 1) if self._planar else out
+        pixels, table = out.permute(0, 2, 3, 1) if self._planar else out, self._tables[out.dtype]
         kernel = _triton_kernel() if images.is_cuda else None
         if kernel is not None:
-            kernel(images, self._table, pixels)
+            kernel(images, table, pixels)
         else:
-            self._look_up(images, pixels)
+            self._look_up(images, table, pixels)
 
-    def _look_up(self, images: torch.Tensor, pixels: torch.Tensor) -> None:
+    def _look_up(self, images: torch.Tensor, table: torch.Tensor, pixels: torch.Tensor) -> None:
         """Without Triton: places in the table, some rows at once, and what stands there."""
         rows = max(CHUNK_BYTES // (images[0].numel() * 4), 1)
         for begin in range(0, len(images), rows):
@@ -50,7 +48,7 @@ class Finisher:
             strides = part.stride()
             in_memory = sorted(range(part.ndim), key=lambda axis: -strides[axis])
             places, part = places.permute(in_memory), part.permute(in_memory)
-            torch.index_select(self._table, 0, places.reshape(-1), out=part.reshape(-1))
+            torch.index_select(table, 0, places.reshape(-1), out=part.reshape(-1))
 
 
 @functools.cache

@@ -16,7 +16,7 @@ import logging
 import math
 import mmap
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from penstock.torch.finishing import Finisher
+from penstock.torch.mixing import mix_images, mix_labels
 from penstock.torch.streams import Streams
 
 UInt8Array = NDArray[np.uint8]
@@ -119,7 +120,9 @@ class Sender:
             self._coming[slot] = self._sent(memory, batch)
         return True
 
-    def take(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    def take(
+        self, slot: int, memory: UInt8Array, batch: Mapping[str, Any], mixes: Sequence[Any]
+    ) -> Mapping[str, Any]:
         """The batch on the device, ready for what the caller's current stream does next."""
         if slot not in self._coming:
             self._drop()  # what is on its way comes later, if ever
@@ -131,7 +134,7 @@ class Sender:
             self._streams.wait(stream, self._streams.record(self._last))
         self._last = stream
         taken = {
-            name: self._finished(name, coming.fields[name], stream)
+            name: self._finished(name, coming.fields[name], mixes, stream)
             if name in coming.fields
             else self._apart(value)
             for name, value in batch.items()
@@ -222,26 +225,41 @@ class Sender:
             "slots can't be pinned, so copies to %s take the host's time: %s", self._streams.device, reason
         )
 
-    def _finished(self, name: str, value: torch.Tensor, stream: Any) -> torch.Tensor:
+    def _finished(self, name: str, value: torch.Tensor, mixes: Sequence[Any], stream: Any) -> torch.Tensor:
         """A field as the batch has it, in memory of its own."""
+        on = self._streams.on
+        if mixes and name == mixes[0].label:
+            shares = (len(value), mixes[0].classes)
+            out = self._out(name, value, shares, self._wanted.dtype_of(torch.float32), stream)
+            on(stream, mix_labels, value, mixes, out)
+            return out
         finisher = self._finishers.get(name)
+        shape, own = tuple(value.shape), value.dtype
+        if finisher is not None:
+            shape, own = finisher.shape(shape), finisher.dtype
+        out = self._out(name, value, shape, self._wanted.dtype_of(own), stream)
+        mixed = bool(mixes) and name == mixes[0].image
+        made = self._streams.empty(shape, own, stream) if mixed and own != out.dtype else out
         if finisher is None:
-            out = self._out(name, value, tuple(value.shape), self._wanted.dtype_of(value.dtype), stream)
-            self._streams.on(stream, out.copy_, value)
+            on(stream, made.copy_, value)
         else:
-            out = self._out(name, value, finisher.shape(tuple(value.shape)), finisher.dtype, stream)
-            self._streams.on(stream, finisher.finish, value, out)
+            on(stream, finisher.finish, value, made)
+        if mixed:
+            on(stream, mix_images, made, mixes)
+        if made is not out:
+            on(stream, out.copy_, made)
         return out
 
     def _out(
         self, name: str, source: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, stream: Any
     ) -> torch.Tensor:
-        """Memory for a field of a batch, of as many numbers as ``source``."""
-        most = self._sizes[name] // source.element_size()
+        """Memory for what is made of ``source``, row by row."""
         last = self._wanted.is_channels_last(len(shape), dtype)
         in_memory = (shape[0], *shape[2:], shape[1]) if last else shape
         if self._wanted.static:
-            out = self._place(name, most, dtype, stream)[: math.prod(shape)].view(in_memory)
+            rows = self._sizes[name] // source[0].nbytes
+            out = self._place(name, rows * math.prod(shape[1:]), dtype, stream)
+            out = out[: math.prod(shape)].view(in_memory)
         else:
             out = self._streams.empty(in_memory, dtype, stream)
         return out.permute(0, 3, 1, 2) if last else out

@@ -3,7 +3,7 @@
 from penstock.transform.code import Unreadable, digest_of
 from penstock.transform.content import KEPT, ByContent
 from penstock.transform.element import Normalize, ToDtype, ToLayout
-from penstock.transform.function import BatchFunction, Function
+from penstock.transform.function import BatchFunction, Function, Mixing
 from penstock.transform.fuse import ImageKernel, fuse
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from penstock.transform.mixing import CutMix, MixUp
@@ -31,6 +31,7 @@ __all__ = [
     "FunctionStep",
     "ImageKernel",
     "MixUp",
+    "Mixing",
     "NativeStep",
     "Normalize",
     "RandomHorizontalFlip",

@@ -12,6 +12,7 @@ from penstock.errors import PlanError
 from penstock.spec import Spec
 from penstock.transform.mixing import CutMix, MixUp
 
+Mixing = MixUp | CutMix
 As = Literal["numpy", "pil", "tensor"]
 LONGEST_NAME = 120  # of a callable's repr, in a state that shall stay small
 FORMS = ("numpy", "pil", "tensor")
@@ -101,20 +102,25 @@ class BatchFunction:
         """Whether it has a parameter named ``rng``."""
         return takes_rng(self.fn)
 
+    @property
+    def mixing(self) -> Mixing | None:
+        """``fn`` where it is one of penstock's own, which devices know."""
+        return self.fn if isinstance(self.fn, MixUp | CutMix) else None
+
     def check(self) -> None:
         """Raise ``PlanError`` where one of penstock's own has arguments that can't be."""
-        if isinstance(self.fn, MixUp | CutMix):
-            self.fn.check()
+        if self.mixing is not None:
+            self.mixing.check()
 
     @property
     def note(self) -> str:
         """What ``explain()`` says beside it; usually nothing."""
-        return self.fn.note if isinstance(self.fn, MixUp | CutMix) else ""
+        return "" if self.mixing is None else self.mixing.note
 
     def describe(self) -> str:
         """The callable's qualified name; of penstock's own its parameters."""
-        if isinstance(self.fn, MixUp | CutMix):
-            return f"map_batch({self.fn!r})"
+        if self.mixing is not None:
+            return f"map_batch({self.mixing!r})"
         return f"map_batch({callable_name(self.fn)}{', samples=True' if self.samples else ''})"
 
 

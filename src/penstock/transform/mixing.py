@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from penstock.contracts import Mix
 from penstock.errors import PlanError
 from penstock.spec import AnyArray, Float32Array, UInt8Array
 from penstock.transform.image import is_number
@@ -53,8 +54,8 @@ class _Mixing:
             raise TypeError(f"{self.image!r} is {what}, and no array of uint8, float16 or float32")
         return images
 
-    def _labels(self, labels: Any, share: float) -> Float32Array:
-        """(rows, classes) float32, each row a mixture of its own label and that of the row before.
+    def check_labels(self, labels: Any) -> None:
+        """Raise ``TypeError`` or ``ValueError`` for what are no labels.
 
         labels  (rows,) whole numbers, or (rows, classes) of labels that are mixed already
         """
@@ -66,8 +67,15 @@ class _Mixing:
         if labels.ndim == 1:
             if labels.dtype.kind not in "iu":
                 raise TypeError(f"{self.label!r} is {labels.dtype}; a class is a whole number")
-            if odd := [each for each in labels.tolist() if not 0 <= each < self.classes]:
-                raise ValueError(f"{self.label!r} is {odd[0]}, and classes go from 0 to {self.classes - 1}")
+            odd = (labels < 0) | (labels >= self.classes)
+            if odd.any():
+                first = labels[odd][0]
+                raise ValueError(f"{self.label!r} is {first}, and classes go from 0 to {self.classes - 1}")
+
+    def _labels(self, labels: Any, share: float) -> Float32Array:
+        """(rows, classes) float32, each row a mixture of its own label and that of the row before."""
+        self.check_labels(labels)
+        if labels.ndim == 1:
             whole = np.zeros((len(labels), self.classes), np.float32)
             whole[np.arange(len(labels)), labels] = 1
             labels = whole
@@ -98,13 +106,18 @@ class MixUp(_Mixing):
 
     def __call__(self, batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """The batch, changed in place; ``rng`` is given by the worker that calls it."""
-        share = beta(self.alpha, rng)
-        labels = self._labels(batch.get(self.label), share)
         images = self._images(batch)
+        share = self.draw(rng, images.shape, images.dtype).share
+        labels = self._labels(batch.get(self.label), share)
         mix: Any = _mix_bytes if images.dtype == np.uint8 else _mix_floats
         for row, other in _pairs(images):
             mix(row, other, share)
         return {**batch, self.label: labels}
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Mix:
+        """What is done to a batch of images of this shape and dtype."""
+        share = beta(self.alpha, rng)
+        return Mix(self.image, self.label, self.classes, share, None, planar=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +152,35 @@ class CutMix(_Mixing):
     def __call__(self, batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """The batch, changed in place; ``rng`` is given by the worker that calls it."""
         images = self._images(batch)
-        rows_first = images if self._layout(images) == "NHWC" else np.moveaxis(images, 1, 3)
-        height, width = rows_first.shape[1:3]
-        box = cut_box(height, width, beta(self.alpha, rng), rng)
-        top, left, bottom, right = box
-        share = 1 - (bottom - top) * (right - left) / (height * width)
-        labels = self._labels(batch.get(self.label), share)
+        mix = self.draw(rng, images.shape, images.dtype)
+        assert mix.box is not None
+        top, left, bottom, right = mix.box
+        labels = self._labels(batch.get(self.label), mix.share)
+        rows_first = np.moveaxis(images, 1, 3) if mix.planar else images
         for row, other in _pairs(rows_first[:, top:bottom, left:right]):
             row[...] = other
         return {**batch, self.label: labels}
 
-    def _layout(self, images: AnyArray) -> str:
-        if images.ndim != 4:
-            raise TypeError(f"{self.image!r} has {images.ndim} axes; images of a batch have four")
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Mix:
+        """What is done to a batch of images of this shape and dtype. Raises ``TypeError`` for what are none."""
+        planar = self._layout(shape, dtype) == "NCHW"
+        height, width = shape[2:] if planar else shape[1:3]
+        box = cut_box(height, width, beta(self.alpha, rng), rng)
+        top, left, bottom, right = box
+        share = 1 - (bottom - top) * (right - left) / (height * width)
+        return Mix(self.image, self.label, self.classes, share, box, planar)
+
+    def _layout(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> str:
+        if len(shape) != 4:
+            raise TypeError(f"{self.image!r} has {len(shape)} axes; images of a batch have four")
         if self.layout is not None:
             return self.layout
-        first, last = (images.shape[axis] in CHANNELS for axis in (1, 3))
+        first, last = (shape[axis] in CHANNELS for axis in (1, 3))
         if not (first or last):
             raise TypeError(
-                f"{self.image!r} is {images.shape}: say where its channels are, by layout='NCHW' or 'NHWC'"
+                f"{self.image!r} is {shape}: say where its channels are, by layout='NCHW' or 'NHWC'"
             )
-        return "NHWC" if last and (not first or images.dtype == np.uint8) else "NCHW"
+        return "NHWC" if last and (not first or dtype == np.uint8) else "NCHW"
 
 
 def beta(alpha: float, rng: np.random.Generator) -> float:
