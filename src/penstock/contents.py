@@ -47,21 +47,19 @@ def kernel_or_program(
 def device_share(
     pipeline: Pipeline, source: OpenSource, executor: Executor, device: Device, *, by_sample: bool
 ) -> tuple[ImageKernel | None, SampleProgram | None, Finish | None, tuple[Mixing, ...]]:
-    """As ``kernel_or_program``, and what is left for the device: to finish images, and to mix them.
-
-    It mixes where native code does all the rest.
+    """As ``kernel_or_program``, with slots as a device wants them, and what it takes part in: how images are finished
+    in the end, and how they are mixed. It mixes where native code does all the rest.
     """
-    mixings = _mixings(pipeline, source) if device.finishes else ()
+    mixings = _mixings(pipeline, source) if device.mixes else ()
     kernel, program = kernel_or_program(
         replace(pipeline, batch_functions=()) if mixings else pipeline, source, executor, by_sample=by_sample
     )
     if mixings and kernel is None:
         mixings = ()
         kernel, program = kernel_or_program(pipeline, source, executor, by_sample=by_sample)
-    if kernel is None or not device.finishes or kernel.output.dtype == np.uint8:
+    if kernel is None or kernel.finish is None:
         return kernel, program, None, mixings
-    unfinished, table = kernel.unfinished()
-    return unfinished, program, Finish("image", table, kernel.output, kernel.layout), mixings
+    return kernel.finished_by(device.writes(kernel.finish)), program, kernel.finish, mixings
 
 
 def _mixings(pipeline: Pipeline, source: OpenSource) -> tuple[Mixing, ...]:

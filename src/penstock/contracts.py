@@ -286,10 +286,10 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What is left to do to images that lie in slots as (H, W, 3) uint8: each byte becomes a number.
+    """The last step of an image: each byte of (H, W, 3) becomes a number, and axes take their order.
 
     field   name of the field
-    table   (3, 256) float16 or float32: what the bytes of each channel become
+    table   (3, 256) of 16 or 32 bits: what the bytes of each channel become
     output  what an image is then
     layout  the order of its axes
     """
@@ -340,8 +340,11 @@ class Device(Protocol):
         """Whether slots themselves go to the caller: then there may be more of them while he holds some."""
 
     @property
-    def finishes(self) -> bool:
-        """Whether images may lie in slots as (H, W, 3) uint8: what is left to do to them is done there, mixing too."""
+    def mixes(self) -> bool:
+        """Whether batches are mixed there."""
+
+    def writes(self, finish: Finish) -> Finish | None:
+        """How kernels finish images in slots, where the pipeline says ``finish``; None: they leave the bytes."""
 
     def cpus(self) -> frozenset[int] | None:
         """CPUs that are near it, where others are farther; None where all are alike, or nobody knows."""
@@ -373,7 +376,7 @@ class OpenDevice(Protocol):
     ) -> Mapping[str, Any]:
         """The batch as the training step sees it. The slot is free once nobody holds any part of ``batch``.
 
-        mixes  what is done to it there, in this order: only where the device ``finishes``
+        mixes  what is done to it there, in this order: only where the device ``mixes``
         """
 
     def settle(self) -> None:

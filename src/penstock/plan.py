@@ -78,8 +78,8 @@ class Plan:
     cost      memory of the workers: an estimate, which is measured for processes when a loader starts
     labels    those that are looked at sample by sample, as no column tells them
     device    where batches go
-    finish    what is done to images there, and not before
-    mixings   likewise to whole batches, after that
+    finish    the last step of images that native threads make, here or there; None where there is none
+    mixings   what is done to whole batches there
     simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
               the same bytes
 

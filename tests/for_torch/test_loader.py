@@ -74,6 +74,27 @@ def test_tensors_share_the_batchs_memory_and_keep_it() -> None:
     assert made.dataset._order.form.batch(batch).data_ptr() == batch["label"].ctypes.data
 
 
+@pytest.mark.parametrize("memory_format", [None, torch.channels_last])
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("transforms", [(), (ps.ToDtype("float16"),), (ps.ToLayout("NHWC"),)])
+def test_native_code_writes_what_is_wanted(dtype: Any, memory_format: Any, transforms: Any) -> None:
+    """No tensor is converted or copied; its bits are as if it were."""
+    pipeline = table().map(ps.Normalize(), *transforms)
+    with pipeline.loader(**SETTINGS) as arrays:
+        made = loader(pipeline, dtype=dtype, memory_format=memory_format, fields="image")
+        for image, array in zip(made, arrays, strict=True):
+            expected = torch.from_numpy(array["image"]).to(dtype)
+            if memory_format is not None:
+                expected = expected.contiguous(memory_format=memory_format)
+            assert torch.equal(image, expected)
+            assert (image.dtype, image.shape) == (expected.dtype, expected.shape)
+            if not transforms:
+                assert image.stride() == expected.stride()
+            if dtype is not torch.float64 and not (memory_format and transforms):
+                assert "1 lent" in made.dataset.loader.memory()["slots"].note
+        assert made.dataset.loader.plan.digest == arrays.plan.digest
+
+
 @pytest.mark.parametrize(
     ("fields", "shape"),
     [

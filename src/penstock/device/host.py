@@ -15,7 +15,11 @@ class HostMemory:
     """NumPy arrays over the slot. Satisfies ``contracts.Device``, and ``OpenDevice``: there is nothing to open."""
 
     lends = True
-    finishes = False
+    mixes = False
+
+    def writes(self, finish: Finish) -> Finish:
+        """As the pipeline says."""
+        return finish
 
     def cpus(self) -> None:
         """All are alike."""

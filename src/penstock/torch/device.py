@@ -33,7 +33,10 @@ class CudaDevice:
     slots: int
 
     lends = False
-    finishes = True
+    mixes = True
+
+    def writes(self, finish: Any) -> None:
+        """Bytes: they are finished there."""
 
     def check(self) -> None:
         """Raise ``PlanError`` where torch has no such device."""

@@ -208,7 +208,7 @@ class Sender:
         begin = 0
         for name, size in self._sizes.items():
             value = batch.get(name)
-            if _lies_in(memory, value) and (source := _as_tensor(value)) is not None:
+            if _lies_in(memory, value) and (source := as_tensor(value)) is not None:
                 yield name, source, begin
             begin += aligned(size)
 
@@ -272,7 +272,7 @@ class Sender:
 
     def _apart(self, value: Any) -> Any:
         """What lies in no slot, or is no number."""
-        tensor = _as_tensor(value)
+        tensor = as_tensor(value)
         if tensor is None:
             return value.copy() if isinstance(value, np.ndarray) else value
         # Nobody waits: memory that isn't pinned has been read when this returns.
@@ -289,7 +289,7 @@ def _lies_in(memory: UInt8Array, value: object) -> bool:
     return isinstance(value, np.ndarray) and begin <= value.ctypes.data < begin + memory.nbytes
 
 
-def _as_tensor(value: object) -> torch.Tensor | None:
+def as_tensor(value: object) -> torch.Tensor | None:
     """A tensor of an array's memory; None for what is no array of numbers."""
     if not isinstance(value, np.ndarray):
         return None

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-import numpy as np
 import torch
 
 from penstock import PlanError
 from penstock.torch.device import MOST_SLOTS, CudaDevice
-from penstock.torch.sending import Wanted
+from penstock.torch.memory import TensorMemory
+from penstock.torch.sending import Wanted, as_tensor
 
 VALID = "valid"  # whether a row isn't padding: a batch that has no such field has no padding
 MEMORY_FORMATS = (None, torch.contiguous_format, torch.channels_last)
@@ -57,8 +57,8 @@ class Form:
         kept = tuple(names) if isinstance(fields, Sequence) and not isinstance(fields, str) else fields
         return cls(kept, where, dtype, memory_format)  # type: ignore[arg-type]
 
-    def place(self, *, slots: int = 2, static: bool = False) -> CudaDevice | None:
-        """The device that penstock itself brings batches to; None: tensors are made of arrays. Raises ``PlanError``.
+    def place(self, *, slots: int = 2, static: bool = False) -> CudaDevice | TensorMemory:
+        """Where penstock itself brings batches; ``batch`` copies them to further devices. Raises ``PlanError``.
 
         slots, static  as of ``loader``
         """
@@ -67,10 +67,9 @@ class Form:
                 f"device_slots={slots!r}: batches, a whole number from 2, the caller's and one that comes, to "
                 f"{MOST_SLOTS}"
             )
-        if self.device.type != "cuda":
-            return None
         names = None if self.fields is None else frozenset(self._names())
-        return CudaDevice(self.device, Wanted(names, self.dtype, self.memory_format, static), slots)
+        wanted = Wanted(names, self.dtype, self.memory_format, static)
+        return CudaDevice(self.device, wanted, slots) if self.device.type == "cuda" else TensorMemory(wanted)
 
     def check(self, known: Sequence[str]) -> None:
         """Raise ``PlanError`` when a field isn't among those that a batch has."""
@@ -100,11 +99,11 @@ class Form:
         return [self.fields] if isinstance(self.fields, str) else self.fields or ()
 
     def _tensor(self, value: Any) -> Any:
-        if not isinstance(value, np.ndarray):
-            return value
-        try:
-            tensor = torch.from_numpy(value)
-        except TypeError:  # text, say
+        if isinstance(value, torch.Tensor):
+            tensor = value
+        elif (made := as_tensor(value)) is not None:
+            tensor = made
+        else:
             return value
         dtype = self.dtype if tensor.is_floating_point() else None
         tensor = tensor.to(self.device, dtype)

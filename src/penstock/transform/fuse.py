@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock import _native
-from penstock.contracts import Transform
+from penstock.contracts import Finish, Transform
 from penstock.errors import PlanError
-from penstock.spec import AnyArray, DecodeMode, Decoding, Float32Array, Layout, Spec
+from penstock.spec import AnyArray, DecodeMode, Decoding, Layout, Spec
 from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from penstock.transform.image import ImageTransform
@@ -79,13 +78,15 @@ class ImageKernel:
     stages     passes over the pixels; more than one only where a transform needs the whole result of another
     output     shape and dtype of one row of the slot
     layout     the order of its axes
-    normalize  mean and deviation of the 0–1 scale, or None
+    table      (3, 256): what each channel's bytes become; None: they stay bytes
+    normalize  whether that is by mean and deviation
     """
 
     stages: tuple[FusedStage, ...]
     output: Spec
     layout: Layout
-    normalize: Normalize | None
+    table: AnyArray | None = field(compare=False)
+    normalize: bool
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -115,25 +116,26 @@ class ImageKernel:
             simd=simd,
         )
 
-    def unfinished(self) -> tuple[ImageKernel, AnyArray]:
-        """The kernel that writes (H, W, 3) uint8, and what its bytes become: (3, 256) of the dtype of ``output``."""
-        spec = Spec((*self.size_px, 3), np.dtype(np.uint8))
-        return replace(self, output=spec, layout=Layout.NHWC, normalize=None), self._table()
+    @property
+    def finish(self) -> Finish | None:
+        """The last step, or None where bytes stay bytes."""
+        return None if self.table is None else Finish("image", self.table, self.output, self.layout)
 
-    def _table(self) -> NDArray[np.float16] | Float32Array:
-        normalize = self.normalize or Normalize(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-        table = normalize.table()
-        return table.astype(np.float16) if self.output.dtype == np.float16 else table
+    def finished_by(self, finish: Finish | None) -> ImageKernel:
+        """The kernel with another last step, or with none: then it writes (H, W, 3) uint8."""
+        if finish is not None:
+            return replace(self, output=finish.output, layout=finish.layout, table=finish.table)
+        spec = Spec((*self.size_px, 3), np.dtype(np.uint8))
+        return replace(self, output=spec, layout=Layout.NHWC, table=None)
 
     def _row_format(self) -> _native.RowFormat:
         height, width = self.size_px
         planar = self.layout is Layout.NCHW
-        if self.output.dtype == np.uint8:
+        if self.table is None:
             return _native.RowFormat.uint8(height, width, planar)
-        table = self._table()
-        if table.dtype == np.float16:
-            return _native.RowFormat.float16(height, width, planar, table.view(np.uint16))
-        return _native.RowFormat.float32(height, width, planar, table.view(np.float32))
+        if self.table.dtype == np.float32:
+            return _native.RowFormat.float32(height, width, planar, self.table.view(np.float32))
+        return _native.RowFormat.float16(height, width, planar, self.table.view(np.uint16))
 
     def describe(self) -> str:
         """What follows decoding, in one line for ``explain()``."""
@@ -142,7 +144,7 @@ class ImageKernel:
             steps += [type(stage.resize).__name__] if stage.resize is not None else []
             steps += ["CenterCrop"] if stage.window is not None else []
             steps += ["flip"] * len(stage.flips)
-        steps += ["normalise"] if self.normalize is not None else []
+        steps += ["normalise"] if self.normalize and self.table is not None else []
         return " + ".join([*steps, f"write {self.layout.value} {self.output.dtype.name}"])
 
 
@@ -247,7 +249,10 @@ def _with_output(
     default = Layout.NHWC if dtype == np.uint8 else Layout.NCHW
     layout = Layout(to_layout.layout) if isinstance(to_layout, ToLayout) else default
     shape = (3, *size) if layout is Layout.NCHW else (*size, 3)
-    return ImageKernel(stages, Spec(shape, dtype), layout, normalize)
+    table: AnyArray | None = None
+    if dtype != np.uint8:
+        table = (normalize or Normalize(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))).table().astype(dtype)
+    return ImageKernel(stages, Spec(shape, dtype), layout, table, normalize is not None)
 
 
 def _hint(transform: object) -> str:
