@@ -123,7 +123,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rate", type=float, default=0.1, help="highest learning rate")
     parser.add_argument("--decay", type=float, default=5e-5, help="weight decay")
-    parser.add_argument("--memory", help="ceiling of each loader, such as 2GiB")
+    parser.add_argument("--memory", help="ceiling of both loaders, such as 2GiB")
     parser.add_argument("--checkpoint", type=Path, help="a file to save to and to go on from")
     parser.add_argument("--save-every", type=int, default=500, metavar="STEPS")
     parser.add_argument("--max-steps", type=int, help="stop after so many steps, as if interrupted")

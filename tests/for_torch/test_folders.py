@@ -54,6 +54,18 @@ def test_training_draws_crops_of_a_new_order_each_epoch(folders: tuple[Path, Pat
     assert epochs[0] != epochs[1]
 
 
+@pytest.mark.parametrize("settings", [{"memory": "256MiB"}, {"memory": None}])
+def test_memory_is_that_of_both_together(folders: tuple[Path, Path], settings: dict[str, Any]) -> None:
+    train, val = (each.dataset.loader.plan for each in made(folders, 8, 4, **settings))
+    together = train.memory_bytes + val.memory_bytes
+    if settings["memory"] is None:
+        free = ps.Pipeline(ps.ImageFolder(folders[0])).map(ps.CenterCrop(8)).batch(1).plan().memory_bytes
+        assert together < 1.5 * free
+    else:
+        assert together == 256 << 20
+    assert abs(train.memory_bytes - 2 * val.memory_bytes) <= 2
+
+
 def test_validation_is_the_usual_resize_and_crop(folders: tuple[Path, Path]) -> None:
     _, val = made(folders, 4)
     usual = (

@@ -43,7 +43,8 @@ def image_folder_loaders(
                         as of ``loader``
     size                side of an image in pixels
     seed                of the order and of what is drawn
-    settings            of both, as of ``Pipeline.loader``; ``memory=`` is the ceiling of each
+    settings            of both, as of ``Pipeline.loader``; ``memory=`` is the ceiling of both together, shared out by
+                        the images of their batches
 
     In training: a new order each epoch, ``RandomResizedCrop(size)``, ``RandomHorizontalFlip()``, ``Normalize()``. A
     batch is ``(images, labels)``: (batch_size, 3, size, size) float32 or ``dtype``, and (batch_size,) int64.
@@ -74,9 +75,12 @@ def image_folder_loaders(
         .map(ps.Resize(round(size * SCALE_TO_CROP)), ps.CenterCrop(size), ps.Normalize())
         .batch(val_batch_size or batch_size)
     )
+    memory = val.plan(**settings).memory_bytes
+    of_train = memory * batch_size // (batch_size + (val_batch_size or batch_size))
+    pair = replace(form, fields=("image", "label"))
     made = (
-        TorchLoader(Batches(Order(train, replace(form, fields=("image", "label")), True, settings))),
-        TorchLoader(Batches(Order(val, form, True, settings, exact=True))),
+        TorchLoader(Batches(Order(train, pair, True, {**settings, "memory": of_train}))),
+        TorchLoader(Batches(Order(val, form, True, {**settings, "memory": memory - of_train}, exact=True))),
     )
     _check_classes(*(each.dataset.loader.plan.classes or () for each in made))
     return made
