@@ -70,8 +70,12 @@ void bind_program(nb::module_& m);  // what happens to an image
 void bind_slots(nb::module_& m);    // slots, and the bell
 void bind_reads(nb::module_& m);    // how files are read
 void bind_pool(nb::module_& m);     // native threads and their jobs
+void bind_gpu(nb::module_& m);      // rows for the GPU's decoder
 void bind_faults(nb::module_& m);   // points at which something goes wrong on purpose
 void bind_samples(nb::module_& m);  // rows one at a time, for Python workers
 void bind_checks(nb::module_& m);   // files looked at beforehand
+
+class Pool;
+nb::object take_for_gpu(std::shared_ptr<Pool> pool);  // a GpuBatch; None when the pool is closed
 
 }  // namespace penstock

@@ -32,7 +32,7 @@ const char* kind_name(Outcome::Kind kind) {
 }
 
 const char* desk_name(Desk::Kind kind) {
-    constexpr const char* names[] = {"decoding", "reading", "Pillow"};
+    constexpr const char* names[] = {"decoding", "reading", "Pillow", "GPU"};
     return names[static_cast<size_t>(kind)];
 }
 
@@ -142,6 +142,8 @@ void bind_pool(nb::module_& m) {
         .def_ro("bytes", &PoolStats::bytes)
         .def_ro("decode_s", &PoolStats::decode_s)
         .def_ro("foreign", &PoolStats::foreign)
+        .def_ro("gpu_rows", &PoolStats::gpu_rows)
+        .def_ro("gpu_refused", &PoolStats::gpu_refused)
         .def_ro("damaged", &PoolStats::damaged)
         .def_ro("truncated", &PoolStats::truncated)
         .def_ro("read_s", &PoolStats::read_s)
@@ -151,6 +153,7 @@ void bind_pool(nb::module_& m) {
         .def_ro("slowest_read_s", &PoolStats::slowest_read_s)
         .def_ro("side_bytes", &PoolStats::side_bytes)
         .def_ro("side_peak_bytes", &PoolStats::side_peak_bytes)
+        .def_ro("frame_bytes", &PoolStats::frame_bytes)
         .def_ro("read_ahead_bytes", &PoolStats::read_ahead_bytes)
         .def_ro("read_ahead_peak_bytes", &PoolStats::read_ahead_peak_bytes)
         .def_ro("reading_ahead", &PoolStats::reading_ahead);
@@ -191,6 +194,16 @@ void bind_pool(nb::module_& m) {
             },
             "ring"_a, "slot"_a, "array"_a, "rows"_a, "slot_offset"_a, "row_bytes"_a, "partial"_a = false,
             "Copy rows of an array; with ``partial`` a row -1 is one of another array's.")
+        .def(
+            "for_gpu",
+            [](SubmittedJob& s, Column<int64_t> records, double share, uint64_t most_pixels) {
+                check_rows(records.shape(0), s.job->rows, "for_gpu: one record per row");
+                for (size_t i = 0; i < records.shape(0); ++i)
+                    s.job->on_gpu.push_back(in_share(static_cast<uint64_t>(records.data()[i]), share));
+                s.job->most_gpu_pixels = most_pixels;
+            },
+            "records"_a, "share"_a, "most_pixels"_a,
+            "Have a share of the records decoded by the GPU, where any decoder takes the file.")
         .def_prop_ro("done", [](const SubmittedJob& s) { return s.job->remaining == 0; })
         .def(
             "has", [](const SubmittedJob& s, const AtWork& row) { return s.job.get() == row.job; }, "row"_a,
@@ -244,12 +257,14 @@ void bind_pool(nb::module_& m) {
 
     nb::class_<Pool>(m, "Pool", "The native threads of a loader.")
         .def(nb::new_([](int workers, int io_threads, size_t read_ahead_bytes, uint64_t side_bytes,
-                         const ReadPolicy& reads, std::shared_ptr<Bell> bell) {
+                         const ReadPolicy& reads, std::shared_ptr<Bell> bell, size_t frame_bytes) {
                  if (workers < 1 || io_threads < 1) throw nb::value_error("a pool needs threads");
                  return std::make_shared<Pool>(
-                     PoolOptions{workers, io_threads, read_ahead_bytes, side_bytes, reads}, std::move(bell));
+                     PoolOptions{workers, io_threads, read_ahead_bytes, side_bytes, reads, frame_bytes},
+                     std::move(bell));
              }),
-             "workers"_a, "io_threads"_a, "read_ahead_bytes"_a, "side_bytes"_a, "reads"_a, "bell"_a)
+             "workers"_a, "io_threads"_a, "read_ahead_bytes"_a, "side_bytes"_a, "reads"_a, "bell"_a,
+             "frame_bytes"_a = 0)
         .def(
             "submit", [](Pool& p, const SubmittedJob& s, bool first) { p.submit(s.job, first); }, "job"_a,
             "first"_a = false)
@@ -265,6 +280,8 @@ void bind_pool(nb::module_& m) {
             },
             "Wait for a row that is no JPEG; None when the pool is closed.")
         .def_prop_ro("foreign_waiting", &Pool::foreign_waiting)
+        .def("take_for_gpu", &take_for_gpu, nb::sig("def take_for_gpu(self) -> GpuBatch | None"),
+             "Wait for rows whose JPEGs are for the GPU's decoder; None when the pool is closed.")
         .def("at_work", &Pool::at_work, Unlocked(), "What every thread is at that has a row.")
         .def("give_up", &Pool::give_up, Unlocked(), "row"_a,
              "Give up the row and its job; another thread takes its thread's place. False when it has ended.")

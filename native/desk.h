@@ -18,7 +18,7 @@ enum class Phase : uint8_t { reading, waiting, decoding };
 // One for every thread, which writes `phase` and `waited` as it goes; the rest changes under the pool's lock.
 struct Desk {
     using Clock = std::chrono::steady_clock;
-    enum class Kind : uint8_t { decoder, reader, pillow };
+    enum class Kind : uint8_t { decoder, reader, pillow, gpu };  // the last two are threads of Python's
 
     Desk(Kind k, int n) : kind(k), number(n) {}
 

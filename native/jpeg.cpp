@@ -333,6 +333,12 @@ uint64_t JpegImage::row_bytes() const noexcept {
     return bytes;
 }
 
+bool JpegImage::plain() const noexcept {
+    auto& jpeg = state_->jpeg;
+    return !jpeg.progressive_mode && !jpeg_has_multiple_scans(&jpeg) && !needs_check() &&
+           (jpeg.jpeg_color_space == JCS_GRAYSCALE || jpeg.jpeg_color_space == JCS_YCbCr);
+}
+
 bool JpegImage::needs_check() const noexcept { return !ends_with_marker(state_->bytes); }
 
 std::string JpegImage::check_whole() {

@@ -45,6 +45,10 @@ class JpegImage {
     // At most this for the rows that decoding holds at once: libjpeg's and its own.
     uint64_t row_bytes() const noexcept;
 
+    // Whether any decoder takes it: baseline, one scan, 8 bits, grey or YCbCr, and the file ends as it
+    // should.
+    bool plain() const noexcept;
+
     // True when the file doesn't end as a JPEG should, and must pass check_whole() before it may be trusted.
     bool needs_check() const noexcept;
 

@@ -34,6 +34,12 @@ struct SampleKey {
 
 constexpr uint64_t epoch_key(uint64_t seed, uint64_t epoch) noexcept { return mix(mix(0, seed), epoch); }
 
+// Whether a record is among a share of all of them, in [0, 1]: a function of its number alone.
+constexpr bool in_share(uint64_t record, double share) noexcept {
+    constexpr uint64_t kShare = 0x475055;  // a key of its own
+    return static_cast<double>(mix(kShare, record) >> 11) * 0x1.0p-53 < share;
+}
+
 // A stream of draws for one op of one sample.
 class Draws {
   public:

@@ -10,6 +10,8 @@ namespace penstock {
 Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
     : state_(std::make_shared<State>(options, std::move(bell))) {
     std::scoped_lock lock(state_->mutex);
+    // One memory is decoded into while rows are made of another.
+    for (int i = 0; i < 2 && options.frame_bytes > 0; ++i) state_->new_frames();
     try {
         for (int i = 0; i < options.workers; ++i) state_->start(Desk::Kind::decoder);
     } catch (...) {
@@ -53,7 +55,8 @@ bool Pool::give_up(const AtWork& row) {
     std::scoped_lock lock(s.mutex);
     Desk& desk = *s.desks.at(static_cast<size_t>(row.number));
     if (s.closed || desk.given_up || !desk.job || desk.rows_begun != row.rows_begun) return false;
-    if (desk.kind != Desk::Kind::pillow) s.start(desk.kind);
+    if (desk.kind < Desk::Kind::pillow) s.start(desk.kind);
+    if (desk.kind == Desk::Kind::gpu) s.new_frames();  // it keeps those that it has
     desk.given_up = true;
     desk.job->cancelled = true;
     if (desk.kind == Desk::Kind::reader) --s.reading;
@@ -68,12 +71,16 @@ bool Pool::close(std::chrono::milliseconds patience) {
     s.closed = true;
     // Rows in flight finish; what nobody has begun is dropped with its buffers.
     s.unread.clear();
-    s.ready.clear();
+    std::deque<ReadyRow> ready;  // whose frames ask for the lock when they go
+    ready.swap(s.ready);
     s.foreign.clear();
+    s.for_gpu.clear();
     s.decoders.notify_all();
     s.readers.notify_all();
     s.foreigners.notify_all();
+    s.gpus.notify_all();
     lock.unlock();
+    ready.clear();
     s.side.close();
     s.buffers->close();
     s.reader->close(std::chrono::milliseconds(0));

@@ -55,6 +55,8 @@ struct Job {
     std::vector<uint64_t> positions;  // of the rows in the epoch's global order
     std::vector<uint64_t> attempts;   // of the rows that take a bad sample's place; empty: all are first ones
     std::vector<int> slot_rows;       // where the rows are in the slot; empty: in order from its first on
+    std::vector<uint8_t> on_gpu;      // of each row, whether its JPEG is for the GPU's decoder; empty: none
+    uint64_t most_gpu_pixels = 0;     // of these: larger ones aren't
     uint8_t* out = nullptr;
     std::shared_ptr<Arena> arena;  // holds `out`
 
@@ -85,6 +87,32 @@ struct ForeignRow {
     uint64_t reserved = 0;  // bytes of the side arena
 };
 
+// A JPEG for the GPU's decoder.
+struct GpuRow {
+    std::shared_ptr<Job> job;
+    int row = 0;
+    Buffer bytes;
+    size_t encoded = 0;  // bytes
+    Size size;
+
+    size_t frame_bytes() const noexcept {
+        return size_t{3} * static_cast<size_t>(size.height) * static_cast<size_t>(size.width);
+    }
+};
+
+// Memory for what it decodes; goes back to its pool when nobody uses it any more.
+using Frames = std::shared_ptr<uint8_t>;
+
+// Rows of one slot that are decoded together: row i into `frames`, from offset[i] on.
+struct GpuBatch {
+    GpuBatch() = default;
+    GpuBatch(GpuBatch&&) = default;
+
+    std::vector<GpuRow> rows;
+    std::vector<size_t> offset;
+    Frames frames;
+};
+
 // A row at work, as `Pool::at_work` saw it.
 struct AtWork {
     Desk::Kind kind;
@@ -104,16 +132,19 @@ struct PoolOptions {
     size_t read_ahead_bytes = 16 << 20;
     uint64_t side_bytes = 64 << 20;
     ReadPolicy reads;
+    size_t frame_bytes = 0;  // of either memory for what the GPU decodes
 };
 
 struct PoolStats {
     uint64_t rows = 0, bytes = 0;
-    uint64_t foreign = 0;                          // of the rows, those that are no JPEG
-    uint64_t damaged = 0, truncated = 0;           // of the rows, those of files that aren't whole
+    uint64_t foreign = 0;                    // of the rows, those that are no JPEG
+    uint64_t damaged = 0, truncated = 0;     // of the rows, those of files that aren't whole
+    uint64_t gpu_rows = 0, gpu_refused = 0;  // of the rows, those for the GPU's decoder, and those it refused
     double decode_s = 0, read_s = 0, wait_s = 0;   // summed over decoding threads (read_s over all)
     uint64_t retries = 0, hedged = 0;              // of reads
     double slowest_read_s = 0;                     // of all tries that have ended
     uint64_t side_bytes = 0, side_peak_bytes = 0;  // of the side arena
+    uint64_t frame_bytes = 0;                      // of the memory for what the GPU decodes, at most touched
     uint64_t read_ahead_bytes = 0, read_ahead_peak_bytes = 0;  // in buffers of encoded samples
     bool reading_ahead = false;
 };
@@ -138,6 +169,13 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void fail_foreign(ForeignRow& row, std::string text);
     // Gives back what was reserved, once nothing of it is in use any more.
     void release_foreign(ForeignRow& row) noexcept;
+
+    // Waits for rows whose JPEGs are for the GPU's decoder, as many of one slot as there are and fit. False
+    // when the pool is closed.
+    bool take_for_gpu(GpuBatch& out);
+    // Has the other threads go on with the frames; where `decoded` is false, from the file.
+    void hand_back(GpuBatch& batch, const std::vector<bool>& decoded);
+    void fail(GpuBatch& batch, const std::string& text);
 
     // What every thread is at that has a row.
     std::vector<AtWork> at_work() const;

@@ -19,6 +19,9 @@ struct ReadyRow {
     std::shared_ptr<Job> job;
     int row = 0;
     ReadResult read;
+    Frames frames;  // where the GPU has decoded it
+    const uint8_t* rgb = nullptr;
+    Size size;
 };
 
 struct Pool::State : std::enable_shared_from_this<Pool::State> {
@@ -32,10 +35,12 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     const std::shared_ptr<Reader> reader = std::make_shared<Reader>(options.reads, buffers, max_encoded());
 
     mutable std::mutex mutex;
-    std::condition_variable decoders, readers, foreigners, ended;
+    std::condition_variable decoders, readers, foreigners, gpus, ended;
     std::deque<std::shared_ptr<Job>> unread;  // jobs with rows that nobody has begun
     std::deque<ReadyRow> ready;
     std::deque<ForeignRow> foreign;
+    std::deque<GpuRow> for_gpu;
+    std::vector<std::unique_ptr<uint8_t[]>> idle_frames;
     bool closed = false, ahead = false;
     int alive = 0, num_readers = 0;
     std::vector<std::unique_ptr<Desk>> desks;
@@ -64,7 +69,14 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     void decode_loop(Desk& desk);
     void read_loop(Desk& desk);
     Outcome make_row(RowMaker& maker, ReadyRow& row);
-    void run_row(RowMaker& maker, ReadyRow& row);
+    bool goes_to_gpu(RowMaker& maker, ReadyRow& row);
+    // Whether that was all; else another thread has it now, and brings it back.
+    bool run_row(RowMaker& maker, ReadyRow& row);
+    void make_one(std::unique_lock<std::mutex>& lock, Desk& desk, ReadyRow row);
+    Frames lend_frames(std::unique_ptr<uint8_t[]> memory);
+    void new_frames() {
+        idle_frames.push_back(std::make_unique_for_overwrite<uint8_t[]>(options.frame_bytes));
+    }
     void finish(Job& job, int row, Outcome outcome);
 
     // A buffer above the whole read-ahead is lent when no other is; what it has too much is the side arena's.

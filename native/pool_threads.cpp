@@ -142,6 +142,7 @@ Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     if (!job.program) return {};
     const SampleKey key = job.key(row.row);
     uint8_t* out = job.image_row(row.row);
+    if (row.rgb) return maker.from_pixels(*job.program, row.rgb, row.size, key, out);
     if (!job.reads_files()) {
         const auto from = std::ranges::find_if(
             job.pixels, [&](const PixelInput& input) { return input.rows[row.row] >= 0; });
@@ -156,19 +157,45 @@ Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
                               uncounted(row.read.buffer));
 }
 
-void Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
+// Hands a row to the GPU's decoder, if it is one for it.
+bool Pool::State::goes_to_gpu(RowMaker& maker, ReadyRow& row) {
+    Job& job = *row.job;
+    const bool chosen = !job.on_gpu.empty() && job.on_gpu[static_cast<size_t>(row.row)];
+    if (!chosen || row.rgb || !row.read.error.empty()) return false;
+    const Size size = maker.plain_jpeg(*job.program, {row.read.buffer.data(), row.read.size});
+    const uint64_t pixels = static_cast<uint64_t>(size.height) * static_cast<uint64_t>(size.width);
+    // A file of more bytes than its pixels is none of a camera's.
+    if (pixels == 0 || pixels > job.most_gpu_pixels || row.read.size > 3 * pixels) return false;
+    if (3 * pixels > options.frame_bytes) return false;
+    std::scoped_lock lock(mutex);
+    if (closed) return false;
+    ++stats.gpu_rows;
+    for_gpu.push_back({row.job, row.row, std::move(row.read.buffer), row.read.size, size});
+    gpus.notify_one();
+    return true;
+}
+
+bool Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
+    if (goes_to_gpu(maker, row)) return false;
     Outcome outcome;
     try {
         outcome = make_row(maker, row);
     } catch (const std::bad_alloc&) {
         outcome = Outcome::decode_error("the machine has no memory left to decode it");
     }
-    if (outcome.kind != Outcome::Kind::foreign) return finish(*row.job, row.row, std::move(outcome));
+    if (outcome.kind != Outcome::Kind::foreign) {
+        finish(*row.job, row.row, std::move(outcome));
+        return true;
+    }
     std::scoped_lock lock(mutex);
-    if (closed) return finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
+    if (closed) {
+        finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
+        return true;
+    }
     ++stats.foreign;
     foreign.push_back({row.job, row.row, std::move(row.read.buffer), row.read.size});
     foreigners.notify_one();
+    return true;
 }
 
 // Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself:
@@ -211,14 +238,14 @@ void Pool::State::decode_loop(Desk& desk) {
             start = Clock::now();
             desk.phase = Phase::decoding;
         }
-        const bool made = !row.job->cancelled;
-        if (made) run_row(maker, row);
+        bool made = !row.job->cancelled;
+        if (made) made = run_row(maker, row);
         else finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
         const double decode_s = seconds_since(start);
         row = {};
         lock.lock();
         desk.job.reset();
-        if (made) stats.decode_s += decode_s;
+        stats.decode_s += decode_s;
         stats.rows += made;
         if (desk.given_up) return;
     }

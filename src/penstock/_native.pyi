@@ -272,6 +272,33 @@ def time_reads(
     Read files, ``threads`` at once, until all are read, or ``again`` and again, until ``seconds`` are over.
     """
 
+def in_share(
+    records: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    share: float,
+) -> list[bool]:
+    """Which records are among a share of all of them."""
+
+class GpuBatch:
+    """Rows of one slot whose JPEGs are decoded together."""
+
+    def __len__(self) -> int: ...
+    @property
+    def encoded(self) -> list[NDArray[numpy.uint8]]:
+        """
+        Each row's file, (n,) uint8, no copy: there until the batch is handed back or failed.
+        """
+
+    @property
+    def frames(self) -> list[NDArray[numpy.uint8]]:
+        """Where each row's pixels go, (H, W, 3) uint8, for as long."""
+
+    def hand_back(self, decoded: Sequence[bool]) -> None:
+        """
+        Make rows of the frames, and from the file where a row isn't ``decoded``.
+        """
+
+    def fail(self, text: str) -> None: ...
+
 class PoolStats:
     """Counters of a loader's native threads since they started."""
 
@@ -283,6 +310,10 @@ class PoolStats:
     def decode_s(self) -> float: ...
     @property
     def foreign(self) -> int: ...
+    @property
+    def gpu_rows(self) -> int: ...
+    @property
+    def gpu_refused(self) -> int: ...
     @property
     def damaged(self) -> int: ...
     @property
@@ -301,6 +332,8 @@ class PoolStats:
     def side_bytes(self) -> int: ...
     @property
     def side_peak_bytes(self) -> int: ...
+    @property
+    def frame_bytes(self) -> int: ...
     @property
     def read_ahead_bytes(self) -> int: ...
     @property
@@ -366,6 +399,18 @@ class Job:
     ) -> None:
         """
         Copy rows of an array; with ``partial`` a row -1 is one of another array's.
+        """
+
+    def for_gpu(
+        self,
+        records: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        share: float,
+        most_pixels: int,
+    ) -> None:
+        """
+        Have a share of the records decoded by the GPU, where any decoder takes the file.
         """
 
     @property
@@ -437,6 +482,7 @@ class Pool:
         side_bytes: int,
         reads: ReadPolicy,
         bell: Bell,
+        frame_bytes: int = 0,
     ) -> None: ...
     def submit(self, job: Job, first: bool = False) -> None: ...
     def cancel(self, job: Job) -> None: ...
@@ -445,6 +491,11 @@ class Pool:
 
     @property
     def foreign_waiting(self) -> int: ...
+    def take_for_gpu(self) -> GpuBatch | None:
+        """
+        Wait for rows whose JPEGs are for the GPU's decoder; None when the pool is closed.
+        """
+
     def at_work(self) -> list[AtWork]:
         """What every thread is at that has a row."""
 

@@ -8,11 +8,20 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.batch import Collation, Contents, SlotLayout
-from penstock.contracts import Device, Finish, OpenSource, PythonSource
+from penstock.contracts import Device, Encoded, Finish, OpenSource, PythonSource
 from penstock.errors import PlanError
 from penstock.pipeline import Pipeline
 from penstock.spec import Executor, Listed, Spec, Tail
-from penstock.transform import ImageKernel, Mixing, NativeStep, SampleProgram, fuse, sample_program
+from penstock.transform import (
+    NOT_INSTALLED,
+    ImageKernel,
+    Mixing,
+    NativeStep,
+    SampleProgram,
+    fuse,
+    is_installed,
+    sample_program,
+)
 
 ALL = "…"  # stands for fields whose names are measured too
 
@@ -27,14 +36,18 @@ def kernel_or_program(
     """
     declared = source.declared if isinstance(source, PythonSource) else source.fields
     program = sample_program(pipeline.transforms, declared)
-    if (
-        isinstance(source, PythonSource)
-        or not program.is_native
-        or executor is Executor.INLINE
-        or pipeline.collate
-        or pipeline.batch_functions
-        or by_sample
-    ):
+    reasons = {
+        "a dataset in Python": isinstance(source, PythonSource),
+        "a Python transform": not program.is_native,
+        "executor='inline'": executor is Executor.INLINE,
+        "batch(collate=…)": bool(pipeline.collate),
+        "map_batch()": bool(pipeline.batch_functions),
+        "check_labels() of what no column tells": by_sample,
+    }
+    in_python = [reason for reason, holds in reasons.items() if holds]
+    if pipeline.gpu is not None:
+        _check_gpu(source, in_python)
+    if in_python:
         return None, program
     if not program.steps:
         return None, None
@@ -70,6 +83,19 @@ def _mixings(pipeline: Pipeline, source: OpenSource) -> tuple[Mixing, ...]:
         mixing.image == "image" and isinstance(source.fields.get(mixing.label), Spec) for mixing in mixings
     )
     return mixings if plain and len(mixings) == len(functions) else ()
+
+
+def _check_gpu(source: OpenSource, in_python: Collection[str]) -> None:
+    """Raise ``PlanError`` where the GPU can't decode: its files come from native threads."""
+    if in_python:
+        raise PlanError(
+            f"decode('gpu') and decode('hybrid') go with native transforms, and here is {' and '.join(in_python)}: "
+            "leave that out, or use decode('exact')"
+        )
+    if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
+        raise PlanError("decode('gpu') and decode('hybrid') are for files, and this source has none")
+    if not is_installed():
+        raise PlanError(NOT_INSTALLED)
 
 
 def sample_contents(

@@ -181,6 +181,7 @@ def _memory(plan: Plan) -> list[str]:
         *([("outside slots", forecast.waiting, "samples in no slot")] if forecast.waiting else []),
         ("workers", forecast.workers, _worker_memory(plan)),
         *([("read-ahead", forecast.read_ahead, "")] if forecast.read_ahead else []),
+        *([("frames", forecast.frames, "images that the GPU decoded")] if forecast.frames else []),
         ("engine", forecast.engine, ""),
         ("forecast", forecast.expected, ""),
         ("side arena", forecast.side, "at most; progressive JPEGs, other formats"),

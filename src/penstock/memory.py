@@ -14,7 +14,8 @@ COLUMNS, NAME_COLUMNS, NUMBER_COLUMNS = 80, 22, 10
 
 START, INDEX, SLOTS, WAITING = "process at start", "index", "slots", "outside the slots"
 PROCESSES = "worker processes"
-READ_AHEAD, SIDE, ENGINE, GROWTH = "read-ahead", "side arena", "engine", "growth of this process"
+READ_AHEAD, FRAMES, SIDE = "read-ahead", "frames", "side arena"
+ENGINE, GROWTH = "engine", "growth of this process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ def planned_memory(plan: Plan) -> MemoryLedger:
         MemoryOwner(WAITING, forecast.waiting, 0, 0, plan.batches_bytes if processes else forecast.waiting),
         MemoryOwner(worker_owner(plan), forecast.workers, 0, 0, workers),
         MemoryOwner(READ_AHEAD, forecast.read_ahead, 0, 0, forecast.read_ahead),
+        *([MemoryOwner(FRAMES, forecast.frames, 0, 0, forecast.frames)] if forecast.frames else []),
         MemoryOwner(SIDE, 0, 0, 0, forecast.side),
         MemoryOwner(ENGINE, forecast.engine, 0, 0, forecast.engine),
     )

@@ -28,6 +28,7 @@ WRITTEN_BY = {
     "rank": "shard",
     "world": "shard",
     "decode_mode": "decode",
+    "gpu": "decode",
     "allow_truncated": "decode",
     "limits": "decode",
     "bad": "on_bad",

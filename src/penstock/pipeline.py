@@ -12,8 +12,18 @@ from penstock.errors import PlanError
 from penstock.launcher import DeviceMesh, data_rank
 from penstock.order import Budget
 from penstock.ordered import Ordered
-from penstock.settings import Settings, check_at_most, check_known
-from penstock.spec import DecodeLimits, DecodeMode, Decoding, Labels, Raise, Replace, Spec, Tail
+from penstock.settings import Settings, check_at_most, check_known, checked_gpu
+from penstock.spec import (
+    DecodeLimits,
+    DecodeMode,
+    Decoding,
+    GpuDecode,
+    Labels,
+    Raise,
+    Replace,
+    Spec,
+    Tail,
+)
 from penstock.transform import BatchFunction, Function
 from penstock.transform.function import As
 
@@ -44,6 +54,7 @@ class Pipeline(Ordered):
     rank: int = field(default=0, kw_only=True)
     world: int = field(default=1, kw_only=True)
     decode_mode: DecodeMode = field(default=DecodeMode.EXACT, kw_only=True)
+    gpu: GpuDecode | None = field(default=None, kw_only=True)
     limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
     allow_truncated: bool = field(default=False, kw_only=True)
     bad: Raise | Replace = field(default=Raise(), kw_only=True)
@@ -184,28 +195,37 @@ class Pipeline(Ordered):
 
     def decode(
         self,
-        mode: Literal["exact", "fast"] = "exact",
+        mode: Literal["exact", "fast", "gpu", "hybrid"] = "exact",
         *,
+        share: float | None = None,
+        gpu_memory: int | str = "256MiB",
         limits: DecodeLimits | None = None,
         allow_truncated: bool = False,
     ) -> Pipeline:
         """Choose how images are decoded.
 
         mode             ``"exact"``: Pillow's pixels, bit for bit. ``"fast"``: large JPEGs at 1/2, 1/4 or 1/8 of
-                         their size where the crop still has the pixels that are asked for; its error is documented
+                         their size where the crop still has the pixels that are asked for; its error is documented.
+                         ``"gpu"``: baseline JPEGs by the GPU (``penstock[gpu]``), with pixels of its own.
+                         ``"hybrid"``: those of a share of the records. All else is exact
+        share            for ``"hybrid"``: of the records, between 0 and 1. Which ones is a function of their numbers
+        gpu_memory       bytes (or text) of the GPU that decoding may take; so larger images, above 2.8 million pixels
+                         by default, are decoded exactly
         limits           caps checked from a file's header
         allow_truncated  whether a file that ends too soon, behind its header, is decoded as far as it goes: what is
                          missing is grey in a JPEG and black in other formats, as with Pillow's
                          ``LOAD_TRUNCATED_IMAGES``. ``loader.stats()`` counts such rows. Other damage that Pillow
                          refuses stays an error
         """
-        if mode not in (each.value for each in DecodeMode):
-            raise PlanError(f"decode({mode!r}): 'exact' or 'fast'")
+        gpu = checked_gpu(mode, share, gpu_memory)
+        if gpu is None and mode not in (each.value for each in DecodeMode):
+            raise PlanError(f"decode({mode!r}): 'exact', 'fast', 'gpu' or 'hybrid'")
         if not isinstance(allow_truncated, bool):
             raise PlanError(f"decode(allow_truncated={allow_truncated!r}): True or False")
         return replace(
             self,
-            decode_mode=DecodeMode(mode),
+            decode_mode=DecodeMode.EXACT if gpu is not None else DecodeMode(mode),
+            gpu=gpu,
             limits=self.limits if limits is None else limits,
             allow_truncated=allow_truncated,
         )
@@ -213,7 +233,7 @@ class Pipeline(Ordered):
     @property
     def decoding(self) -> Decoding:
         """All that ``decode`` chose."""
-        return Decoding(self.decode_mode, self.limits, self.allow_truncated)
+        return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.gpu)
 
     def on_bad(self, policy: Raise | Replace) -> Pipeline:
         """Choose what happens to samples that can't be read, decoded or transformed.
@@ -290,6 +310,9 @@ class Pipeline(Ordered):
                          the first one waits for imports; ``"trainer"``, this process, whose dataset they have without
                          pickling it, and whose memory they copy page by page as they write to it: refused while
                          penstock has threads here; None (default): an interpreter of their own
+        decode_device    which GPU decodes, with ``decode("gpu")`` or ``"hybrid"``: ``"cuda"`` (default) is torch's
+                         current one where torch uses CUDA, else the first; ``"cuda:1"``; or ``"cpu"``: its library's
+                         decoder for the CPU, to try such a pipeline where no GPU is
         bad_log          a file to which every bad sample that was replaced is added, as a line of JSON; several ranks
                          may share one
         device           where batches go, from an adapter: ``penstock.torch.loader(…, device="cuda")``; default: NumPy

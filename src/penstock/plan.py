@@ -30,6 +30,7 @@ from penstock.settings import (
     Settings,
     check_fork_from,
     check_limits,
+    checked_decode_device,
     checked_device,
     checked_executor,
     checked_reads,
@@ -310,6 +311,7 @@ def make_plan(
     executor = checked_executor(settings.get("executor", "thread"))
     check_fork_from(settings.get("fork_from"))
     device = checked_device(settings.get("device"), HostMemory())
+    checked_decode_device(settings.get("decode_device", "cuda"))
     kernel, program, finish, mixings = device_share(
         pipeline, source, executor, device, by_sample=bool(labels)
     )
@@ -329,6 +331,7 @@ def make_plan(
         apart=rows * bytes_apart((measured or {}) if whole else contents, whole=whole),
         index=source.index_bytes + bytes_of(order),
         cost=cost,
+        frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,
         whole=whole,
         side=any(isinstance(spec, Encoded) for spec in source.fields.values())
         or (executor is Executor.PROCESS and _has_more_than_slots(pipeline, contents)),
@@ -406,6 +409,7 @@ def _forecast(needs: Needs, sizes: Sizes) -> MemoryForecast:
         waiting=needs.batches(sizes.depth) - sizes.depth * needs.slot,
         workers=needs.cost.of(sizes.workers),
         read_ahead=sizes.read_ahead,
+        frames=needs.frames,
         engine=ENGINE_BYTES,
         side=sizes.side,
     )

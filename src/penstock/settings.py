@@ -10,11 +10,12 @@ from typing import Literal, TypedDict, TypeGuard
 
 from penstock.contracts import Device, Source
 from penstock.errors import PlanError
-from penstock.spec import DecodeLimits, Executor, Reads
+from penstock.spec import DecodeLimits, Executor, GpuDecode, Reads
 from penstock.worker import ForkFrom, ForkServer
 
 MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64
 MOST_RETRIES = 1000
+LEAST_GPU_BYTES = 16 << 20  # fit images of 170,000 pixels
 
 
 class Settings(TypedDict, total=False):
@@ -30,6 +31,7 @@ class Settings(TypedDict, total=False):
     reads: Reads
     slow_after_s: float
     stall_timeout_s: float | None
+    decode_device: str
     bad_log: str | os.PathLike[str] | None
     fork_from: ForkFrom
     device: Device | None
@@ -86,6 +88,30 @@ def checked_log(path: object) -> Path | None:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise PlanError(f"bad_log={path!r}: the path of a file")
     return Path(path)
+
+
+def checked_gpu(mode: object, share: object, memory: int | str) -> GpuDecode | None:
+    """What the GPU decodes in a mode of ``decode()``, or ``PlanError`` for what can't be."""
+    if share is not None and mode != "hybrid":
+        raise PlanError(f"decode({mode!r}, share={share!r}): a share goes with decode('hybrid')")
+    if mode not in ("gpu", "hybrid"):
+        return None
+    if share is None and mode == "hybrid":
+        raise PlanError("decode('hybrid') takes a share of the records, as share=0.5")
+    part = 1.0 if share is None else share
+    if not isinstance(part, int | float) or isinstance(part, bool) or not 0 < part <= 1:
+        raise PlanError(f"decode(share={share!r}): a share of the records, above 0 and at most 1")
+    given = parse_bytes("gpu_memory", memory)
+    if given < LEAST_GPU_BYTES:
+        raise PlanError(f"decode(gpu_memory={memory!r}): at least 16MiB")
+    return GpuDecode(float(part), given)
+
+
+def checked_decode_device(value: object) -> str:
+    """Where JPEGs for the GPU are decoded, or ``PlanError``."""
+    if not isinstance(value, str) or not re.fullmatch(r"cpu|cuda(:\d{1,4})?", value):
+        raise PlanError(f"decode_device={value!r}: 'cuda', 'cuda:1' and the like, or 'cpu'")
+    return value
 
 
 def check_limits(limits: object) -> None:

@@ -40,6 +40,7 @@ class MemoryForecast:
     waiting     samples outside the slots: until their batch is put together, and values that lie in no slot
     workers     stacks and scratch of the threads; of processes all that they are, without room to grow
     read_ahead  encoded samples, read and waiting to be decoded
+    frames      images that the GPU decoded
     engine      the rest of a running loader
     side        the side arena: used only for progressive JPEGs, formats other than JPEG, very long filters
     """
@@ -50,6 +51,7 @@ class MemoryForecast:
     waiting: int
     workers: int
     read_ahead: int
+    frames: int
     engine: int
     side: int
 
@@ -61,7 +63,15 @@ class MemoryForecast:
     @property
     def allocated(self) -> int:
         """Of these, what penstock allocates."""
-        return self.index + self.slots + self.waiting + self.workers + self.read_ahead + self.engine
+        return (
+            self.index
+            + self.slots
+            + self.waiting
+            + self.workers
+            + self.read_ahead
+            + self.frames
+            + self.engine
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,7 @@ class Needs:
     apart    values of a batch that lie in no slot, as far as is known; like its slot they are there until it is dropped
     index    the source's index, and what the order looks up
     cost     of the workers
+    frames   images that the GPU decoded
     whole    whether one worker makes a whole batch
     side     whether something may need the side arena: whole frames, or what processes hand over beside the slots
     """
@@ -112,6 +123,7 @@ class Needs:
     apart: int
     index: int
     cost: WorkerCost
+    frames: int
     whole: bool
     side: bool
 
@@ -157,7 +169,14 @@ def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Set
     fixed = _Fixed.of(needs, workers, settings)
 
     def needed(threads: int, slots: int) -> int:
-        least = needs.index + needs.cost.shared + threads * fixed.worker + fixed.side + ENGINE_BYTES
+        least = (
+            needs.index
+            + needs.cost.shared
+            + threads * fixed.worker
+            + fixed.side
+            + ENGINE_BYTES
+            + needs.frames
+        )
         return least + needs.batches(slots) + fixed.read_ahead
 
     threads = cpus if workers == "auto" else workers
@@ -228,6 +247,8 @@ class _Fixed:
     def refusal(self, needs: Needs, workers: int, slots: int, smallest: int, budget: int) -> BudgetError:
         """What would be needed, and what could be lowered."""
         more = [f"{show_bytes(self.side)} of side memory"]
+        if needs.frames:
+            more.append(f"{show_bytes(needs.frames)} of images from the GPU")
         if needs.index > MIB:
             more.append(f"{show_bytes(needs.index)} of index")
         if needs.apart > MIB:

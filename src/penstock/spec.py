@@ -15,6 +15,13 @@ Int64Array = NDArray[np.int64]
 UInt64Array = NDArray[np.uint64]
 AnyArray = NDArray[np.generic]
 
+GPU_THREADS = 4  # of the GPU's decoder; each has an image in hand, and memory of its own for it
+# Of the GPU, for each pixel of the largest image in a thread's hand: its pixels in two buffers and once more while one
+# grows (9), coefficients without subsampling (6), planes (3), and 6 for what nvJPEG doesn't say. Read off the source of
+# nvImageCodec, not measured: benchmarks/gpu_decode.py prints what is taken beside the cap.
+GPU_BYTES_PER_PIXEL = 24
+FRAME_BYTES = 16 << 20  # of the host, for images that are decoded together, at least
+
 PIXEL_CONTRACT = 1  # version of "these pixels from these bytes"; enters the recipe's digest
 
 
@@ -156,20 +163,50 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuDecode:
+    """Which JPEGs the GPU decodes.
+
+    share   of the records, in (0, 1]
+    memory  bytes of the GPU that decoding may take
+    """
+
+    share: float
+    memory: int
+
+    @property
+    def most_pixels(self) -> int:
+        """Width × height of the largest image that it decodes."""
+        return self.memory // (GPU_THREADS * GPU_BYTES_PER_PIXEL)
+
+    @property
+    def frame_bytes(self) -> int:
+        """Host memory for what is decoded at once."""
+        return max(FRAME_BYTES, 3 * self.most_pixels)
+
+    def describe(self) -> str:
+        """One phrase for ``explain()`` and the recipe."""
+        which = "baseline JPEGs" if self.share == 1 else f"baseline JPEGs of {self.share!r} of the records"
+        return f"{which} up to {self.most_pixels:,} pixels on the GPU, else exact"
+
+
+@dataclass(frozen=True, slots=True)
 class Decoding:
     """How images become pixels.
 
     limits           what is refused
     allow_truncated  whether files that end too soon are decoded as far as they go
+    gpu              what the GPU decodes; None: nothing
     """
 
     mode: DecodeMode
     limits: DecodeLimits
     allow_truncated: bool
+    gpu: GpuDecode | None = None
 
     def describe(self) -> str:
         """One phrase for ``explain()`` and the recipe, without the limits."""
-        return self.mode.value + (", truncated files too" if self.allow_truncated else "")
+        how = self.mode.value if self.gpu is None else self.gpu.describe()
+        return how + (", truncated files too" if self.allow_truncated else "")
 
 
 @dataclass(frozen=True, slots=True)

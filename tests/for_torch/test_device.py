@@ -22,7 +22,7 @@ from penstock.torch.finishing import Finisher
 from penstock.torch.numa import cpus_near
 from penstock.torch.sending import Wanted
 from penstock.torch.tensors import Form
-from photos import encoded, picture
+from photos import encoded, picture, write_list
 
 ROWS, STEPS = 4, 6
 EVERYTHING = Wanted(None, None, None, static=False)
@@ -121,6 +121,20 @@ def test_batches_are_the_hosts_to_the_bit(
                 places.add(image.data_ptr())
         check_same(step.all(), host(images(), 2))
     assert (len(places) == 1) == static or not static
+
+
+@pytest.mark.parametrize("decoded", [{"mode": "gpu"}, {"mode": "hybrid", "share": 0.5}])
+def test_images_that_a_gpu_decodes_come_like_others(
+    late: LateStreams, tmp_path: Path, decoded: dict[str, Any]
+) -> None:
+    source = write_list(tmp_path, [encoded(picture(seed), quality=90) for seed in range(ROWS * STEPS)])
+    pipeline = ps.Pipeline(source).shuffle(seed=5).map(ps.RandomResizedCrop(12), ps.Normalize()).batch(ROWS)
+    step = Step(late)
+    with pipeline.decode(**decoded).loader(**SETTINGS, device=on(late), decode_device="cpu") as loader:
+        for batch in loader:
+            step(batch)
+        assert (loader.stats() or ps.Stats()).gpu_rows > 0
+        check_same(step.all(), host(pipeline))
 
 
 @pytest.mark.parametrize(

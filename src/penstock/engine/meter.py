@@ -11,6 +11,7 @@ from penstock import _native, machine
 from penstock.engine.workers import Use, Workers, WorkersMemory
 from penstock.memory import (
     ENGINE,
+    FRAMES,
     GROWTH,
     INDEX,
     PROCESSES,
@@ -78,6 +79,7 @@ class Meter:
             WAITING: memory.waiting,
             worker_owner(self._plan): Use(processes + threads),
             READ_AHEAD: memory.read_ahead,
+            FRAMES: memory.frames,
             SIDE: memory.side,
             ENGINE: Use(engine),
             GROWTH: Use(growth),
@@ -93,7 +95,8 @@ class Meter:
 
     def _own(self, memory: WorkersMemory) -> tuple[int, int, int]:
         """This process's growth as far as nobody counts it: of threads, the engine, and for other reasons."""
-        in_threads = memory.in_heap + memory.read_ahead.now + (0 if memory.processes else memory.side.now)
+        in_threads = memory.in_heap + memory.read_ahead.now + memory.frames.now
+        in_threads += 0 if memory.processes else memory.side.now
         left = max(machine.anonymous_bytes() - self._start - in_threads, 0)
         forecast = self._plan.forecast
         threads = 0 if memory.processes or self._closed else min(left, forecast.workers)

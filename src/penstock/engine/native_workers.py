@@ -15,6 +15,7 @@ from penstock import _native
 from penstock.contracts import Records
 from penstock.engine.checks import Checks
 from penstock.engine.files import reading_threads
+from penstock.engine.gpu import GpuDecoding
 from penstock.engine.watch import Overdue, Work
 from penstock.engine.where import stack_of_thread, state_of
 from penstock.engine.workers import (
@@ -94,7 +95,7 @@ class NativeWorkers:
     """The native pool, and one to ``workers`` Python threads for rows that are no JPEG."""
 
     def __init__(self, plan: Plan, bell: _native.Bell) -> None:
-        kernel = plan.kernel
+        kernel, gpu = plan.kernel, plan.pipeline.gpu
         self._plan, self._bell = plan, bell
         self._overdue = Overdue(bell)
         self._program = None if kernel is None else kernel.compile(plan.pipeline.decoding, plan.simd)
@@ -105,7 +106,9 @@ class NativeWorkers:
             plan.forecast.side,
             read_policy(plan.reads),
             bell,
+            0 if gpu is None else gpu.frame_bytes,
         )
+        self._gpu = None if gpu is None else GpuDecoding(plan, self._pool)
         self._checks = Checks(plan.pipeline.finite)
         self._jobs: list[NativeJob] = []  # in flight; replaced, never changed: the watch looks at it
         self._lock = threading.Lock()
@@ -115,9 +118,11 @@ class NativeWorkers:
     helps = False
 
     def start(self) -> None:
-        """Begin to decode what is no JPEG; native threads wait already."""
+        """Begin to decode what native threads don't, which wait already."""
         if self._program is not None:
             self._start_thread()
+        if self._gpu is not None:
+            self._gpu.start()
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
         """Say where every field of every row comes from; small values are written at once."""
@@ -172,6 +177,8 @@ class NativeWorkers:
         for name, files in records.files.items():
             if name == "image":
                 job.files(files.paths.blob, files.paths.ends, files.offset, files.length)
+                if (gpu := plan.pipeline.gpu) is not None:
+                    job.for_gpu(records.index, gpu.share, gpu.most_pixels)
         for name, rows in records.rows.items():
             partial = bool(rows.others)
             for part in rows.parts:
@@ -208,7 +215,7 @@ class NativeWorkers:
     def where(self, work: Work) -> str:
         """The stack of a thread that decodes by Pillow; of another, what the kernel says if it doesn't get on."""
         assert isinstance(work.hand, Hand)
-        if work.hand.row.kind == "Pillow":
+        if work.hand.row.kind in ("Pillow", "GPU"):
             return stack_of_thread(work.hand.row.thread)
         state = state_of(f"self/task/{work.hand.row.system_id}")
         return f"  the thread is {state}" if state else ""
@@ -230,6 +237,8 @@ class NativeWorkers:
             if row.kind == "Pillow":
                 with self._lock:
                     self._start_thread()
+            elif row.kind == "GPU" and self._gpu is not None:
+                self._gpu.start_again()
         return lost
 
     def memory(self) -> WorkersMemory:
@@ -237,6 +246,7 @@ class NativeWorkers:
         counted = self._pool.stats()
         return WorkersMemory(
             read_ahead=Use(counted.read_ahead_bytes, counted.read_ahead_peak_bytes),
+            frames=Use(counted.frame_bytes, counted.frame_bytes),
             side=Use(counted.side_bytes, counted.side_peak_bytes),
         )
 
@@ -248,6 +258,8 @@ class NativeWorkers:
         all_ended = self._pool.close(int(patience_s * 1000))
         for thread in self._threads:
             all_ended &= has_ended(thread, ends - time.monotonic())
+        if self._gpu is not None:
+            all_ended &= self._gpu.have_ended(ends - time.monotonic())
         return all_ended
 
     def _submit(self, job: NativeJob, *, first: bool) -> None:

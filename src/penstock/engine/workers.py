@@ -133,6 +133,8 @@ class Stats:
     rows             made
     bytes            of encoded samples, read
     foreign          of the rows, those that are no JPEG
+    gpu_rows         of the rows, those whose JPEG went to the GPU's decoder
+    gpu_refused      of these, those that it refused, which were decoded exactly
     damaged          of the rows, those of JPEGs with damage in what was decoded of them, which Pillow decodes over too
     truncated        of the rows, those of files that end too soon, with ``decode(allow_truncated=True)``
     decode_s         seconds of work, summed over the workers
@@ -152,6 +154,8 @@ class Stats:
     rows: int = 0
     bytes: int = 0
     foreign: int = 0
+    gpu_rows: int = 0
+    gpu_refused: int = 0
     damaged: int = 0
     truncated: int = 0
     decode_s: float = 0.0
@@ -181,6 +185,7 @@ class WorkersMemory:
     """What workers count themselves, beside the slots.
 
     read_ahead  encoded samples
+    frames      images that the GPU decoded
     side        the side arena
     waiting     samples that came from processes and lie in no slot
     in_heap     of these, what lies in this process's heap
@@ -188,6 +193,7 @@ class WorkersMemory:
     """
 
     read_ahead: Use = Use()
+    frames: Use = Use()
     side: Use = Use()
     waiting: Use = Use()
     in_heap: int = 0

@@ -84,4 +84,6 @@ def loader(
     """
     form = Form.of(fields, device, dtype, memory_format)
     settings = {**settings, "device": form.place(slots=device_slots, static=static)}
+    if pipeline.gpu is not None and form.device.type == "cuda":
+        settings = {"decode_device": str(form.device), **settings}
     return TorchLoader(Batches(Order(pipeline, form, shard, settings)))

@@ -6,6 +6,7 @@ from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.function import BatchFunction, Function, Mixing
 from penstock.transform.fuse import ImageKernel, fuse
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
+from penstock.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, is_installed
 from penstock.transform.mixing import CutMix, MixUp
 from penstock.transform.native import decoder_version, simd_paths
 from penstock.transform.program import (
@@ -22,10 +23,12 @@ __all__ = [
     "BATCH_OP",
     "DATASET_OP",
     "KEPT",
+    "NOT_INSTALLED",
     "BatchFunction",
     "ByContent",
     "CenterCrop",
     "CutMix",
+    "Decoder",
     "Fault",
     "Function",
     "FunctionStep",
@@ -34,6 +37,7 @@ __all__ = [
     "Mixing",
     "NativeStep",
     "Normalize",
+    "NvDecoder",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "Resize",
@@ -45,6 +49,7 @@ __all__ = [
     "digest_of",
     "fault_of",
     "fuse",
+    "is_installed",
     "sample_program",
     "simd_paths",
 ]

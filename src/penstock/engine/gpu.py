@@ -1,0 +1,61 @@
+"""JPEGs that the GPU decodes: a thread takes them from the native ones, and gives their pixels back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from penstock import _native
+from penstock.engine.workers import has_ended
+from penstock.plan import Plan
+from penstock.transform import NvDecoder
+
+if TYPE_CHECKING:
+    from penstock.transform import Decoder
+
+
+class GpuDecoding:
+    """The decoder, and the thread that hands it files. When that hangs, another one takes its place.
+
+    device  as of ``decode_device=``
+
+    Raises ``PlanError`` where there is no such decoder.
+    """
+
+    def __init__(self, plan: Plan, pool: _native.Pool) -> None:
+        self._device = plan.settings.get("decode_device", "cuda")
+        self._pool = pool
+        self._decoder: Decoder = NvDecoder(self._device)
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begin to wait for files. Raises ``RuntimeError`` when the system allows no more threads."""
+        name = f"penstock-gpu-{len(self._threads) + 1}"
+        thread = threading.Thread(target=self._decode, args=[self._decoder], name=name, daemon=True)
+        self._threads.append(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.remove(thread)
+            raise
+
+    def start_again(self) -> None:
+        """Let another thread, with a decoder of its own, take the place of one that hangs."""
+        self._decoder = NvDecoder(self._device)
+        self.start()
+
+    def have_ended(self, patience_s: float) -> bool:
+        """Wait for the threads' end, after the pool's."""
+        ends = time.monotonic() + patience_s
+        ended = [has_ended(thread, ends - time.monotonic()) for thread in self._threads]
+        return all(ended)
+
+    def _decode(self, decoder: Decoder) -> None:
+        while (batch := self._pool.take_for_gpu()) is not None:
+            try:
+                decoded = decoder.decode(batch.encoded, batch.frames)
+            except Exception as error:
+                batch.fail(f"the GPU's decoder failed: {error}")
+            else:
+                batch.hand_back(decoded)

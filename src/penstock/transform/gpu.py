@@ -1,0 +1,110 @@
+"""JPEGs decoded by nvImageCodec: on a GPU, or by its decoder for the CPU."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from penstock.errors import PlanError
+from penstock.spec import GPU_THREADS, UInt8Array
+
+LIBRARY = "nvidia.nvimgcodec"
+# Chroma is interpolated as libjpeg does, and the entropy code is decoded on the GPU however small the image is.
+OPTIONS = ":fancy_upsampling=1 nvjpeg_cuda_decoder:hybrid_huffman_threshold=0"
+VERBOSITY = "PYNVIMGCODEC_VERBOSITY"
+NOT_INSTALLED = (
+    "decode('gpu') and 'hybrid' need nvImageCodec: pip install 'penstock[gpu]', or use decode('exact')"
+)
+
+
+class Decoder(Protocol):
+    """Decodes JPEGs together."""
+
+    def decode(self, encoded: Sequence[UInt8Array], frames: Sequence[UInt8Array]) -> list[bool]:
+        """Which of them it decoded.
+
+        encoded  (n,) uint8 each, files
+        frames   (H, W, 3) uint8 each, RGB, of which every byte is written where the file was decoded
+
+        Raises when it doesn't work at all.
+        """
+
+
+class NvDecoder:
+    """nvImageCodec's decoder. Each image is decoded alone, so that the others have no say in its pixels.
+
+    device  ``"cuda"``, ``"cuda:1"``, …, or ``"cpu"``
+
+    Raises ``PlanError`` where it isn't installed, or there is no such GPU.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._library = library = _loaded()
+        on_cpu = device == "cpu"
+        kind = library.BackendKind.CPU_ONLY if on_cpu else library.BackendKind.HYBRID_CPU_GPU
+        try:
+            self._decoder = library.Decoder(
+                device_id=library.NVIMGCODEC_DEVICE_CPU_ONLY if on_cpu else _number(device),
+                max_num_cpu_threads=GPU_THREADS,
+                backends=[library.Backend(kind)],
+                options=OPTIONS,
+            )
+        except Exception as error:
+            raise PlanError(
+                f"decode_device={device!r}: {error}; decode('exact') needs no GPU, and decode_device='cpu' tries "
+                "the rest without one"
+            ) from error
+        self._settings = library.DecodeParams(apply_exif_orientation=False, color_spec=library.ColorSpec.SRGB)
+
+    def decode(self, encoded: Sequence[UInt8Array], frames: Sequence[UInt8Array]) -> list[bool]:
+        """As ``Decoder.decode`` says."""
+        streams = [self._library.CodeStream(file) for file in encoded]
+        fitting = [row for row, stream in enumerate(streams) if _size(stream) == frames[row].shape[:2]]
+        images = self._decoder.decode(
+            [streams[row] for row in fitting],
+            images=[self._library.as_image(frames[row]) for row in fitting],
+            params=self._settings,
+        )
+        decoded = {row for row, image in zip(fitting, images, strict=True) if image is not None}
+        return [row in decoded for row in range(len(encoded))]
+
+
+def is_installed() -> bool:
+    """Whether nvImageCodec is there; nothing of it is loaded."""
+    try:
+        return importlib.util.find_spec(LIBRARY) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _loaded() -> Any:
+    """The library. It would print to stderr what of it isn't there, and each file that it refuses."""
+    before = os.environ.get(VERBOSITY)
+    os.environ.setdefault(VERBOSITY, "0")
+    try:
+        return importlib.import_module(LIBRARY)
+    except ImportError as error:
+        raise PlanError(f"{NOT_INSTALLED} ({error})") from error
+    finally:
+        if before is None:
+            del os.environ[VERBOSITY]
+
+
+def _size(stream: Any) -> tuple[int, int] | None:
+    """(height, width) by its header; None where it can't be read."""
+    try:
+        return stream.height, stream.width
+    except RuntimeError:
+        return None
+
+
+def _number(device: str) -> int:
+    """A GPU's number, as CUDA counts those that this process may use."""
+    if ":" in device:
+        return int(device.partition(":")[2])
+    torch = sys.modules.get("torch")
+    return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0
