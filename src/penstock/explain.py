@@ -10,7 +10,7 @@ from penstock.contracts import Encoded, KeepsIndex, PythonSource
 from penstock.plan import Plan, environment
 from penstock.sizing import show_bytes
 from penstock.spec import Executor, Reads, shape_text
-from penstock.transform import FunctionStep, NativeStep
+from penstock.transform import FunctionStep, NativeStep, decoder_of_gpu
 
 COLUMNS = 80
 NAME_COLUMNS = 12  # two of indentation, and the longest name of a place
@@ -27,7 +27,10 @@ def explain(plan: Plan) -> str:
         ("batch", _batch(plan)),
         ("device", plan.device.describe(plan.layout.in_slot, plan.finish)),
         ("memory", _memory(plan)),
-        ("recipe", [f"digest {plan.digest}", environment()]),
+        (
+            "recipe",
+            [f"digest {plan.digest}", environment(), *([decoder_of_gpu()] if plan.pipeline.gpu else [])],
+        ),
     ):
         wrapped = [line for text in texts for line in _wrapped(text)]
         lines += [f"  {name if i == 0 else '':<10s}{line}" for i, line in enumerate(wrapped)]

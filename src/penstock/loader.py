@@ -25,7 +25,6 @@ from penstock.plan import Plan
 from penstock.settings import checked_log
 from penstock.spec import AnyArray
 from penstock.state import MOST, STATE_VERSION, Edit, saved_state
-from penstock.transform import decoder_version
 
 if TYPE_CHECKING:
     from penstock.engine.run import Run
@@ -195,7 +194,7 @@ class Loader:
             "edits": self.edits,
             "bad_rows": self._ledger.rows(self._cursor.epoch),
             "bad_ranks": self.plan.steps.world,
-            "decoder": decoder_version(),
+            "decoder": self.plan.decoder,
         }
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
@@ -216,9 +215,9 @@ class Loader:
             self._follow(order)
         self._entered = None
         self._iterator = None
-        if repr(saved.decoder) != repr(decoder_version()):
+        if repr(saved.decoder) != repr(self.plan.decoder):
             warnings.warn(
-                f"the state was saved with libjpeg-turbo {saved.decoder}, this is {decoder_version()}: "
+                f"the state was saved with libjpeg-turbo {saved.decoder}, this is {self.plan.decoder}: "
                 "pixels may differ",
                 stacklevel=2,
             )

@@ -60,6 +60,7 @@ from penstock.transform import (
     ImageKernel,
     Mixing,
     SampleProgram,
+    decoder_of_gpu,
     decoder_version,
     simd_paths,
 )
@@ -125,6 +126,11 @@ class Plan:
         import json
 
         return hashlib.blake2b(json.dumps(self.recipe, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    @property
+    def decoder(self) -> str:
+        """Versions of what decodes JPEGs."""
+        return decoder_version() + ("" if self.pipeline.gpu is None else f", {decoder_of_gpu()}")
 
     @property
     def classes(self) -> tuple[str, ...] | None:

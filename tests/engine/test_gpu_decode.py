@@ -4,6 +4,7 @@ nvImageCodec decodes on the CPU here: the same code but for the device, with lib
 which rows came to them, or fail in ways that this one doesn't.
 """
 
+import io
 import os
 import threading
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 import penstock as ps
 from jpegs import kinds, marked, photo, saved, with_size
@@ -204,12 +206,13 @@ def test_bad_files_are_replaced_by_the_same_ones(
 
 
 def test_what_the_decoder_refuses_is_decoded_exactly_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     use(monkeypatch, Refuser)
     pipeline = in_order(small(tmp_path, 10), ps.RandomResizedCrop(16))
     rows, stats = images(pipeline.decode("gpu"))
     assert np.array_equal(rows, images(pipeline)[0])
+    assert sum("refused a JPEG" in record.getMessage() for record in caplog.records) == 1
     assert stats.gpu_refused >= 10  # and of the next epoch, which is filled ahead
 
 
@@ -325,6 +328,36 @@ def test_an_epoch_goes_on_after_a_resume_with_other_workers(tmp_path: Path) -> N
         loader.load_state_dict(state)
         rest = [batch["image"].copy() for batch in loader]
     assert np.array_equal(whole[2:], rest)
+
+
+def test_a_state_of_another_version_of_the_decoder_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = in_order(small(tmp_path, 2), ps.RandomResizedCrop(16))
+    with pipeline.decode("gpu").loader(memory="128MiB") as loader:
+        state = loader.state_dict()
+        loader.load_state_dict(state)
+        monkeypatch.setattr("penstock.plan.decoder_of_gpu", lambda: "nvImageCodec 99")
+        with pytest.warns(
+            UserWarning, match=r"nvImageCodec 0\.\d.*, this is .*nvImageCodec 99: pixels may differ"
+        ):
+            loader.load_state_dict(state)
+    with pipeline.loader(memory="128MiB") as loader:
+        assert "nvImageCodec" not in str(loader.state_dict())
+
+
+def test_a_frame_of_another_size_is_left_alone() -> None:
+    """Rows of another image would stay in it."""
+    frames = [
+        np.full((24, 32, 3), 9, np.uint8),
+        np.full((48, 64, 3), 9, np.uint8),
+        np.zeros((48, 64, 3), np.uint8),
+    ]
+    data = np.frombuffer(saved(photo(48, 64)), np.uint8)
+    decoded = NvDecoder("cpu").decode([data, data[:50], data], frames)
+    assert decoded == [False, False, True]
+    assert (frames[0] == 9).all()
+    assert np.array_equal(frames[2], np.asarray(Image.open(io.BytesIO(data.tobytes()))))
 
 
 def test_the_recipe_says_what_the_gpu_decodes(tmp_path: Path) -> None:

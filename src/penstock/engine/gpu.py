@@ -28,6 +28,7 @@ class GpuDecoding:
         self._pool = pool
         self._decoder: Decoder = NvDecoder(self._device)
         self._threads: list[threading.Thread] = []
+        self._told = False
 
     def start(self) -> None:
         """Begin to wait for files. Raises ``RuntimeError`` when the system allows no more threads."""
@@ -58,4 +59,17 @@ class GpuDecoding:
             except Exception as error:
                 batch.fail(f"the GPU's decoder failed: {error}")
             else:
+                self._tell_of_refusals(len(decoded) - sum(decoded))
                 batch.hand_back(decoded)
+
+    def _tell_of_refusals(self, count: int) -> None:
+        """Say it once: another decoder's pixels take the place of those that the plan named."""
+        if count == 0 or self._told:
+            return
+        self._told = True
+        import logging  # a tenth of what importing penstock costs beside NumPy
+
+        logging.getLogger("penstock").warning(
+            "the GPU's decoder refused a JPEG that any decoder should take; such ones are decoded exactly, or are bad, "
+            "and counted as gpu_refused in loader.stats()"
+        )

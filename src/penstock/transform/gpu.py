@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -19,6 +23,11 @@ VERBOSITY = "PYNVIMGCODEC_VERBOSITY"
 NOT_INSTALLED = (
     "decode('gpu') and 'hybrid' need nvImageCodec: pip install 'penstock[gpu]', or use decode('exact')"
 )
+
+
+PACKAGES = ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13")
+DRIVER = "libcuda.so.1"
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 
 class Decoder(Protocol):
@@ -46,13 +55,15 @@ class NvDecoder:
         self._library = library = _loaded()
         on_cpu = device == "cpu"
         kind = library.BackendKind.CPU_ONLY if on_cpu else library.BackendKind.HYBRID_CPU_GPU
+        number = library.NVIMGCODEC_DEVICE_CPU_ONLY if on_cpu else _number(device)
         try:
             self._decoder = library.Decoder(
-                device_id=library.NVIMGCODEC_DEVICE_CPU_ONLY if on_cpu else _number(device),
+                device_id=number,
                 max_num_cpu_threads=GPU_THREADS,
                 backends=[library.Backend(kind)],
                 options=OPTIONS,
             )
+            self._stream = 0 if on_cpu else _stream_of(number)
         except Exception as error:
             raise PlanError(
                 f"decode_device={device!r}: {error}; decode('exact') needs no GPU, and decode_device='cpu' tries "
@@ -66,8 +77,9 @@ class NvDecoder:
         fitting = [row for row, stream in enumerate(streams) if _size(stream) == frames[row].shape[:2]]
         images = self._decoder.decode(
             [streams[row] for row in fitting],
-            images=[self._library.as_image(frames[row]) for row in fitting],
+            images=[self._library.as_image(frames[row], cuda_stream=self._stream) for row in fitting],
             params=self._settings,
+            cuda_stream=self._stream,
         )
         decoded = {row for row, image in zip(fitting, images, strict=True) if image is not None}
         return [row in decoded for row in range(len(encoded))]
@@ -79,6 +91,15 @@ def is_installed() -> bool:
         return importlib.util.find_spec(LIBRARY) is not None
     except ModuleNotFoundError:
         return False
+
+
+@functools.cache
+def decoder_of_gpu() -> str:
+    """Name and version of nvImageCodec; nothing of it is loaded."""
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return f"nvImageCodec {importlib.metadata.version(package)}"
+    return "nvImageCodec"
 
 
 def _loaded() -> Any:
@@ -100,6 +121,30 @@ def _size(stream: Any) -> tuple[int, int] | None:
         return stream.height, stream.width
     except RuntimeError:
         return None
+
+
+@functools.cache
+def _stream_of(number: int) -> int:
+    """A CUDA stream of a GPU, for all decoders there. Work that is ordered by it waits for nobody else's.
+
+    By default that would be the stream on which torch runs the training step: each image would wait for all of the
+    step that is on its way, and the next step for the image. Raises ``OSError`` where the driver fails.
+    """
+    driver = ctypes.CDLL(DRIVER)
+    context, before, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    device = ctypes.c_int()
+    for function, *arguments in (
+        ("cuInit", 0),
+        ("cuDeviceGet", ctypes.byref(device), number),
+        ("cuDevicePrimaryCtxRetain", ctypes.byref(context), device),
+        ("cuCtxPushCurrent_v2", context),
+        ("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING),
+        ("cuCtxPopCurrent_v2", ctypes.byref(before)),
+    ):
+        if status := getattr(driver, function)(*arguments):
+            raise OSError(f"{function} of {DRIVER} gave {status}")
+    assert stream.value is not None
+    return stream.value
 
 
 def _number(device: str) -> int:
