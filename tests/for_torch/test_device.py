@@ -188,6 +188,18 @@ def _darker(image: Any) -> Any:
     return image * np.float32(0.5)
 
 
+@pytest.mark.parametrize("static", [False, True])
+def test_a_caller_in_inference_mode_gets_them_too(late: LateStreams, static: bool) -> None:
+    step = Step(late)
+    with images().loader(**SETTINGS, device=on(late, replace(EVERYTHING, static=static))) as loader:
+        with torch.inference_mode():
+            for batch in loader:
+                step(batch)
+        for batch in loader:
+            step(batch)
+        check_same(step.all(), host(images(), 2))
+
+
 def test_fields_of_any_kind(late: LateStreams) -> None:
     samples = [
         {"points": np.full((1 + i % 3, 2), i, np.float32), "name": f"n{i}", "weight": np.float64(i) / 3}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+import logging
 
 import torch
 
@@ -32,10 +31,7 @@ class Finisher:
     def finish(self, images: torch.Tensor, out: torch.Tensor) -> None:
         """Fill ``out``: (n, 3, H, W) or (n, H, W, 3) in any order of memory, on the current stream."""
         pixels, table = out.permute(0, 2, 3, 1) if self._planar else out, self._tables[out.dtype]
-        kernel = _triton_kernel() if images.is_cuda else None
-        if kernel is not None:
-            kernel(images, table, pixels)
-        else:
+        if not (images.is_cuda and _by_triton(images, table, pixels)):
             self._look_up(images, table, pixels)
 
     def _look_up(self, images: torch.Tensor, table: torch.Tensor, pixels: torch.Tensor) -> None:
@@ -51,11 +47,19 @@ class Finisher:
             torch.index_select(table, 0, places.reshape(-1), out=part.reshape(-1))
 
 
-@functools.cache
-def _triton_kernel() -> Any:
-    """The kernel's launcher, or None where there is no Triton."""
-    try:
-        from penstock.torch.kernels import finish
-    except ImportError:
-        return None
-    return finish
+_without_triton: list[str] = []  # why, once it is known
+
+
+def _by_triton(images: torch.Tensor, table: torch.Tensor, pixels: torch.Tensor) -> bool:
+    """Whether Triton is there, and has done it. It also needs a C compiler, at its first use."""
+    if not _without_triton:
+        try:
+            from penstock.torch.kernels import finish
+
+            finish(images, table, pixels)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            _without_triton.append(f"{type(error).__name__}: {error}")
+            logging.getLogger("penstock").info("images are finished without Triton: %s", _without_triton[0])
+    return not _without_triton

@@ -16,9 +16,9 @@ import logging
 import math
 import mmap
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +31,15 @@ from penstock.torch.streams import Streams
 UInt8Array = NDArray[np.uint8]
 
 ALIGNMENT = 256  # bytes: what kernels load at once, and more
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def normal_tensors(method: Method) -> Method:
+    """A caller in ``torch.inference_mode()`` would make memory that other threads mustn't write into."""
+    made: Method = torch.inference_mode(mode=False)(method)
+    return made
 
 
 @dataclass(slots=True)
@@ -112,6 +121,7 @@ class Sender:
         self._places: dict[str, torch.Tensor] = {}  # of static batches
         self._last: Any = None  # the stream of the batch before
 
+    @normal_tensors
     def send(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> bool:
         """Begin to copy a batch's bytes; False while as many are on their way as there is room for."""
         if slot not in self._coming:
@@ -120,6 +130,7 @@ class Sender:
             self._coming[slot] = self._sent(memory, batch)
         return True
 
+    @normal_tensors
     def take(
         self, slot: int, memory: UInt8Array, batch: Mapping[str, Any], mixes: Sequence[Any]
     ) -> Mapping[str, Any]:
@@ -159,6 +170,7 @@ class Sender:
             self._after_reading(buffer)
         self._spare.clear()
 
+    @normal_tensors
     def close(self) -> None:
         """Wait until no slot is read any more, and let go of them."""
         with contextlib.suppress(RuntimeError):  # of a device that has failed, and reads nothing any more

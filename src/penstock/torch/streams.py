@@ -104,20 +104,22 @@ class CudaStreams:
     def pin(self, address: int, size: int) -> str | None:
         """As ``Streams`` says."""
         runtime: Any = cuda.cudart()
-        error = runtime.cudaHostRegister(address, size, PORTABLE)
-        if int(error) == 0:
-            return None
-        with contextlib.suppress(RuntimeError):  # whoever launches next is told of the error too
-            torch.zeros(1, device=self.device)
+        with torch.cuda.device(self.device):
+            error = runtime.cudaHostRegister(address, size, PORTABLE)
+            if int(error) == 0:
+                return None
+            with contextlib.suppress(RuntimeError):  # whoever launches next is told of the error too
+                torch.zeros(1, device=self.device)
         return str(runtime.cudaGetErrorString(error))
 
     def unpin(self, address: int) -> None:
         """As ``Streams`` says."""
-        runtime: Any = cuda.cudart()
-        runtime.cudaHostUnregister(address)
+        with torch.cuda.device(self.device):
+            cuda.cudart().cudaHostUnregister(address)
 
     @contextlib.contextmanager
     def _on(self, stream: torch.cuda.Stream) -> Iterator[None]:
-        # The device first: else the thread would come back to device 0, and begin a context there.
+        # The device first, here and below: a thread's own is device 0 until it says another, and would begin a context
+        # there, half a gigabyte on a GPU of somebody else's.
         with torch.cuda.device(self.device), torch.cuda.stream(stream):
             yield
