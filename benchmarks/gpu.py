@@ -6,7 +6,8 @@ lower of the two. Beside it run torch's DataLoader with torchvision, and DALI's 
 Every run has a process of its own. Memory of the input path is what a run had on the GPU at most, less what the ceiling
 had beside its one batch.
 
-``--static`` has every batch in one place. ``--device cpu --model tiny`` tries the script where there is no GPU.
+``--static`` has every batch in one place. ``--largest --model resnet50`` finds the largest batch that fits.
+``--device cpu --model tiny`` tries the script where there is no GPU.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from _measure import MIB, Figure, column, in_turn, last_json, parser, ratio, report
+from _measure import MIB, Figure, column, in_turn, last_json, parser, progress, ratio, report
 from beside_torch import MEAN, STD, torchvision_images
 
 from penstock.machine import cpu_count
 
 WARM_UP = 10  # batches
+LEAST_BATCH, MOST_BATCH = 16, 4096  # of those that are tried
 REPEATS = 50  # of a small folder's photos in an epoch, each with its own crop
 
 
@@ -43,6 +46,9 @@ def main() -> None:
     names += (
         ["dali"] if importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali") else []
     )
+    if args.largest:
+        report_largest(args, passed, [name for name in names if name != "host"])
+        return
     results = in_turn(args.rounds, {name: run(name) for name in names})
     rates = {name: column(runs, "images_per_s") for name, runs in results.items()}
     limits = [min(pair) for pair in zip(rates["ceiling"], rates["host"], strict=True)]
@@ -69,6 +75,33 @@ def main() -> None:
     )
 
 
+def report_largest(args: argparse.Namespace, passed: list[str], names: list[str]) -> None:
+    """The largest batch with which two steps fit the GPU, by halving."""
+    rows = []
+    for name in names:
+        low, high = 0, MOST_BATCH
+        while high - low > LEAST_BATCH:
+            middle = (low + high) // 2 // LEAST_BATCH * LEAST_BATCH
+            progress(f"{name}: a batch of {middle}")
+            command = [
+                sys.executable,
+                __file__,
+                *passed,
+                "--only",
+                name,
+                "--batch",
+                str(middle),
+                "--batches",
+                "2",
+            ]
+            fits = subprocess.run(command, capture_output=True, check=False).returncode == 0
+            low, high = (middle, high) if fits else (low, middle)
+        rows.append([name, low])
+    progress("")
+    note = f"in steps of {LEAST_BATCH}; whatever ends a run counts as too large"
+    report(args, ["", f"largest batch of a {args.model}"], rows, note, packages=("torch",))
+
+
 def arguments() -> argparse.Namespace:
     made = parser(__doc__, rounds=3)
     made.add_argument("--device", default="cuda", help="default: cuda")
@@ -80,6 +113,7 @@ def arguments() -> argparse.Namespace:
     )
     made.add_argument("--workers", type=int, default=None, metavar="N", help="default: one per CPU")
     made.add_argument("--static", action="store_true", help="every batch in one place")
+    made.add_argument("--largest", action="store_true", help="find the largest batch that fits, instead")
     made.add_argument("--only", help=argparse.SUPPRESS)
     return made.parse_args()
 
