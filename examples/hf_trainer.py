@@ -3,7 +3,7 @@
     python examples/hf_trainer.py photos/train photos/val --folder runs
     python examples/hf_trainer.py photos/train photos/val --folder runs --resume
 
-A tiny vision transformer starts from random weights here; ``from_pretrained`` takes its place.
+A tiny ResNet starts from random weights here; ``from_pretrained`` takes its place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
+from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments
 
 import penstock as ps
 import penstock.torch
@@ -22,7 +22,7 @@ FIELDS = {"pixel_values": "image", "labels": "label"}  # what the model's forwar
 
 
 class OurTrainer(Trainer):
-    """A Trainer whose batches penstock makes: two methods."""
+    """A Trainer whose batches penstock makes."""
 
     def __init__(self, *arguments: Any, train: ps.Pipeline, evaluation: ps.Pipeline, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -33,9 +33,15 @@ class OurTrainer(Trainer):
         return self.accelerator.prepare(batches)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        # Padded to whole batches. The Trainer's gather_for_metrics leaves padding out of the metrics; eval_loss has it.
-        batches = penstock.torch.loader(self.pipelines[1], fields=FIELDS, memory="512MiB")
+        # Padded to whole batches, so that all processes make equally many steps.
+        fields = {**FIELDS, "valid": "valid"}
+        batches = penstock.torch.loader(self.pipelines[1], fields=fields, memory="512MiB")
         return self.accelerator.prepare(batches)
+
+    def prediction_step(self, model: Any, inputs: dict[str, Any], *arguments: Any, **more: Any) -> Any:
+        # The Trainer leaves padding out of the metrics. Labels of -100 leave it out of a batch's loss too.
+        inputs["labels"] = inputs["labels"].masked_fill(~inputs.pop("valid"), -100)
+        return super().prediction_step(model, inputs, *arguments, **more)
 
 
 def accuracy(predicted: Any) -> dict[str, float]:
@@ -54,16 +60,14 @@ def main() -> None:
     evaluation = (
         ps.Pipeline(ps.ImageFolder(args.val))
         .map(ps.Resize(args.size), ps.CenterCrop(args.size), ps.Normalize())
-        .batch(args.batch)
+        .batch(args.val_batch or args.batch)
     )
     classes = train.plan(memory="512MiB").classes or ()
-    config = ViTConfig(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        image_size=args.size,
-        patch_size=8,
+    config = ResNetConfig(
+        embedding_size=16,
+        hidden_sizes=[16, 32, 64],
+        depths=[1, 1, 1],
+        layer_type="basic",
         num_labels=len(classes),
     )
     settings = TrainingArguments(
@@ -72,14 +76,17 @@ def main() -> None:
         max_steps=args.max_steps,
         learning_rate=args.rate,
         save_steps=args.save_every,
+        per_device_eval_batch_size=args.val_batch
+        or args.batch,  # as the loader has it: losses are weighted by it
         use_cpu=args.cpu,
         report_to=[],
         disable_tqdm=True,
         logging_strategy="no",
+        average_tokens_across_devices=False,  # each process's loss is of its own rows: they may differ in number
         seed=7,
     )
     trainer = OurTrainer(
-        ViTForImageClassification(config),
+        ResNetForImageClassification(config),
         settings,
         compute_metrics=accuracy,
         train=train,
@@ -88,7 +95,7 @@ def main() -> None:
     trainer.train(resume_from_checkpoint=args.resume)
     found = trainer.evaluate()
     print(f"{trainer.state.global_step} steps, {found['eval_images']} images evaluated")
-    print(f"accuracy {found['eval_accuracy']:.3f}")
+    print(f"accuracy {found['eval_accuracy']:.3f}, loss {found['eval_loss']:.5f}")
 
 
 def arguments() -> argparse.Namespace:
@@ -103,6 +110,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-steps", type=int, default=-1, help="stop after so many steps")
     parser.add_argument("--save-every", type=int, default=10, metavar="STEPS")
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--val-batch", type=int, help="images evaluated at once (default: as --batch)")
     parser.add_argument("--size", type=int, default=64, metavar="PX", help="side of an image")
     parser.add_argument("--rate", type=float, default=0.003, help="learning rate")
     parser.add_argument("--cpu", action="store_true", help="don't use a GPU")

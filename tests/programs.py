@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -60,6 +61,30 @@ def output(program: str, *, environment: dict[str, str] | None = None, first: st
     return done.stdout
 
 
+@contextmanager
+def started(
+    program: str, *arguments: str, folder: Path
+) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+    """A program that can be interrupted as at a terminal, with its output and errors. In the end it is killed.
+
+    folder  where its temporary files go
+    """
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"TMPDIR": str(folder)},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            yield process, process.stdout, process.stderr
+        finally:
+            process.kill()  # nothing that fails shall wait for it
+
+
 def children(process: int | str = "self") -> list[int]:
     """Processes that a process has started, and theirs."""
     found = []
@@ -86,8 +111,7 @@ def census() -> Census:
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the folder's own
             files.append(descriptor.readlink().name.partition(":[")[0])  # without the number of a pipe
-    folders = Path("/dev/shm"), Path(tempfile.gettempdir())
-    shared = [path for folder in folders for path in folder.iterdir() if "penstock" in path.name]
+    shared = [*Path("/dev/shm").iterdir(), *Path(tempfile.gettempdir()).glob("*penstock*")]
     return Census(children(), len(list(Path("/proc/self/task").iterdir())), sorted(files), sorted(shared))
 
 

@@ -606,6 +606,13 @@ def test_policies_that_are_none(policy: Any, text: str) -> None:
         pipeline().on_bad(policy)
 
 
+@pytest.mark.parametrize("number", [np.int64(3), np.float64(0.5)])
+def test_a_limit_may_be_a_number_of_numpys(number: Any) -> None:
+    """And prints as the number that it is."""
+    policy = pipeline().on_bad(ps.Replace(at_most=number)).bad
+    assert repr(policy) == f"Replace(at_most={number})"
+
+
 def test_explain_says_what_happens_to_bad_samples() -> None:
     assert "a bad sample raises" in ps.Pipeline(ps.Indexed(Dataset(6, frozenset()))).batch(2).plan().explain()
     assert "bad samples are replaced, at most 100 of an epoch's rows" in pipeline().batch(2).plan().explain()

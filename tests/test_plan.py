@@ -394,6 +394,13 @@ def test_a_pipeline_is_a_value(photos: ps.Pipeline) -> None:
     assert changed == photos.shuffle(seed=1).map(CROP).batch(2).shard(0, 2).decode("fast")
 
 
+def test_a_seed_may_be_a_number_of_numpys() -> None:
+    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(4))).batch(2)
+    for seed in (7, 2**63):
+        digest = pipeline.shuffle(seed=seed).plan(memory="64MiB").digest
+        assert pipeline.shuffle(seed=np.uint64(seed)).plan(memory="64MiB").digest == digest  # type: ignore[arg-type]
+
+
 def test_the_digest_is_of_the_recipe_and_of_nothing_else(photos: ps.Pipeline) -> None:
     pipeline = photos.map(CROP).shuffle(seed=1)
     digest = pipeline.batch(2).plan(memory="64MiB", workers=1).digest

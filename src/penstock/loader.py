@@ -222,9 +222,9 @@ class Loader:
                 stacklevel=2,
             )
 
-    def stats(self) -> Stats | None:
-        """Counters of the native threads; None before they started."""
-        return self._run.stats() if self._run is not None else None
+    def stats(self) -> Stats:
+        """Counters of the workers, all 0 before they started."""
+        return self._run.stats() if self._run is not None else Stats()
 
     def memory(self) -> MemoryLedger:
         """Who takes how much memory: forecast, now, and at most since the loader started; ``str()`` is a table.

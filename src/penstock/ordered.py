@@ -22,6 +22,7 @@ from penstock.order import (
     Weights,
     exclusion,
 )
+from penstock.spec import plain
 from penstock.transform import ByContent
 from penstock.transform.function import As
 
@@ -38,6 +39,9 @@ class Ordered:
     window: int = field(default=64, kw_only=True)
     sampling: Sampling | None = field(default=None, kw_only=True)
     repeats: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", plain(self.seed))
 
     def take(self, number: int) -> Self:
         """Use the first ``number`` records only, or all where there are fewer. Written before ``shuffle``."""

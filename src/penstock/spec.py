@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,6 +140,11 @@ class Raise:
         return "a bad sample raises"
 
 
+def plain(number: Any) -> Any:
+    """A number of NumPy's as Python's, which prints as one and goes into a state; anything else as it is."""
+    return number.item() if isinstance(number, np.number) else number
+
+
 @dataclass(frozen=True, slots=True)
 class Replace:
     """A bad sample gives way to another one, drawn as a function of (seed, epoch, position, attempt).
@@ -149,6 +155,9 @@ class Replace:
     """
 
     at_most: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at_most", plain(self.at_most))
 
     def rows(self, epoch_rows: int, world: int) -> int:
         """Bad rows of an epoch that one rank may meet."""

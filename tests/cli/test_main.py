@@ -8,15 +8,26 @@ from pathlib import Path
 
 import pytest
 
+from penstock import PenstockError
 from penstock.cli import main
 from penstock.cli.terminal import print_json, printable, progress, say, verbatim
+from photos import write_photos
 
 
-def run(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, stdout: int = subprocess.PIPE, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, *arguments]
     return subprocess.run(
-        command, stdout=stdout, stderr=subprocess.PIPE, env=environment, text=True, timeout=60, check=False
+        command,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=folder,
     )
 
 
@@ -103,6 +114,36 @@ def test_a_closed_pipe_is_quiet() -> None:
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a full disk of Linux's")  # noqa: PTH110
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("command", "code"), [(["--version"], 1), (["scan", "photos"], 2)])
+def test_a_full_disk_is_one_line(
+    command: list[str], code: int, unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no answer of ``scan``, whose 1 says that there are bad files."""
+    folder = tmp_path / "photos" / "cat"
+    folder.mkdir(parents=True)
+    write_photos(folder, 2)
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with open("/dev/full", "wb") as full:  # noqa: PTH123
+        done = run("-m", "penstock", *command, stdout=full.fileno(), folder=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        code,
+        "penstock: can't write to stdout: No space left on device\n",
+    )
+
+
+def test_what_would_steer_a_terminal_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise PenstockError("ValueError: \x1b[31mred\x07\nand a line")
+
+    monkeypatch.setattr("penstock.cli.synth.synthesize", fail)
+    assert main(["synth", "nowhere", "--images", "1"]) == 1
+    assert capsys.readouterr().err == "penstock: ValueError: \\x1b[31mred\\x07\nand a line\n"
 
 
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import penstock as ps
 from photos import WAIT_S
-from programs import children, is_alive, wait_for_end
+from programs import census, check_nothing_is_left, children, is_alive, wait_for_end
 
 
 class Numbers:
@@ -108,7 +108,7 @@ def test_a_script_without_a_main_guard(tmp_path: Path) -> None:
 
 
 def test_kill_9_of_the_trainer_leaves_nothing(tmp_path: Path) -> None:
-    shared = set(Path("/dev/shm").iterdir())
+    before = census()
     script = tmp_path / "script.py"
     more = """
         next(iter(loader))
@@ -127,7 +127,7 @@ def test_kill_9_of_the_trainer_leaves_nothing(tmp_path: Path) -> None:
         assert len(workers) == 3
         trainer.kill()
         assert wait_for_end(workers, 2.0) == []
-    assert set(Path("/dev/shm").iterdir()) <= shared
+    check_nothing_is_left(before)
     assert not list((tmp_path / "tmp").iterdir())
 
 

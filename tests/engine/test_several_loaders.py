@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +17,7 @@ import pytest
 
 import penstock as ps
 from photos import WAIT_S
-from programs import children, is_alive, wait_for_end
+from programs import census, check_nothing_is_left, children, is_alive, started, wait_for_end
 
 SETTINGS = [
     pytest.param({"executor": "thread", "workers": 2}, id="threads"),
@@ -131,35 +129,21 @@ PROGRAM = """
 
 def test_ctrl_c_while_workers_are_stuck(tmp_path: Path) -> None:
     """As from a terminal: everything in the foreground is told."""
-    shared = set(Path("/dev/shm").iterdir())
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-    ) as trainer:
-        try:
-            assert trainer.stdout is not None
-            assert trainer.stderr is not None
-            lines = [trainer.stdout.readline() for _ in range(4)]
-            assert (
-                sorted(lines) == ["batch\n"] * 2 + ["stuck\n"] * 2
-            )  # so it waits for the third batch, or soon does
-            processes = children(trainer.pid)
-            assert len(processes) == 3
-            begin = time.monotonic()
-            os.killpg(trainer.pid, signal.SIGINT)
-            trainer.wait(WAIT_S)
-            assert time.monotonic() - begin < PROMPT_S
-            assert wait_for_end(processes, 0.5) == []
-            said = trainer.stderr.read()
-        finally:
-            trainer.kill()  # nothing that fails above shall wait for it
+    before = census()
+    with started(PROGRAM, folder=tmp_path) as (trainer, output, errors):
+        lines = [output.readline() for _ in range(4)]
+        assert sorted(lines) == ["batch\n"] * 2 + ["stuck\n"] * 2  # so it waits for the third, or soon does
+        processes = children(trainer.pid)
+        assert len(processes) == 3
+        begin = time.monotonic()
+        os.killpg(trainer.pid, signal.SIGINT)
+        trainer.wait(WAIT_S)
+        assert time.monotonic() - begin < PROMPT_S
+        assert wait_for_end(processes, 0.5) == []
+        said = errors.read()
     assert trainer.returncode == -signal.SIGINT
     assert said.count("Traceback") == 1, said
     assert said.rstrip().endswith("KeyboardInterrupt")
-    assert set(Path("/dev/shm").iterdir()) <= shared
+    check_nothing_is_left(before)
     assert not list(tmp_path.iterdir())
     assert not [process for process in processes if is_alive(process)]

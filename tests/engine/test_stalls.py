@@ -89,7 +89,6 @@ def test_slow_sample_is_named(executor: str, gate: Gate) -> None:
     )
     assert re.search(r"test_stalls.py\", line \d+ in __getitem__", line) or executor != "process"
     assert [each for each in log.lines if each.startswith("record")] == [line]
-    assert stats is not None
     assert (stats.slow >= 1, stats.stalled, stats.deaths) == (True, 0, 0)
 
 
@@ -210,7 +209,6 @@ def test_stopped_worker_is_named_and_replaced(gate: Gate) -> None:
         stats = batches.stats()
     assert delivered == all_of(4000)
     log.wait_for("has taken", "worker", "the process is stopped by a signal")
-    assert stats is not None
     assert stats.stalled == 2
     assert stats.deaths == 0
 
@@ -241,7 +239,6 @@ def test_sample_that_hangs_twice_is_given_up_in_a_process(how: str, tmp_path: Pa
     assert ("stopped by a signal" if how == "stop" else "in loops") in error.where
     assert error.where in "\n".join(error.__notes__)
     log.wait_for("record 9 was not done after", "stall_timeout_s=")
-    assert stats is not None
     assert (stats.slow >= 2, stats.stalled, stats.deaths) == (True, 2, 0)
 
 
@@ -382,7 +379,6 @@ def test_thread_that_hangs_is_an_error(gate: Gate) -> None:
             wait_until(lambda: threading.active_count() == threads + 4)  # two workers, the filler, the watch
     assert caught.value.index == 9
     assert "gates.py" in caught.value.where
-    assert stats is not None
     assert stats.stalled == 1
 
 

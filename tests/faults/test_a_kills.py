@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +14,7 @@ import pytest
 
 import penstock as ps
 from photos import WAIT_S
-from programs import census, check_nothing_is_left, children, wait_for_end
+from programs import census, check_nothing_is_left, children, started, wait_for_end
 
 ROWS, SIZE = 4, 48
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
@@ -80,7 +77,6 @@ def test_a_worker_or_the_server_ends_and_the_run_goes_on(
         check_exact(batches)
         stats = batches.stats()
     assert (tmp_path / "struck").exists()
-    assert stats is not None
     assert stats.deaths == (role == "worker" and stage != "measuring" and sent is not INT)
     del batches
     check_nothing_is_left(before)
@@ -180,30 +176,16 @@ def test_the_trainer_ends(stage: str, end: str, tmp_path: Path) -> None:
     """Whatever hangs in its workers, or in itself."""
     sent, way, code = ENDS[end]
     before = census()
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(TRAINER), stage, way],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-    ) as trainer:
-        try:
-            assert trainer.stdout is not None
-            assert trainer.stderr is not None
-            assert trainer.stdout.readline() == "here\n", trainer.stderr.read()
-            processes = children(trainer.pid)
-            assert len(processes) == {"importing": 0, "planning": 0, "loading": 1, "measuring": 2}.get(
-                stage, 3
-            )
-            if sent is INT:  # as a terminal does
-                os.killpg(trainer.pid, sent)
-            else:
-                trainer.send_signal(sent)
-            said = trainer.stderr.read()  # to its end: nobody holds it open any more
-            assert trainer.wait(WAIT_S) == code, said
-        finally:
-            trainer.kill()  # nothing that fails above shall wait for it
+    with started(TRAINER, stage, way, folder=tmp_path) as (trainer, output, errors):
+        assert output.readline() == "here\n", errors.read()
+        processes = children(trainer.pid)
+        assert len(processes) == {"importing": 0, "planning": 0, "loading": 1, "measuring": 2}.get(stage, 3)
+        if sent is INT:  # as a terminal does
+            os.killpg(trainer.pid, sent)
+        else:
+            trainer.send_signal(sent)
+        said = errors.read()  # to its end: nobody holds it open any more
+        assert trainer.wait(WAIT_S) == code, said
     assert wait_for_end(processes, WAIT_S) == []
     assert said.rstrip().endswith("KeyboardInterrupt" if sent is INT else ""), said
     assert said.count("Traceback") == (sent is INT), said

@@ -175,7 +175,6 @@ def test_worker_dies_and_the_same_batch_is_delivered_once(end: Callable[[], None
     with loader(dataset) as batches:
         assert content(batches) == expected()
         stats = batches.stats()
-    assert stats is not None
     assert stats.deaths == 9
 
 
@@ -201,7 +200,6 @@ def test_worker_dies_in_a_function_of_the_batch(samples: bool, tmp_path: Path) -
         stats = batches.stats()
     assert sums[:2] == [[9, 12, 15, 18], [21, 24, 27, 30]]
     assert len(sums) == 12
-    assert stats is not None
     assert stats.deaths == 1 + samples
 
 
@@ -227,7 +225,6 @@ def test_worker_dies_while_it_answers(tmp_path: Path) -> None:
         texts = [text for batch in batches for text in batch["text"]]
         stats = batches.stats()
     assert texts == [f"{index}" for index in range(24)]
-    assert stats is not None
     assert stats.deaths == 1
 
 
@@ -315,7 +312,6 @@ def test_worker_killed_again_and_again_changes_no_byte() -> None:
         stats = batches.stats()
     assert delivered == expected(size)
     assert sorted(took)[len(took) // 2] < NOTICED_S  # the machine that runs this may have pauses of its own
-    assert stats is not None
     assert 0 < stats.deaths <= killed  # the last ones may die when all is done
 
 

@@ -20,7 +20,18 @@ pytestmark = pytest.mark.skipif(
 
 
 def build(target: str) -> None:
-    command = ["make", "--no-print-directory", "-s", "-j2", "-f", "native/Makefile", target]
+    # One at a time: the fuzz targets are built of the same objects.
+    command = [
+        "flock",
+        "native/Makefile",
+        "make",
+        "--no-print-directory",
+        "-s",
+        "-j2",
+        "-f",
+        "native/Makefile",
+        target,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -69,7 +69,6 @@ def epoch(pipeline: ps.Pipeline, **settings: Any) -> tuple[list[np.ndarray], ps.
     with pipeline.loader(**{"memory": "256MiB", "workers": 1, **settings}) as loader:
         rows = [image for batch in loader for image in batch["image"].copy()]
     stats = loader.stats()
-    assert stats is not None
     assert stats.rows >= len(rows)
     return rows, stats
 

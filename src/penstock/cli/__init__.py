@@ -32,7 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv is None:
             _insist_on_interrupts()
         code = _run(sys.argv[1:] if argv is None else list(argv))
-        sys.stdout.flush()
     except KeyboardInterrupt:
         print("\npenstock: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -57,27 +56,32 @@ def _insist_on_interrupts() -> None:
 
 def _run(argv: list[str]) -> int:
     from penstock import PenstockError
+    from penstock.cli.terminal import Unwritten, printable, written
 
     parser, commands = _parser()
     named = next((argument for argument in argv if not argument.startswith("-")), None)
+    failed = FAILED
     try:
-        if named is not None and named not in commands:
-            parser.error(_unknown(named, commands))
-        args = parser.parse_args(argv)
-    except SystemExit as done:
-        return done.code if isinstance(done.code, int) else USAGE
-    try:
-        return int(args.run(args))
-    except BrokenPipeError:
-        raise
+        try:
+            if named is not None and named not in commands:
+                parser.error(_unknown(named, commands))
+            args = parser.parse_args(argv)
+            failed = args.failed
+            code = int(args.run(args))
+        except SystemExit as done:
+            code = done.code if isinstance(done.code, int) else USAGE
+        with written():
+            sys.stdout.flush()
+    except Unwritten as error:
+        _drop_stdout()
+        return _fail(str(error), failed)
     except PenstockError as error:
-        return _fail(str(error), args.failed)
+        return _fail(str(error), failed)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None or isinstance(error, BrokenPipeError):
             raise
-        from penstock.cli.terminal import printable
-
-        return _fail(f"{error.strerror}: {printable(error.filename)}", args.failed)
+        return _fail(f"{error.strerror}: {printable(error.filename)}", failed)
+    return code
 
 
 def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
@@ -106,10 +110,14 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import PackageNotFoundError, version
 
+        from penstock.cli.terminal import written
+
         try:
-            print(f"penstock {version('penstock')}")
+            text = f"penstock {version('penstock')}"
         except PackageNotFoundError:
-            print("penstock (not installed: run from its sources)")
+            text = "penstock (not installed: run from its sources)"
+        with written():
+            print(text)
         parser.exit()
 
 
@@ -120,10 +128,14 @@ def _unknown(command: str, commands: list[str]) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"penstock: {message}", file=sys.stderr)
+    """Say it on stderr. It may be of a file's bytes, or of an exception that somebody else worded."""
+    from penstock.cli.terminal import harmless
+
+    text = harmless(message, keep="\n")
+    print(f"penstock: {text}", file=sys.stderr)
     return code
 
 
 def _drop_stdout() -> None:
-    """Let the interpreter's own flush at exit succeed: the reader is gone, as in ``penstock … | head``."""
+    """Let the interpreter's own flush at exit succeed, though the reader is gone, as in ``penstock … | head``."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

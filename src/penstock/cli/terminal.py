@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock import PenstockError
+
 if TYPE_CHECKING:
     import argparse
 
@@ -32,15 +34,32 @@ def say(markup: str) -> None:
     Text that comes from outside, such as a path, goes through ``verbatim`` first.
     """
     console = _console(stderr=False)
-    if console is None:
-        print(_without_tags(markup))
-    else:
-        console.print(markup)
+    with written():
+        if console is None:
+            print(_without_tags(markup))
+        else:
+            console.print(markup)
 
 
 def print_json(value: Any) -> None:
     """Print one JSON document on one line of stdout, in ASCII, so that any name survives any terminal."""
-    print(json.dumps(value))
+    with written():
+        print(json.dumps(value))
+
+
+class Unwritten(PenstockError):
+    """Stdout can't be written, such as a file on a disk that is full."""
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Inside, stdout is written, and nothing else can fail. Raises ``Unwritten``; ``BrokenPipeError`` stays one."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritten(f"can't write to stdout: {error.strerror}") from error
 
 
 @contextmanager
@@ -91,7 +110,12 @@ def printable(name: str | bytes) -> str:
         text = os.fsencode(name).decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # half of a surrogate pair, which no file system gave us
         text = str(name)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return harmless(text)
+
+
+def harmless(text: str, keep: str = "") -> str:
+    r"""Text that steers no terminal: what can't be printed, and isn't to be kept, as ``\x1b``."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def _without_tags(markup: str) -> str:
