@@ -6,10 +6,7 @@
 #include <cstring>
 #include <vector>
 
-extern "C" {
-#include <jerror.h>
-#include <jpeglib.h>
-}
+#include "jpeg_library.h"
 
 namespace penstock {
 namespace {
@@ -21,61 +18,6 @@ constexpr size_t kKeptRows = 256 << 10;  // bytes of them that stay from image t
 // when they and those before pass over more blocks than this, which takes some 3 s.
 constexpr int kAnyScans = 16;
 constexpr uint64_t kMostBlocks = 1 << 25;
-
-enum class Excess { none, scans, blocks };
-
-struct Errors {
-    jpeg_error_mgr base;
-    std::jmp_buf jump;
-    Excess excess;  // the error is ours, not libjpeg's
-};
-
-Errors* errors_of(j_common_ptr jpeg) { return reinterpret_cast<Errors*>(jpeg->err); }
-
-[[noreturn]] void fail(j_common_ptr jpeg) { std::longjmp(errors_of(jpeg)->jump, 1); }
-
-void count_warning(j_common_ptr jpeg, int level) {
-    if (level < 0) ++jpeg->err->num_warnings;
-}
-
-// A source of bytes in memory. At their end it either suspends, so that truncation shows itself, or hands out
-// one end-of-image marker, so that a decoder that doesn't expect suspension stops. One that wants more,
-// inside a table say, fails.
-struct Source {
-    jpeg_source_mgr base;
-    bool suspends;
-    bool ran_out, made_end;
-};
-
-Source* source_of(j_decompress_ptr jpeg) { return reinterpret_cast<Source*>(jpeg->src); }
-
-void nothing(j_decompress_ptr) {}
-
-boolean fill(j_decompress_ptr jpeg) {
-    static const JOCTET end_of_image[2] = {0xff, JPEG_EOI};
-    Source* source = source_of(jpeg);
-    source->ran_out = true;
-    if (source->suspends) return FALSE;
-    if (source->made_end) fail(reinterpret_cast<j_common_ptr>(jpeg));
-    source->made_end = true;
-    source->base.next_input_byte = end_of_image;
-    source->base.bytes_in_buffer = sizeof end_of_image;
-    return TRUE;
-}
-
-void skip(j_decompress_ptr jpeg, long count) {
-    Source* source = source_of(jpeg);
-    if (count <= 0) return;
-    const auto wanted = static_cast<size_t>(count);
-    if (wanted > source->base.bytes_in_buffer) {
-        source->ran_out = true;
-        source->base.next_input_byte += source->base.bytes_in_buffer;
-        source->base.bytes_in_buffer = 0;
-        return;
-    }
-    source->base.next_input_byte += wanted;
-    source->base.bytes_in_buffer -= wanted;
-}
 
 bool ends_with_marker(std::span<const uint8_t> bytes) noexcept {
     size_t end = bytes.size();
@@ -96,19 +38,12 @@ void cmyk_to_rgb(uint8_t* row, int width) noexcept {
     }
 }
 
-// libjpeg's texts for what it knows and can't do, as opposed to what is damaged.
-bool is_unsupported(int code) noexcept {
-    return code == JERR_SOF_UNSUPPORTED || code == JERR_ARITH_NOTIMPL || code == JERR_BAD_PRECISION ||
-           code == JERR_NOT_COMPILED || code == JERR_CONVERSION_NOTIMPL || code == JERR_CCIR601_NOTIMPL ||
-           code == JERR_FRACT_SAMPLE_NOTIMPL || code == JERR_COMPONENT_COUNT || code == JERR_BAD_J_COLORSPACE;
-}
-
 }  // namespace
 
 struct JpegImage::State {
     jpeg_decompress_struct jpeg;
-    Errors errors;
-    Source source;
+    JpegErrors errors;
+    JpegSource source;
     jpeg_progress_mgr progress;
     DecodeLimits limits;
     std::span<const uint8_t> bytes;
@@ -140,10 +75,7 @@ struct JpegImage::State {
 void JpegImage::State::restart() noexcept {
     if (created) jpeg_destroy_decompress(&jpeg);
     std::memset(&jpeg, 0, sizeof jpeg);
-    jpeg.err = jpeg_std_error(&errors.base);
-    errors.base.error_exit = fail;
-    errors.base.emit_message = count_warning;
-    errors.excess = Excess::none;
+    errors.watch(jpeg);
     counted_scans = 0;
     counted_blocks = 0;
     jpeg_create_decompress(&jpeg);
@@ -151,14 +83,10 @@ void JpegImage::State::restart() noexcept {
     jpeg.client_data = this;
     progress.progress_monitor = [](j_common_ptr common) {
         const Excess excess = static_cast<State*>(common->client_data)->count_scan();
-        if (excess == Excess::none) return;
-        errors_of(common)->excess = excess;
-        fail(common);
+        if (excess != Excess::none) JpegErrors::exceed(common, excess);
     };
     jpeg.progress = &progress;
-    source.base = {bytes.data(), bytes.size(), nothing, fill, skip, jpeg_resync_to_restart, nothing};
-    source.ran_out = source.made_end = false;
-    jpeg.src = &source.base;
+    source.feed(jpeg, bytes);
 }
 
 void JpegImage::State::rewind(bool suspends) noexcept {
@@ -203,7 +131,7 @@ std::string JpegImage::State::what() const {
     char text[JMSG_LENGTH_MAX];
     errors.base.format_message(reinterpret_cast<j_common_ptr>(const_cast<jpeg_decompress_struct*>(&jpeg)),
                                text);
-    return std::string(is_unsupported(errors.base.msg_code) ? "unsupported JPEG: " : "damaged JPEG: ") + text;
+    return std::string(errors.unsupported() ? "unsupported JPEG: " : "damaged JPEG: ") + text;
 }
 
 std::string JpegImage::State::cut(const char* inside) const {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.engine.draws import OwnGenerators
+from penstock.engine.own_generators import OwnGenerators
 from penstock.engine.rows import Place, RowFailed, Sample
 from penstock.transform import FunctionStep
 from penstock.transform.function import Function

@@ -17,9 +17,10 @@ from penstock import _native
 from penstock.engine.board import IDLE, IN_TURN, ROW, SINCE, STEP, Desk, new_desk
 from penstock.engine.calls import PythonCall, python_call, said
 from penstock.engine.collating import numbered
-from penstock.engine.draws import Drew, GlobalGenerators, OwnGenerators
+from penstock.engine.draws import Drew, GlobalGenerators
 from penstock.engine.fields import measured, write_row
 from penstock.engine.images import ImageMaker
+from penstock.engine.own_generators import OwnGenerators
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.rows import END, Inputs, RowFailed, RowKey, Rows, Sample
 from penstock.engine.workers import Failure, Flaws
