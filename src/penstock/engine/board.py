@@ -14,10 +14,8 @@ from penstock.plan import Plan
 
 Desk = Any  # of ints, which can be set; a writable buffer of int64
 
-# The words of a desk.
-PIECE, ROW, STEP, SINCE = range(
-    4
-)  # piece of work; row of it, from 0; a step, as below; nanoseconds, monotonic
+# The words of a desk: piece of work; row of it, from 0; a step, as below; nanoseconds, monotonic.
+PIECE, ROW, STEP, SINCE = range(4)
 WORDS = 8  # of a desk: a cache line, so that no worker's writing slows down another's
 
 # Steps. 0 is the dataset; 1, 2, … the steps of the program.

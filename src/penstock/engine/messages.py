@@ -19,9 +19,8 @@ import cloudpickle
 from penstock import _native
 from penstock.spec import AnyArray
 
-_HEADER = struct.Struct(
-    "<QI"
-)  # bytes that follow; arrays that lie in a file, whose descriptor came with this
+# Bytes that follow; arrays that lie in a file, whose descriptor came with this.
+_HEADER = struct.Struct("<QI")
 _PLACE = struct.Struct("<QQ")  # of such an array: its first byte, and its length
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 64 << 10  # of arrays in a message, that are worth a file of their own

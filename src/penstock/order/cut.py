@@ -14,9 +14,8 @@ import numpy as np
 from penstock.spec import Int64Array
 
 MAX_LENGTH = 1 << 40  # a million of them together are an int64 yet
-CLASS_BITS = (
-    8  # lengths below 2^9 have a class each; longer ones are told apart by their first 9 bits, to 0.4%
-)
+# Lengths below 2^9 have a class each; longer ones are told apart by their first 9 bits, to 0.4%.
+CLASS_BITS = 8
 NUM_CLASSES = 34 << CLASS_BITS
 MOST_BUCKETS = 256
 

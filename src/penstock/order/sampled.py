@@ -18,9 +18,8 @@ from penstock.order.columns import Columns, Groups, chunks, grouped, key_of
 from penstock.order.table import ROWS_AT_ONCE, Table
 from penstock.spec import AnyArray, Int64Array
 
-MOST = (
-    1 << 29
-) - 1  # records and positions: every stratum is at least 4 units wide, and products fit 62 bits
+# Records and positions: every stratum is at least 4 units wide, and products fit 62 bits.
+MOST = (1 << 29) - 1
 LEAST = 1e-200  # of the largest weight
 # Keyed apart from all else of their seed.
 _WEIGHTED, _BALANCED, _MEMBERS = 5, 6, 7

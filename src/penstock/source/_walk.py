@@ -40,9 +40,8 @@ class _Found:
 
     def add(self, entry: os.DirEntry[bytes]) -> None:
         is_image = is_image_name(entry.name)
-        if is_image and entry.is_file(
-            follow_symlinks=False
-        ):  # nearly all entries are no links, and need no stat
+        # Nearly all entries are no links, and need no stat.
+        if is_image and entry.is_file(follow_symlinks=False):
             self.images.append(entry.name)
         elif _is_folder(entry):
             self.folders.append(entry.name)
