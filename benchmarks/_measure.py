@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -184,12 +184,13 @@ class Turns:
 
     A turn hands over some batches and waits until their slots are full again. Before and after it the loader's
     threads are idle, so CPU time is this loader's alone, and as many rows were made as were delivered.
+
+    epochs  what stands around the loader and delivers its batches; default: itself
     """
 
-    def __init__(self, plan: ps.Plan) -> None:
-        self.plan = plan
-        self._loader = ps.Loader(plan)
-        self._batches = self._endless()
+    def __init__(self, loader: ps.Loader, epochs: Iterable[Any] | None = None) -> None:
+        self._loader = loader
+        self._batches = _endless(loader if epochs is None else epochs)
         self._delivered = 0
         self.turn(1)
 
@@ -199,29 +200,28 @@ class Turns:
         for _ in range(batches):
             next(self._batches)
         self._delivered += batches
-        rows = (self._delivered + self.plan.depth) * self.plan.steps.batch
-        while (stats := self._loader.stats()) is None or stats.rows < rows:
+        rows = (self._delivered + self._loader.plan.depth) * self._loader.plan.steps.batch
+        while self._loader.stats().rows < rows:
             time.sleep(POLL_S)
         return time.perf_counter() - begin, time.process_time() - cpu
 
     def close(self) -> None:
         self._loader.close()
 
-    def _endless(self) -> Any:
-        while True:
-            for batch in self._loader:
-                rows = len(batch["index"])
-                del batch  # or its slot stays lent during the pause
-                yield rows
+
+def _endless(epochs: Iterable[Any]) -> Iterator[None]:
+    while True:
+        for batch in epochs:
+            del batch  # or its slot stays lent during the pause
+            yield
 
 
-def compare_in_turns(args: argparse.Namespace, what: str, plans: dict[str, ps.Plan]) -> None:
-    """Run the loaders of some plans in turns, and report rates, CPU per row, and CPU against the first one's.
+def compare_in_turns(args: argparse.Namespace, what: str, turns: dict[str, Turns]) -> None:
+    """Run loaders in turns, and report rates, CPU per row, and CPU against the first one's.
 
     args  ``add_turns`` says what it needs
-    what  heads the column of the plans' names
+    what  heads the column of their names
     """
-    turns = {name: Turns(plan) for name, plan in plans.items()}
     wall: dict[str, list[float]] = {name: [] for name in turns}
     cpu: dict[str, list[float]] = {name: [] for name in turns}
     for number in range(args.rounds):
@@ -233,9 +233,9 @@ def compare_in_turns(args: argparse.Namespace, what: str, plans: dict[str, ps.Pl
     progress("")
     for turn in turns.values():
         turn.close()
-    images, first = args.batch * args.batches, next(iter(plans))
+    images, first = args.batch * args.batches, next(iter(turns))
     rows = []
-    for name in plans:
+    for name in turns:
         beside = ratio(cpu[name], cpu[first])
         rates = Figure([images / seconds for seconds in wall[name]])
         per_image = Figure([1e3 * seconds / images for seconds in cpu[name]], ".3f")

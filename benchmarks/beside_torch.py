@@ -1,26 +1,27 @@
 """How fast, in how much memory and how soon does the standard task run beside PyTorch's DataLoader?
 
 The task: read a JPEG file, RandomResizedCrop(224), a flip with probability 1/2, ImageNet's normalisation, NCHW
-float32, batches of 256 in host memory, two workers each. Files are warm in the page cache. PyTorch runs
-torchvision's ImageFolder and transforms where torchvision works, else the same steps in Pillow and torch. Every
-run has a process of its own; images/s exclude the first batches, and peak PSS is that of the process and its
-workers, from smaps_rollup four times a second.
+float32, batches of 256 in host memory, two workers each. Files are warm in the page cache. penstock runs twice: its
+own loader, with which torch isn't even imported, and penstock.torch.loader. PyTorch runs torchvision's ImageFolder
+and transforms where torchvision works, else the same steps in Pillow and torch. Every run has a process of its own;
+images/s exclude the first batches, and peak PSS is that of the process and its workers, from smaps_rollup four times
+a second.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import MIB, Figure, bench, column, in_turn, last_json, parser, ratio, report
+from _measure import MIB, Figure, bench, column, in_turn, last_json, parser, ratio, report, train_task
 from PIL import Image
 
 from penstock.cli.bench import PeakMemory, seconds_since_process_start
@@ -33,18 +34,23 @@ def main() -> None:
     arguments = parser(__doc__, rounds=3)
     arguments.add_argument("--workers", type=int, default=2, metavar="N", help="of both (default: 2)")
     arguments.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of each run (default: 5)")
-    arguments.add_argument("--only-torch", action="store_true", help=argparse.SUPPRESS)
+    arguments.add_argument(
+        "--only", choices=MEASURES, help="one of them, as one JSON object, in this process"
+    )
     args = arguments.parse_args()
-    if args.only_torch:
-        print(json.dumps(measure_torch(args.path, args.workers, args.seconds)))
+    if args.only is not None:
+        print(json.dumps(MEASURES[args.only](args.path, args.workers, args.seconds)))
         return
-    ours = ("--workers", args.workers, "--batch", ROWS, "--seconds", args.seconds)
-    theirs = ("--only-torch", "--workers", args.workers, "--seconds", args.seconds)
+    settings = ("--workers", args.workers, "--seconds", args.seconds)
+
+    def alone(name: str) -> dict[str, Any]:
+        return last_json([sys.executable, __file__, args.path, "--only", name, *settings])
+
     results = in_turn(
         args.rounds,
         {
-            "penstock": lambda: bench(args.path, *ours),
-            "torch": lambda: last_json([sys.executable, __file__, args.path, *theirs]),
+            "penstock": lambda: bench(args.path, "--batch", ROWS, *settings),
+            **{name: partial(alone, name) for name in MEASURES},
         },
     )
     keys = {
@@ -56,17 +62,18 @@ def main() -> None:
         [name, *(Figure(column(runs, key), form) for key, form in keys.values())]
         for name, runs in results.items()
     ]
-    ratios = [
-        ratio(column(results["penstock"], key), column(results["torch"], key)) for key, _ in keys.values()
-    ]
-    rows.append(["penstock ÷ torch", *(f"{figure.median:.2f}" for figure in ratios)])
+    for name in ("penstock", "penstock.torch"):
+        ratios = [
+            ratio(column(results[name], key), column(results["torch"], key)) for key, _ in keys.values()
+        ]
+        rows.append([f"{name} ÷ torch", *(f"{figure.median:.2f}" for figure in ratios)])
     transforms = results["torch"][0]["transforms"]
     note = f"train, float32, batch {ROWS}, {args.workers} workers; torch's transforms: {transforms}"
     report(args, ["", *keys], rows, note, packages=("torch", "pillow"))
 
 
 def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
-    """The same figures as of ``penstock bench``, of a DataLoader in this process."""
+    """The same figures as of ``penstock bench``, of torch's DataLoader in this process."""
     import torch
 
     torch.set_num_threads(1)
@@ -80,12 +87,27 @@ def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
         drop_last=True,
         persistent_workers=workers > 0,
     )
+    # Its workers start together, so their batches come in bunches: count whole ones.
+    return {**measured(loader, memory, max(workers, 1), seconds), "transforms": transforms}
+
+
+def measure_ours(path: str, workers: int, seconds: float) -> dict[str, Any]:
+    """Likewise, of penstock's loader for torch."""
+    memory = PeakMemory()
+    import penstock.torch
+
+    loader = penstock.torch.loader(train_task(path, ROWS), workers=workers)
+    return measured(loader, memory, max(workers, 1), seconds)
+
+
+MEASURES = {"penstock.torch": measure_ours, "torch": measure_torch}
+
+
+def measured(loader: Any, memory: PeakMemory, at_once: int, seconds: float) -> dict[str, Any]:
+    """Rate after the first batches, ``at_once`` of which are counted together, most memory, and the start."""
     batches = endless(loader)
     next(batches)
     first_batch_s = seconds_since_process_start()
-    at_once = max(
-        workers, 1
-    )  # its workers start together, so their batches come in bunches: count whole ones
     for _ in range(2 * at_once - 1):
         next(batches)
     begin, rows = time.perf_counter(), 0
@@ -95,7 +117,6 @@ def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
         "images_per_s": rows / elapsed,
         "peak_pss_mib": memory.stop() / MIB,
         "first_batch_s": first_batch_s,
-        "transforms": transforms,
     }
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from _faults import spoil
-from _measure import add_turns, compare_in_turns, parser, train_task
+from _measure import Turns, add_turns, compare_in_turns, parser, train_task
 
 import penstock as ps
 
@@ -35,8 +35,11 @@ def main() -> None:
             shutil.copytree(args.path, copy)
         bad = spoil(spoilt, args.share)
         replacing = train_task(spoilt, args.batch).on_bad(ps.Replace(at_most=2 * args.share))
-        plans = {"clean": train_task(clean, args.batch).plan(), f"{args.share:.1%} bad": replacing.plan()}
-        compare_in_turns(args, "files", plans)
+        loaders = {
+            "clean": train_task(clean, args.batch).loader(),
+            f"{args.share:.1%} bad": replacing.loader(),
+        }
+        compare_in_turns(args, "files", {name: Turns(loader) for name, loader in loaders.items()})
         print(f"  {verdict(replacing, bad, Path(folder, 'bad.jsonl'))}")
 
 

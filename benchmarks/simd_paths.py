@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from _measure import add_turns, compare_in_turns, parser, train_task
+from _measure import Turns, add_turns, compare_in_turns, parser, train_task
 
+import penstock as ps
 from penstock.transform import simd_paths
 
 
@@ -24,7 +25,8 @@ def main() -> None:
     )
     args = arguments.parse_args()
     plan = train_task(args.path, args.batch).plan(workers=args.workers)
-    compare_in_turns(args, "path", {name: replace(plan, simd=name) for name in args.paths.split(",")})
+    turns = {name: Turns(ps.Loader(replace(plan, simd=name))) for name in args.paths.split(",")}
+    compare_in_turns(args, "path", turns)
 
 
 if __name__ == "__main__":

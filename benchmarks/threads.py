@@ -6,7 +6,7 @@ disturb one another (locks, caches, memory) show as CPU time per row that grows 
 
 from __future__ import annotations
 
-from _measure import add_turns, compare_in_turns, parser, train_task
+from _measure import Turns, add_turns, compare_in_turns, parser, train_task
 
 from penstock.machine import cpu_count
 
@@ -20,8 +20,8 @@ def main() -> None:
         doubling(2 * cpu_count()) if args.workers is None else [int(text) for text in args.workers.split(",")]
     )
     pipeline = train_task(args.path, args.batch)
-    plans = {str(workers): pipeline.plan(workers=workers, depth=2) for workers in counts}
-    compare_in_turns(args, "workers", plans)
+    turns = {str(workers): Turns(pipeline.loader(workers=workers, depth=2)) for workers in counts}
+    compare_in_turns(args, "workers", turns)
 
 
 def doubling(most: int) -> list[int]:
