@@ -90,8 +90,8 @@ class Audit:
         steps = f"{self.steps[0]:,}" if self.equal_steps else f"{min(self.steps):,} to {max(self.steps):,}"
         what = "row" if self.sampled is None else "position"
         lines = [
-            f"{self.ranks:,} data ranks, {self.epochs:,} epochs, {self.records:,} records: "
-            + (f"every {what} once" if self.ok else f"NOT every {what} once"),
+            f"{self.ranks:,} data rank{'s' * (self.ranks != 1)}, {self.epochs:,} epoch{'s' * (self.epochs != 1)}, "
+            f"{self.records:,} records: " + (f"every {what} once" if self.ok else f"NOT every {what} once"),
             f"  disjoint   {_answer(self.disjoint, self.twice, 'come twice')}",
             f"  complete   {_answer(self.complete, self.missing, 'never come')}",
             f"  steps      {steps} on each rank"

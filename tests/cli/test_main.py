@@ -15,14 +15,14 @@ from photos import write_photos
 
 
 def run(
-    *arguments: str, stdout: int = subprocess.PIPE, folder: Path | None = None
+    *arguments: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, *arguments]
     return subprocess.run(
         command,
         stdout=stdout,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         env=environment,
         text=True,
         timeout=60,
@@ -144,6 +144,30 @@ def test_what_would_steer_a_terminal_is_shown(
     monkeypatch.setattr("penstock.cli.synth.synthesize", fail)
     assert main(["synth", "nowhere", "--images", "1"]) == 1
     assert capsys.readouterr().err == "penstock: ValueError: \\x1b[31mred\\x07\nand a line\n"
+
+
+def test_at_a_terminal_lines_break_between_words(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        run("-m", "penstock", "bench", "absent", stderr=theirs, folder=tmp_path)
+        os.close(theirs)
+        lines = terminal.read(4096).decode().splitlines()
+    assert " ".join(map(str.strip, lines)) == (
+        f"penstock: can't read {tmp_path}/absent/: No such file or directory; check the path, and that its disk is "
+        "mounted"
+    )
+    assert all(len(line) <= 80 or " " not in line.strip() for line in lines)
+    assert len(lines) > 1
+
+
+def test_a_bad_sample_says_how_to_find_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "empty.jpg").touch()
+    assert main(["bench", str(tmp_path), "--seconds", "0.1"]) == 1
+    assert capsys.readouterr().err == (
+        f"penstock: empty file (transform, record 0, {tmp_path}/cat/empty.jpg); "
+        f"penstock scan {tmp_path} finds all that are bad\n"
+    )
 
 
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def _insist_on_interrupts() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    from penstock import PenstockError
+    from penstock import PenstockError, SampleError
     from penstock.cli.terminal import Unwritten, printable, written
 
     parser, commands = _parser()
@@ -75,6 +75,8 @@ def _run(argv: list[str]) -> int:
     except Unwritten as error:
         _drop_stdout()
         return _fail(str(error), failed)
+    except SampleError as error:
+        return _fail(f"{error}; penstock scan {printable(args.path)} finds all that are bad", failed)
     except PenstockError as error:
         return _fail(str(error), failed)
     except OSError as error:
@@ -129,10 +131,10 @@ def _unknown(command: str, commands: list[str]) -> str:
 
 def _fail(message: str, code: int) -> int:
     """Say it on stderr. It may be of a file's bytes, or of an exception that somebody else worded."""
-    from penstock.cli.terminal import harmless
+    from penstock.cli.terminal import harmless, in_columns
 
-    text = harmless(message, keep="\n")
-    print(f"penstock: {text}", file=sys.stderr)
+    text = "penstock: " + harmless(message, keep="\n")
+    print(in_columns(text, sys.stderr), file=sys.stderr)
     return code
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from penstock import PenstockError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Advance: TypeAlias = Callable[[int], None]
 
+COLUMNS = 80  # of a terminal that doesn't say
 LINE_EVERY_S = 5.0
 MIB = 1 << 20
 TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[\]]*\])")
@@ -116,6 +117,21 @@ def printable(name: str | bytes) -> str:
 def harmless(text: str, keep: str = "") -> str:
     r"""Text that steers no terminal: what can't be printed, and isn't to be kept, as ``\x1b``."""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def in_columns(text: str, stream: TextIO) -> str:
+    """Text broken between words, where a stream is a terminal, which would break it anywhere; else as it is."""
+    if not stream.isatty():
+        return text
+    import textwrap
+
+    wrap = textwrap.TextWrapper(
+        os.get_terminal_size(stream.fileno()).columns or COLUMNS,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(map(wrap.fill, text.split("\n")))
 
 
 def _without_tags(markup: str) -> str:
