@@ -225,9 +225,9 @@ def compare_in_turns(args: argparse.Namespace, what: str, turns: dict[str, Turns
     wall: dict[str, list[float]] = {name: [] for name in turns}
     cpu: dict[str, list[float]] = {name: [] for name in turns}
     for number in range(args.rounds):
-        for name, turn in turns.items():
+        for name in list(turns)[:: -1 if number % 2 else 1]:  # nobody is always the first
             progress(f"round {number + 1} of {args.rounds}: {name}")
-            seconds, cpu_seconds = turn.turn(args.batches)
+            seconds, cpu_seconds = turns[name].turn(args.batches)
             wall[name].append(seconds)
             cpu[name].append(cpu_seconds)
     progress("")
