@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import penstock as ps
 from penstock.cli.task import add_task_arguments, standard_task
@@ -122,8 +122,7 @@ class Result:
 def measure(args: argparse.Namespace) -> Result:
     """Run the task that ``args`` describe and measure it."""
     plan = standard_task(args).plan(memory=args.memory, workers=args.workers)
-    memory = PeakMemory()
-    with ps.Loader(plan) as loader:
+    with PeakMemory() as memory, ps.Loader(plan) as loader:
         batches = endless(loader)
         next(batches)
         first_batch_s = seconds_since_process_start()
@@ -135,8 +134,6 @@ def measure(args: argparse.Namespace) -> Result:
             images += len(next(batches)["index"])
         cpu = time.process_time() - cpu
         after, waited = loader.stats(), loader.wait_s - waited
-        assert before is not None
-        assert after is not None
         return Result(
             plan=plan,
             task=args.task,
@@ -199,10 +196,16 @@ class PeakMemory:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def stop(self) -> int:
-        """The peak in bytes."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
+
+    def stop(self) -> int:
+        """The peak in bytes."""
+        self.__exit__()
         self._look()
         return self._peak_bytes
 
