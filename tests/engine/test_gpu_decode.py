@@ -5,15 +5,12 @@ which rows came to them, or fail in ways that this one doesn't.
 """
 
 import io
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 import penstock as ps
@@ -102,33 +99,6 @@ def test_which_decoder_takes_a_row_is_a_function_of_its_record(
             ps.Pipeline(source).shuffle(seed=seed).map(ps.RandomResizedCrop(16)).batch(rows, tail="short")
         )
         assert painted(images(described.decode("hybrid", share=0.4), workers=workers)[0]) == expected
-
-
-def test_the_records_of_a_share_never_change() -> None:
-    assert np.flatnonzero(_native.in_share(np.arange(24), 0.5)).tolist() == [
-        1,
-        8,
-        9,
-        11,
-        14,
-        16,
-        17,
-        18,
-        19,
-        22,
-        23,
-    ]
-    far = np.array([(1 << 63) - 1 - place for place in range(6)])
-    assert _native.in_share(far, 0.5) == [True, True, True, False, False, False]
-
-
-@given(st.floats(0, 1), st.floats(0, 1))
-def test_a_larger_share_has_the_records_of_a_smaller_one(one: float, other: float) -> None:
-    records = np.arange(4000)
-    few, many = (np.array(_native.in_share(records, share)) for share in sorted((one, other)))
-    assert not (few & ~many).any()
-    assert abs(few.mean() - min(one, other)) < 0.05
-    assert np.array(_native.in_share(records, 1.0)).all()
 
 
 def test_only_files_that_any_decoder_takes_go_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,47 +221,6 @@ def test_a_decoder_that_hangs_is_named_and_given_up(tmp_path: Path, monkeypatch:
     assert len(made) == 2
 
 
-def test_rows_for_the_gpu_that_hold_all_buffers_hold_up_nobody(tmp_path: Path) -> None:
-    """The only other thread waits for a buffer that comes when all are back, so it makes no rows of frames."""
-    files = [
-        *(encoded(picture(seed, 80, 80), quality=100) for seed in range(6)),
-        saved(photo(900, 900), quality=100),
-    ]
-    listed(tmp_path, files)
-    paths = [str(path).encode() for path in sorted(tmp_path.glob("*.jpg"))]
-    rows, frame_bytes, buffers = len(files), 3 * 80 * 80, 1 << 20
-    assert len(files[-1]) > 3 * buffers // 4
-    bell, policy = _native.Bell(), _native.ReadPolicy(0, 0.05, 0)
-    pool = _native.Pool(1, 1, buffers, 64 << 20, policy, bell, frame_bytes)
-    kernel = in_order(ps.FileList(tmp_path / "list.txt", labels=False), ps.Resize((8, 8))).plan().kernel
-    assert kernel is not None
-    ring = _native.SlotRing(rows * 192, 2, 2, bell)
-    slot = ring.take(False)
-    program = kernel.compile(ps.Pipeline(ps.Arrays(x=np.zeros(1))).decoding)
-    job = _native.Job(ring, slot, np.arange(rows), program, 0, 0, 0)
-    ends = np.cumsum([len(path) for path in paths])
-    blob = np.frombuffer(b"".join(paths), np.uint8)
-    job.files(blob, ends, np.zeros(rows, np.int64), np.full(rows, -1, np.int64))
-    job.for_gpu(np.arange(rows), 1.0, 80 * 80)
-    pool.submit(job)
-    while not any(work.row == rows - 1 and work.phase == "waiting" for work in pool.at_work()):
-        os.sched_yield()  # until it waits for the large file's buffer
-
-    def decode() -> None:
-        while (batch := pool.take_for_gpu()) is not None:
-            batch.hand_back(Painter("cpu").decode(batch.encoded, batch.frames))
-
-    thread = threading.Thread(target=decode, daemon=True)
-    thread.start()
-    seen = 0
-    while not job.done:
-        seen = bell.wait(seen)
-    assert pool.close(10_000)
-    thread.join(10)
-    made = ring.view(slot)[: rows * 192].reshape(rows, 192)
-    assert painted(list(made)) == [True] * (rows - 1) + [False]
-
-
 def test_no_image_is_above_the_cap_and_no_batch_above_the_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +242,15 @@ def test_no_image_is_above_the_cap_and_no_batch_above_the_frames(
     assert {row for batch in pixels for row in batch} == {40 * 40, 400 * 400, 417 * 417, 418 * 418}
     assert pipeline.gpu.most_pixels == (16 << 20) // (4 * 24) < 419 * 419
     assert 3 * max(map(sum, pixels)) <= pipeline.gpu.frame_bytes == 16 << 20
+
+
+def test_epochs_that_are_left_early_leave_nothing_behind(tmp_path: Path) -> None:
+    pipeline = ps.Pipeline(small(tmp_path, 40)).shuffle(seed=2).map(ps.RandomResizedCrop(16)).batch(4)
+    with pipeline.decode("gpu").loader(memory="256MiB", decode_device="cpu") as loader:
+        for _ in range(30):
+            next(iter(loader))
+        assert sum(thread.name.startswith("penstock-gpu") for thread in threading.enumerate()) == 1
+    assert not any(thread.name.startswith("penstock-gpu") for thread in threading.enumerate())
 
 
 def test_an_epoch_goes_on_after_a_resume_with_other_workers(tmp_path: Path) -> None:
