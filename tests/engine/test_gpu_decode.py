@@ -358,6 +358,12 @@ def test_what_cant_be_is_a_plan_error(tmp_path: Path, monkeypatch: pytest.Monkey
         pipeline.decode("gpu").plan()
 
 
+def test_a_decoder_that_decodes_nothing_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NvDecoder, "decode", lambda self, encoded, frames: [False] * len(encoded))
+    with pytest.raises(ps.PlanError, match="decodes nothing; it needs nvJPEG"):
+        NvDecoder("cpu")
+
+
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a GPU")
 def test_without_a_gpu_the_start_says_so(tmp_path: Path) -> None:
     pipeline = in_order(small(tmp_path, 2), ps.RandomResizedCrop(16)).decode("gpu")

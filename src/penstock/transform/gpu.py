@@ -8,10 +8,13 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import io
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
+
+import numpy as np
 
 from penstock.errors import PlanError
 from penstock.spec import GPU_THREADS, UInt8Array
@@ -70,6 +73,12 @@ class NvDecoder:
                 "the rest without one"
             ) from error
         self._settings = library.DecodeParams(apply_exif_orientation=False, color_spec=library.ColorSpec.SRGB)
+        # What of it is missing shows when it decodes; then every image would be refused.
+        if self.decode([_small_file()], [np.empty((16, 16, 3), np.uint8)]) != [True]:
+            raise PlanError(
+                f"decode_device={device!r}: nvImageCodec is there and decodes nothing; it needs nvJPEG, which "
+                "pip install 'penstock[gpu]' brings"
+            )
 
     def decode(self, encoded: Sequence[UInt8Array], frames: Sequence[UInt8Array]) -> list[bool]:
         """As ``Decoder.decode`` says."""
@@ -113,6 +122,15 @@ def _loaded() -> Any:
     finally:
         if before is None:
             del os.environ[VERBOSITY]
+
+
+def _small_file() -> UInt8Array:
+    """A JPEG of 16 × 16 pixels."""
+    from PIL import Image  # 0.05 s that most pipelines never need
+
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16), (200, 100, 50)).save(file, "JPEG")
+    return np.frombuffer(file.getvalue(), np.uint8)
 
 
 def _size(stream: Any) -> tuple[int, int] | None:
