@@ -42,18 +42,18 @@ def main() -> None:
     peaks = {}
     for share, plan in plans.items():  # one after another: the memory of each is its own
         with used.watch() as peak:
-            alone = Turns(plan)
+            alone = Turns(ps.Loader(plan))
             alone.turn(args.batches)
             alone.close()
         peaks[share] = peak[0]
-    turns = {share: Turns(plan) for share, plan in plans.items()}
+    turns = {share: Turns(ps.Loader(plan)) for share, plan in plans.items()}
     rates: dict[float, list[float]] = {share: [] for share in SHARES}
     cpu: dict[float, list[float]] = {share: [] for share in SHARES}
     images = args.batch * args.batches
     for number in range(args.rounds):
-        for share, turn in turns.items():
+        for share in SHARES[:: -1 if number % 2 else 1]:  # nobody is always the first
             progress(f"round {number + 1} of {args.rounds}: {share:.0%}")
-            seconds, cpu_seconds = turn.turn(args.batches)
+            seconds, cpu_seconds = turns[share].turn(args.batches)
             rates[share].append(images / seconds)
             cpu[share].append(1e3 * cpu_seconds / images)
     progress("")
