@@ -29,7 +29,7 @@ def explain(plan: Plan) -> str:
         ("memory", _memory(plan)),
         (
             "recipe",
-            [f"digest {plan.digest}", environment(), *([decoder_of_gpu()] if plan.pipeline.gpu else [])],
+            [f"digest {plan.digest}", environment()],
         ),
     ):
         wrapped = [line for text in texts for line in _wrapped(text)]
@@ -103,7 +103,16 @@ def _transform(plan: Plan) -> list[str]:
         f"{kernels}: decode + {plan.kernel.describe()}",
         *(f"  {transform.describe()}" for transform in plan.pipeline.transforms),
         decode,
+        *_decoder(plan),
     ]
+
+
+def _decoder(plan: Plan) -> list[str]:
+    """Who else decodes, and where."""
+    if (gpu := plan.pipeline.gpu) is None:
+        return []
+    where = plan.settings.get("decode_device", "cuda")
+    return [f"{decoder_of_gpu()} on {where}, in at most {show_bytes(gpu.memory)} of the GPU's memory"]
 
 
 def _workers(plan: Plan) -> str:

@@ -311,6 +311,7 @@ def test_the_recipe_says_what_the_gpu_decodes(tmp_path: Path) -> None:
     assert pipeline.decode("gpu").decode("exact").plan().digest == pipeline.plan().digest
     text = " ".join(described[3].plan().explain().split())
     assert "baseline JPEGs of 0.25 of the records up to 2,796,202 pixels on the GPU, else exact" in text
+    assert "on cuda, in at most 256.0MiB of the GPU's memory" in text
 
 
 def test_decoded_frames_are_part_of_the_forecast_and_the_ledger(tmp_path: Path) -> None:
