@@ -127,7 +127,7 @@ def test_what_cant_be_is_an_error() -> None:
         pipeline().take(3),
         pipeline().repeat(2),
         pipeline().shard(0, 2),
-        pipeline().on_bad(ps.Replace(at_most=1)),
+        pipeline().on_bad(ps.Replace(at_most=0.5)),
     ):
         with pytest.raises(ps.PlanError, match="whoever gives batches"):
             odd_pipeline.plan()

@@ -33,7 +33,7 @@ from penstock.order import (
     whole_number,
 )
 from penstock.pipeline import Pipeline
-from penstock.spec import AnyArray, Int64Array, Labels, Raise
+from penstock.spec import AnyArray, Int64Array, Labels
 from penstock.transform import ByContent, Function
 
 READ_AT_ONCE = 1 << 18  # records of a column
@@ -61,7 +61,7 @@ def _given(pipeline: Pipeline, source: OpenSource) -> Given:
         "repeat()": pipeline.repeats != 1,
         "shard()": pipeline.world > 1,
         "tail=": pipeline.tail is not None,
-        "on_bad(Replace(…))": not isinstance(pipeline.bad, Raise),
+        "share of bad rows in on_bad(Replace(…))": isinstance(getattr(pipeline.bad, "at_most", 0), float),
     }
     if any(asked.values()):
         what = ", ".join(name for name, is_asked in asked.items() if is_asked)

@@ -144,6 +144,7 @@ def test_imports_that_fail_or_start_threads_are_named(
     )
     with pytest.raises(ps.PlanError, match="starts a thread"):
         taken(Samples(importlib.import_module("starts_thread").sample), fork_from=server)
+    assert taken(Samples(lambda index: index), fork_from=server)[1] == 1
     server.close()
 
 

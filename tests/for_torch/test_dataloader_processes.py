@@ -6,9 +6,11 @@ import gc
 import os
 from typing import Any
 
+import pytest
 from tests.torchs import MEMORY, Of
 
 import penstock.torch
+from penstock.torch import dataloader
 from programs import Census, census, check_nothing_is_left, children, output
 
 FORKS = """
@@ -27,6 +29,13 @@ def loader(**more):
     return penstock.torch.DataLoader(
         held, 3, num_workers=2, multiprocessing_context="fork", memory="1GiB", **more)
 """
+
+
+@pytest.fixture(autouse=True)
+def no_other_loaders() -> None:
+    """They share the process that workers come from: it begins, and ends, in each test."""
+    gc.collect()
+    assert dataloader._shared_server()._process is None
 
 
 def new_children(before: Census) -> list[int]:
@@ -49,9 +58,12 @@ def test_epochs_after_the_first_fork_from_what_has_imported() -> None:
         break
     gc.collect()
     homes.append(new_children(before))
-    assert homes == [homes[0]] * 4
+    other = penstock.torch.DataLoader(dataset, 4, num_workers=1, **MEMORY)
+    assert len(list(other)) == 2
+    homes.append(new_children(before))
+    assert homes == [homes[0]] * 5
     assert len(homes[0]) == 1
-    del loader
+    del loader, other
     check_nothing_is_left(before)
 
 

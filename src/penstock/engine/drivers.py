@@ -24,7 +24,10 @@ from penstock.plan import Plan
 
 MOST_DEATHS = 3  # of one worker's successors in a row, with nothing done in between by any
 MOST_IN_VAIN = 2  # that have too much memory from the beginning
-PIECE_S = 2e-3  # of work that a worker is asked for at once: asking costs the trainer some 100 µs
+LEAST_S, MOST_S = (
+    1e-3,
+    20e-3,
+)  # of work that a worker is asked for at once: asking costs the trainer some 100 µs
 MOST_ROWS = 256  # that it is asked for at once, however quick they are
 AHEAD_BYTES = 64 << 10  # of a message sent while the worker may be sending too: fits a socket's buffers
 
@@ -160,8 +163,8 @@ class Driver:
             return self._recycle()
         takes = not self.memory.over  # else it is to do nothing soon, to be measured
         if takes and self._waiting is None and len(self._asked) < 2:
-            most = min(self._queue.rows_in(PIECE_S), MOST_ROWS)
-            piece = self._queue.take(most, wait=not self._asked)
+            least, most = (min(self._queue.rows_in(seconds), MOST_ROWS) for seconds in (LEAST_S, MOST_S))
+            piece = self._queue.take(most, least=least, wait=not self._asked)
             if piece is not None:
                 self._numbers += 1
                 message = _message(piece, self._numbers, self._plan.gathers)

@@ -224,8 +224,10 @@ class JobQueue:
             if self.broken is not None:
                 self.break_with(self.broken)
 
-    def take(self, most: int, *, wait: bool) -> Piece | None:
-        """What nobody has begun: at most ``most`` rows. None when there is nothing, or it is closed."""
+    def take(self, most: int, *, least: int = 1, wait: bool) -> Piece | None:
+        """What nobody has begun: at most ``most`` rows, of all workers' shares or ``least``. None when there is
+        nothing, or it is closed.
+        """
         with self._lock:
             if wait:
                 begin = time.perf_counter()
@@ -237,7 +239,7 @@ class JobQueue:
             job = self._jobs[0]
             if not job.todo:
                 job.functions_left = False
-            share = job.rows if self._whole else min(most, -(-job.rows_todo // self._hands))
+            share = job.rows if self._whole else min(most, max(least, -(-job.rows_todo // self._hands)))
             piece = Piece(job, *job.begin(max(1, share)))
             if not job.todo:
                 self._jobs.popleft()

@@ -76,9 +76,11 @@ def _prepare(asked: Order, stacks: int) -> None:
         return
     show_stacks_on_signal(stacks)  # while user code runs here
     importlib.invalidate_caches()
+    gc.disable()  # modules are made to stay
     for name in new:
         with contextlib.suppress(BaseException):  # the server meets it again, and says so
             importlib.import_module(name)
+    gc.enable()
     faulthandler.unregister(STACK_SIGNAL)
     gc.collect()
     gc.freeze()

@@ -90,6 +90,8 @@ class WorkerServer:
                 f"a worker process can't rebuild the dataset and its functions: {type(fact).__name__}: {fact}{hint}"
             ) from fact
         if fact > 0:
+            if isinstance(self._fork_from, ForkServer):
+                self._fork_from.close()  # others can go on with a new one
             threads, them = ("a thread", "it") if fact == 1 else (f"{fact} threads", "them")
             raise PlanError(
                 f"importing the dataset's modules, or rebuilding it, starts {threads}, with which no process "

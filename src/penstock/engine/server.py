@@ -74,6 +74,7 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
             return
         if recipe is None:
             gc.collect()  # in a fork of the trainer it would touch, and so copy, all that there is
+            _native.give_back_free_memory()  # and use again what is freed, instead of asking the system each time
         gc.freeze()  # a worker's collections leave alone what is here, so that its pages stay shared
         send(channel, ("ready", other_threads()))
         Server(channel, loaded, shared_words(board), _shared_side(side), pipe, trainer).run()

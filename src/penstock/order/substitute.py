@@ -22,7 +22,7 @@ def substitute(
     A pure function of these, the same on every rank: the record of a position of the epoch, drawn uniformly. So
     whatever the order selects, weighs or balances holds for substitutes too. In a mixture it comes from the same
     component; in batches within a budget from the same bucket of lengths, so that the batch still fits, and when four
-    were bad from all buckets of shorter ones too.
+    were bad from all buckets of shorter ones too. Of a batch that was given it is another one of its records.
     """
     key = _native.sample_key(seed, epoch, position, attempt, SUBSTITUTE_OP)
     if isinstance(order, Batches):
@@ -31,7 +31,10 @@ def substitute(
         if attempt > OF_THE_SAME_BUCKET:
             begin, count = 0, begin + count
         return order.record_at(begin + _scaled(key, count))
-    assert not isinstance(order, Given)  # whose bad samples aren't replaced
+    if isinstance(order, Given):
+        batch, row = divmod(position, order.stride)
+        records = order.records(epoch, batch)
+        return int(records[(row + 1 + _scaled(key, max(len(records) - 1, 1))) % len(records)])
     if isinstance(order, Mixed):
         component = order.component_of(index)
         within = order.orders[component]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,17 +15,33 @@ from torch.utils.data import IterDataPipe, MapDataPipe, default_collate
 
 import penstock as ps
 from penstock.torch.epoch import Course, Epoch, Place, set_state, state_of
+from penstock.torch.turns import shares_itself_out
 
 STATE_VERSION = 1
-SETTINGS = {  # of penstock's own loader, beside those that arguments of torch's stand for
-    "memory",
-    "depth",
-    "side_memory",
-    "worker_memory",
-    "lend_wait_s",
-    "slow_after_s",
-    "stall_timeout_s",
+SETTINGS: dict[str, Any] = {  # of penstock's own loader, beside those that arguments of torch's stand for
+    "memory": None,
+    "depth": None,
+    "side_memory": None,
+    "worker_memory": None,
+    "lend_wait_s": 0.0,
+    "slow_after_s": 5.0,
+    "stall_timeout_s": 120.0,
+    "bad_log": None,
 }
+RAISE = ps.Raise()
+
+
+_server: weakref.ref[ps.ForkServer] | None = None
+
+
+def _shared_server() -> ps.ForkServer:
+    """One for all loaders there are, so that only the first epoch of the first one waits for imports."""
+    global _server
+    shared = _server() if _server is not None else None
+    if shared is None:
+        shared = ps.ForkServer()
+        _server = weakref.ref(shared)
+    return shared
 
 
 class DataLoader(data.DataLoader[Any]):
@@ -44,17 +63,24 @@ class DataLoader(data.DataLoader[Any]):
     pin_memory               batches are copied into torch's pinned memory, where there is an accelerator
     multiprocessing_context  ``"fork"``: workers are forks of this process, whose dataset needn't be pickled; a
                              ``PlanError`` at ``iter()`` while penstock has threads here. Else they come from a process
-                             of the loader's own, which ends with it, whatever the context
+                             that all loaders share, which ends with the last of them, whatever the context
     in_order                 batches always come in their order
+    split_by_worker          whether an iterable dataset shares itself out among workers, by ``get_worker_info()`` in
+                             its methods or in ``worker_init_fn``: then each worker reads its part, and they take
+                             turns, batch by batch. None: as its code says; then it is an error when all workers begin
+                             with the same batch
+    on_bad                   ``penstock.Replace(at_most=…)``: another sample of the same batch takes the place of a bad
+                             one, up to so many in an epoch, or such a share of it; ``bad_samples`` has them. Whole
+                             batches are made by a worker each then. Default: ``Raise()``
     pack                     whether long lists inside the dataset are packed on the way to workers, as ``Indexed`` says
-    settings                 ``memory=``, ``depth=``, ``side_memory=``, ``worker_memory=``, ``lend_wait_s=``,
-                             ``slow_after_s=``, ``stall_timeout_s=``, as of ``Pipeline.loader``
+    memory, depth, side_memory, worker_memory, lend_wait_s, slow_after_s, stall_timeout_s, bad_log
+                             as of ``Pipeline.loader``
 
     Random numbers that the dataset draws are seeded for each sample by (base seed, epoch, place): who makes it and in
     which process makes no difference, and so they are others than torch's workers would draw.
 
     Raises what torch's raises for arguments that can't be, and ``PlanError`` for what can't be honoured: an iterable
-    dataset with several workers, which would each read all of it; and datapipes.
+    dataset with several workers that would each read all of it; and datapipes.
     """
 
     def __init__(
@@ -78,12 +104,25 @@ class DataLoader(data.DataLoader[Any]):
         pin_memory_device: str = "",
         in_order: bool = True,
         executor: Literal["process", "thread"] = "process",
+        split_by_worker: bool | None = None,
+        on_bad: ps.Raise | ps.Replace = RAISE,
         pack: bool = True,
-        **settings: Any,
+        memory: int | str | None = None,
+        depth: int | None = None,
+        side_memory: int | str | None = None,
+        worker_memory: int | str | None = None,
+        lend_wait_s: float = 0.0,
+        slow_after_s: float = 5.0,
+        stall_timeout_s: float | None = 120.0,
+        bad_log: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._executor, self._pack, self._settings = executor, pack, settings
+        # Every argument is an attribute, as torch's are: Lightning makes a loader like this one from them.
+        self.executor, self.pack, self.split_by_worker, self.on_bad = executor, pack, split_by_worker, on_bad
+        self.memory, self.depth, self.bad_log = memory, depth, bad_log
+        self.side_memory, self.worker_memory, self.lend_wait_s = side_memory, worker_memory, lend_wait_s
+        self.slow_after_s, self.stall_timeout_s = slow_after_s, stall_timeout_s
         self._prefetches = prefetch_factor is not None
-        self._fork_server = ps.ForkServer()  # so that only the first epoch waits for imports
+        self._fork_server = _shared_server()
         super().__init__(
             dataset,
             batch_size,
@@ -107,8 +146,16 @@ class DataLoader(data.DataLoader[Any]):
         self._check()
         # Rows of one shape that meet in a batch are written where it has them. Of batches that a sampler makes, and
         # of single samples, each may have a shape of its own.
+        # And what differs from the others in shape isn't bad, and would be taken for it.
         by_row = self.collate_fn is default_collate and (self.batch_size or 1) > 1 and not self._is_stream
+        by_row &= not isinstance(on_bad, ps.Replace)
+        self._policy = self._counted(on_bad)
         self._course = Course(collates=not by_row)
+
+    @property
+    def bad_samples(self) -> list[ps.BadSample]:
+        """Samples that others took the place of, with ``on_bad=Replace(…)``, in what was delivered so far."""
+        return self._course.bad_samples
 
     def state_dict(self) -> dict[str, object]:
         """Where it stands, as plain data: batches of the epoch that were delivered, and what its order was drawn from.
@@ -171,18 +218,27 @@ class DataLoader(data.DataLoader[Any]):
         random = None if self.generator is None else state_of(self.generator)
         return replace(place, random=random, number=place.number + 1, delivered=0, digest="", ended=False)
 
+    def _counted(self, policy: ps.Raise | ps.Replace) -> ps.Raise | ps.Replace:
+        """The policy with a share as a number of rows. Raises ``TypeError`` where the sampler has no length."""
+        if not isinstance(policy, ps.Replace) or not isinstance(policy.at_most, float) or self._is_stream:
+            return policy
+        sampler: Any = self.sampler
+        return ps.Replace(at_most=max(1, math.ceil(policy.at_most * len(sampler))))
+
     def _engine_settings(self) -> dict[str, Any]:
         """Settings of penstock's own loader."""
-        settings = dict(self._settings)
+        settings = {
+            name: getattr(self, name) for name, default in SETTINGS.items() if getattr(self, name) != default
+        }
         if self.num_workers == 0:
             return settings | {"executor": "inline"}
         if self.timeout:
             settings["stall_timeout_s"] = self.timeout
         if self._prefetches:
             settings.setdefault("depth", 1 + self.num_workers * (self.prefetch_factor or 1))
-        if self._executor == "process":
+        if self.executor == "process":
             settings["fork_from"] = "trainer" if self._forks else self._fork_server
-        return settings | {"executor": self._executor, "workers": self.num_workers}
+        return settings | {"executor": self.executor, "workers": self.num_workers}
 
     @property
     def _forks(self) -> bool:
@@ -192,26 +248,34 @@ class DataLoader(data.DataLoader[Any]):
 
     def _check(self) -> None:
         """Raise for what can't be honoured."""
-        if unknown := self._settings.keys() - SETTINGS:
-            known = ", ".join(f"{name}=" for name in sorted(SETTINGS))
-            raise TypeError(
-                f"no argument of DataLoader: {', '.join(sorted(unknown))}; beside torch's there are {known}"
-            )
-        if self._executor not in ("process", "thread"):
-            raise ps.PlanError(f"executor={self._executor!r}: 'process' or 'thread'; num_workers=0 is inline")
+        if self.executor not in ("process", "thread"):
+            raise ps.PlanError(f"executor={self.executor!r}: 'process' or 'thread'; num_workers=0 is inline")
         if isinstance(self.dataset, IterDataPipe | MapDataPipe):
             raise ps.PlanError(
                 "a datapipe shuffles and shards in torch's own workers: use torch's DataLoader"
             )
         if self._is_stream and self.num_workers > 1:
-            raise ps.PlanError(
-                f"num_workers={self.num_workers} with an IterableDataset: each worker would read all of it, and every "
-                f"sample come {self.num_workers} times, unless it shares itself out. Say num_workers=1: one worker "
-                "reads it once, and get_worker_info() says so to one that shares itself out. Or give a dataset with "
-                "dataset[index], which any number of workers can share"
-            )
-        if self.num_workers and self._executor == "thread" and self.worker_init_fn is not None:
+            self._check_parts()
+        if self.num_workers and self.executor == "thread" and self.worker_init_fn is not None:
             raise ps.PlanError(
                 "worker_init_fn with executor='thread': threads share this process and the dataset, so there is "
                 "nothing to set up for each; use processes, or leave it out"
+            )
+
+    def _check_parts(self) -> None:
+        """Raise for a stream that several workers can't read."""
+        splits = self.split_by_worker
+        if splits is None:
+            splits = shares_itself_out(self.dataset, self.worker_init_fn)
+        if not splits:
+            raise ps.PlanError(
+                f"num_workers={self.num_workers} with an IterableDataset: each worker would read all of it, and every "
+                f"sample come {self.num_workers} times. Say num_workers=1: one worker reads it once. Or let it share "
+                "itself out by get_worker_info(), and if it does so where nobody sees it, say split_by_worker=True. Or "
+                "give a dataset with dataset[index], which any number of workers can share"
+            )
+        if self.executor == "thread" or self._forks:
+            raise ps.PlanError(
+                "an IterableDataset that shares itself out among workers needs processes that come from a server: "
+                "leave out executor='thread' and multiprocessing_context='fork', or say num_workers=1"
             )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ import penstock as ps
 from penstock.torch.named import Named
 from penstock.torch.nest import Nest, NotPlain, flat
 from penstock.torch.samples import BATCH, Collate, Samples, Seat, Stream, as_it_is
+from penstock.torch.turns import InTurn
 
 if TYPE_CHECKING:
     from penstock.torch.dataloader import DataLoader
@@ -46,6 +48,7 @@ class Course:
     """What a loader and its epochs share.
 
     collates  whether batches are made by a ``collate_fn``, instead of row by row in their slot
+    bad       samples that were replaced in epochs that have ended
     place     of the epoch that was begun last
     saved     from where the next one goes on
     """
@@ -53,6 +56,14 @@ class Course:
     collates: bool
     place: Place | None = None
     saved: Place | None = None
+    bad: list[ps.BadSample] = field(default_factory=list)
+    engine: weakref.ref[ps.Loader | InTurn] | None = None
+
+    @property
+    def bad_samples(self) -> list[ps.BadSample]:
+        """Those of the epoch that runs too."""
+        engine = self.engine() if self.engine is not None else None
+        return [*self.bad, *(engine.bad_samples if engine is not None else ())]
 
 
 class Epoch(_BaseDataLoaderIter):
@@ -74,7 +85,7 @@ class Epoch(_BaseDataLoaderIter):
                 drawing.rewind()
             if saved.number or self._num_workers:
                 self._sampler_iter = iter(self._index_sampler)  # once more, as torch does
-            self._engine: ps.Loader | None = None
+            self._engine: ps.Loader | InTurn | None = None
             is_left = self._begin(loader, saved)
         if saved.delivered and not is_left:  # the state was saved after an epoch's last batch
             self.__init__(loader)  # type: ignore[misc]
@@ -97,7 +108,7 @@ class Epoch(_BaseDataLoaderIter):
         """
         self._ahead = self._num_workers * (loader.prefetch_factor or 0)
         self._rows = loader.batch_size or 1
-        self._plan: Callable[[int], ps.Loader] = planned(loader, self._place.base_seed)
+        self._plan: Callable[[int], ps.Loader | InTurn] = planned(loader, self._place.base_seed)
         self._batches: Iterator[Any] | None = None
         self._nest: Nest | None = None
         self._named: Named | None = None
@@ -126,11 +137,12 @@ class Epoch(_BaseDataLoaderIter):
         """Have batches made, from the next one on."""
         if self._engine is None:
             self._engine = self._plan(self._rows if self._named is None else self._named.most_rows)
+            self._course.engine = weakref.ref(self._engine)
             if self._place.number:
                 self._engine.set_epoch(self._place.number)
             if self._place.delivered:
                 self._engine.skip_steps(self._place.delivered)
-        if self._named is None:
+        if self._named is None or isinstance(self._engine, InTurn):
             self._batches = iter(self._engine)
         else:
             self._batches = self._engine.given(self._named.batches(), ahead=self._ahead)
@@ -197,27 +209,37 @@ class Epoch(_BaseDataLoaderIter):
     def _stop(self) -> None:
         if self._engine is not None:
             self._engine.close()
+            self._course.bad += self._engine.bad_samples
+            self._course.engine = None
         self._engine = self._batches = self._nest = None
 
 
-def planned(loader: DataLoader, base_seed: int) -> Callable[[int], ps.Loader]:
+def planned(loader: DataLoader, base_seed: int) -> Callable[[int], ps.Loader | InTurn]:
     """Makes penstock's own loader for some epochs, for batches of so many rows."""
-    course, workers, pack = loader._course, loader.num_workers, loader._pack
+    course, workers, pack = loader._course, loader.num_workers, loader.pack
     dataset, collate_fn, alone = loader.dataset, loader.collate_fn, not loader._auto_collation
     is_stream, settings, init_fn = loader._is_stream, loader._engine_settings(), loader.worker_init_fn
+    on_bad, drop_last, certain = loader._policy, loader.drop_last, loader.split_by_worker is True
 
-    def plan(rows: int) -> ps.Loader:
-        seat = Seat(base_seed, workers, init_fn)
+    def pipeline(rows: int, number: int | None = None) -> ps.Pipeline:
+        seat = Seat(base_seed, workers, init_fn, number)
         form = as_it_is if course.collates else flat
         if is_stream:
             stream = ps.Iterable(Stream(dataset, form, seat), pack=pack)
-            pipeline = ps.Pipeline(stream, seed=base_seed).batch(rows, tail="short")
+            made = ps.Pipeline(stream, seed=base_seed + (number or 0)).batch(rows, tail="short")
         else:
             samples = ps.Indexed(Samples(dataset, form, seat), pack=pack)
-            pipeline = ps.Pipeline(samples, seed=base_seed).batch(rows, given=True)
-        if course.collates:
-            pipeline = pipeline.map_batch(Collate(collate_fn, alone), samples=True)
-        return pipeline.loader(**settings)
+            made = ps.Pipeline(samples, seed=base_seed).batch(rows, given=True)
+        made = made.on_bad(on_bad)
+        return made.map_batch(Collate(collate_fn, alone), samples=True) if course.collates else made
+
+    def plan(rows: int) -> ps.Loader | InTurn:
+        if not is_stream or workers < 2:
+            return pipeline(rows).loader(**settings)
+        parts = [pipeline(rows, number) for number in range(workers)]
+        each = parts[0].plan(**settings).memory_bytes // workers
+        loaders = [part.loader(**{**settings, "memory": each}) for part in parts]
+        return InTurn(loaders, rows=rows, drop_last=drop_last, certain=certain)
 
     return plan
 

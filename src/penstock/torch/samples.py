@@ -30,11 +30,13 @@ class Seat:
     base_seed  what it is seeded by, with its number
     workers    how many there are
     init_fn    ``worker_init_fn``
+    number     which one it is, where each worker has a loader of its own; None: the process's
     """
 
     base_seed: int
     workers: int
     init_fn: Callable[[int], None] | None
+    number: int | None = None
     _taken: bool = False
 
     def take(self, dataset: Any) -> None:
@@ -42,6 +44,8 @@ class Seat:
         number = ps.worker_number()
         if self._taken or number is None:
             return
+        if self.number is not None:
+            number = self.number
         torch.set_num_threads(1)
         seed = self.base_seed + number
         random.seed(seed)

@@ -1,0 +1,198 @@
+"""How fast is penstock.torch.DataLoader beside PyTorch's, in its place, and does memory grow?
+
+Every dataset is the same object for both, and both have the same arguments. Photos: read a JPEG with Pillow, then
+RandomResizedCrop(224), a flip and ImageNet's normalisation, by torchvision where it works, else by the same steps in
+Pillow and torch. Tensors: a dataset that returns one of 64 float tensors of 602 kB. Batches of 64; samples a second,
+and CPU seconds a sample of the process and all it started. Next epoch: from ``iter()`` to the first batch, of the
+first epoch and of later ones, for which the workers are made anew. Strings: a shuffled epoch over a Python list of
+--strings (0: left out) with 8 workers; memory is the proportional set size (PSS) of all processes, after 2% of the
+epoch and at its end. Every run has a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from _measure import Figure, column, in_turn, last_json, parser, ratio, report
+from _plot import line_chart
+from beside_torch import PillowImages, Repeated, listed, torchvision_images
+from ten_million_rows import MemoryOverTime
+from torch.utils import data
+
+import penstock.torch
+from penstock.cli.bench import process_tree, seconds_since_process_start
+
+ROWS = 64
+SHAPE = (3, 224, 224)
+TEXT_ROWS, TEXT_WORKERS = 256, 8
+WARM = 0.02  # of an epoch, after which all workers have begun
+EPOCHS = 4
+LOADERS: dict[str, Any] = {"penstock": penstock.torch.DataLoader, "torch": data.DataLoader}
+TASKS = ("photos", "tensors", "next epoch", "strings")
+
+
+class Ready(data.Dataset[Any]):
+    """Tensors that cost nothing but their copies."""
+
+    def __init__(self) -> None:
+        self.tensors = [torch.rand(SHAPE) for _ in range(64)]
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.tensors[index % 64], index
+
+
+class Strings(data.Dataset[Any]):
+    """A list of paths, as datasets hold them."""
+
+    def __init__(self, number: int) -> None:
+        self.paths = [
+            f"/data/train/class-{index % 1000:04d}/image-{index:09d}.jpg" for index in range(number)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> int:
+        return len(self.paths[index])
+
+
+def main() -> None:
+    arguments = parser(__doc__, rounds=3)
+    arguments.add_argument("--workers", type=int, default=2, metavar="N", help="of both (default: 2)")
+    arguments.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of each run (default: 5)")
+    arguments.add_argument("--strings", type=int, default=5_000_000, metavar="N", help="default: 5,000,000")
+    arguments.add_argument("--plot", metavar="FOLDER", help="draw memory over time there, as PNG")
+    arguments.add_argument("--task", choices=TASKS, help="this one alone")
+    arguments.add_argument("--only", choices=LOADERS, help=argparse.SUPPRESS)
+    args = arguments.parse_args()
+    if args.only:
+        print(json.dumps(RUNS[args.task](args, LOADERS[args.only])))
+        return
+    tasks = [task for task in TASKS if task == (args.task or task) and (task != "strings" or args.strings)]
+    given = ("--workers", args.workers, "--seconds", args.seconds, "--strings", args.strings)
+
+    def run(task: str, name: str) -> Callable[[], dict[str, Any]]:
+        command = [sys.executable, __file__, args.path, "--task", task, "--only", name, *given]
+        return lambda: last_json(command)
+
+    results: dict[str, list[dict[str, Any]]] = {}
+    for task in tasks:  # the memory of a list needs no repetition
+        rounds = 1 if task == "strings" else args.rounds
+        results |= in_turn(rounds, {f"{task}, {name}": run(task, name) for name in LOADERS})
+    rows: list[list[Any]] = []
+    for task in tasks:
+        ours, theirs = results[f"{task}, penstock"], results[f"{task}, torch"]
+        for key, form in FIGURES[task].items():
+            one, other = column(ours, key), column(theirs, key)
+            rows.append([f"{task}: {key}", Figure(one, form), Figure(other, form), ratio(one, other)])
+    notes = [
+        f"{args.workers} workers, batches of {ROWS}; strings: {TEXT_WORKERS} workers, batches of {TEXT_ROWS}"
+    ]
+    report(args, ["", "penstock", "torch", "penstock ÷ torch"], rows, *notes, packages=["torch", "pillow"])
+    if args.plot is not None and "strings" in tasks:
+        curves = {name: results[f"strings, {name}"][0]["memory"] for name in LOADERS}
+        path = Path(args.plot) / "drop_in.png"
+        title = f"memory of all processes over an epoch: a list of {args.strings:,} strings, {TEXT_WORKERS} workers"
+        line_chart(path, title, "seconds", "PSS, MiB", curves)
+        print(f"  {path}")
+
+
+def photos(args: argparse.Namespace, loader: Any) -> dict[str, float]:
+    images, _ = torchvision_images(args.path) or (PillowImages(listed(args.path)), "")
+    return rate(loader(Repeated(images), ROWS, shuffle=True, num_workers=args.workers), args.seconds)
+
+
+def tensors(args: argparse.Namespace, loader: Any) -> dict[str, float]:
+    return rate(loader(Ready(), ROWS, num_workers=args.workers), args.seconds)
+
+
+def rate(loader: Any, seconds: float) -> dict[str, float]:
+    """After the first batches."""
+    torch.set_num_threads(1)
+    batches = iter(loader)
+    for _ in range(6):
+        next(batches)
+    cpu, begin, samples = cpu_seconds(), time.perf_counter(), 0
+    while (now := time.perf_counter()) < begin + seconds:
+        samples += len(next(batches)[0])
+    return {
+        "samples/s": samples / (now - begin),
+        "CPU ms a sample": 1e3 * (cpu_seconds() - cpu) / samples,
+    }
+
+
+def cpu_seconds() -> float:
+    """Of this process and all that it started."""
+    ticks = 0
+    for process in process_tree():
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / 100
+
+
+def next_epoch(args: argparse.Namespace, loader: Any) -> dict[str, float]:
+    dataset = data.TensorDataset(torch.rand(600, 8), torch.arange(600))
+    batches = loader(dataset, 50, num_workers=args.workers)
+    seconds = []
+    for _ in range(EPOCHS):
+        begin = time.perf_counter()
+        epoch = iter(batches)
+        next(epoch)
+        seconds.append(time.perf_counter() - begin)
+        for _ in epoch:
+            pass
+    return {"first, s": seconds[0], "later, s": statistics.median(seconds[1:])}
+
+
+def strings(args: argparse.Namespace, loader: Any) -> dict[str, Any]:
+    memory = MemoryOverTime()
+    dataset = Strings(args.strings)
+    begin, count, first = time.perf_counter(), 0, 0.0
+    for lengths in loader(dataset, TEXT_ROWS, shuffle=True, num_workers=TEXT_WORKERS):
+        count += len(lengths)
+        if not first and count > args.strings * WARM:
+            first = seconds_since_process_start()
+    points = memory.stop()
+    assert count == args.strings
+    running = [size for second, size in points if second >= first]
+    return {
+        "at its beginning, MiB": running[0],
+        "at its end, MiB": running[-1],
+        "growth, MiB": running[-1] - running[0],
+        "seconds": time.perf_counter() - begin,
+        "memory": points,
+    }
+
+
+RUNS: dict[str, Callable[[argparse.Namespace, Any], dict[str, Any]]] = {
+    "photos": photos,
+    "tensors": tensors,
+    "next epoch": next_epoch,
+    "strings": strings,
+}
+RATES = {"samples/s": ".0f", "CPU ms a sample": ".3f"}
+FIGURES = {
+    "photos": RATES,
+    "tensors": RATES,
+    "next epoch": {"first, s": ".2f", "later, s": ".2f"},
+    "strings": {
+        "at its beginning, MiB": ".0f",
+        "at its end, MiB": ".0f",
+        "growth, MiB": ".0f",
+        "seconds": ".0f",
+    },
+}
+
+if __name__ == "__main__":
+    main()

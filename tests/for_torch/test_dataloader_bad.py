@@ -1,0 +1,70 @@
+"""Bad samples of the drop-in DataLoader: others of their batch take their place, up to a limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.torchs import MEMORY, ROWS, THREADS, Count, Of
+from torch.utils import data
+
+import penstock as ps
+import penstock.torch
+
+
+def sample(index: int) -> Any:
+    if index % 9 == 4:
+        raise OSError(f"no photo {index}")
+    return torch.full((1 + index // 8,), index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("more", [{}, {"collate_fn": data.default_collate}], ids=["default", "collate_fn"])
+def test_another_sample_of_the_batch_takes_a_bad_ones_place(
+    workers: int, more: dict[str, Any], tmp_path: Path
+) -> None:
+    settings = THREADS if workers else MEMORY
+    loader = penstock.torch.DataLoader(
+        Of(sample),
+        4,
+        num_workers=workers,
+        on_bad=ps.Replace(at_most=0.2),
+        bad_log=tmp_path / "bad.jsonl",
+        **more,
+        **settings,
+    )
+    for epoch in range(2):
+        batches = [batch[:, 0].tolist() for batch in loader]
+        expected = [list(range(first, min(first + 4, ROWS))) for first in range(0, ROWS, 4)]
+        for batch, named in zip(batches, expected, strict=True):
+            assert len(batch) == len(named)
+            good = [index for index in named if index % 9 != 4]
+            assert [value for value, index in zip(batch, named, strict=True) if index % 9 != 4] == good
+            assert set(batch) == set(good)
+        assert [bad.index for bad in loader.bad_samples] == [4, 13, 22] * (1 + epoch)
+        assert "no photo 4" in loader.bad_samples[0].reason
+    assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 6
+
+
+def test_too_many_end_it() -> None:
+    loader = penstock.torch.DataLoader(Of(sample), 4, on_bad=ps.Replace(at_most=2), **MEMORY)
+    batches = iter(loader)
+    for _ in range(5):
+        next(batches)
+    with pytest.raises(ps.TooManyBadSamples, match="OSError"):
+        next(batches)
+
+
+def test_what_cant_be_replaced_is_an_error() -> None:
+    always = penstock.torch.DataLoader(Of(lambda index: 1 // 0), 4, on_bad=ps.Replace(at_most=1.0), **MEMORY)
+    with pytest.raises(ps.SampleError, match="ZeroDivisionError"):
+        next(iter(always))
+    alone = penstock.torch.DataLoader(Of(sample), 1, sampler=[4], on_bad=ps.Replace(at_most=1.0), **MEMORY)
+    with pytest.raises(ps.SampleError, match="no photo 4"):
+        next(iter(alone))
+    with pytest.raises(ps.PlanError, match="stream"):
+        next(iter(penstock.torch.DataLoader(Count(), on_bad=ps.Replace(at_most=1), **MEMORY)))
+    with pytest.raises(ps.PlanError, match="on_bad"):
+        next(iter(penstock.torch.DataLoader(Of(sample), on_bad="skip", **MEMORY)))  # type: ignore[arg-type]
