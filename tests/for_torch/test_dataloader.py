@@ -246,8 +246,6 @@ def test_settings_are_penstocks() -> None:
         list(penstock.torch.DataLoader(Table(), sampler=["a"], **MEMORY))
     for context in ("spawn", "forkserver"):
         penstock.torch.DataLoader(Table(), num_workers=1, multiprocessing_context=context, in_order=False)
-    with pytest.raises(ValueError, match="prefetch_factor must be positive"):
-        iter(penstock.torch.DataLoader(Table(), num_workers=1, prefetch_factor=0, **THREADS))
 
 
 def test_prefetch_factor_is_how_many_are_asked_for_ahead() -> None:

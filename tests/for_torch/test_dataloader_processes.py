@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import textwrap
 from typing import Any
 
 import pytest
+from tests.faults.test_f_environment import can_unshare, run_in
 from tests.torchs import MEMORY, Of
 
 import penstock.torch
+from penstock.machine import own_memory_bytes
 from penstock.torch import dataloader
 from programs import Census, census, check_nothing_is_left, children, output
 
@@ -110,3 +113,52 @@ except ps.PlanError as error:
     first, second, refused = told.splitlines()
     assert (first, second) == ("[[0, 1, 2], [3, 4, 5]]", "[[0, 1, 2]]")
     assert "can't be forks of this process" in refused
+
+
+class Texts:
+    """A list of strings, which Python counts references of."""
+
+    def __init__(self) -> None:
+        self.texts = [f"{index:060d}" for index in range(200_000)]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, index: int) -> int:
+        return len(self.texts[index])
+
+
+def test_workers_do_not_grow_over_a_list_of_strings() -> None:
+    """20 MB of it: forks that look at them all copy them all."""
+
+    def own_mib(before: Census) -> float:
+        return sum(own_memory_bytes(process, 1) for process in new_children(before)) / (1 << 20)
+
+    before = census()
+    loader = penstock.torch.DataLoader(
+        Texts(), 500, shuffle=True, num_workers=2, persistent_workers=True, **MEMORY
+    )
+    batches = iter(loader)
+    for _ in range(20):
+        next(batches)
+    begin = own_mib(before)
+    assert sum(1 for _ in batches) == 380
+    assert own_mib(before) - begin < 8
+
+
+@pytest.mark.skipif(not can_unshare("-m"), reason="needs a mount namespace")
+def test_a_full_dev_shm_makes_no_difference() -> None:
+    mount = "mount -t tmpfs -o size=1m none /dev/shm && head -c 1048576 /dev/zero > /dev/shm/full"
+    program = """
+    import torch
+    import penstock.torch
+
+    class Large:
+        def __len__(self): return 8
+        def __getitem__(self, index): return torch.full((1 << 20,), index)
+
+    for collate in (None, torch.utils.data.default_collate):
+        loader = penstock.torch.DataLoader(Large(), 4, num_workers=2, collate_fn=collate, memory="1GiB")
+        print([batch[:, 0].tolist() for batch in loader], os.listdir("/dev/shm"))
+    """
+    assert run_in(["-m"], mount, textwrap.dedent(program)) == "[[0, 1, 2, 3], [4, 5, 6, 7]] ['full']\n" * 2

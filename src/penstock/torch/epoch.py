@@ -70,8 +70,10 @@ class Epoch(_BaseDataLoaderIter):
     """Draws what torch's iterators draw, in their order: the sampler's batches and the workers' base seed."""
 
     def __init__(self, loader: DataLoader) -> None:
-        if loader.num_workers and not loader.prefetch_factor:
-            raise ValueError("prefetch_factor must be positive when num_workers > 0")
+        if loader.num_workers and not loader.prefetch_factor:  # as torch's say it
+            raise AssertionError("prefetch_factor must be greater than 0 with num_workers > 0")
+        if loader.timeout and not loader.num_workers:
+            raise AssertionError("timeout must be 0 with num_workers=0")
         self._course = loader._course
         saved, self._course.saved = self._course.saved, None
         drawing = Drawing(loader.generator, None if saved is None else saved.random)
