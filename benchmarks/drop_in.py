@@ -158,20 +158,21 @@ def next_epoch(args: argparse.Namespace, loader: Any) -> dict[str, float]:
 def strings(args: argparse.Namespace, loader: Any) -> dict[str, Any]:
     memory = MemoryOverTime()
     dataset = Strings(args.strings)
-    begin, count, first = time.perf_counter(), 0, 0.0
+    begin, count, first, last = time.perf_counter(), 0, 0.0, 0.0
     for lengths in loader(dataset, TEXT_ROWS, shuffle=True, num_workers=TEXT_WORKERS):
         count += len(lengths)
         if not first and count > args.strings * WARM:
             first = seconds_since_process_start()
+        last = seconds_since_process_start()
     points = memory.stop()
     assert count == args.strings
-    running = [size for second, size in points if second >= first]
+    running = [size for second, size in points if first <= second <= last]
     return {
         "at its beginning, MiB": running[0],
         "at its end, MiB": running[-1],
         "growth, MiB": running[-1] - running[0],
         "seconds": time.perf_counter() - begin,
-        "memory": points,
+        "memory": [(second, size) for second, size in points if second <= last],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib
 import os
 import pickle
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.engine import forking
 from photos import WAIT_S
 from programs import census, check_nothing_is_left, children, is_alive, output, run, wait_for_end
 from samples import Samples
@@ -125,6 +127,33 @@ def test_one_that_was_killed_starts_again() -> None:
     assert taken(samples, fork_from=server) == list(range(8))
     server.close()
     check_nothing_is_left(before)
+
+
+def test_garbage_that_is_a_loader_may_be_collected_while_another_one_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its end asks the fork server how its own server ended, in the middle of what is being asked there."""
+    server = ps.ForkServer()
+    samples = Samples(lambda index: index)
+    cycle: list[Any] = [loader(samples, fork_from=server)]
+    next(iter(cycle[0]))
+    cycle.append(cycle)
+    send = forking.send
+    ended = []
+
+    def send_late(*message: Any) -> None:
+        ended.append(gc.collect())
+        send(*message)
+
+    gc.disable()
+    del cycle
+    monkeypatch.setattr(forking, "send", send_late)
+    try:
+        assert taken(samples, fork_from=server) == list(range(8))
+    finally:
+        gc.enable()
+    assert ended[0] > 0
+    server.close()
 
 
 def test_imports_that_fail_or_start_threads_are_named(

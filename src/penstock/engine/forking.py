@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,7 @@ class Preloaded:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._talks = 0  # the thread that has the lock
         self._trainer = os.getpid()
         self._modules = _module_specs()
         read_end, self._pipe = os.pipe()
@@ -161,7 +162,7 @@ class Preloaded:
     def fork(self, modules: Sequence[str], given: Sequence[int]) -> None:
         """Begin to fork a server with these descriptors. Raises ``Ended``."""
         order = Order(modules, list(sys.path), str(Path.cwd()), _environment())
-        with self._lock:
+        with self._talk():
             send(self._control, order)
             try:
                 socket.send_fds(self._control, [b"f"], list(given))
@@ -169,12 +170,26 @@ class Preloaded:
                 raise Ended(str(error)) from error
 
     def status(self, process: int) -> int | None:
-        """How a server ended, as ``status_of`` has it; None too when nobody knows."""
-        with self._lock, contextlib.suppress(Ended, OSError):
+        """How a server ended, as ``status_of`` has it; None too when nobody knows.
+
+        A collection of garbage may end a loader in the middle of anything, so of another talk of this thread.
+        """
+        if self._talks == threading.get_ident():
+            return None
+        with self._talk(), contextlib.suppress(Ended, OSError):
             send(self._control, process)
             code: int | None = receive(self._control, patience_s=ANSWER_S)
             return code
         return None
+
+    @contextlib.contextmanager
+    def _talk(self) -> Iterator[None]:
+        with self._lock:
+            self._talks = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._talks = 0
 
     def kill(self) -> None:
         """End it now, whatever it does. Servers live on."""
