@@ -139,6 +139,8 @@ class WorkerServer:
         """End it now, whatever it does, and for good. Its workers live on."""
         self._over = True
         self._server.kill()
+        with contextlib.suppress(OSError):  # one that was forked, and hasn't said so, can't be killed
+            self._control.shutdown(socket.SHUT_RDWR)
 
     def close(self, patience_s: float) -> None:
         """End it; what is left of its workers ends too. Asked again, after an interrupt, it goes on with that."""
