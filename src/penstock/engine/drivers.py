@@ -24,10 +24,8 @@ from penstock.plan import Plan
 
 MOST_DEATHS = 3  # of one worker's successors in a row, with nothing done in between by any
 MOST_IN_VAIN = 2  # that have too much memory from the beginning
-LEAST_S, MOST_S = (
-    1e-3,
-    20e-3,
-)  # of work that a worker is asked for at once: asking costs the trainer some 100 µs
+# Seconds of work that a worker is asked for at once: asking costs the trainer some 100 µs.
+LEAST_S, MOST_S = 1e-3, 20e-3
 MOST_ROWS = 256  # that it is asked for at once, however quick they are
 AHEAD_BYTES = 64 << 10  # of a message sent while the worker may be sending too: fits a socket's buffers
 
