@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
+import penstock as ps
 from penstock.torch.device import CudaDevice
+from penstock.torch.sending import Wanted
 
 
 class Stream:
@@ -96,14 +98,15 @@ class LateStreams:
         stream.put(timely)
 
     def empty(self, size: int | tuple[int, ...], dtype: torch.dtype, stream: Stream) -> torch.Tensor:
-        array = np.empty(math.prod((size,) if isinstance(size, int) else size) * dtype.itemsize, np.uint8)
+        nbytes = math.prod((size,) if isinstance(size, int) else size) * dtype.itemsize
+        array = np.empty(max(nbytes, 1), np.uint8)
         if stream is self.side:
-            self.sizes.append(array.nbytes)
+            self.sizes.append(nbytes)
         with self._lock:
-            self._held[id(array)] = array.nbytes
+            self._held[id(array)] = nbytes
             self.most = max(self.most, sum(self._held.values()))
         weakref.finalize(array, self._held.pop, id(array))
-        return torch.from_numpy(array).view(dtype).view(size)
+        return torch.from_numpy(array)[:nbytes].view(dtype).view(size)
 
     def held(self) -> int:
         """Bytes that somebody has."""
@@ -137,3 +140,76 @@ class LateDevice(CudaDevice):
 
     def streams(self) -> LateStreams:
         return self.late
+
+
+ROWS, STEPS = 4, 6
+EVERYTHING = Wanted(None, None, None, static=False)
+SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2}
+TABLES = (
+    3 * 256 * 4 + 3 * 4
+)  # bytes of the device's memory: numbers of bytes as float32, and where channels begin
+
+
+def images(records: int = ROWS * STEPS, *transforms: Any) -> ps.Pipeline:
+    random = np.random.default_rng(0)
+    source = ps.Arrays(
+        image=random.integers(0, 256, (records, 9, 7, 3), np.uint8),
+        label=np.arange(records),
+        x=random.random((records, 3), np.float32),
+    )
+    return ps.Pipeline(source).shuffle(seed=5).map(*transforms or (ps.Normalize(),)).batch(ROWS)
+
+
+def on(late: LateStreams, wanted: Wanted = EVERYTHING, slots: int = 2) -> LateDevice:
+    return LateDevice(torch.device("cuda"), wanted, slots, late)
+
+
+class Step:
+    """A training step: reads batches in the order of the device's stream, and drops them at once."""
+
+    def __init__(self, late: LateStreams) -> None:
+        self._late = late
+        self.seen: dict[int, dict[str, Any]] = {}
+        self._number = 0
+
+    def __call__(self, batch: dict[str, Any]) -> None:
+        self._number += 1
+
+        def read(number: int = self._number) -> None:
+            self.seen[number] = {name: _copy(value) for name, value in batch.items()}
+
+        self._late.on(self._late.now, read)
+
+    def all(self) -> list[dict[str, Any]]:
+        """What it has seen by now."""
+        self._late.wait_here(self._late.record(self._late.now))
+        return [self.seen[number] for number in sorted(self.seen)]
+
+
+def _copy(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def host(pipeline: ps.Pipeline, epochs: int = 1, **settings: Any) -> list[dict[str, Any]]:
+    with pipeline.loader(**{**SETTINGS, **settings}) as loader:
+        return [
+            {name: _copy_of_array(value) for name, value in batch.items()}
+            for _ in range(epochs)
+            for batch in loader
+        ]
+
+
+def _copy_of_array(value: Any) -> Any:
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def check_same(seen: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
+    assert len(seen) == len(wanted)
+    for batch, expected in zip(seen, wanted, strict=True):
+        for name, value in batch.items():
+            same = expected[name]
+            value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            if isinstance(same, torch.Tensor):
+                assert torch.equal(value, same.to(value.dtype)), name
+            else:
+                assert value == same, name

@@ -385,5 +385,5 @@ class OpenDevice(Protocol):
     def rest(self) -> None:
         """Forget what is on its way, and give back memory that batches which were taken don't need."""
 
-    def close(self) -> None:
-        """Let go of the slots."""
+    def close(self) -> bool:
+        """Let go of the slots; False where it may read them yet, and they have to stay."""

@@ -8,6 +8,7 @@ import io
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from PIL import Image
 import penstock as ps
 from jpegs import kinds, marked, photo, saved, with_size
 from penstock import _native
+from penstock.engine.gpu import GpuDecoding
 from penstock.spec import AnyArray, UInt8Array
 from penstock.transform import NvDecoder
 from photos import encoded, picture
@@ -370,3 +372,19 @@ def test_without_a_gpu_the_start_says_so(tmp_path: Path) -> None:
     pipeline = in_order(small(tmp_path, 2), ps.RandomResizedCrop(16)).decode("gpu")
     with pytest.raises(ps.PlanError, match="decode_device='cpu' tries"), pipeline.loader() as loader:
         next(iter(loader))
+
+
+def test_a_decoder_that_takes_anothers_place_is_on_the_same_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever starts it is a thread with a current device of its own."""
+    main, devices = threading.get_ident(), []
+    monkeypatch.setattr("penstock.transform.gpu._number", lambda _: int(threading.get_ident() == main))
+    monkeypatch.setattr("penstock.engine.gpu.NvDecoder", devices.append)
+    monkeypatch.setattr(GpuDecoding, "start", lambda _: None)
+    plan = in_order(small(tmp_path, 2), ps.RandomResizedCrop(16)).decode("gpu").plan()
+    decoding = GpuDecoding(plan, cast("Any", None))
+    other = threading.Thread(target=decoding.start_again)
+    other.start()
+    other.join()
+    assert devices == ["cuda:1", "cuda:1"]

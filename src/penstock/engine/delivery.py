@@ -15,6 +15,8 @@ from penstock.spec import UInt8Array
 
 BATCH_FIELDS = ("index", "valid")  # that a batch has whatever functions make of it
 
+_read_yet: list[_native.SlotRing] = []  # maybe for ever, by devices that hang: these stay mapped
+
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
@@ -72,8 +74,10 @@ class Delivery:
         self._device.rest()
 
     def close(self) -> None:
-        """Let go of the slots."""
-        self._device.close()
+        """Let go of the slots; nothing is sent any more."""
+        self._epoch = None
+        if not self._device.close():
+            _read_yet.append(self._ring)
 
     def _arrays(self, filled: Filled, memory: UInt8Array) -> dict[str, Any]:
         batch = {

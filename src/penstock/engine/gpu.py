@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock import _native
 from penstock.engine.workers import has_ended
 from penstock.plan import Plan
-from penstock.transform import NvDecoder
+from penstock.transform import NvDecoder, numbered
 
 if TYPE_CHECKING:
     from penstock.transform import Decoder
@@ -24,7 +24,8 @@ class GpuDecoding:
     """
 
     def __init__(self, plan: Plan, pool: _native.Pool) -> None:
-        self._device = plan.settings.get("decode_device", "cuda")
+        # With a number: the current device of the thread that starts another one later isn't this one's.
+        self._device = numbered(plan.settings.get("decode_device", "cuda"))
         self._pool = pool
         self._decoder: Decoder = NvDecoder(self._device)
         self._threads: list[threading.Thread] = []

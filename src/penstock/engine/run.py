@@ -138,6 +138,8 @@ class Run:
 
     def leave(self) -> None:
         """Nobody asks for more of the epoch that the last batch was of."""
+        if os.getpid() != self._pid:
+            return  # of a forked child: a thread that isn't there may hold the lock for ever
         with self._lock:
             if not self._ended:
                 self._delivery.rest()

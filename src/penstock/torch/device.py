@@ -12,7 +12,7 @@ import torch
 from penstock import PlanError
 from penstock.torch.finishing import Finisher
 from penstock.torch.numa import cpus_near
-from penstock.torch.sending import Sender, Wanted, aligned
+from penstock.torch.sending import Sender, Wanted, aligned, placed
 from penstock.torch.streams import CudaStreams, Streams
 
 MOST_SLOTS = 64  # batches
@@ -92,9 +92,12 @@ class CudaDevice:
         streams = self.streams()
         finishers = {}
         if finish is not None and self.wanted.has(finish.field):
-            table = torch.from_numpy(finish.table).to(streams.device)
+            table = torch.from_numpy(finish.table)
             finishers[finish.field] = Finisher(
-                table, self.wanted.dtype_of(table.dtype), planar=finish.layout.value == "NCHW"
+                table,
+                self.wanted.dtype_of(table.dtype),
+                planar=finish.layout.value == "NCHW",
+                place=lambda tensor: placed(streams, tensor),
             )
         sizes = {name: each.nbytes for name, each in self._brought(fields).items()}
         return Sender(streams, sizes, self.wanted, ahead=self.slots - 1, finishers=finishers)

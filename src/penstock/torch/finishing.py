@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import torch
 
@@ -15,13 +16,21 @@ class Finisher:
     table   (3, 256): what the bytes of each channel become
     dtype   that results may have too, beside the table's
     planar  whether the shape is (n, 3, H, W), whatever the strides
+    place   brings tensors to where images are
     """
 
-    def __init__(self, table: torch.Tensor, dtype: torch.dtype, *, planar: bool) -> None:
+    def __init__(
+        self,
+        table: torch.Tensor,
+        dtype: torch.dtype,
+        *,
+        planar: bool,
+        place: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
+    ) -> None:
         self._planar, self.dtype = planar, table.dtype
         flat = table.reshape(-1).contiguous()
-        self._tables = {each: flat.to(each) for each in (table.dtype, dtype)}
-        self._offsets = torch.arange(0, 768, 256, dtype=torch.int32, device=table.device)
+        self._tables = {each: place(flat.to(each)) for each in {table.dtype, dtype}}
+        self._offsets = place(torch.arange(0, 768, 256, dtype=torch.int32, device=table.device))
 
     def shape(self, images: tuple[int, ...]) -> tuple[int, ...]:
         """Of the result, of images (n, H, W, 3)."""

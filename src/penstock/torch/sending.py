@@ -15,6 +15,7 @@ import contextlib
 import logging
 import math
 import mmap
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ from penstock.torch.streams import Streams
 UInt8Array = NDArray[np.uint8]
 
 ALIGNMENT = 256  # bytes: what kernels load at once, and more
-
+PATIENCE_S = 10.0  # at the end, with a device that has work yet
+LOOKS_S = 0.001  # between two looks at it
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -123,11 +125,17 @@ class Sender:
 
     @normal_tensors
     def send(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> bool:
-        """Begin to copy a batch's bytes; False while as many are on their way as there is room for."""
+        """Begin to copy a batch's bytes; False while as many are on their way as there is room for.
+
+        What goes wrong, for want of memory say, is told to whoever asks for the batch: ``take`` tries again.
+        """
         if slot not in self._coming:
             if len(self._coming) >= self._ahead:
                 return False
-            self._coming[slot] = self._sent(memory, batch)
+            try:
+                self._coming[slot] = self._sent(memory, batch)
+            except RuntimeError:
+                return False
         return True
 
     @normal_tensors
@@ -144,15 +152,17 @@ class Sender:
         if self._places and self._last != stream:
             self._streams.wait(stream, self._streams.record(self._last))
         self._last = stream
-        taken = {
-            name: self._finished(name, coming.fields[name], mixes, stream)
-            if name in coming.fields
-            else self._apart(value)
-            for name, value in batch.items()
-            if self._wanted.has(name)
-        }
-        coming.buffer.read = self._streams.record(stream)
-        self._spare.append(coming.buffer)
+        try:
+            taken = {
+                name: self._finished(name, coming.fields[name], mixes, stream)
+                if name in coming.fields
+                else self._apart(value)
+                for name, value in batch.items()
+                if self._wanted.has(name)
+            }
+        finally:  # what was begun reads the buffer, also where memory for the rest is wanting
+            coming.buffer.read = self._streams.record(stream)
+            self._spare.append(coming.buffer)
         while self._copying and self._streams.has_happened(self._copying[0][0]):
             self._copying.popleft()
         return {"index": batch["index"].copy(), **taken}
@@ -166,21 +176,40 @@ class Sender:
     def rest(self) -> None:
         """Give the memory back, for whoever is next on the side stream."""
         self._drop()
-        for buffer in self._spare:
-            self._after_reading(buffer)
+        with contextlib.suppress(RuntimeError):  # of a device that has failed, and writes nothing any more
+            for buffer in self._spare:
+                self._after_reading(buffer)
         self._spare.clear()
 
     @normal_tensors
-    def close(self) -> None:
-        """Wait until no slot is read any more, and let go of them."""
-        with contextlib.suppress(RuntimeError):  # of a device that has failed, and reads nothing any more
-            self._streams.wait_here(self._streams.record(self._streams.side))
+    def close(self) -> bool:
+        """Wait until nothing of it is read any more, and let go of slots. False where that takes for ever."""
         self.rest()
+        with contextlib.suppress(RuntimeError):  # likewise
+            if not self._comes_to_rest():
+                return False
         self._copying.clear()
         self._places.clear()
         for address in self._pinned:
-            self._streams.unpin(address)
+            with contextlib.suppress(RuntimeError):
+                self._streams.unpin(address)
         self._pinned.clear()
+        return True
+
+    def _comes_to_rest(self) -> bool:
+        """Whether the side stream has done what is on it. Whoever waits can be interrupted: a step may hang."""
+        over = self._streams.record(self._streams.side)
+        ends = time.monotonic() + PATIENCE_S
+        while not self._streams.has_happened(over):
+            if time.monotonic() > ends:
+                logging.getLogger("penstock").warning(
+                    "%s was still busy after %.0f s: what it may read yet stays pinned",
+                    self._streams.device,
+                    PATIENCE_S,
+                )
+                return False
+            time.sleep(LOOKS_S)
+        return True
 
     def _drop(self) -> None:
         self._spare += (coming.buffer for coming in self._coming.values())
@@ -242,7 +271,9 @@ class Sender:
         on = self._streams.on
         if mixes and name == mixes[0].label:
             shares = (len(value), mixes[0].classes)
-            out = self._out(name, value, shares, self._wanted.dtype_of(torch.float32), stream)
+            out = self._out(
+                name, value, shares, self._wanted.dtype_of(torch.float32), stream, each=mixes[0].classes
+            )
             on(stream, mix_labels, value, mixes, out)
             return out
         finisher = self._finishers.get(name)
@@ -263,14 +294,20 @@ class Sender:
         return out
 
     def _out(
-        self, name: str, source: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, stream: Any
+        self,
+        name: str,
+        source: torch.Tensor,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        stream: Any,
+        *,
+        each: int = 1,
     ) -> torch.Tensor:
-        """Memory for what is made of ``source``, row by row."""
+        """Memory for what is made of ``source``, ``each`` numbers of one."""
         last = self._wanted.is_channels_last(len(shape), dtype)
         in_memory = (shape[0], *shape[2:], shape[1]) if last else shape
         if self._wanted.static:
-            rows = self._sizes[name] // source[0].nbytes
-            out = self._place(name, rows * math.prod(shape[1:]), dtype, stream)
+            out = self._place(name, self._sizes[name] // source.itemsize * each, dtype, stream)
             out = out[: math.prod(shape)].view(in_memory)
         else:
             out = self._streams.empty(in_memory, dtype, stream)
@@ -291,6 +328,14 @@ class Sender:
         return tensor.to(self._streams.device, self._wanted.dtype_of(tensor.dtype), non_blocking=True)
 
 
+@normal_tensors
+def placed(streams: Streams, tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the device, there before all that is copied on the side stream from now on."""
+    there = streams.empty(tuple(tensor.shape), tensor.dtype, streams.side)
+    streams.on(streams.side, there.copy_, tensor, True)  # memory that isn't pinned is read at once
+    return there
+
+
 def aligned(size: int) -> int:
     """Bytes of a field in a buffer."""
     return -(-size // ALIGNMENT) * ALIGNMENT
@@ -302,10 +347,12 @@ def _lies_in(memory: UInt8Array, value: object) -> bool:
 
 
 def as_tensor(value: object) -> torch.Tensor | None:
-    """A tensor of an array's memory; None for what is no array of numbers."""
+    """A tensor of an array's memory, a copy where torch has no such strides; None for what is no array of numbers."""
     if not isinstance(value, np.ndarray):
         return None
     try:
         return torch.from_numpy(value)
+    except ValueError:  # backwards, or with the other order of bytes
+        return torch.from_numpy(value.astype(value.dtype.newbyteorder("="), order="C"))
     except TypeError:  # text, say
         return None

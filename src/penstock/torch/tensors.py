@@ -85,7 +85,7 @@ class Form:
             return {name: self._tensor(value) for name, value in arrays.items()}
         self.check(list(arrays))
         if VALID not in arrays and VALID in self._names():
-            every = torch.ones(len(arrays["index"]), dtype=torch.bool, device=self.device)
+            every = torch.ones(len(arrays["index"]), dtype=torch.bool, device=self._device_of(arrays))
             arrays = {**arrays, VALID: every}
         if isinstance(self.fields, str):
             return self._tensor(arrays[self.fields])
@@ -98,6 +98,14 @@ class Form:
             return list(self.fields.values())
         return [self.fields] if isinstance(self.fields, str) else self.fields or ()
 
+    def _device_of(self, arrays: Mapping[str, Any]) -> torch.device:
+        """Where a batch is: a device without a number is another one in other threads."""
+        there = (each.device for each in arrays.values() if isinstance(each, torch.Tensor))
+        return next((device for device in there if self._is_on(device)), self.device)
+
+    def _is_on(self, device: torch.device) -> bool:
+        return device.type == self.device.type and self.device.index in (None, device.index)
+
     def _tensor(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             tensor = value
@@ -106,7 +114,7 @@ class Form:
         else:
             return value
         dtype = self.dtype if tensor.is_floating_point() else None
-        tensor = tensor.to(self.device, dtype)
+        tensor = tensor.to(None if self._is_on(tensor.device) else self.device, dtype)
         if self.memory_format is not None and tensor.ndim == 4 and tensor.dtype != torch.uint8:
             tensor = tensor.contiguous(memory_format=self.memory_format)
         return tensor

@@ -6,7 +6,7 @@ from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.function import BatchFunction, Function, Mixing
 from penstock.transform.fuse import ImageKernel, fuse
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
-from penstock.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed
+from penstock.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
 from penstock.transform.mixing import CutMix, MixUp
 from penstock.transform.native import decoder_version, simd_paths
 from penstock.transform.program import (
@@ -51,6 +51,7 @@ __all__ = [
     "fault_of",
     "fuse",
     "is_installed",
+    "numbered",
     "sample_program",
     "simd_paths",
 ]

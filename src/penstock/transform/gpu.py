@@ -94,6 +94,11 @@ class NvDecoder:
         return [row in decoded for row in range(len(encoded))]
 
 
+def numbered(device: str) -> str:
+    """The same device, by its number where it is the current one of this thread."""
+    return f"cuda:{_number(device)}" if device == "cuda" else device
+
+
 def is_installed() -> bool:
     """Whether nvImageCodec is there; nothing of it is loaded."""
     try:
