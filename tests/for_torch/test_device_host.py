@@ -1,0 +1,162 @@
+"""What a device has of the host: pinned slots, CPUs that are near, and what a caller says of it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import penstock as ps
+import penstock.torch
+from late_device import (
+    EVERYTHING,
+    ROWS,
+    SETTINGS,
+    LateDevice,
+    LateStreams,
+    Step,
+    check_same,
+    host,
+    images,
+    on,
+)
+from penstock.torch.device import CudaDevice
+from penstock.torch.numa import cpus_near
+from penstock.torch.sending import Wanted
+from penstock.torch.tensors import Form
+
+
+def test_slots_are_pinned_once_and_let_go(late: LateStreams) -> None:
+    step = Step(late)
+    with images(ROWS * 16).loader(**SETTINGS, device=on(late)) as loader:
+        for batch in loader:
+            step(batch)
+        step.all()
+        assert len(late.pinned) == loader.plan.depth
+        assert set(late.pinned.values()) == {loader.plan.layout.stride_bytes}
+    assert not late.pinned
+
+
+def test_slots_that_cant_be_pinned_do_too(caplog: pytest.LogCaptureFixture) -> None:
+    late = LateStreams(pins=False)
+    step = Step(late)
+    with caplog.at_level(logging.WARNING), images().loader(**SETTINGS, device=on(late)) as loader:
+        for batch in loader:
+            step(batch)
+        check_same(step.all(), host(images()))
+    late.end()
+    assert [record.getMessage() for record in caplog.records] == [
+        "slots can't be pinned, so copies to cpu take the host's time: no such thing"
+    ]
+
+
+def test_a_loader_that_is_dropped_lets_go(late: LateStreams) -> None:
+    loader = images().loader(**SETTINGS, device=on(late))
+    batch = next(iter(loader))
+    ended = weakref.ref(loader)
+    del loader
+    gc.collect()
+    assert ended() is None
+    assert not late.pinned
+    late.wait_here(late.record(late.now))
+    check_same([batch], host(images())[:1])
+
+
+def test_torchs_loader_gives_tensors_of_the_device(
+    late: LateStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def place(self: Form, *, slots: int = 2, static: bool = False) -> LateDevice:
+        wanted = Wanted(frozenset(("image", "label", "valid")), self.dtype, self.memory_format, static)
+        return on(late, wanted, slots)
+
+    monkeypatch.setattr(Form, "place", place)
+    made = penstock.torch.loader(
+        images(), dtype=torch.bfloat16, fields=("image", "label", "valid"), **SETTINGS
+    )
+    kept = list(made)
+    late.wait_here(late.record(late.now))
+    for (image, label, valid), expected in zip(kept, host(images()), strict=True):
+        assert torch.equal(image, expected["image"].to(torch.bfloat16))
+        assert torch.equal(label, expected["label"])
+        assert valid.all()
+    made.close()
+
+
+def test_a_device_that_isnt_there_is_named() -> None:
+    if torch.cuda.is_available():
+        number = torch.cuda.device_count()
+        with pytest.raises(ps.PlanError, match=f"the last is cuda:{number - 1}"):
+            penstock.torch.loader(images(), device=f"cuda:{number}")
+        return
+    with pytest.raises(ps.PlanError, match=r"device='cuda:1': torch .* use device='cpu'"):
+        penstock.torch.loader(images(), device="cuda:1")
+
+
+@pytest.mark.parametrize("slots", [1, 0, 65, True, "two", 2.0])
+def test_slots_of_the_device_are_checked(slots: Any) -> None:
+    with pytest.raises(ps.PlanError, match="device_slots="):
+        penstock.torch.loader(images(), device_slots=slots)
+
+
+@pytest.mark.parametrize("device", ["cuda", 0, CudaDevice, torch.device("cpu")])
+def test_a_name_is_no_device_of_a_plan(device: Any) -> None:
+    with pytest.raises(ps.PlanError, match=r"penstock\.torch\.loader"):
+        images().plan(device=device)
+
+
+def test_the_plan_says_what_crosses() -> None:
+    late = LateStreams()
+    wanted = Wanted(frozenset(("image", "label")), torch.bfloat16, torch.channels_last, False)
+    text = images().plan(**SETTINGS, device=replace(on(late, wanted), slots=3)).explain()
+    late.end()
+    assert "cuda: image, label, copied 2 batches ahead" in text
+    assert "image as bytes, made bfloat16 there" in text
+
+
+def test_cpus_near_a_device(tmp_path: Path) -> None:
+    device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    device.mkdir(parents=True)
+    (device / "numa_node").write_text("1\n")
+    for node, cpus in ((0, "0-3,8\n"), (1, "4-7,9,11-12\n")):
+        folder = tmp_path / f"sys/devices/system/node/node{node}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(cpus)
+    assert cpus_near("0000:3b:00.0", tmp_path) == frozenset((4, 5, 6, 7, 9, 11, 12))
+    assert cpus_near("0000:af:00.0", tmp_path) is None
+    assert cpus_near(None, tmp_path) is None
+    (device / "numa_node").write_text("-1\n")
+    assert cpus_near("0000:3b:00.0", tmp_path) is None
+
+
+def test_workers_are_where_the_device_is(late: LateStreams) -> None:
+    """They run on one CPU where the device is near one; whoever starts them, where he did."""
+    import os
+
+    usable = os.sched_getaffinity(0)
+    one = frozenset(sorted(usable)[:1])
+
+    class Near(LateDevice):
+        def cpus(self) -> frozenset[int] | None:
+            return one
+
+    seen: list[set[int]] = []
+
+    def look(image: Any) -> Any:
+        seen.append(os.sched_getaffinity(0))
+        return image * np.float32(1)
+
+    device = Near(torch.device("cuda"), EVERYTHING, 2, late)
+    pipeline = images().map(look, field="image", spec=ps.Spec((3, 9, 7), np.dtype(np.float32)))
+    assert pipeline.plan(memory="256MiB", device=device).workers == 1
+    with pipeline.loader(**SETTINGS, device=device) as loader:
+        for _ in loader:
+            pass
+    assert {frozenset(cpus) for cpus in seen} == {one}
+    assert os.sched_getaffinity(0) == usable
