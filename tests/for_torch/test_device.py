@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,17 +167,25 @@ def test_what_functions_make_of_a_batch(late: LateStreams) -> None:
 
 
 def test_one_place_for_all_batches_whatever_stream_the_step_is_on(late: LateStreams) -> None:
-    streams, step = (late.now, Stream(3, pause_s=0.02)), Step(late)
-    pipeline = images(ROWS * 12)
-    with pipeline.loader(**SETTINGS, device=on(late, replace(EVERYTHING, static=True))) as loader:
-        for number, batch in enumerate(loader):
-            step(batch)
-            late.now = streams[(number + 1) % 2]
-        for late.now in streams:
+    one, other, step = late.now, Stream(3), Step(late)
+    reads = threading.Event()
+    with images().loader(**SETTINGS, device=on(late, replace(EVERYTHING, static=True))) as loader:
+        batches = iter(loader)
+        batch = next(batches)
+        late.on(one, reads.wait)
+        step(batch)
+        late.now = other
+        next(batches)
+        late.record(other).wait(0.2)  # it has been written now, if nothing keeps it
+        reads.set()
+        late.now = one
+        check_same(step.all(), host(images())[:1])
+        for late.now in (other, one, other, one):
+            step(next(batches))
+        for late.now in (other, one):
             seen = step.all()
-        check_same(seen, host(pipeline))
-    late.now = streams[0]
-    streams[1].end()
+        check_same(seen[1:], host(images())[2:])
+    other.end()
 
 
 MIXES = [(ps.MixUp(0.4, 30),), (ps.CutMix(1.0, 30),), (ps.MixUp(0.8, 30), ps.CutMix(1.0, 30))]

@@ -21,7 +21,6 @@ from late_device import (
     EVERYTHING,
     ROWS,
     SETTINGS,
-    STEPS,
     LateStreams,
     Step,
     check_same,
@@ -96,22 +95,33 @@ def test_a_device_without_memory_is_asked_again(failing: Failing, of: str) -> No
         check_same(step.all(), host(images()))
 
 
+def whose_second_batch_fails() -> ps.Pipeline:
+    """So nothing is on its way after the first."""
+    second = host(images())[1]["index"][0].item()
+
+    def check(batch: dict[str, Any]) -> dict[str, Any]:
+        assert batch["index"][0] != second
+        return batch
+
+    return images().map_batch(check)
+
+
 @pytest.mark.parametrize("left_by", ["close", "an error", "dropping the iterator"])
 def test_a_device_that_has_failed_is_let_go_quietly(
     failing: Failing, left_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
-    loader = images(ROWS * 12).loader(**SETTINGS, device=on(failing))
+    dropped = left_by == "dropping the iterator"
+    loader = (whose_second_batch_fails() if dropped else images()).loader(**SETTINGS, device=on(failing))
     batches = iter(loader)
-    next(batches)
     next(batches)
     failing.error = RuntimeError("CUDA error: device-side assert triggered")
     failing.of = None
     if left_by == "an error":
         with pytest.raises(RuntimeError, match="device-side assert"):
             next(batches)
-    if left_by == "dropping the iterator":
+    if dropped:
         del batches
         gc.collect()
     run: Any = loader._run
@@ -145,14 +155,14 @@ def test_a_device_that_hangs_keeps_its_slots(
 def test_a_loader_ends_once_its_last_batch_is_made(late: LateStreams) -> None:
     """What the step's stream reads to make it belongs to the side stream, and would be anybody's."""
     goes_on = threading.Event()
-    with images().loader(**SETTINGS, device=on(late)) as loader:
-        batches = list(loader)
+    with whose_second_batch_fails().loader(**SETTINGS, device=on(late)) as loader:
         late.on(late.now, goes_on.wait)
-        batches.append(next(iter(loader)))
-        threading.Timer(0.1, goes_on.set).start()
+        batches = iter(loader)
+        batch = next(batches)
+        threading.Timer(0.2, goes_on.set).start()
     assert goes_on.is_set()
     late.wait_here(late.record(late.now))
-    check_same(batches, host(images(), 2)[: STEPS + 1])
+    check_same([batch], host(images())[:1])
 
 
 def test_a_forked_child_that_drops_the_iterator_goes_on() -> None:
