@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 
+import cloudpickle
 import pytest
 from hypothesis import settings
 
@@ -13,6 +14,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests ask what comes out, not how long it took.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests' classes and functions go to worker processes by value: by name, each would import all of their module.
+
+    That is pytest, and where some of the tests need it torch, seconds each time.
+    """
+    for module in {item.module for item in items if isinstance(item, pytest.Function)}:
+        cloudpickle.register_pickle_by_value(module)
 
 
 @pytest.fixture(scope="session", autouse=True)

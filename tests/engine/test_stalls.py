@@ -52,6 +52,13 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
     gate.abolish()  # the sample of the next epoch may be on its way here
 
 
+@pytest.fixture(autouse=True)
+def _undrawn() -> None:
+    """Calls show that they don't draw from global generators, as other tests' did: these are made one at a time."""
+    with loader(of(range(64)), "inline") as batches:
+        list(batches)
+
+
 def loader(pipeline: ps.Pipeline, executor: str = "thread", **settings: Any) -> ps.Loader:
     given = {"workers": 2, "memory": "512MiB", "slow_after_s": SLOW_S, "stall_timeout_s": None, **settings}
     return pipeline.loader(**{"executor": executor, **given})
@@ -560,9 +567,7 @@ def test_no_slot_is_left_for_threads_that_hang(gate: Gate) -> None:
 
     class All(Numbers):
         def __getitem__(self, index: int) -> Any:
-            if (
-                index >= 32
-            ):  # before, calls show that they don't draw from global generators, as other tests' did
+            if index >= 32:
                 gate.wait()
             return np.full(1 << 18, index)
 
