@@ -326,7 +326,7 @@ def test_page_cache_is_free_memory(new_group: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("new_group", ["cpu"], indirect=True)
 def test_real_cpu_quotas_of_version_1(new_group: Path) -> None:
-    many = "setattr(os, 'sched_getaffinity', lambda _: range(64)) or machine.cpu_count()"
+    many = "setattr(os, 'sched_getaffinity', lambda _: set(range(64))) or machine.cpu_count()"
     limit(new_group, cpu_cfs_quota_us=150000, cpu_cfs_period_us=100000)
     assert printed_in(new_group, many) == 2
     inner = new_group / "inner"
@@ -346,7 +346,7 @@ def test_a_real_cpuset_is_obeyed(new_group: Path) -> None:
 @pytest.mark.parametrize("new_group", ["v2"], indirect=True)
 def test_real_groups_of_version_2(new_group: Path) -> None:
     limit(new_group, memory_max="400M", cpu_max="150000 100000")
-    many = "setattr(os, 'sched_getaffinity', lambda _: range(64)) or machine.cpu_count()"
+    many = "setattr(os, 'sched_getaffinity', lambda _: set(range(64))) or machine.cpu_count()"
     assert printed_in(new_group, many) == 2
     assert 200 * MIB < printed_in(new_group, "machine.free_memory_bytes()") <= 400 * MIB
     limit(new_group, memory_high="300M")

@@ -314,8 +314,10 @@ def test_a_killed_scan_goes_on_where_it_was(cache: Path) -> None:
         file.write(b"half a block")  # what a machine that lost its power may leave
     with scanning() as goes_on:
         done, said = goes_on.communicate(timeout=WAIT_S)
-    assert done.split() == ["1280", "1000"], said  # whole blocks of 256
-    assert "asking about records 1,280 to 2,000" in said
+    first, kept = map(int, done.split())
+    assert first in (4 * 256, 5 * 256), said  # whole blocks; the fifth was made, and perhaps not handed over
+    assert kept == 1000
+    assert f"asking about records {first:,} to 2,000" in said
 
 
 def test_one_process_asks_and_the_others_wait() -> None:
