@@ -379,8 +379,8 @@ class OpenDevice(Protocol):
         mixes  what is done to it there, in this order: only where the device ``mixes``
         """
 
-    def settle(self) -> None:
-        """Wait until a slot is free whose batch was taken, if there is one that isn't."""
+    def settle(self) -> bool:
+        """See that a slot is free whose batch was taken; False, after a moment, where there is one that isn't yet."""
 
     def rest(self) -> None:
         """Forget what is on its way, and give back memory that batches which were taken don't need."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -150,6 +151,38 @@ def test_a_device_that_hangs_keeps_its_slots(
     assert "still busy" in caplog.text
     goes_on.set()
     late.pinned.clear()
+
+
+def test_whoever_waits_for_a_device_is_interrupted(late: LateStreams) -> None:
+    """A step may hang for ever, and slots with it."""
+    goes_on = threading.Event()
+    with images(ROWS * 20).loader(**SETTINGS, device=on(late)) as loader:
+        batches = iter(loader)
+        late.on(late.side, goes_on.wait)
+        held = [next(batches) for _ in range(loader.plan.depth)]
+        threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,)).start()
+        with pytest.raises(KeyboardInterrupt):
+            next(batches)
+        goes_on.set()
+        held += batches
+        late.wait_here(late.record(late.now))
+        check_same(held, host(images(ROWS * 20)))
+
+
+def test_a_loader_that_another_thread_closes_meanwhile_says_so(late: LateStreams) -> None:
+    goes_on = threading.Event()
+    loader = images(ROWS * 20).loader(**SETTINGS, device=on(late))
+    batches = iter(loader)
+    late.on(late.side, goes_on.wait)
+    held = [next(batches) for _ in range(loader.plan.depth)]
+    closer = threading.Timer(0.1, loader.close)
+    closer.start()
+    threading.Timer(0.2, goes_on.set).start()
+    with pytest.raises(ps.PenstockError, match="closed"):
+        next(batches)
+    closer.join()
+    late.wait_here(late.record(late.now))
+    check_same(held, host(images(ROWS * 20))[: len(held)])
 
 
 def test_a_loader_ends_once_its_last_batch_is_made(late: LateStreams) -> None:

@@ -105,6 +105,21 @@ def test_slots_of_the_device_are_checked(slots: Any) -> None:
         penstock.torch.loader(images(), device_slots=slots)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"device": 1.5}, r"device=1\.5: 'cpu', 'cuda', 'cuda:1' and the like, or a torch\.device"),
+        ({"device": None}, "device=None: 'cpu'"),
+        ({"device": "gpu"}, "device='gpu': .*cuda"),
+        ({"device": "cuda:x"}, "device='cuda:x': "),
+        ({"static": "yes"}, "static='yes': True or False"),
+    ],
+)
+def test_what_is_no_device_is_refused(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(ps.PlanError, match=words):
+        penstock.torch.loader(images(), **wrong)
+
+
 @pytest.mark.parametrize("device", ["cuda", 0, CudaDevice, torch.device("cpu")])
 def test_a_name_is_no_device_of_a_plan(device: Any) -> None:
     with pytest.raises(ps.PlanError, match=r"penstock\.torch\.loader"):

@@ -64,9 +64,9 @@ class Delivery:
         mixes = tuple(drawn(self._plan, filled.at.epoch, filled.position, filled.rows))
         return dict(self._device.take(filled.slot, memory, self._arrays(filled, memory), mixes))
 
-    def settle(self) -> None:
-        """Wait until a slot is free whose batch has been taken, if there is one that isn't."""
-        self._device.settle()
+    def settle(self) -> bool:
+        """See that a slot is free whose batch has been taken; False where there is one that isn't yet."""
+        return self._device.settle()
 
     def rest(self) -> None:
         """The caller has left the epoch, or goes on somewhere else in it."""

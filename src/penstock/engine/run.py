@@ -159,8 +159,8 @@ class Run:
             while (delivered := self._hand_over(at)) is None:
                 if not self._workers.help():
                     with waiting_for(self._workers):
-                        self._delivery.settle()
-                        self._await_news(begin)
+                        if self._delivery.settle():
+                            self._await_news(begin)
         except BaseException:
             self._torn |= self._workers.helps  # an interrupt may have left a row half made
             raise

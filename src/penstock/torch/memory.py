@@ -85,8 +85,9 @@ class Tensors:
             image = image.permute(0, 3, 1, 2)
         return {**batch, self._finish.field: image}
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
         """The caller has the slots."""
+        return True
 
     def rest(self) -> None:
         """Nothing is on its way."""

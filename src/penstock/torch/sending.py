@@ -33,7 +33,7 @@ UInt8Array = NDArray[np.uint8]
 
 ALIGNMENT = 256  # bytes: what kernels load at once, and more
 PATIENCE_S = 10.0  # at the end, with a device that has work yet
-LOOKS_S = 0.001  # between two looks at it
+LOOKS_S = 0.001  # between two looks at it: waiting inside CUDA, nobody hears Ctrl-C
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -167,11 +167,14 @@ class Sender:
             self._copying.popleft()
         return {"index": batch["index"].copy(), **taken}
 
-    def settle(self) -> None:
-        """Wait until the oldest batch that was taken has left its slot."""
-        if self._copying:
-            self._streams.wait_here(self._copying[0][0])
+    def settle(self) -> bool:
+        """Let go of the oldest batch that was taken, if it has left its slot; wait a moment, if it hasn't."""
+        with contextlib.suppress(IndexError):  # there is none, or another thread closes the loader
+            if not self._streams.has_happened(self._copying[0][0]):
+                time.sleep(LOOKS_S)
+                return False
             self._copying.popleft()
+        return True
 
     def rest(self) -> None:
         """Give the memory back, for whoever is next on the side stream."""
@@ -197,7 +200,7 @@ class Sender:
         return True
 
     def _comes_to_rest(self) -> bool:
-        """Whether the side stream has done what is on it. Whoever waits can be interrupted: a step may hang."""
+        """Whether the side stream has done what is on it, unless a step hangs."""
         over = self._streams.record(self._streams.side)
         ends = time.monotonic() + PATIENCE_S
         while not self._streams.has_happened(over):

@@ -37,9 +37,6 @@ class Streams(Protocol):
     def has_happened(self, event: Any) -> bool:
         """Whether the event lies behind."""
 
-    def wait_here(self, event: Any) -> None:
-        """Wait for it in this thread."""
-
     def on(self, stream: Any, work: Callable[..., object], *arguments: Any) -> None:
         """Put work on a stream: torch operations, which also take their memory from it."""
 
@@ -71,9 +68,9 @@ class CudaStreams:
         return torch.cuda.current_stream(self.device)
 
     def record(self, stream: torch.cuda.Stream) -> torch.cuda.Event:
-        """Whoever waits for it in a thread sleeps."""
+        """As ``Streams`` says."""
         with torch.cuda.device(self.device):
-            event: torch.cuda.Event = cuda.Event(blocking=True)
+            event: torch.cuda.Event = cuda.Event()
             event.record(stream)
         return event
 
@@ -84,10 +81,6 @@ class CudaStreams:
     def has_happened(self, event: torch.cuda.Event) -> bool:
         """As ``Streams`` says."""
         return bool(cuda.Event.query(event))
-
-    def wait_here(self, event: torch.cuda.Event) -> None:
-        """As ``Streams`` says."""
-        event.synchronize()
 
     def on(self, stream: torch.cuda.Stream, work: Callable[..., object], *arguments: Any) -> None:
         """As ``Streams`` says."""

@@ -46,7 +46,11 @@ class Form:
             )
         try:
             where = torch.device(device)  # type: ignore[call-overload]
-        except (RuntimeError, TypeError) as error:
+        except TypeError:
+            raise PlanError(
+                f"device={device!r}: 'cpu', 'cuda', 'cuda:1' and the like, or a torch.device"
+            ) from None
+        except RuntimeError as error:
             raise PlanError(f"device={device!r}: {error}") from error
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise PlanError(f"dtype={dtype!r}: a floating-point dtype, such as torch.bfloat16")
@@ -68,6 +72,8 @@ class Form:
                 f"{MOST_SLOTS}"
             )
         names = None if self.fields is None else frozenset(self._names())
+        if not isinstance(static, bool):
+            raise PlanError(f"static={static!r}: True or False")
         wanted = Wanted(names, self.dtype, self.memory_format, static)
         return CudaDevice(self.device, wanted, slots) if self.device.type == "cuda" else TensorMemory(wanted)
 
