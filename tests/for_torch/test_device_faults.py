@@ -33,15 +33,20 @@ from penstock.torch.tensors import Form
 
 
 class Failing(LateStreams):
-    """A device of which calls raise ``error``, while there is one: those for memory of ``of``, or all."""
+    """A device of which calls raise ``error``, while there is one: those for memory of ``of``, or all.
+
+    raised  how many did
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.error: Exception | None = None
         self.of: object = None
+        self.raised = 0
 
     def _may_raise(self, stream: object = None) -> None:
         if self.error is not None and self.of in (None, stream):
+            self.raised += 1
             raise self.error
 
     def empty(self, size: Any, dtype: torch.dtype, stream: Any) -> torch.Tensor:
@@ -105,6 +110,20 @@ def whose_second_batch_fails() -> ps.Pipeline:
         return batch
 
     return images().map_batch(check)
+
+
+def test_memory_that_isnt_there_is_asked_for_once_an_epoch(failing: Failing) -> None:
+    step = Step(failing)
+    with images(ROWS * 12).loader(**SETTINGS, depth=8, device=on(failing, slots=5)) as loader:
+        for _ in range(2):
+            batches = iter(loader)
+            step(next(batches))
+            failing.error, failing.of = torch.OutOfMemoryError("no memory"), failing.side
+            for batch in batches:
+                step(batch)
+            failing.error = None
+        assert failing.raised <= 2
+        check_same(step.all(), host(images(ROWS * 12), 2))
 
 
 @pytest.mark.parametrize("left_by", ["close", "an error", "dropping the iterator"])

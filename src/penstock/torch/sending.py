@@ -114,7 +114,8 @@ class Sender:
         finishers: Mapping[str, Finisher],
     ) -> None:
         self._streams, self._wanted, self._finishers = streams, wanted, finishers
-        self._sizes, self._ahead = sizes, ahead
+        self._sizes = sizes
+        self._most = self._ahead = ahead
         self._spare: list[Buffer] = []
         self._coming: dict[int, OnItsWay] = {}  # by slot
         self._copying: deque[tuple[Any, Mapping[str, Any]]] = deque()  # taken; their slots are read yet
@@ -135,6 +136,8 @@ class Sender:
             try:
                 self._coming[slot] = self._sent(memory, batch)
             except RuntimeError:
+                # Asking once more, torch would empty its cache once more.
+                self._ahead = max(len(self._coming) + len(self._spare), 1)
                 return False
         return True
 
@@ -178,6 +181,7 @@ class Sender:
 
     def rest(self) -> None:
         """Give the memory back, for whoever is next on the side stream."""
+        self._ahead = self._most
         self._drop()
         with contextlib.suppress(RuntimeError):  # of a device that has failed, and writes nothing any more
             for buffer in self._spare:
