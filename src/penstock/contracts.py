@@ -380,7 +380,10 @@ class OpenDevice(Protocol):
         """
 
     def settle(self) -> bool:
-        """See that a slot is free whose batch was taken; False, after a moment, where there is one that isn't yet."""
+        """Let go of slots whose batches were taken, as far as they aren't read any more; whether that is all.
+
+        It waits for nothing.
+        """
 
     def rest(self) -> None:
         """Forget what is on its way, and give back memory that batches which were taken don't need."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,22 @@ def test_the_next_batch_comes_while_nobody_asks(late: LateStreams) -> None:
         fields = len(next(batches))
         for _ in range(2 + 2 * fields):  # the tables, the first batch, and the second
             assert late.copies.acquire(timeout=20)
+
+
+def test_slots_are_filled_again_while_nobody_asks(late: LateStreams) -> None:
+    """A step may take long, and its batches have left their slots meanwhile."""
+    goes_on = threading.Event()
+    with images(ROWS * 20).loader(**SETTINGS, depth=4, device=on(late)) as loader:
+        batches = iter(loader)
+        late.on(late.side, goes_on.wait)
+        for _ in range(4):
+            next(batches)
+        goes_on.set()
+        run: Any = loader._run
+        ends = time.monotonic() + 20
+        while len(run._ready) < 4 and time.monotonic() < ends:
+            time.sleep(0.001)
+        assert len(run._ready) == 4
 
 
 def test_the_last_batch_of_an_epoch_is_followed_by_nothing(late: LateStreams) -> None:

@@ -31,7 +31,7 @@ class Delivered:
 
 
 class Delivery:
-    """Brings batches to the plan's device. Its caller holds the run's lock, but for ``settle`` and ``close``.
+    """Brings batches to the plan's device. Its caller holds the run's lock.
 
     Batches of the epoch that the caller is in are on their way ahead of him; those of the next one wait for him to
     enter it, so that between epochs nothing of this loader's is on the device.
@@ -65,7 +65,7 @@ class Delivery:
         return dict(self._device.take(filled.slot, memory, self._arrays(filled, memory), mixes))
 
     def settle(self) -> bool:
-        """See that a slot is free whose batch has been taken; False where there is one that isn't yet."""
+        """Let go of slots whose batches were taken, as far as they aren't read any more; whether that is all."""
         return self._device.settle()
 
     def rest(self) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
 HASTE_S = 0.5  # likewise, when whoever closes it is interrupted
+LOOKS_S = 0.002  # between two looks at what a device reads yet
 
 # Runs with threads that were still busy when they were closed: these may use the run's arrays yet.
 _abandoned: list[Run] = []
@@ -159,8 +160,10 @@ class Run:
             while (delivered := self._hand_over(at)) is None:
                 if not self._workers.help():
                     with waiting_for(self._workers):
-                        if self._delivery.settle():
+                        if self._settled():
                             self._await_news(begin)
+                        else:
+                            time.sleep(LOOKS_S)  # not inside CUDA, where nobody hears Ctrl-C
         except BaseException:
             self._torn |= self._workers.helps  # an interrupt may have left a row half made
             raise
@@ -269,6 +272,8 @@ class Run:
                 return Delivered(None, self._after_end(at))
             batch = self._delivery.take(filled)
             self._torn = False
+            if not self._delivery.settle():
+                self._bell.ring()  # the filling thread looks when the slot is free
             after = self._after_end(at) if filled.ended else self.plan.steps.after(at)
             if after.epoch == at.epoch:
                 self._delivery.send(self._ready)
@@ -296,6 +301,11 @@ class Run:
         self._drop_ready()
         self._bell.ring()
         self._torn = False
+
+    def _settled(self) -> bool:
+        """Whether no device reads slots of batches that were taken."""
+        with self._lock:
+            return self._delivery.settle()
 
     def _await_news(self, begin: float) -> None:
         if self._starved:
@@ -331,7 +341,8 @@ class Run:
                 self._ring.trim()
                 self._submit()
                 self._meter.look()
-                seen = self._bell.wait(seen)
+                # No bell rings when a device has read a slot.
+                seen = self._bell.wait(seen) if self._settled() else self._bell.wait_for(seen, LOOKS_S)
         except BaseException as error:
             with self._lock:
                 self._broken = error

@@ -33,7 +33,7 @@ UInt8Array = NDArray[np.uint8]
 
 ALIGNMENT = 256  # bytes: what kernels load at once, and more
 PATIENCE_S = 10.0  # at the end, with a device that has work yet
-LOOKS_S = 0.001  # between two looks at it: waiting inside CUDA, nobody hears Ctrl-C
+LOOKS_S = 0.001  # between two looks at it
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -166,17 +166,14 @@ class Sender:
         finally:  # what was begun reads the buffer, also where memory for the rest is wanting
             coming.buffer.read = self._streams.record(stream)
             self._spare.append(coming.buffer)
-        while self._copying and self._streams.has_happened(self._copying[0][0]):
-            self._copying.popleft()
         return {"index": batch["index"].copy(), **taken}
 
     def settle(self) -> bool:
-        """Let go of the oldest batch that was taken, if it has left its slot; wait a moment, if it hasn't."""
-        with contextlib.suppress(IndexError):  # there is none, or another thread closes the loader
-            if not self._streams.has_happened(self._copying[0][0]):
-                time.sleep(LOOKS_S)
-                return False
-            self._copying.popleft()
+        """Let go of batches that were taken and have left their slots; whether all have."""
+        with contextlib.suppress(RuntimeError):  # of a device that has failed: ``take`` says so
+            while self._copying and self._streams.has_happened(self._copying[0][0]):
+                self._copying.popleft()
+            return not self._copying
         return True
 
     def rest(self) -> None:
