@@ -86,13 +86,20 @@ def started(
 
 
 def children(process: int | str = "self") -> list[int]:
-    """Processes that a process has started, and theirs."""
-    found = []
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):  # the thread, or the process, has ended meanwhile
-            for child in map(int, task.read_text().split()):
-                found += [child, *children(child)]
-    return found
+    """Processes that a process has started, and theirs.
+
+    By what each process says of its parent: a thread's own list loses those whom another thread gets when it ends.
+    """
+    of_parent: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            of_parent.setdefault(parent, []).append(int(path.parent.name))
+
+    def of(parent: int) -> list[int]:
+        return [each for child in sorted(of_parent.get(parent, [])) for each in (child, *of(child))]
+
+    return of(os.getpid() if process == "self" else int(process))
 
 
 @dataclass(frozen=True)
