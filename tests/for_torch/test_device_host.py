@@ -27,6 +27,7 @@ from late_device import (
     images,
     on,
 )
+from penstock.torch import streams
 from penstock.torch.device import CudaDevice
 from penstock.torch.numa import cpus_near
 from penstock.torch.sending import Wanted
@@ -175,3 +176,19 @@ def test_workers_are_where_the_device_is(late: LateStreams) -> None:
             pass
     assert {frozenset(cpus) for cpus in seen} == {one}
     assert os.sched_getaffinity(0) == usable
+
+
+def test_what_a_thread_asks_is_no_part_of_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mode is the driver's relaxed one meanwhile, and then what it was, whatever happens."""
+    modes = [0]  # of this thread: global
+
+    class Driver:
+        def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> None:
+            modes.append(mode._obj.value)
+            mode._obj.value = modes[-2]
+
+    monkeypatch.setattr(streams, "_driver", Driver)
+    with pytest.raises(RuntimeError), streams.beside_captures():
+        assert modes[-1] == streams.RELAXED
+        raise RuntimeError("of the device")
+    assert modes == [0, streams.RELAXED, 0]

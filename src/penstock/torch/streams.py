@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -11,6 +13,7 @@ import torch
 
 cuda: Any = torch.cuda  # half of it has no types
 
+RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
@@ -50,6 +53,32 @@ class Streams(Protocol):
         """The reverse."""
 
 
+@functools.cache
+def _driver() -> Any:
+    """CUDA's driver; None where torch's devices are another maker's."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def beside_captures() -> Iterator[None]:
+    """What this thread asks of CUDA meanwhile is no matter to a graph that another thread captures.
+
+    By default a capture ends in an error when any thread of the process asks whether an event has happened.
+    """
+    if (driver := _driver()) is None:
+        yield
+        return
+    mode = ctypes.c_int(RELAXED)
+    driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))  # back to what it was
+
+
 class CudaStreams:
     """Those of a CUDA device. Satisfies ``Streams``."""
 
@@ -80,7 +109,8 @@ class CudaStreams:
 
     def has_happened(self, event: torch.cuda.Event) -> bool:
         """As ``Streams`` says."""
-        return bool(cuda.Event.query(event))
+        with beside_captures():
+            return bool(cuda.Event.query(event))
 
     def on(self, stream: torch.cuda.Stream, work: Callable[..., object], *arguments: Any) -> None:
         """As ``Streams`` says."""
@@ -97,7 +127,7 @@ class CudaStreams:
     def pin(self, address: int, size: int) -> str | None:
         """As ``Streams`` says."""
         runtime: Any = cuda.cudart()
-        with torch.cuda.device(self.device):
+        with torch.cuda.device(self.device), beside_captures():
             error = runtime.cudaHostRegister(address, size, PORTABLE)
             if int(error) == 0:
                 return None
@@ -107,7 +137,7 @@ class CudaStreams:
 
     def unpin(self, address: int) -> None:
         """As ``Streams`` says."""
-        with torch.cuda.device(self.device):
+        with torch.cuda.device(self.device), beside_captures():
             cuda.cudart().cudaHostUnregister(address)
 
     @contextlib.contextmanager
