@@ -162,6 +162,19 @@ def test_a_device_that_has_failed_is_let_go_quietly(
     assert run._ring.used == 0
 
 
+def test_a_device_that_fails_while_it_reads_all_slots_says_so(failing: Failing) -> None:
+    goes_on = threading.Event()
+    with images(ROWS * 20).loader(**SETTINGS, device=on(failing)) as loader:
+        batches = iter(loader)
+        failing.on(failing.side, goes_on.wait)
+        for _ in range(loader.plan.depth):
+            next(batches)
+        failing.error = RuntimeError("CUDA error: device-side assert triggered")
+        with pytest.raises(RuntimeError, match="device-side assert"):
+            next(batches)
+        goes_on.set()
+
+
 def test_a_device_that_hangs_keeps_its_slots(
     late: LateStreams, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -341,8 +341,12 @@ class Run:
                 self._ring.trim()
                 self._submit()
                 self._meter.look()
+                try:
+                    settled = self._settled()
+                except RuntimeError:  # of a device that has failed: whoever asks for a batch is told
+                    settled = True
                 # No bell rings when a device has read a slot.
-                seen = self._bell.wait(seen) if self._settled() else self._bell.wait_for(seen, LOOKS_S)
+                seen = self._bell.wait(seen) if settled else self._bell.wait_for(seen, LOOKS_S)
         except BaseException as error:
             with self._lock:
                 self._broken = error

@@ -170,11 +170,9 @@ class Sender:
 
     def settle(self) -> bool:
         """Let go of batches that were taken and have left their slots; whether all have."""
-        with contextlib.suppress(RuntimeError):  # of a device that has failed: ``take`` says so
-            while self._copying and self._streams.has_happened(self._copying[0][0]):
-                self._copying.popleft()
-            return not self._copying
-        return True
+        while self._copying and self._streams.has_happened(self._copying[0][0]):
+            self._copying.popleft()
+        return not self._copying
 
     def rest(self) -> None:
         """Give the memory back, for whoever is next on the side stream."""
