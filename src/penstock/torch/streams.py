@@ -121,7 +121,7 @@ class CudaStreams:
         self, size: int | tuple[int, ...], dtype: torch.dtype, stream: torch.cuda.Stream
     ) -> torch.Tensor:
         """As ``Streams`` says."""
-        with self._on(stream):
+        with self._on(stream), beside_captures():
             return torch.empty(size, dtype=dtype, device=self.device)
 
     def pin(self, address: int, size: int) -> str | None:
