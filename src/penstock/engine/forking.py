@@ -199,10 +199,9 @@ class Preloaded:
         """End it. Servers live on."""
         with contextlib.suppress(OSError):
             os.close(self._pipe)
-        if self._trainer != os.getpid():  # the control channel is the parent's
-            self._control.close()
-            return
         self._control.close()
+        if self._trainer != os.getpid():  # the process is the parent's
+            return
         try:
             self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock import _native
-from penstock.engine.workers import has_ended
+from penstock.engine.workers import has_ended, start_kept
 from penstock.plan import Plan
 from penstock.transform import NvDecoder, numbered
 
@@ -35,12 +35,7 @@ class GpuDecoding:
         """Begin to wait for files. Raises ``RuntimeError`` when the system allows no more threads."""
         name = f"penstock-gpu-{len(self._threads) + 1}"
         thread = threading.Thread(target=self._decode, args=[self._decoder], name=name, daemon=True)
-        self._threads.append(thread)
-        try:
-            thread.start()
-        except RuntimeError:
-            self._threads.remove(thread)
-            raise
+        start_kept(self._threads, thread)
 
     def start_again(self) -> None:
         """Let another thread, with a decoder of its own, take the place of one that hangs."""

@@ -27,6 +27,7 @@ from penstock.engine.workers import (
     WorkersMemory,
     has_ended,
     name_of,
+    start_kept,
     too_long,
 )
 from penstock.errors import StalledError
@@ -285,12 +286,7 @@ class NativeWorkers:
     def _start_thread(self) -> None:
         name = f"penstock-pillow-{len(self._threads) + 1}"
         thread = threading.Thread(target=self._decode_foreign, name=name, daemon=True)
-        self._threads.append(thread)  # before it runs: whoever is interrupted here finds it when all is ended
-        try:
-            thread.start()
-        except RuntimeError:
-            self._threads.remove(thread)
-            raise
+        start_kept(self._threads, thread)
 
     def _decode_foreign(self) -> None:
         while (row := self._pool.take_foreign()) is not None:

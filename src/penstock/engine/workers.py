@@ -280,6 +280,16 @@ class Workers(Protocol):
         """End everything, whatever has begun. False when some threads were still busy then."""
 
 
+def start_kept(threads: list[threading.Thread], thread: threading.Thread) -> None:
+    """Start a thread that is kept among ``threads``. Raises ``RuntimeError`` when the system allows no more."""
+    threads.append(thread)  # before it runs: whoever is interrupted here finds it when all is ended
+    try:
+        thread.start()
+    except RuntimeError:
+        threads.remove(thread)
+        raise
+
+
 def has_ended(thread: threading.Thread, patience_s: float) -> bool:
     """Wait for a thread's end; one that nobody started, or the system refused, has ended."""
     with contextlib.suppress(RuntimeError):  # it wasn't started, or whoever started it was interrupted
