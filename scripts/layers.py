@@ -18,11 +18,11 @@ from pathlib import Path
 PLACES = ("source", "order", "read", "transform", "batch", "device")
 LAYERS = (
     ("errors",),
-    ("spec", "launcher", "faults", "worker"),
+    ("spec", "launcher", "faults", "worker", "machine"),
     ("contracts",),
-    (*PLACES, "cache", "settings"),
-    ("ordered",),
-    ("pipeline", "machine"),
+    (*PLACES, "settings"),
+    ("ordered", "cache"),
+    ("pipeline",),
     ("mixture", "sizing", "kept"),
     ("ordering", "contents"),
     ("plan",),
@@ -33,7 +33,7 @@ LAYERS = (
     ("scan", "check"),
 )
 OUTSIDE = ("torch", "jax", "ray", "cli", "observe")
-NATIVE = (*PLACES, "engine", "faults")
+NATIVE = (*PLACES, "cache", "engine", "faults")
 LATE = {
     ("pipeline", "plan"),
     ("pipeline", "audit"),

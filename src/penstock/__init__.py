@@ -18,6 +18,7 @@
 from penstock.audit import Audit
 from penstock.bad import BadSample
 from penstock.batch import Pad, Ragged
+from penstock.cache import Cache
 from penstock.check import CheckedFiles, FileFinding, LabelFinding, check_files
 from penstock.engine import ReadFigures, Stats, measure_reads
 from penstock.errors import (
@@ -75,6 +76,7 @@ __all__ = [
     "BadSample",
     "BudgetError",
     "BuiltIndex",
+    "Cache",
     "CacheError",
     "CenterCrop",
     "CheckedFiles",

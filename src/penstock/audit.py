@@ -14,7 +14,7 @@ from penstock.order import Batches, Given, Steps, whole_number
 from penstock.ordering import once_each, order_of
 from penstock.pipeline import Pipeline
 from penstock.plan import Plan, make_plan
-from penstock.sizing import show_bytes
+from penstock.settings import show_bytes
 
 AT_ONCE = 1 << 20  # positions
 Counts = NDArray[Any]  # uint16 or uint32

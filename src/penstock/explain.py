@@ -8,7 +8,7 @@ from typing import assert_never
 from penstock.contents import ALL
 from penstock.contracts import Encoded, KeepsIndex, PythonSource
 from penstock.plan import Plan, environment
-from penstock.sizing import show_bytes
+from penstock.settings import show_bytes
 from penstock.spec import Executor, Reads, shape_text
 from penstock.transform import FunctionStep, NativeStep, decoder_of_gpu
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.plan import Plan
-from penstock.sizing import show_bytes
+from penstock.settings import show_bytes
 from penstock.spec import Executor
 
 COLUMNS, NAME_COLUMNS, NUMBER_COLUMNS = 80, 22, 10

@@ -199,6 +199,15 @@ def parse_bytes(name: str, value: int | str) -> int:
     return int(number)
 
 
+def show_bytes(number: int, *, up: bool = False) -> str:
+    """A number of bytes for people, such as ``"294.0MiB"``; ``up`` rounds up, so that it suffices."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= size:
+            tenths = -(-number * 10 // size) if up else number * 10 // size
+            return f"{tenths // 10}.{tenths % 10}{unit}"
+    return f"{number}B"
+
+
 def is_count(value: object, least: int, most: int) -> TypeGuard[int]:
     """Whether it is a whole number in [least, most]."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

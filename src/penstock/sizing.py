@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.errors import BudgetError, PlanError
-from penstock.settings import Settings, is_count, parse_bytes
+from penstock.settings import Settings, is_count, parse_bytes, show_bytes
 
 MIB = 1 << 20
 WORKER_BYTES = (
@@ -289,12 +289,3 @@ def _lower(savings: Mapping[str, int]) -> str:
     """Advice to lower the settings that save something, most first; empty when none does."""
     names = sorted((name for name, saved in savings.items() if saved > 0), key=lambda name: -savings[name])
     return "".join(f"lower {name}=, " for name in names)
-
-
-def show_bytes(number: int, *, up: bool = False) -> str:
-    """A number of bytes for people, such as ``"294.0MiB"``; ``up`` rounds up, so that it suffices."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", MIB), ("KiB", 1 << 10)):
-        if number >= size:
-            tenths = -(-number * 10 // size) if up else number * 10 // size
-            return f"{tenths // 10}.{tenths % 10}{unit}"
-    return f"{number}B"

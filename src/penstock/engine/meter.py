@@ -26,7 +26,7 @@ from penstock.memory import (
     worker_owner,
 )
 from penstock.plan import Plan
-from penstock.sizing import show_bytes
+from penstock.settings import show_bytes
 
 EVERY_S = 1.0
 WARNED_SHARE = 0.8  # of ``memory=``, or of what the machine or container has

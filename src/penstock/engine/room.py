@@ -7,7 +7,7 @@ from penstock.engine.meter import TAKEN
 from penstock.engine.workers import Workers
 from penstock.errors import BudgetError, PenstockError, StalledError
 from penstock.plan import Plan
-from penstock.sizing import show_bytes
+from penstock.settings import show_bytes
 
 
 class Room:

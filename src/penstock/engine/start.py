@@ -29,7 +29,7 @@ from penstock.errors import PenstockError, StalledError, WorkerDied
 from penstock.machine import is_short_of_files, own_memory_bytes, process_memory_bytes
 from penstock.order import Cursor
 from penstock.plan import Plan
-from penstock.sizing import show_bytes
+from penstock.settings import show_bytes
 from penstock.source import NAMES
 from penstock.spec import Executor, Listed, Replace, Spec
 

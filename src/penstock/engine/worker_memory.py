@@ -11,7 +11,8 @@ from penstock.engine.workers import Use
 from penstock.errors import BudgetError
 from penstock.machine import anonymous_bytes, own_memory_bytes
 from penstock.plan import Plan
-from penstock.sizing import GROWTH_BYTES, show_bytes
+from penstock.settings import show_bytes
+from penstock.sizing import GROWTH_BYTES
 
 SOON_S, LATE_S = 5e-3, 1.0  # between two looks, which take some 20 µs
 WHOLE_S = 10.0  # between two measurements, of some milliseconds
