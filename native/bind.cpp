@@ -40,4 +40,5 @@ NB_MODULE(_native, m) {
     bind_faults(m);
     bind_samples(m);
     bind_checks(m);
+    bind_cache(m);
 }

@@ -74,6 +74,7 @@ void bind_gpu(nb::module_& m);      // rows for the GPU's decoder
 void bind_faults(nb::module_& m);   // points at which something goes wrong on purpose
 void bind_samples(nb::module_& m);  // rows one at a time, for Python workers
 void bind_checks(nb::module_& m);   // files looked at beforehand
+void bind_cache(nb::module_& m);    // a cache's store
 
 class Pool;
 nb::object take_for_gpu(std::shared_ptr<Pool> pool);  // a GpuBatch; None when the pool is closed

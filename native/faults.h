@@ -22,6 +22,10 @@ enum class Point : int {
     read_bytes,
     decode_row,
     index_read,
+    cache_read,
+    cache_row,
+    cache_entry,
+    cache_entry_after,
     // What follows is in Python code.
     worker_row,
     worker_answer,

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "descriptor.h"
 #include "faults.h"
 #include "keys.h"
 
@@ -23,19 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kLongestPause_s = 10;  // between two tries
 constexpr int kMostHelpers = 1024;      // threads that read for others
-class Descriptor {
-  public:
-    explicit Descriptor(int fd) : fd_(fd) {}
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    ~Descriptor() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    int get() const noexcept { return fd_; }
-
-  private:
-    int fd_;
-};
 
 // Times what the system does, and tells waiting for storage from being preempted: a thread that blocks gives
 // up its core by itself.

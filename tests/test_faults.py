@@ -172,6 +172,15 @@ for settings in (dict(), dict(executor="process")):
     with pipeline.loader(memory="256MiB", workers=1, bad_log={log!r}, **settings) as loader:
         for batch in loader:
             pass
+
+from penstock import _native
+os.mkdir({store!r})
+with open({store!r} + "/table", "wb") as table:
+    table.write(_native.CacheStore.table_header(1, 0))
+folder = os.open({store!r}, os.O_RDONLY)
+store = _native.CacheStore(folder, 1, 0, True, 0)
+store.add_extent(0, os.open({store!r} + "/rows-000000", os.O_RDWR | os.O_CREAT), 0, 100, False)
+assert store.put(0, np.zeros(10, np.uint8))
 """
 
 
@@ -182,7 +191,9 @@ def test_every_point_is_passed_in_a_run(tmp_path: Path) -> None:
     (folder / "002.jpg").write_bytes(b"")
     points = _native.fault_hits().keys()
     faults = ";".join(f"{point}=delay:0s" for point in points)
-    program = EVERYTHING.format(photos=str(folder.parent), log=str(tmp_path / "bad.jsonl"))
+    program = EVERYTHING.format(
+        photos=str(folder.parent), log=str(tmp_path / "bad.jsonl"), store=str(tmp_path / "store")
+    )
     log = tmp_path / "faults.log"
     output(program, environment={"PENSTOCK_FAULTS": f"{faults};log={log}"})
     lines = [line.split() for line in log.read_text().splitlines()]

@@ -761,3 +761,153 @@ class FileChecks:
 
     def close(self) -> None:
         """End every wait: files are 'cancelled' from now on."""
+
+class CachedRow:
+    """A row that is stored."""
+
+    @property
+    def extent(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def checksum(self) -> int: ...
+    @property
+    def spilled(self) -> bool: ...
+    @property
+    def damaged(self) -> bool: ...
+    @property
+    def truncated(self) -> bool: ...
+    @property
+    def file_bytes(self) -> int: ...
+    @property
+    def mtime_ns(self) -> int: ...
+    @property
+    def racy(self) -> bool: ...
+
+class CacheStats:
+    """What this process did with a set, in rows where nothing else is said."""
+
+    @property
+    def hits(self) -> int: ...
+    @property
+    def misses(self) -> int: ...
+    @property
+    def stored(self) -> int: ...
+    @property
+    def skipped(self) -> int:
+        """No room, a full queue, or another one that stores it."""
+
+    @property
+    def stale(self) -> int: ...
+    @property
+    def errors(self) -> int:
+        """What was wrong, or couldn't be read or written."""
+
+    @property
+    def hit_bytes(self) -> int: ...
+    @property
+    def stored_bytes(self) -> int: ...
+    @property
+    def spilled_hits(self) -> int: ...
+    @property
+    def spilled_stored(self) -> int: ...
+
+class CacheWants:
+    """What a store wants of whoever gives it extents."""
+
+    @property
+    def extent(self) -> bool:
+        """Whether it wants one."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Of the largest row there was; less room is of no use."""
+
+    @property
+    def skipped(self) -> bool:
+        """Whether a row wasn't stored for want of room."""
+
+    @property
+    def memory(self) -> bool:
+        """Whether it takes an extent in memory."""
+
+    @property
+    def spill(self) -> bool:
+        """Whether it takes one of the spill."""
+
+class CacheStore:
+    """Rows of a set that processes of this machine share."""
+
+    def __init__(self, directory: int, records: int, salt: int, writes: bool, queue_bytes: int) -> None:
+        """
+        ``directory``: a descriptor of the set's folder. Raises ValueError for a table that isn't this set's, and OSError.
+        """
+
+    @staticmethod
+    def table_header(records: int, salt: int) -> bytes:
+        """What a set's table begins with."""
+
+    def set_spill(self, directory: int) -> None:
+        """A descriptor of the folder of spilled extents."""
+
+    def find(self, record: int) -> CachedRow | None:
+        """Where the record's row lies."""
+
+    def get(self, record: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))] | None:
+        """The record's row. Counts a hit, a miss or an error."""
+
+    def put(
+        self,
+        record: int,
+        row: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        file_bytes: int = 0,
+        mtime_ns: int = 0,
+        racy: bool = False,
+        damaged: bool = False,
+        truncated: bool = False,
+        stale: bool = False,
+    ) -> bool:
+        """
+        Store a row, or queue it for the spill, unless one of the same file is there or, with ``stale``, whatever is there. Whether that was done.
+        """
+
+    def have(self, first: int, stop: int) -> Annotated[NDArray[numpy.bool_], dict(shape=(None,))]:
+        """(stop - first,) whether there is an entry for each record."""
+
+    def add_extent(self, number: int, file: int, begin: int, end: int, spilled: bool) -> bool:
+        """
+        Give it bytes [begin, end) of a file, by a descriptor, to write to. False in a tier that takes none, since writing to it failed.
+        """
+
+    def wants(self) -> CacheWants: ...
+    def wait(self, patience_ms: int) -> bool:
+        """
+        Wait until it wants another extent or a first error is to be told. False when it is closed.
+        """
+
+    def refuse(self) -> None:
+        """There will be no more extents."""
+
+    def stats(self) -> CacheStats: ...
+    def last_error(self) -> str:
+        """Empty without one."""
+
+    def close(self, patience_ms: int) -> bool:
+        """
+        End wait() and the queue for the spill. False when the disk took longer than the patience.
+        """
+
+def checksum(
+    bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+) -> int:
+    """What rows are known by when they are read."""
+
+def checksum_by(
+    path: str,
+    bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+) -> int | None:
+    """
+    Likewise, in one of the ways: ``table``, ``sse4.2``, ``armv8``. None where this machine hasn't it.
+    """

@@ -1,0 +1,46 @@
+// What a set's table is made of: a header, and for every record an entry that says where its row lies. All of
+// it in the machine's byte order, which the header tells. Foreign bytes: whoever reads them believes nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace penstock {
+
+inline constexpr uint64_t kCacheHeaderBytes = 4096, kCacheEntryBytes = 48;
+inline constexpr uint64_t kMostCachedBytes = 1 << 30;  // of a row
+inline constexpr uint64_t kMostExtents = 1 << 24, kMostExtentBytes = uint64_t{1} << 40;
+
+// Of the file that a row's bytes came from, as fstat saw it. Zeros: of no file.
+struct Stamp {
+    int64_t file_bytes = 0, mtime_ns = 0;
+    // Modified so shortly before it was read that another change might bear the same time.
+    bool racy = false;
+};
+
+struct CachedRow {
+    uint32_t extent = 0;
+    uint64_t offset = 0;
+    uint32_t length = 0, checksum = 0;
+    bool spilled = false, damaged = false, truncated = false;
+    Stamp stamp;
+};
+
+using CacheHeader = std::array<uint8_t, kCacheHeaderBytes>;
+using CacheEntry = std::array<uint8_t, kCacheEntryBytes>;
+
+// salt: the set's own number, so that no entry of another set is taken for one of this
+CacheHeader cache_header(uint64_t records, uint64_t salt) noexcept;
+// Nothing when it is that of such a table; otherwise what is wrong with it.
+std::string wrong_with_header(std::span<const uint8_t> header, uint64_t records, uint64_t salt);
+
+CacheEntry cache_entry(const CachedRow& row, uint64_t record, uint64_t salt) noexcept;
+// Nothing for an entry that is torn, damaged, of another record or set, or of a row that can't be.
+std::optional<CachedRow> row_of(const CacheEntry& entry, uint64_t record, uint64_t salt) noexcept;
+// Whether nothing was ever written there.
+bool is_blank(const CacheEntry& entry) noexcept;
+
+}  // namespace penstock

@@ -1,0 +1,147 @@
+#include "cache_store.h"
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "cache_files.h"
+#include "checksum.h"
+#include "faults.h"
+
+namespace penstock {
+namespace {
+
+constexpr uint64_t kBits = 64;
+
+uint64_t words_for(uint64_t records) { return (records + kBits - 1) / kBits; }
+
+std::string text_of(const char* what, int error) {
+    char room[128];
+    return std::string(what) + ": " + strerror_r(error, room, sizeof room);
+}
+
+}  // namespace
+
+CacheStore::CacheStore(int directory, uint64_t records, uint64_t salt, bool writes, size_t queue_bytes)
+    : writer_(std::make_shared<CacheWriter>(directory, records, salt, writes)),
+      spill_(std::make_shared<CacheSpill>(writer_, queue_bytes)),
+      extents_(directory),
+      checked_(std::make_unique<std::atomic<uint64_t>[]>(words_for(records))) {}
+
+CacheStore::~CacheStore() { close(std::chrono::milliseconds(0)); }
+
+void CacheStore::set_spill(int directory) {
+    extents_.set_spill(directory);
+    writer_->room.allow_spill();
+}
+
+uint64_t CacheStore::records() const noexcept { return writer_->table.records(); }
+
+std::optional<CachedRow> CacheStore::find(uint64_t record) {
+    bool wrong = false;
+    auto row = record < records() ? writer_->table.find(record, wrong) : std::nullopt;
+    if (wrong) writer_->count_error("an entry of the table is damaged or can't be read");
+    if (row && extents_.is_gone(row->extent, row->spilled)) row.reset();
+    return row;
+}
+
+void CacheStore::have(uint64_t first, std::span<bool> found) { writer_->table.have(first, found); }
+
+bool CacheStore::read(uint64_t record, const CachedRow& row, uint8_t* out) {
+    const std::span<uint8_t> bytes(out, row.length);
+    const Fault fault = faultpoint(Point::cache_read, record);
+    const SharedFile file = extents_.open(row.extent, row.spilled);
+    ssize_t got = -1;
+    if (file && !fault.error) got = read_at(file->get(), bytes, static_cast<off_t>(row.offset));
+    const int error = fault.error ? fault.error : errno;
+    if (got < 0) {
+        // A disk that fails may take long to say so: not once for each of its rows.
+        if (file) extents_.lose(row.extent, row.spilled);
+        writer_->count_error(text_of("an extent can't be read", error));
+        return false;
+    }
+    if (fault.damage) damage(bytes);
+    if (static_cast<size_t>(got) < bytes.size() || checksum(bytes) != row.checksum) {
+        writer_->table.forget(record, row);
+        writer_->count_error("a row isn't what was stored");
+        return false;
+    }
+    CacheCounts& counts = writer_->counts;
+    ++counts.hits;
+    counts.hit_bytes += bytes.size();
+    if (row.spilled) ++counts.spilled_hits;
+    return true;
+}
+
+void CacheStore::count_miss() noexcept { ++writer_->counts.misses; }
+void CacheStore::count_stale() noexcept { ++writer_->counts.stale; }
+
+bool CacheStore::skip() noexcept {
+    ++writer_->counts.skipped;
+    return false;
+}
+
+// One that is sure of its source is worth more than one that isn't.
+bool CacheStore::is_stored(uint64_t record, const Stamp& stamp) {
+    const auto there = find(record);
+    return there && there->stamp.file_bytes == stamp.file_bytes && there->stamp.mtime_ns == stamp.mtime_ns &&
+           (stamp.racy || !there->stamp.racy);
+}
+
+bool CacheStore::put(uint64_t record, std::span<const uint8_t> bytes, const Stamp& stamp, bool damaged,
+                     bool truncated, bool stale) try {
+    CacheTable& table = writer_->table;
+    if (record >= records() || bytes.empty() || bytes.size() > kMostCachedBytes) return skip();
+    Claim claim = table.claim(record);
+    if (!claim) return skip();
+    if (!stale && is_stored(record, stamp)) return false;
+    const auto place = writer_->room.take(bytes.size());
+    if (!place) return skip();
+    const bool spilled = place->tier == Tier::spill;
+    const CachedRow row{place->extent,   place->offset, static_cast<uint32_t>(bytes.size()),
+                        checksum(bytes), spilled,       damaged,
+                        truncated,       stamp};
+    if (!spilled) return writer_->write(record, row, *place, bytes);
+    return spill_->put(record, std::move(claim), row, *place, bytes) || skip();
+} catch (const std::bad_alloc&) {
+    return skip();
+}
+
+bool CacheStore::checked(uint64_t record) const noexcept {
+    return checked_[record / kBits].load(std::memory_order_relaxed) >> (record % kBits) & 1;
+}
+
+void CacheStore::set_checked(uint64_t record) noexcept {
+    checked_[record / kBits].fetch_or(uint64_t{1} << (record % kBits), std::memory_order_relaxed);
+}
+
+void CacheStore::forget_checks() noexcept {
+    for (uint64_t i = 0; i < words_for(records()); ++i) checked_[i].store(0, std::memory_order_relaxed);
+}
+
+bool CacheStore::add_extent(uint32_t number, int file, uint64_t begin, uint64_t end, bool spilled) {
+    if (number >= kMostExtents || begin > end || end > kMostExtentBytes)
+        throw std::invalid_argument("no extent has such a number, or such bounds");
+    extents_.renew(number, spilled);
+    return writer_->room.add(spilled ? Tier::spill : Tier::memory, number, shared_copy_of(file), begin, end);
+}
+
+CacheStore::Wants CacheStore::wants() const {
+    return writer_->table.writes() ? writer_->room.wants() : Wants{false, 0, false, false, false};
+}
+
+bool CacheStore::wait(std::chrono::milliseconds patience) { return writer_->room.wait(patience); }
+void CacheStore::refuse() { writer_->room.refuse(); }
+CacheStats CacheStore::stats() const { return writer_->counts.now(); }
+std::string CacheStore::last_error() const { return writer_->last_error(); }
+
+bool CacheStore::close(std::chrono::milliseconds patience) {
+    if (writer_->table.is_forked()) return true;  // its threads, and who held its locks, are the parent's
+    const bool written = spill_->close(patience);
+    writer_->room.close();
+    return written;
+}
+
+}  // namespace penstock

@@ -1,0 +1,91 @@
+// A set of rows that processes of one machine share: found by their record's number, read into a slot, stored
+// by whoever made one. docs/decisions/0031 says why like this.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "cache_extents.h"
+#include "cache_spill.h"
+#include "cache_writer.h"
+
+namespace penstock {
+
+// Thread-safe. Nothing of a cache that is damaged, gone or full makes a call fail or wait: it's a miss, or a
+// row that isn't stored. A forked process's copy stores nothing.
+class CacheStore {
+  public:
+    using Wants = penstock::Wants;
+
+    // directory  of the set, with its table
+    // salt       the set's own number
+    // writes     whether rows may be stored
+    // queue_bytes  of rows on their way to the spill
+    // Throws std::invalid_argument for a table that isn't this set's, std::system_error when it can't be had.
+    CacheStore(int directory, uint64_t records, uint64_t salt, bool writes, size_t queue_bytes);
+    CacheStore(const CacheStore&) = delete;
+    CacheStore& operator=(const CacheStore&) = delete;
+    ~CacheStore();
+
+    // The folder of spilled extents.
+    void set_spill(int directory);
+
+    uint64_t records() const noexcept;
+
+    // Counts nothing but errors.
+    std::optional<CachedRow> find(uint64_t record);
+    // found[i]: whether there is an entry for record first + i, whatever its row is.
+    void have(uint64_t first, std::span<bool> found);
+    // out  row.length bytes
+    // False when they can't be read or aren't what was stored: this process doesn't find it again. Counts a
+    // hit or an error.
+    bool read(uint64_t record, const CachedRow& row, uint8_t* out);
+    void count_miss() noexcept;
+    void count_stale() noexcept;
+
+    // Stores a row unless one of the same stamp is there or, with `stale`, whatever is there. In memory it's
+    // written at once, for the spill copied to the queue. Whether that was done.
+    bool put(uint64_t record, std::span<const uint8_t> bytes, const Stamp& stamp, bool damaged,
+             bool truncated, bool stale = false);
+
+    // Whether it was compared with its source since the last forget_checks().
+    bool checked(uint64_t record) const noexcept;
+    void set_checked(uint64_t record) noexcept;
+    void forget_checks() noexcept;
+
+    // number  below kMostExtents
+    // file    to write to, which whoever gives it has locked; bytes [begin, end) are free
+    // False in a tier that takes none, since writing to it failed.
+    bool add_extent(uint32_t number, int file, uint64_t begin, uint64_t end, bool spilled);
+    // It asks before the present extent is full.
+    Wants wants() const;
+    // Until it wants an extent, a first error is to be told, the patience is over, or it is closed, which
+    // gives false. An extent that is wanted yet ends it once only.
+    bool wait(std::chrono::milliseconds patience);
+    // There will be no more extents: rows without room are skipped.
+    void refuse();
+
+    CacheStats stats() const;
+    std::string last_error() const;
+    // Ends wait(), and the queue. False when the disk took longer than the patience; what it hadn't taken
+    // is dropped.
+    bool close(std::chrono::milliseconds patience);
+
+  private:
+    bool is_stored(uint64_t record, const Stamp& stamp);
+    bool skip() noexcept;
+
+    const std::shared_ptr<CacheWriter> writer_;
+    const std::shared_ptr<CacheSpill> spill_;
+    ReadExtents extents_;
+    std::unique_ptr<std::atomic<uint64_t>[]> checked_;  // a bit for every record
+};
+
+}  // namespace penstock

@@ -1,0 +1,23 @@
+// The checksum of rows: quick enough to be taken at every read.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace penstock {
+
+// CRC-32C of four lanes, of which lane i holds the 8-byte words i, i + 4, i + 8, …, because processors take a
+// word in three cycles and can do three at once; then of the lanes' results, what is left of the bytes, and
+// their number. The same on every machine.
+uint32_t checksum(std::span<const uint8_t> bytes) noexcept;
+
+// One way to take it.
+struct ChecksumPath {
+    const char* name;
+    uint32_t (*take)(std::span<const uint8_t> bytes) noexcept;
+};
+
+// Null where this build or this processor doesn't have it: "table", "sse4.2", "armv8".
+const ChecksumPath* checksum_path(const char* name) noexcept;
+
+}  // namespace penstock
