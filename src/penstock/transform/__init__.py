@@ -9,6 +9,7 @@ from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, Random
 from penstock.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
 from penstock.transform.mixing import CutMix, MixUp
 from penstock.transform.native import decoder_version, simd_paths
+from penstock.transform.parts import code_parts
 from penstock.transform.program import (
     BATCH_OP,
     DATASET_OP,
@@ -17,6 +18,7 @@ from penstock.transform.program import (
     SampleProgram,
     sample_program,
 )
+from penstock.transform.randomness import first_random, what_draws
 from penstock.transform.verdict import Fault, fault_of
 
 __all__ = [
@@ -45,13 +47,16 @@ __all__ = [
     "ToDtype",
     "ToLayout",
     "Unreadable",
+    "code_parts",
     "decoder_of_gpu",
     "decoder_version",
     "digest_of",
     "fault_of",
+    "first_random",
     "fuse",
     "is_installed",
     "numbered",
     "sample_program",
     "simd_paths",
+    "what_draws",
 ]

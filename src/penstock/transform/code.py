@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import functools
 import pickle
+import random
 import sys
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from penstock.transform.randomness import draws, is_albumentations
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -17,8 +23,27 @@ class Unreadable(Exception):
     """Something in it can't be told from another one; the text says what."""
 
 
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What stands for a function or any other object.
+
+    digest    hex
+    packages  installed ones that it uses, which entered by name alone
+    draws     names of what it holds that draws random numbers by itself, seen by nobody
+    """
+
+    digest: str
+    packages: frozenset[str]
+    draws: tuple[str, ...]
+
+
 def digest_of(value: object) -> str:
-    """Hex digest of a function or any other object.
+    """The digest of ``code_of``."""
+    return code_of(value).digest
+
+
+def code_of(value: object) -> Code:
+    """What stands for a function or any other object.
 
     Functions and classes enter by their bytecode, constants, defaults and what they refer to, in turn; those of
     installed packages by name alone. Objects enter by their class and what pickling would save of them. Line
@@ -26,16 +51,17 @@ def digest_of(value: object) -> str:
     """
     from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
 
-    def digest(*, fast: bool) -> str:
+    def code(*, fast: bool) -> Code:
         digest = blake2b(digest_size=16)
-        _Parts(types.SimpleNamespace(write=digest.update), fast=fast).dump(value)
-        return digest.hexdigest()
+        parts = _Parts(types.SimpleNamespace(write=digest.update), fast=fast)
+        parts.dump(value)
+        return Code(digest.hexdigest(), frozenset(parts.packages), tuple(parts.draws))
 
     try:
         try:
-            return digest(fast=True)
+            return code(fast=True)
         except ValueError:  # an object that leads back to itself
-            return digest(fast=False)
+            return code(fast=False)
     except Exception as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from error
 
@@ -46,19 +72,34 @@ class _Parts(pickle.Pickler):
     def __init__(self, out: Any, *, fast: bool) -> None:
         super().__init__(out, protocol=5)
         self.fast = fast  # without a memo, so equal values are equal bytes, one object or two
+        self.packages: set[str] = set()
+        self.draws: dict[str, None] = {}
         self._inside: set[int] = set()
+
+    def persistent_id(self, value: Any) -> list[str] | None:
+        """Of a set, whose order isn't the same in every process; it is asked before all else."""
+        return sorted(map(repr, value)) if type(value) in (set, frozenset) else None
 
     def reducer_override(self, value: Any) -> Any:
         """The parts of functions, classes and what belongs to them; others are pickled as ever.
 
-        What has a ``content_digest``, such as a packed list, enters by that.
+        What has a ``content_digest``, such as a packed list, enters by that. albumentations' transforms enter by what
+        they say of themselves: they hold generators, seeded anew in each process.
         """
         if hasattr(type(value), "content_digest"):
             return _tuple(type(value).__name__, value.content_digest)
+        if is_albumentations(value):
+            self._note_draws(value, draws(value))
+            self._note_package(type(value).__module__)
+            return _tuple(type(value).__qualname__, value.to_dict(), getattr(value, "transforms", None))
+        self._note_draws(value, isinstance(value, _GENERATORS) or _is_torch_generator(value))
         match value:
+            case types.BuiltinFunctionType():
+                self._note_package(value.__module__)
             case types.FunctionType():
                 return self._once(value, _is_installed(value.__code__.co_filename), _function_parts)
             case types.ModuleType():
+                self._note_package(value.__name__)
                 return _tuple("module", value.__name__)
             case types.CodeType():
                 return _tuple(*_code_parts(value))
@@ -79,10 +120,29 @@ class _Parts(pickle.Pickler):
         if value is tuple:
             return NotImplemented  # what all the others are written as
         name = (type(value).__name__, value.__module__, value.__qualname__)
+        if installed:
+            self._note_package(value.__module__)
         if installed or id(value) in self._inside:
             return _tuple(*name)
         self._inside.add(id(value))
         return _tuple(*name, *parts(value))
+
+    def _note_package(self, module: str | None) -> None:
+        name = (module or "").partition(".")[0]
+        if _is_packaged(_file_of(name)):
+            self.packages.add(name)
+
+    def _note_draws(self, value: object, it_does: bool) -> None:
+        if it_does:
+            self.draws[f"{type(value).__name__} of {type(value).__module__.partition('.')[0]}"] = None
+
+
+_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
+
+
+def _is_torch_generator(value: object) -> bool:
+    kind = getattr(sys.modules.get("torch"), "Generator", None)
+    return kind is not None and isinstance(value, kind)
 
 
 def _tuple(*parts: object) -> tuple[type, tuple[object]]:
@@ -93,15 +153,15 @@ def _function_parts(function: types.FunctionType) -> Iterator[object]:
     code = function.__code__
     yield code
     yield function.__defaults__
-    yield _ordered(function.__kwdefaults__ or {})
-    yield [_ordered(part) for cell in function.__closure__ or () for part in _contents(cell)]
+    yield function.__kwdefaults__
+    yield [_contents(cell) for cell in function.__closure__ or ()]
     names = {name for inner in _codes(code) for name in inner.co_names}
     for name in sorted({name for inner in _codes(code) for name in _globals(inner)}):
         if name not in function.__globals__:
             continue
         value = function.__globals__[name]
         yield name
-        yield _ordered(value)
+        yield value
         if isinstance(value, types.ModuleType) and not _is_installed(_file_of(value.__name__)):
             yield {each: getattr(value, each) for each in sorted(names) if hasattr(value, each)}
 
@@ -146,15 +206,11 @@ def _contents(cell: types.CellType) -> list[object]:
         return []
 
 
-def _ordered(value: Any) -> Any:
-    """A value whose order doesn't depend on the process: those of sets do."""
-    if isinstance(value, set | frozenset):
-        return sorted(map(repr, value))
-    if type(value) is dict:
-        return {name: _ordered(part) for name, part in value.items()}
-    if type(value) in (tuple, list):
-        return type(value)(map(_ordered, value))
-    return value
+def _ordered(constant: Any) -> Any:
+    """A constant of code in an order that doesn't depend on the process: that of sets does."""
+    if isinstance(constant, frozenset):
+        return sorted(map(repr, constant))
+    return tuple(map(_ordered, constant)) if isinstance(constant, tuple) else constant
 
 
 def _file_of(module: str) -> str | None:
@@ -171,7 +227,16 @@ def _is_installed(file: str | None) -> bool:
         return False
     if file.startswith(("<built-in", "<frozen")):
         return True
+    return _is_packaged(file) or _is_in(file, "stdlib", "platstdlib")
+
+
+@functools.cache
+def _is_packaged(file: str | None) -> bool:
+    """Whether it is that of an installed package."""
+    return file is not None and _is_in(file, "purelib", "platlib")
+
+
+def _is_in(file: str, *names: str) -> bool:
     import sysconfig  # likewise
 
-    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return any(Path(file).is_relative_to(folder) for folder in folders)
+    return any(Path(file).is_relative_to(sysconfig.get_path(name)) for name in names)

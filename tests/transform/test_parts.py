@@ -1,0 +1,132 @@
+"""What stands for Python code in a cache's identity."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import albumentations
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.transform import code_parts
+from programs import LIMIT_S
+
+
+def parts_of(*transforms: Any, dataset: Any = None, **options: Any) -> dict[str, str]:
+    pipeline = ps.Pipeline(ps.Arrays(image=np.zeros((1, 4, 4, 3), np.uint8)))
+    return code_parts(pipeline.map(*transforms, **options).transforms, dataset)
+
+
+def brighter(by: int) -> Callable[[Any], Any]:
+    def add(image: Any) -> Any:
+        return image + by
+
+    return add
+
+
+def darker(by: int) -> Callable[[Any], Any]:
+    def add(image: Any) -> Any:
+        return image - by
+
+    return add
+
+
+class Dataset:
+    """Two samples."""
+
+    def __init__(self, values: list[int]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: int) -> int:
+        return self.values[index]
+
+
+class Marked(Dataset):
+    """One that says what it is."""
+
+    def __init__(self, values: list[int], mark: str) -> None:
+        super().__init__(values)
+        self._fingerprint = mark
+
+
+def test_code_and_the_values_it_uses_make_another_identity() -> None:
+    one = parts_of(brighter(1))
+    assert one == parts_of(brighter(1))
+    others = (
+        parts_of(brighter(2)),
+        parts_of(darker(1)),
+        parts_of(brighter(1), field="image"),
+        parts_of(brighter(1), field="image", as_="pil"),
+        parts_of(brighter(1), brighter(1)),
+        parts_of(),
+    )
+    assert all(one != other for other in others)
+    assert len({str(other) for other in others}) == len(others)
+
+
+def test_transforms_of_penstock_have_no_part_here() -> None:
+    assert parts_of(ps.Resize(8)) == {}
+
+
+def test_a_dataset_enters_by_what_it_holds_or_says_of_itself() -> None:
+    assert parts_of(dataset=Dataset([1, 2])) == parts_of(dataset=Dataset([1, 2]))
+    assert parts_of(dataset=Dataset([1, 2])) != parts_of(dataset=Dataset([1, 3]))
+    assert parts_of(dataset=Marked([1], "a")) == parts_of(dataset=Marked([2], "a"))
+    assert parts_of(dataset=Marked([1], "a")) != parts_of(dataset=Marked([1], "b"))
+
+
+def test_packages_enter_by_their_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shrink(image: Any) -> Any:
+        return np.ascontiguousarray(image[::2])
+
+    assert parts_of(shrink)["package numpy"] == np.__version__
+    transform = albumentations.Resize(8, 8)
+    before = parts_of(transform)
+    assert {"package albumentations", "package cv2", "package numpy"} <= before.keys()
+    monkeypatch.setattr(albumentations, "__version__", "2.0.9")
+    assert parts_of(transform) != before
+
+
+def test_equal_in_every_process(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import albumentations as A, numpy as np, penstock as ps\n"
+        "from penstock.transform import code_parts\n"
+        "whole = A.Compose([A.Resize(8, 8), A.Normalize()])\n"
+        "def made(image):\n"
+        "    return whole(image=image)['image']\n"
+        "pipeline = ps.Pipeline(ps.Arrays(image=np.zeros((1, 4, 4, 3), np.uint8))).map(whole, made)\n"
+        "print(code_parts(pipeline.transforms, {'b', 'a', 'c'}))\n"
+    )
+
+    def said() -> str:
+        return subprocess.run(
+            [sys.executable, program], capture_output=True, text=True, timeout=LIMIT_S, check=True
+        ).stdout
+
+    assert said() == said()
+
+
+def test_what_cant_be_told_apart_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with (tmp_path / "open").open("w") as file:
+        with pytest.raises(ps.PlanError, match=r"add can't be told .*_fingerprint"):
+            parts_of(brighter(file))  # type: ignore[arg-type]
+        with pytest.raises(ps.PlanError, match=r"the dataset can't be told .*_fingerprint"):
+            parts_of(dataset=Dataset(file))  # type: ignore[arg-type]
+        assert parts_of(dataset=Marked(file, "a"))  # type: ignore[arg-type]
+
+
+def test_own_generators_are_refused() -> None:
+    with pytest.raises(ps.PlanError, match=r"add holds Generator of numpy"):
+        parts_of(brighter(np.random.default_rng(0)))  # type: ignore[arg-type]
+    with pytest.raises(ps.PlanError, match=r"add holds HorizontalFlip of albumentations"):
+        parts_of(brighter(albumentations.Compose([albumentations.HorizontalFlip()])))
+    with pytest.raises(ps.PlanError, match=r"the dataset holds Random of random"):
+        parts_of(dataset=Dataset(random.Random(3)))  # type: ignore[arg-type]
