@@ -47,6 +47,12 @@ constexpr KnownPoint kPoints[] = {
     {"index.publish.before", kSystem},
     {"index.publish.after", kSystem},
     {"ledger.write", kSystem},
+    {"cache.create", kSystem},
+    {"cache.link", kSystem},
+    {"cache.extent", kSystem},
+    {"cache.destroy", kSystem},
+    {"cache.remove", kSystem},
+    {"cache.fold", kSystem},
 };
 constexpr size_t kNumPoints = std::size(kPoints);
 

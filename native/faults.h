@@ -33,6 +33,12 @@ enum class Point : int {
     publish_before,
     publish_after,
     ledger_write,
+    cache_create,
+    cache_link,
+    cache_extent,
+    cache_destroy,
+    cache_remove,
+    cache_fold,
 };
 
 // What the code around a point shall do now. Pauses and ends of the process have happened before.

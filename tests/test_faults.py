@@ -173,14 +173,12 @@ for settings in (dict(), dict(executor="process")):
         for batch in loader:
             pass
 
-from penstock import _native
 os.mkdir({store!r})
-with open({store!r} + "/table", "wb") as table:
-    table.write(_native.CacheStore.table_header(1, 0))
-folder = os.open({store!r}, os.O_RDONLY)
-store = _native.CacheStore(folder, 1, 0, True, 0)
-store.add_extent(0, os.open({store!r} + "/rows-000000", os.O_RDWR | os.O_CREAT), 0, 100, False)
-assert store.put(0, np.zeros(10, np.uint8))
+import caches
+cache = ps.Cache("all", "1MiB", directory={store!r})
+with caches.opened(cache) as found:
+    assert caches.fill(found)
+assert ps.destroy_cache(cache).sets == 1
 """
 
 

@@ -18,7 +18,19 @@
 from penstock.audit import Audit
 from penstock.bad import BadSample
 from penstock.batch import Pad, Ragged
-from penstock.cache import Cache
+from penstock.cache import (
+    Cache,
+    CachedSet,
+    CacheSession,
+    CheckedCache,
+    CheckedSet,
+    FreedCache,
+    create_cache,
+    destroy_cache,
+    list_caches,
+    stop_caches,
+    verify_cache,
+)
 from penstock.check import CheckedFiles, FileFinding, LabelFinding, check_files
 from penstock.engine import ReadFigures, Stats, measure_reads
 from penstock.errors import (
@@ -78,9 +90,13 @@ __all__ = [
     "BuiltIndex",
     "Cache",
     "CacheError",
+    "CacheSession",
+    "CachedSet",
     "CenterCrop",
+    "CheckedCache",
     "CheckedFiles",
     "CheckedIndex",
+    "CheckedSet",
     "Concat",
     "CutMix",
     "DecodeError",
@@ -88,6 +104,7 @@ __all__ = [
     "FileFinding",
     "FileList",
     "ForkServer",
+    "FreedCache",
     "ImageFolder",
     "Indexed",
     "Iterable",
@@ -128,8 +145,13 @@ __all__ = [
     "check_files",
     "check_ranks",
     "check_states",
+    "create_cache",
+    "destroy_cache",
+    "list_caches",
     "measure_reads",
     "pack_list",
+    "stop_caches",
+    "verify_cache",
     "verify_index",
     "worker_number",
 ]

@@ -1,0 +1,420 @@
+"""Sets: found or made, shared, bounded, and what is left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from caches import RECORDS, ROW, base, fill, identity, opened, right, row
+from penstock.cache import look
+from penstock.cache.moment import Moment
+from programs import run
+
+PROGRAM = "import sys; sys.path[:0] = {path!r}\nfrom caches import *\n"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ps.Cache:
+    """One with room for everything."""
+    return ps.Cache("eval", "64MiB", directory=tmp_path)
+
+
+def listed(cache: ps.Cache) -> list[ps.CachedSet]:
+    """What a directory's only session has."""
+    (session,) = ps.list_caches(cache.directory)
+    assert session.problems == ()
+    return list(session.sets)
+
+
+def extents(folder: Path) -> list[Path]:
+    """The files of rows below a folder."""
+    return sorted(folder.rglob("rows-*"))
+
+
+def open_files() -> list[str]:
+    """What this process has open, sorted."""
+    return sorted(str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink())
+
+
+# Shared
+
+
+def test_rows_are_there_for_who_comes_next(cache: ps.Cache) -> None:
+    with opened(cache) as first:
+        assert fill(first) == RECORDS
+        assert first.notes() == []
+    with opened(cache) as second:
+        assert right(second) == RECORDS
+
+
+def test_rows_are_there_for_who_is_there_already(cache: ps.Cache) -> None:
+    with opened(cache) as one, opened(cache) as other:
+        fill(one, range(0, RECORDS, 2))
+        fill(other, range(1, RECORDS, 2))
+        assert right(one) == right(other) == RECORDS
+        assert [each.users for each in listed(cache)] == [2]
+
+
+def test_sessions_share_what_is_the_same(cache: ps.Cache) -> None:
+    with opened(cache) as one:
+        fill(one)
+    other = ps.Cache("train", "64MiB", directory=cache.directory)
+    with opened(other) as found:
+        assert right(found) == RECORDS
+    one_set, other_set = (session.sets[0] for session in ps.list_caches(cache.directory))
+    assert one_set == other_set or one_set.digest == other_set.digest
+    ps.destroy_cache(cache)
+    with opened(other) as found:
+        assert right(found) == RECORDS
+
+
+def test_another_identity_is_another_set(cache: ps.Cache) -> None:
+    with opened(cache) as one:
+        fill(one)
+    with opened(cache, identity(crop=200)) as other:
+        assert right(other) == 0
+
+
+def test_rows_differ_in_length_where_nothing_else_is_said(cache: ps.Cache) -> None:
+    with opened(cache, kind="encoded", row_bytes=None) as found:
+        for record in range(RECORDS):
+            found.supply()
+            assert found.store.put(record, row(record, 100 + record))
+        assert [len(found.store.get(record)) for record in (0, 63)] == [100, 163]
+
+
+@pytest.mark.parametrize("wrong", [{"records": 65}, {"kind": "encoded"}, {"row_bytes": 1}])
+def test_a_set_of_other_rows_is_no_set_of_these(cache: ps.Cache, wrong: dict[str, Any]) -> None:
+    opened(cache).close()
+    with pytest.raises(ps.CacheError, match=next(iter(wrong))):
+        opened(cache, **wrong)
+
+
+def test_nothing_stays_open(cache: ps.Cache, tmp_path: Path) -> None:
+    cache = ps.Cache("eval", "300kB", directory=tmp_path, spill=tmp_path)
+    before = open_files()
+    with opened(cache) as found:
+        fill(found)
+    del found  # the store is kept by whoever reads
+    look(cache, identity())
+    ps.verify_cache(cache)
+    ps.list_caches(cache.directory)
+    ps.destroy_cache(cache)
+    assert open_files() == before
+
+
+# Bounded
+
+
+@pytest.mark.parametrize("limit", [100_000, 200_000, 350_000])
+def test_a_limit_is_kept_and_said_once(tmp_path: Path, limit: int) -> None:
+    cache = ps.Cache("eval", limit, directory=tmp_path)
+    with opened(cache) as found:
+        stored = fill(found)
+        assert 0 < stored < RECORDS
+        (note,) = found.notes()
+        assert "keeps no more rows: it has the" in note
+        assert "give it spill=" in note
+        fill(found)
+        assert found.notes() == []
+        assert right(found) == stored
+    (here,) = listed(cache)
+    assert here.bytes <= limit
+    assert here.rows == stored
+    assert stored * ROW > limit * 0.8 - 20_000
+
+
+def test_several_jobs_keep_one_limit(tmp_path: Path) -> None:
+    cache = ps.Cache("eval", "400kB", directory=tmp_path)
+    with opened(cache) as one, opened(cache) as two, opened(cache, identity(crop=1)) as three:
+        for record in range(RECORDS):
+            for found in (one, two, three):
+                fill(found, range(record, record + 1))
+    assert sum(each.bytes for each in listed(cache)) <= 400_000
+
+
+def test_a_job_keeps_to_its_own_limit(cache: ps.Cache) -> None:
+    opened(cache).close()
+    small = ps.Cache("eval", "200kB", directory=cache.directory)
+    with opened(small) as found:
+        assert fill(found) < RECORDS
+    unsaid = ps.Cache("eval", directory=cache.directory)
+    with opened(unsaid) as found:
+        assert fill(found) == RECORDS
+
+
+@pytest.mark.parametrize("memory", [1, ROW - 1])
+def test_a_cache_smaller_than_a_row_keeps_none_and_says_so_once(tmp_path: Path, memory: int) -> None:
+    with opened(ps.Cache("eval", memory, directory=tmp_path)) as found:
+        assert fill(found) == 0
+        (note,) = found.notes()
+        assert "no row of 9.7KiB" in note
+        assert found.store.stats().skipped == RECORDS
+
+
+def test_rows_that_do_not_fit_go_to_the_disk(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    cache = ps.Cache("eval", "200kB", directory=tmp_path, spill=disk)
+    with opened(cache) as found:
+        fill(found)
+        assert found.notes() == []
+    (here,) = listed(cache)
+    assert here.rows == RECORDS
+    assert here.rows_on_disk > RECORDS / 2
+    assert here.bytes <= 200_000
+    assert here.bytes_on_disk >= here.rows_on_disk * ROW
+    with opened(ps.Cache("eval", directory=tmp_path)) as found:
+        assert right(found) == RECORDS
+    ps.destroy_cache(cache)
+    assert extents(tmp_path) == []
+
+
+def test_the_disk_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    cache = ps.Cache("eval", "100kB", directory=tmp_path, spill=tmp_path, spill_limit="200kB")
+    with opened(cache) as found:
+        assert fill(found) < RECORDS
+        (note,) = found.notes()
+        assert "it has the 97.6KiB" in note
+        assert "it has the 195.3KiB" in note
+    (here,) = listed(cache)
+    assert here.bytes_on_disk <= 200_000
+
+
+def test_an_idle_set_gives_way(tmp_path: Path) -> None:
+    cache = ps.Cache("eval", "900kB", directory=tmp_path, idle_after=0)
+    for crop in (1, 2):
+        with opened(cache, identity(crop=crop), records=32) as found:
+            fill(found, range(32))
+    with opened(cache, identity(crop=3), records=32) as found:
+        assert fill(found, range(32)) == 32
+    assert {each.parts["crop"] for each in listed(cache)} == {2, 3}  # the one that was idle the longest went
+
+
+@pytest.mark.parametrize("idle_after", [3600, None])
+def test_a_set_that_is_not_idle_for_long_stays(tmp_path: Path, idle_after: float | None) -> None:
+    cache = ps.Cache("eval", "400kB", directory=tmp_path, idle_after=idle_after)
+    with opened(cache) as found:
+        kept = fill(found)
+    with opened(cache, identity(crop=2)) as found:
+        assert fill(found) < RECORDS / 2
+    with opened(cache) as found:
+        assert right(found) == kept
+
+
+def test_a_set_in_use_never_gives_way(tmp_path: Path) -> None:
+    cache = ps.Cache("eval", "400kB", directory=tmp_path, idle_after=0)
+    with opened(cache) as used:
+        kept = fill(used)
+        with opened(cache, identity(crop=2)) as found:
+            assert fill(found) < RECORDS / 2
+        assert right(used) == kept
+    with opened(cache) as found:
+        assert right(found) == kept
+
+
+def test_what_another_session_wants_to_keep_stays(tmp_path: Path) -> None:
+    careful = ps.Cache("careful", "400kB", directory=tmp_path, idle_after=None)
+    hasty = ps.Cache("hasty", "400kB", directory=tmp_path, idle_after=0)
+    for cache in (careful, hasty):
+        with opened(cache) as found:
+            kept = fill(found)
+    with opened(hasty, identity(crop=2)) as found:
+        fill(found)
+    with opened(careful) as found:
+        assert right(found) == kept
+
+
+# Left behind
+
+
+def test_counts_of_all_who_ever_used_it(cache: ps.Cache) -> None:
+    for _ in range(3):
+        with opened(cache) as found:
+            right(found)
+            fill(found)
+    (here,) = listed(cache)
+    assert (here.users, here.counts.stored) == (0, RECORDS)
+    assert (here.counts.hits, here.counts.misses) == (2 * RECORDS, RECORDS)
+    assert here.hit_rate == pytest.approx(2 / 3)
+    assert here.nodes
+    assert here.idle_s is not None
+
+
+def test_a_user_is_seen_while_it_lives(cache: ps.Cache) -> None:
+    found = opened(cache)
+    fill(found)
+    found.stamp()
+    (here,) = listed(cache)
+    assert (here.users, here.idle_s, here.counts.stored) == (1, 0.0, RECORDS)
+    found.close()
+    assert listed(cache)[0].users == 0
+
+
+def test_what_a_killed_writer_left_is_used_on(tmp_path: Path) -> None:
+    cache = ps.Cache("eval", "64MiB", directory=tmp_path)
+    done = run(
+        f"""
+        from caches import *
+        found = opened(ps.Cache("eval", "64MiB", directory={str(tmp_path)!r}))
+        fill(found, range(20))
+        found.stamp()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (left,) = extents(tmp_path)
+    assert left.stat().st_size == (64 << 20) // 16  # what it was given
+    with opened(cache) as found:
+        assert right(found) == 20
+        assert left.stat().st_size < 300_000  # what it wrote
+        assert fill(found) == RECORDS
+        assert [path.name for path in extents(tmp_path)] == [left.name]
+    (here,) = listed(cache)
+    assert (here.users, here.counts.stored, here.rows) == (0, RECORDS, RECORDS)
+
+
+def test_a_set_outlives_its_session_no_longer_than_its_users(cache: ps.Cache, tmp_path: Path) -> None:
+    with opened(cache) as found:
+        fill(found)
+        assert right(found) == RECORDS
+        freed = ps.destroy_cache(cache)
+        assert freed.sets == 1
+        assert freed.memory == freed.held >= RECORDS * ROW
+        assert extents(tmp_path) == []
+        assert right(found) == RECORDS  # what it has open stays open
+        found.supply()
+        found.stamp()
+        assert found.notes() == []
+    assert list((base(tmp_path) / "sets").iterdir()) == []
+    assert ps.list_caches(cache.directory) == []
+
+
+def test_a_set_that_is_made_anew_is_another_one(cache: ps.Cache) -> None:
+    with opened(cache) as old:
+        fill(old, range(32))
+        assert right(old) == 32
+        ps.destroy_cache(cache)
+        with opened(cache) as new:
+            assert right(new) == 0
+            fill(new, range(32, 64))
+            assert right(old) == right(new) == 32
+            fill(old, range(32, 64))
+            assert right(new) == 32
+            assert old.notes() == new.notes() == []
+    assert [each.rows for each in listed(cache)] == [32]
+
+
+def test_nothing_is_left_of_a_stopped_cache(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    for name in ("one", "two"):
+        with opened(ps.Cache(name, "200kB", directory=tmp_path, spill=disk), identity(of=name)) as found:
+            fill(found)
+    freed = ps.stop_caches(tmp_path)
+    assert (freed.sets, freed.held) == (2, 0)
+    assert freed.memory + freed.spilled >= 2 * RECORDS * ROW
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert ps.stop_caches(tmp_path) == ps.FreedCache()
+
+
+def test_rows_on_a_disk_whose_set_is_gone_are_cleared(tmp_path: Path) -> None:
+    """As after a restart of the machine, which empties /dev/shm and no disk."""
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    memory.mkdir()
+    disk.mkdir()
+    cache = ps.Cache("eval", "200kB", directory=memory, spill=disk)
+    with opened(cache) as found:
+        fill(found)
+    assert extents(disk)
+    memory.rename(tmp_path / "before")
+    memory.mkdir()
+    with opened(cache):
+        assert extents(disk)  # a folder of that name, and another one: as another container's
+    for note in disk.rglob("home.json"):
+        facts = json.loads(note.read_text())
+        note.write_text(json.dumps(facts | {"boot": "the one before"}))
+    with opened(cache, identity(crop=1)):
+        assert extents(disk) == []
+
+
+# Foreign and damaged
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({"format": 0}, "of format 0, and this penstock has format 1"),
+        ({"byte_order": "big"}, "made on a machine with big-endian numbers"),
+        ({"records": "many"}, "set.json of the cached set .* is damaged"),
+    ],
+)
+def test_what_another_version_or_machine_made_is_refused(
+    cache: ps.Cache, tmp_path: Path, facts: dict[str, Any], says: str
+) -> None:
+    opened(cache).close()
+    (manifest,) = tmp_path.rglob("set.json")
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | facts))
+    with pytest.raises(ps.CacheError, match=f"{says}.*penstock cache destroy removes it"):
+        opened(cache)
+    (session,) = ps.list_caches(cache.directory)
+    assert len(session.problems) == 1
+    ps.destroy_cache(cache)
+    opened(cache).close()
+
+
+@pytest.mark.parametrize("name", ["set.json", "table", "session.json"])
+def test_a_damaged_file_is_refused_and_can_be_destroyed(cache: ps.Cache, tmp_path: Path, name: str) -> None:
+    opened(cache).close()
+    (file,) = tmp_path.rglob(name)
+    file.write_bytes(b"\0" * 100)
+    with pytest.raises(ps.CacheError, match=r"penstock cache destroy|damaged"):
+        opened(cache)
+    ps.destroy_cache(cache)
+    with opened(cache) as found:
+        assert fill(found) == RECORDS
+
+
+# Time
+
+
+def test_time_is_that_of_the_boot_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = Moment.now()
+    assert 0 <= now.ago_s < 60
+    assert Moment(now.boot, now.since_s - 100, now.wall_s + 1e9).ago_s == pytest.approx(100, abs=60)
+    assert Moment("another run", now.since_s + 1e9, now.wall_s).ago_s >= now.since_s
+
+
+# Ahead
+
+
+def test_looking_creates_nothing(cache: ps.Cache, tmp_path: Path) -> None:
+    found = look(cache, identity())
+    assert found.present is None
+    assert found.limits.memory == found.memory_free == 64 << 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_looking_tells_what_is_there_and_what_may_come(tmp_path: Path) -> None:
+    cache = ps.Cache("eval", "64MiB", directory=tmp_path, spill=tmp_path, spill_limit="128MiB")
+    with opened(cache) as found:
+        fill(found)
+        there = look(cache, identity())
+    assert there.present is not None
+    assert (there.present.rows, there.present.users) == (RECORDS, 1)
+    assert (128 << 20) - (32 << 10) <= there.spill_free <= 128 << 20
+    after = look(cache, identity())
+    assert after.present is not None
+    assert after.memory_free == (64 << 20) - after.present.bytes - (16 << 10)
+
+
+def test_half_of_what_is_free_is_the_limit_where_nothing_is_said(tmp_path: Path) -> None:
+    facts = os.statvfs(tmp_path)
+    free = facts.f_bavail * facts.f_frsize
+    assert 0.4 * free < look(ps.Cache("eval", directory=tmp_path), identity()).limits.memory < 0.51 * free

@@ -1,0 +1,64 @@
+"""Small caches for tests, in a folder of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from penstock.cache import Identity, OpenSet, open_set
+
+RECORDS = 64
+ROW = 10_000  # bytes
+PATIENCE_MS = 10_000
+
+
+def identity(**parts: str | int) -> Identity:
+    """Of a small set."""
+    return Identity({"source": "photos", **parts}, "photos")
+
+
+def base(directory: Path) -> Path:
+    """Penstock's folder in a directory."""
+    return directory / f"penstock-{os.geteuid()}" / "v1"
+
+
+def opened(cache: ps.Cache, named: Identity | None = None, **facts: Any) -> OpenSet:
+    """A set of ``RECORDS`` rows of ``ROW`` bytes, open; the caller closes it."""
+    return open_set(
+        cache, named or identity(), **{"records": RECORDS, "kind": "images", "row_bytes": ROW, **facts}
+    )
+
+
+def row(record: int, length: int = ROW) -> bytes:
+    """What belongs to a record."""
+    return np.random.default_rng(record).integers(0, 256, length, np.uint8).tobytes()
+
+
+def fill(found: OpenSet, records: range = range(RECORDS), length: int = ROW) -> int:
+    """Store rows, as a loader and its keeper do, and return how many are there."""
+    for record in records:
+        found.supply()
+        found.store.put(record, row(record, length))
+    return int(found.store.have(0, records.stop).sum())
+
+
+def right(found: OpenSet, length: int = ROW) -> int:
+    """How many rows are there; each is what was stored."""
+    number = 0
+    for record in range(RECORDS):
+        got = found.store.get(record)
+        if got is not None:
+            assert got.tobytes() == row(record, length)
+            number += 1
+    return number
+
+
+def tmpfs(folder: Path, size: str) -> None:
+    """Mount a small one there. Whoever calls it may, and unmounts it."""
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], check=True)
