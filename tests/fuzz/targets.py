@@ -407,6 +407,53 @@ class Messages:
         return True
 
 
+class Samples:
+    """Samples as a cache keeps them: one that can be kept again, or the error; views within the bytes, no code run."""
+
+    words = (
+        *(struct.pack("<Q", number) for number in (0, 1, 1 << 31, 1 << 62, (1 << 64) - 1)),
+        *(b"\x03<f8", b"\x03|O8", b"\x03<U1", b"\x05int64", b"\x03RGB", b"\x011", b"\x01P"),
+        *(bytes([kind]) for kind in range(16)),
+    )
+
+    def __init__(self) -> None:
+        from penstock.engine import stored
+
+        self._stored = stored
+        image = {
+            "image": picture(3, 5, 7),
+            "label": 7,
+            "name": "é",
+            "none": None,
+            "x": 0.5,
+            "z": 1j,
+            "raw": b"ab",
+        }
+        parts = {"deep": [(True, False), {"a": np.float32(2)}], "big": 1 << 90, "cut": np.arange(9)[::2]}
+        pictures = {mode: Image.new(mode, (5, 3)) for mode in stored.MODES}
+        self.seeds = [
+            stored.to_bytes(sample, form).tobytes()
+            for sample, form in zip((image, parts, pictures), stored.FORMS, strict=True)
+        ]
+
+    def run(self, data: bytes) -> bool:
+        given = np.frombuffer(bytearray(data), np.uint8)
+        try:
+            sample, form = self._stored.from_bytes(given)
+        except self._stored.NotStored:
+            return False
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is no number, when it is turned into another kind
+            again = self._stored.to_bytes(sample, form)
+            found, form_again = self._stored.from_bytes(again)
+        assert list(found) == list(sample)
+        assert form_again is form
+        assert np.array_equal(self._stored.to_bytes(found, form), again)
+        for value in sample.values():
+            assert not isinstance(value, np.ndarray) or not value.size or np.shares_memory(value, given)
+        return True
+
+
 class Foreign:
     """Images of other formats than JPEG: Pillow's own pixels, announced before they are there, or an error."""
 
@@ -472,5 +519,6 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "conditions": Conditions,
     "excluded": Excluded,
     "messages": Messages,
+    "samples": Samples,
     "foreign": Foreign,
 }
