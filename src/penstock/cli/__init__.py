@@ -88,7 +88,7 @@ def _run(argv: list[str]) -> int:
 
 def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     """The parser, and the names of its commands."""
-    from penstock.cli import audit, bench, explain, index, scan, show, synth
+    from penstock.cli import audit, bench, cache, explain, index, scan, show, synth
 
     parser = argparse.ArgumentParser(
         prog="penstock",
@@ -98,7 +98,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     parser.set_defaults(failed=FAILED)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (synth, bench, show, explain, audit, index, scan):
+    for module in (synth, bench, show, explain, audit, index, scan, cache):
         module.add_parser(commands)
     return parser, list(commands.choices)
 

@@ -1,0 +1,153 @@
+"""``penstock cache``: what it prints, what it does, and what it leaves when it is killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from caches import RECORDS, fill, identity, opened, right
+from penstock.cli import main
+
+SPOIL = b"not what was stored"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a session of two sets, one of them in part on a disk, and one without any."""
+    (tmp_path / "disk").mkdir()
+    monkeypatch.chdir(tmp_path)
+    cache = ps.Cache("eval", "500kB", directory=tmp_path, spill=tmp_path / "disk", spill_limit="2MB")
+    for crop in (1, 2):
+        with opened(cache, identity(crop=crop)) as found:
+            fill(found)
+            right(found)
+    ps.create_cache(ps.Cache("train", "1GiB", directory=tmp_path))
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    """What ``penstock cache`` prints."""
+    assert main(["cache", *words]) == code
+    return capsys.readouterr().out
+
+
+def test_list_fits_a_terminal(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, "list", "--directory", str(here)).splitlines()
+    assert max(map(len, lines)) <= 80 + len(str(here))
+    assert lines[0].startswith("eval: ")
+    assert lines[0].endswith(f"of 1.9MiB in {here}/disk")
+    assert lines[1].split() == ["rows", "in", "rows", "on", "mean", "NUMA", "hit", "users", "last"]
+    assert lines[2].split() == ["set", "memory", "disk", "row", "node", "bytes", "rate", "now", "use"]
+    first, label, second = lines[3].split(), lines[4], lines[5].split()
+    assert int(first[1]) + int(first[2]) == int(second[1]) + int(second[2]) == RECORDS
+    assert int(first[2]) + int(second[2]) > 0
+    assert first[3] == "9.8KiB"
+    assert first[6:8] == ["100%", "0"]
+    assert label == "    photos, images"
+    assert all(len(line) <= 80 for line in lines[1:])
+    assert lines[7] == "train: 0B of 1.0GiB in memory"
+
+
+def test_list_says_who_uses_it_now(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = ps.Cache("eval", directory=here)
+    with opened(cache, identity(crop=1)), opened(cache, identity(crop=1)):
+        text = said(capsys, "list", "--directory", str(here))
+    assert [line.split()[-2:] for line in text.splitlines() if line.endswith("now")] == [["2", "now"]]
+
+
+def test_list_for_programs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    eval_, train = json.loads(said(capsys, "list", "--directory", str(here), "--json"))
+    assert (eval_["name"], eval_["memory_limit"], eval_["spill_limit"]) == ("eval", 500_000, 2_000_000)
+    assert (train["name"], train["sets"]) == ("train", [])
+    assert {each["parts"]["crop"] for each in eval_["sets"]} == {1, 2}
+    for each in eval_["sets"]:
+        assert (each["rows"], each["users"], each["hit_rate"], each["nodes"]) == (RECORDS, 0, 1.0, [0])
+        assert each["mean_row_bytes"] == 10_000
+        assert each["counts"]["stored"] == RECORDS
+
+
+def test_info_tells_all(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "info", "eval", "--directory", str(here))
+    assert "idle sets give way after 10 min" in text
+    assert identity(crop=2).digest in text
+    assert f"{RECORDS} of {RECORDS} records" in text
+    assert f"{RECORDS} hits, 0 misses, hit rate 100%" in text
+    assert "crop     2" in text
+    facts = json.loads(said(capsys, "info", "eval", "--directory", str(here), "--json"))
+    assert facts["name"] == "eval"
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "destroy"])
+def test_a_name_that_there_is_not(here: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert main(["cache", command, "other", "--directory", str(here)]) == 1
+    assert "there is no cache 'other'" in capsys.readouterr().err
+
+
+def test_verify_counts_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "verify", "eval", "--directory", str(here))
+    assert text.splitlines()[-1] == f"{2 * RECORDS} rows, 0 wrong"
+    for where in (here / "disk", *here.glob("penstock-*")):
+        file = next(where.rglob("rows-000000"))
+        with file.open("r+b") as rows:
+            rows.seek(5000)
+            rows.write(SPOIL)
+    with next(here.rglob("table")).open("r+b") as table:
+        table.seek(4096 + 48 * 10)
+        table.write(SPOIL)
+    text = said(capsys, "verify", "eval", "--directory", str(here), code=1)
+    assert text.splitlines()[-1] == f"{2 * RECORDS} rows, 3 wrong"
+    facts = json.loads(said(capsys, "verify", "eval", "--directory", str(here), "--json", code=1))
+    assert (facts["ok"], facts["rows"], facts["wrong"]) == (False, 2 * RECORDS, 3)
+
+
+def test_create_sets_limits_ahead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "disk").mkdir()
+    monkeypatch.chdir(tmp_path)
+    where = ["--directory", str(tmp_path)]
+    words = ["--memory", "1MiB", "--spill", "disk", "--spill-limit", "2MiB", "--idle-after", "never"]
+    text = said(capsys, "create", "eval", *words, *where)
+    assert text == f"eval: 0B of 1.0MiB in memory, 0B of 2.0MiB in {tmp_path}/disk\n"
+    assert main(["cache", "create", "eval", *where]) == 1
+    assert "there is a cache 'eval'" in capsys.readouterr().err
+    with opened(ps.Cache("eval", directory=tmp_path)) as found:
+        assert fill(found) == RECORDS
+    (session,) = ps.list_caches(tmp_path)
+    assert (session.memory_limit, session.idle_after_s) == (1 << 20, None)
+    for wrong in (["--memory", "much"], ["--memory", "0"], ["--spill", "nowhere"]):
+        assert main(["cache", "create", "other", *wrong, *where]) == 1
+        assert "penstock: " in capsys.readouterr().err
+
+
+def test_destroy_says_what_it_freed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "destroy", "eval", "--directory", str(here))
+    assert text.startswith("freed ")
+    assert text.endswith("KiB on disk, 2 sets\n")
+    assert [session.name for session in ps.list_caches(here)] == ["train"]
+
+
+def test_stop_destroys_all_and_says_what_is_still_read(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with opened(ps.Cache("eval", directory=here), identity(crop=1)) as found:
+        right(found)
+        text = said(capsys, "stop", "--directory", str(here))
+        assert "2 sets\n  jobs still read " in text
+        assert right(found) > 0
+    assert said(capsys, "list", "--directory", str(here)) == "no caches\n"
+    facts = json.loads(said(capsys, "stop", "--directory", str(here), "--json"))
+    assert facts == {"memory": 0, "spilled": 0, "held": 0, "sets": 0}
+
+
+def test_a_damaged_session_is_listed_with_what_is_wrong(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    next(here.rglob("sessions/train/session.json")).write_text("{}")
+    text = said(capsys, "list", "--directory", str(here))
+    assert "train: 0B of 0B in memory\n  session.json of the cache is damaged" in text
+    said(capsys, "destroy", "train", "--directory", str(here))
+    assert [session.name for session in ps.list_caches(here)] == ["eval"]
