@@ -43,9 +43,8 @@ SharedFile ReadExtents::open(uint32_t number, bool spilled) {
     errno = ENOENT;
     if (gone_.contains(key)) return nullptr;
     const SharedFile directory = spilled ? spill_ : directory_;
-    if (!directory) return nullptr;
     lock.unlock();  // a disk may take its time
-    Descriptor opened = open_regular(directory->get(), name, O_RDONLY);
+    Descriptor opened = open_regular(directory ? directory->get() : -1, name, O_RDONLY);
     const int error = errno;
     lock.lock();
     if (!opened) {

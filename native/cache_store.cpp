@@ -1,7 +1,6 @@
 #include "cache_store.h"
 
 #include <cerrno>
-#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -16,11 +15,6 @@ namespace {
 constexpr uint64_t kBits = 64;
 
 uint64_t words_for(uint64_t records) { return (records + kBits - 1) / kBits; }
-
-std::string text_of(const char* what, int error) {
-    char room[128];
-    return std::string(what) + ": " + strerror_r(error, room, sizeof room);
-}
 
 }  // namespace
 
@@ -39,7 +33,7 @@ void CacheStore::set_spill(int directory) {
 
 uint64_t CacheStore::records() const noexcept { return writer_->table.records(); }
 
-std::optional<CachedRow> CacheStore::find(uint64_t record) {
+std::optional<CachedRow> CacheStore::find(uint64_t record) noexcept {
     bool wrong = false;
     auto row = record < records() ? writer_->table.find(record, wrong) : std::nullopt;
     if (wrong) writer_->count_error("an entry of the table is damaged or can't be read");
@@ -47,9 +41,9 @@ std::optional<CachedRow> CacheStore::find(uint64_t record) {
     return row;
 }
 
-void CacheStore::have(uint64_t first, std::span<bool> found) { writer_->table.have(first, found); }
+void CacheStore::have(uint64_t first, std::span<bool> found) noexcept { writer_->table.have(first, found); }
 
-bool CacheStore::read(uint64_t record, const CachedRow& row, uint8_t* out) {
+bool CacheStore::read(uint64_t record, const CachedRow& row, uint8_t* out) noexcept try {
     const std::span<uint8_t> bytes(out, row.length);
     const Fault fault = faultpoint(Point::cache_read, record);
     const SharedFile file = extents_.open(row.extent, row.spilled);
@@ -59,7 +53,8 @@ bool CacheStore::read(uint64_t record, const CachedRow& row, uint8_t* out) {
     if (got < 0) {
         // A disk that fails may take long to say so: not once for each of its rows.
         if (file) extents_.lose(row.extent, row.spilled);
-        writer_->count_error(text_of("an extent can't be read", error));
+        if (extents_.is_gone(row.extent, row.spilled)) writer_->table.forget(record, row);
+        writer_->count_error("an extent can't be read", error);
         return false;
     }
     if (fault.damage) damage(bytes);
@@ -73,6 +68,9 @@ bool CacheStore::read(uint64_t record, const CachedRow& row, uint8_t* out) {
     counts.hit_bytes += bytes.size();
     if (row.spilled) ++counts.spilled_hits;
     return true;
+} catch (const std::bad_alloc&) {
+    ++writer_->counts.errors;
+    return false;
 }
 
 void CacheStore::count_miss() noexcept { ++writer_->counts.misses; }
@@ -84,14 +82,14 @@ bool CacheStore::skip() noexcept {
 }
 
 // One that is sure of its source is worth more than one that isn't.
-bool CacheStore::is_stored(uint64_t record, const Stamp& stamp) {
+bool CacheStore::is_stored(uint64_t record, const Stamp& stamp) noexcept {
     const auto there = find(record);
     return there && there->stamp.file_bytes == stamp.file_bytes && there->stamp.mtime_ns == stamp.mtime_ns &&
            (stamp.racy || !there->stamp.racy);
 }
 
 bool CacheStore::put(uint64_t record, std::span<const uint8_t> bytes, const Stamp& stamp, bool damaged,
-                     bool truncated, bool stale) try {
+                     bool truncated, bool stale) noexcept try {
     CacheTable& table = writer_->table;
     if (record >= records() || bytes.empty() || bytes.size() > kMostCachedBytes) return skip();
     Claim claim = table.claim(record);

@@ -40,20 +40,20 @@ class CacheStore {
     uint64_t records() const noexcept;
 
     // Counts nothing but errors.
-    std::optional<CachedRow> find(uint64_t record);
+    std::optional<CachedRow> find(uint64_t record) noexcept;
     // found[i]: whether there is an entry for record first + i, whatever its row is.
-    void have(uint64_t first, std::span<bool> found);
+    void have(uint64_t first, std::span<bool> found) noexcept;
     // out  row.length bytes
     // False when they can't be read or aren't what was stored: this process doesn't find it again. Counts a
     // hit or an error.
-    bool read(uint64_t record, const CachedRow& row, uint8_t* out);
+    bool read(uint64_t record, const CachedRow& row, uint8_t* out) noexcept;
     void count_miss() noexcept;
     void count_stale() noexcept;
 
     // Stores a row unless one of the same stamp is there or, with `stale`, whatever is there. In memory it's
     // written at once, for the spill copied to the queue. Whether that was done.
     bool put(uint64_t record, std::span<const uint8_t> bytes, const Stamp& stamp, bool damaged,
-             bool truncated, bool stale = false);
+             bool truncated, bool stale = false) noexcept;
 
     // Whether it was compared with its source since the last forget_checks().
     bool checked(uint64_t record) const noexcept;
@@ -79,7 +79,7 @@ class CacheStore {
     bool close(std::chrono::milliseconds patience);
 
   private:
-    bool is_stored(uint64_t record, const Stamp& stamp);
+    bool is_stored(uint64_t record, const Stamp& stamp) noexcept;
     bool skip() noexcept;
 
     const std::shared_ptr<CacheWriter> writer_;

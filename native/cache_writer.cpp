@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "cache_files.h"
@@ -10,10 +11,8 @@
 namespace penstock {
 namespace {
 
-std::string failed_text(const Place& place, int error) {
-    char room[128];
-    return std::string(place.tier == Tier::spill ? "the spill" : "memory") +
-           " can't be written: " + strerror_r(error, room, sizeof room);
+const char* failed_text(Tier tier) noexcept {
+    return tier == Tier::spill ? "the spill can't be written" : "memory can't be written";
 }
 
 }  // namespace
@@ -39,11 +38,11 @@ int CacheWriter::write_entry(uint64_t record, const CachedRow& row) {
 }
 
 bool CacheWriter::write(uint64_t record, const CachedRow& row, const Place& place,
-                        std::span<const uint8_t> bytes) {
+                        std::span<const uint8_t> bytes) noexcept {
     int error = write_bytes(record, place, bytes);
     if (error == 0) error = write_entry(record, row);
     if (error != 0) {
-        count_error(failed_text(place, error));
+        count_error(failed_text(place.tier), error);
         ++counts.skipped;
         room.failed(place, error);
         return false;
@@ -55,10 +54,15 @@ bool CacheWriter::write(uint64_t record, const CachedRow& row, const Place& plac
     return true;
 }
 
-void CacheWriter::count_error(std::string text) {
-    std::scoped_lock lock(mutex_);
+void CacheWriter::count_error(const char* what, int error) noexcept try {
     if (counts.errors++ == 0) room.note();
+    std::string text = what;
+    char said[128];
+    if (error != 0) text.append(": ").append(strerror_r(error, said, sizeof said));
+    std::scoped_lock lock(mutex_);
     last_error_ = std::move(text);
+} catch (const std::bad_alloc&) {
+    // It was counted.
 }
 
 std::string CacheWriter::last_error() const {

@@ -37,8 +37,10 @@ class CacheWriter {
     CacheCounts counts;
 
     // With the record's claim. False when it couldn't be stored; it is counted then, and noted.
-    bool write(uint64_t record, const CachedRow& row, const Place& place, std::span<const uint8_t> bytes);
-    void count_error(std::string text);
+    bool write(uint64_t record, const CachedRow& row, const Place& place,
+               std::span<const uint8_t> bytes) noexcept;
+    // error  the system's, if it was one
+    void count_error(const char* what, int error = 0) noexcept;
     std::string last_error() const;
 
   private:

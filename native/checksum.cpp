@@ -9,6 +9,7 @@
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #elif defined(__aarch64__)
+#include <arm_acle.h>
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -82,20 +83,29 @@ Lanes fill_by_table(const uint8_t* at, size_t groups) noexcept {
 [[gnu::target("+crc")]] Lanes fill_by_armv8(const uint8_t* at, size_t groups) noexcept {
     uint32_t a = ~0u, b = ~0u, c = ~0u, d = ~0u;
     for (; groups > 0; --groups, at += kGroup) {
-        a = __builtin_aarch64_crc32cx(a, word_at(at));
-        b = __builtin_aarch64_crc32cx(b, word_at(at + kWord));
-        c = __builtin_aarch64_crc32cx(c, word_at(at + 2 * kWord));
-        d = __builtin_aarch64_crc32cx(d, word_at(at + 3 * kWord));
+        a = __crc32cd(a, word_at(at));
+        b = __crc32cd(b, word_at(at + kWord));
+        c = __crc32cd(c, word_at(at + 2 * kWord));
+        d = __crc32cd(d, word_at(at + 3 * kWord));
     }
     return {a, b, c, d};
 }
 #endif
 
+// A bijection that is not linear, as CRCs are (MurmurHash3's finaliser). Without it a change in one lane and
+// the same change 16 bytes on, in another one, would cancel each other.
+uint32_t scattered(uint32_t lane) noexcept {
+    lane = (lane ^ lane >> 16) * 0x85ebca6bu;
+    lane = (lane ^ lane >> 13) * 0xc2b2ae35u;
+    return lane ^ lane >> 16;
+}
+
 template <Lanes (*Fill)(const uint8_t*, size_t) noexcept>
 uint32_t take(std::span<const uint8_t> bytes) noexcept {
     const Lanes lanes = Fill(bytes.data(), bytes.size() / kGroup);
-    uint32_t state = step(~0u, uint64_t{lanes[1]} << 32 | lanes[0]);
-    state = step(state, uint64_t{lanes[3]} << 32 | lanes[2]);
+    uint32_t state = ~0u;
+    for (size_t i = 0; i < kLanes; i += 2)
+        state = step(state, uint64_t{scattered(lanes[i + 1])} << 32 | scattered(lanes[i]));
     const size_t left = bytes.size() % kGroup;
     uint8_t rest[kGroup] = {};
     if (left > 0) std::memcpy(rest, bytes.data() + bytes.size() - left, left);

@@ -7,8 +7,9 @@
 namespace penstock {
 
 // CRC-32C of four lanes, of which lane i holds the 8-byte words i, i + 4, i + 8, …, because processors take a
-// word in three cycles and can do three at once; then of the lanes' results, what is left of the bytes, and
-// their number. The same on every machine.
+// word in three cycles and can begin one in each; then of the lanes' results, what is left of the bytes, and
+// their number. The same on every machine. Changed bits of a word that lie within 32 of each other are always
+// seen, as by CRC-32C, and any other change but once in 2^32.
 uint32_t checksum(std::span<const uint8_t> bytes) noexcept;
 
 // One way to take it.

@@ -1,9 +1,13 @@
-"""What fuzzers start from: small JPEGs of every kind that Pillow writes, and texts:  seeds.py JPEGS LISTS FAULTS."""
+"""What fuzzers start from, small JPEGs of every kind among it:  seeds.py JPEGS LISTS FAULTS CACHES."""
 
+import os
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from PIL import Image
+
+from penstock import _native
 
 SIZES = [(1, 1), (7, 5), (16, 16), (33, 47), (90, 61), (200, 3)]
 KINDS = {
@@ -55,9 +59,25 @@ FAULTS = {
 }
 
 
-def main(folder: Path, lists: Path, faults: Path) -> None:
+def cache() -> bytes:
+    """Of a set of four records: the beginning of the table's header, its entries, and an extent."""
+    with TemporaryDirectory() as folder:
+        table, extent = Path(folder) / "table", Path(folder) / "rows-000000"
+        table.write_bytes(_native.CacheStore.table_header(4, 0x5A17))
+        directory, file = os.open(folder, os.O_RDONLY), os.open(extent, os.O_RDWR | os.O_CREAT)
+        store = _native.CacheStore(directory, 4, 0x5A17, True, 0)
+        store.add_extent(0, file, 0, 1 << 20, False)
+        for record in range(4):
+            store.put(record, b"row" * 7**record, file_bytes=record, mtime_ns=-1, racy=record == 2)
+        os.close(directory)
+        os.close(file)
+        header_and_entries = table.read_bytes()
+        return header_and_entries[:64] + header_and_entries[4096:] + extent.read_bytes()
+
+
+def main(folder: Path, lists: Path, faults: Path, caches: Path) -> None:
     """Write them."""
-    for small, contents in ((lists, LISTS), (faults, FAULTS)):
+    for small, contents in ((lists, LISTS), (faults, FAULTS), (caches, {"set": cache()})):
         small.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             (small / name).write_bytes(content)
@@ -79,4 +99,4 @@ def main(folder: Path, lists: Path, faults: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    main(*map(Path, sys.argv[1:5]))

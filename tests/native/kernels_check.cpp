@@ -1,6 +1,6 @@
 // Every set of kernels that this machine runs against the scalar ones, on random plans: the same bytes,
-// nothing written beyond what each may. Prints the sets' names; exits with 1 and a sentence at the first
-// difference.
+// nothing written beyond what each may; and every way to take a checksum. Prints the sets' names; exits with 1
+// and a sentence at the first difference.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checksum.h"
 #include "keys.h"
 #include "simd.h"
 
@@ -190,11 +191,22 @@ void check(const Kernels& kernels) {
     std::printf("%s\n", kernels.name);
 }
 
+void check_checksum(const ChecksumPath& path) {
+    Draws draws(7);
+    for (size_t count = 0; count < kWidths; ++count) {
+        const auto bytes = random_bytes(draws, count);
+        if (path.take(bytes) != checksum_path("table")->take(bytes))
+            fail(path.name, "another checksum of " + std::to_string(count) + " bytes");
+    }
+}
+
 }  // namespace
 }  // namespace penstock
 
 int main() {
     using namespace penstock;
+    for (const char* name : {"sse4.2", "armv8"})
+        if (const ChecksumPath* path = checksum_path(name)) check_checksum(*path);
     for (const char* name : {"scalar", "avx2", "avx512", "neon"})
         if (const Kernels* kernels = kernels_named(name)) check(*kernels);
     return 0;

@@ -1,0 +1,90 @@
+"""The checksum of rows: one number on every machine, whatever instructions take it.
+
+By private names: it is in the files of a cache, and nobody but the store asks for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from penstock import _native
+
+# It is kept in files: another one would be another format.
+GOLDEN = {
+    b"": 0x7F255090,
+    b"\0": 0x85745CBD,
+    b"a": 0x03ACA2C1,
+    b"123456789": 0xFB885050,
+    bytes(range(32)): 0x7BA3ADBD,
+    bytes(range(256)): 0x784F05B4,
+    b"penstock" * 1000 + b"!": 0x60862456,
+}
+
+HERE = [way for way in ("table", "sse4.2", "armv8") if _native.checksum_by(way, b"") is not None]
+
+
+def crc32c(state: int, content: bytes) -> int:
+    """One bit after the other."""
+    for byte in content:
+        state ^= byte
+        for _ in range(8):
+            state = state >> 1 ^ (0x82F63B78 if state & 1 else 0)
+    return state
+
+
+def scattered(lane: int) -> int:
+    """MurmurHash3's last steps."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        lane = (lane ^ lane >> shift) * factor & 0xFFFFFFFF
+    return lane ^ lane >> 16
+
+
+def described(content: bytes) -> int:
+    """As ``native/checksum.h`` describes it."""
+    whole = len(content) // 32 * 32
+    words = [content[at : at + 8] for at in range(0, whole, 8)]
+    lanes = [crc32c(0xFFFFFFFF, b"".join(words[lane::4])) for lane in range(4)]
+    state = crc32c(0xFFFFFFFF, b"".join(scattered(lane).to_bytes(4, "little") for lane in lanes))
+    rest = content[whole:]
+    state = crc32c(state, rest + bytes(-len(rest) % 8))
+    return crc32c(state, len(content).to_bytes(8, "little")) ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("content", GOLDEN, ids=len)
+def test_it_never_changes(content: bytes) -> None:
+    assert _native.checksum(content) == GOLDEN[content]
+
+
+@pytest.mark.parametrize("way", HERE)
+def test_every_way_takes_the_same(way: str) -> None:
+    draw = random.Random(0)
+    for length in [*range(100), 255, 256, 257, 1000]:
+        content = draw.randbytes(length)
+        assert _native.checksum_by(way, content) == described(content) == _native.checksum(content)
+
+
+def test_neighbours_differ() -> None:
+    """Bytes that are flipped, moved, cut off or added; all of them from each other, too."""
+    content = random.Random(1).randbytes(100)
+    others = [flipped(content, bit) for bit in range(800)]
+    others += [content[8 * n :] + content[: 8 * n] for n in range(1, 12)]
+    others += [content[:n] for n in range(100)] + [content + bytes(n) for n in range(1, 70)]
+    assert len({_native.checksum(other) for other in [content, *others]}) == 1 + len(others)
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    return (int.from_bytes(content, "little") ^ 1 << bit).to_bytes(len(content), "little")
+
+
+def test_words_that_changed_places() -> None:
+    content = random.Random(2).randbytes(320)
+    words = [content[at : at + 8] for at in range(0, 320, 8)]
+    seen = {_native.checksum(content)}
+    for one, other in itertools.combinations(range(40), 2):
+        words[one], words[other] = words[other], words[one]
+        seen.add(_native.checksum(b"".join(words)))
+        words[one], words[other] = words[other], words[one]
+    assert len(seen) == 1 + 40 * 39 // 2

@@ -1,0 +1,115 @@
+"""Other processes that store rows in a set: forked by one that does nothing else, so that one more takes no time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from penstock import _native
+from stores import Set, bytes_of
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each of some processes does in a set: it puts rows of records, one after the other."""
+
+    records: Sequence[int]
+    processes: int = 1
+    length: int = 1000
+    version: int = 0  # of the rows, and the time of their file
+    room: int = 1 << 20  # of each process' extent
+    number: int = 1000  # of the first one's extent; the next one's is the next number
+    spilled: bool = False
+    faults: str = ""
+
+    def do(self, made: Set, process: int) -> None:
+        """In one of them."""
+        _native.install_faults(self.faults)
+        with made.opened() as store:
+            made.grant(store, self.number + process, self.room, spilled=self.spilled)
+            for record in self.records:
+                store.put(record, bytes_of(record, self.length, self.version), mtime_ns=self.version)
+
+
+@dataclass(frozen=True)
+class Others:
+    """The processes."""
+
+    server: subprocess.Popen[str]
+
+    @classmethod
+    @contextmanager
+    def started(cls) -> Iterator[Others]:
+        program = f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\nimport storing\nstoring.serve()"
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as server:
+            yield cls(server)
+            assert server.stdin is not None
+            server.stdin.close()
+            assert server.wait() == 0
+
+    def do(self, made: Set, work: Work) -> list[int]:
+        """What becomes of each: its exit status, or less than 0 for the signal that ended it.
+
+        One that was stopped is 1000 and its number; ``end`` ends it.
+        """
+        return self._ask(
+            {
+                "path": str(made.path),
+                "records": made.records,
+                "salt": made.salt,
+                "work": asdict(work) | {"records": [*work.records]},
+            }
+        )
+
+    def end(self, process: int) -> None:
+        assert self._ask({"end": process - 1000}) == [-signal.SIGKILL]
+
+    def _ask(self, question: dict[str, object]) -> list[int]:
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        self.server.stdin.write(json.dumps(question) + "\n")
+        self.server.stdin.flush()
+        answer = json.loads(self.server.stdout.readline())
+        assert isinstance(answer, list)
+        return answer
+
+
+def serve() -> None:
+    """In the process that forks them."""
+    for line in sys.stdin:
+        question = json.loads(line)
+        if "end" in question:
+            os.kill(question["end"], signal.SIGKILL)
+            answer = [_outcome(question["end"])]
+        else:
+            made = Set(Path(question["path"]), question["records"], question["salt"])
+            work = Work(**question["work"])
+            answer = [_outcome(child) for child in [_forked(made, work, n) for n in range(work.processes)]]
+        print(json.dumps(answer), flush=True)
+
+
+def _forked(made: Set, work: Work, process: int) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            work.do(made, process)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    return child
+
+
+def _outcome(child: int) -> int:
+    _, status = os.waitpid(child, os.WUNTRACED)
+    return 1000 + child if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
