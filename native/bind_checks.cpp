@@ -59,7 +59,7 @@ void bind_checks(nb::module_& m) {
         .def_prop_ro("damaged", [](const CheckedFile& f) { return f.outcome.damaged; })
         .def_prop_ro("truncated", [](const CheckedFile& f) { return f.outcome.truncated; })
         .def_prop_ro("size", [](const CheckedFile& f) { return f.read.size; })
-        .def_prop_ro("mtime_ns", [](const CheckedFile& f) { return f.read.mtime_ns; })
+        .def_prop_ro("mtime_ns", [](const CheckedFile& f) { return f.read.stamp.mtime_ns; })
         .def_prop_ro(
             "data",
             [](CheckedFile& f) {

@@ -8,18 +8,13 @@
 #include <span>
 #include <string>
 
+#include "stamp.h"
+
 namespace penstock {
 
 inline constexpr uint64_t kCacheHeaderBytes = 4096, kCacheEntryBytes = 48;
 inline constexpr uint64_t kMostCachedBytes = 1 << 30;  // of a row
 inline constexpr uint64_t kMostExtents = 1 << 24, kMostExtentBytes = uint64_t{1} << 40;
-
-// Of the file that a row's bytes came from, as fstat saw it. Zeros: of no file.
-struct Stamp {
-    int64_t file_bytes = 0, mtime_ns = 0;
-    // Modified so shortly before it was read that another change might bear the same time.
-    bool racy = false;
-};
 
 struct CachedRow {
     uint32_t extent = 0;

@@ -84,8 +84,7 @@ bool CacheStore::skip() noexcept {
 // One that is sure of its source is worth more than one that isn't.
 bool CacheStore::is_stored(uint64_t record, const Stamp& stamp) noexcept {
     const auto there = find(record);
-    return there && there->stamp.file_bytes == stamp.file_bytes && there->stamp.mtime_ns == stamp.mtime_ns &&
-           (stamp.racy || !there->stamp.racy);
+    return there && there->stamp.same_file(stamp) && (stamp.racy || !there->stamp.racy);
 }
 
 bool CacheStore::put(uint64_t record, std::span<const uint8_t> bytes, const Stamp& stamp, bool damaged,

@@ -20,7 +20,7 @@ namespace penstock {
 
 // Thread-safe. Nothing of a cache that is damaged, gone or full makes a call fail or wait: it's a miss, or a
 // row that isn't stored. A forked process's copy stores nothing.
-class CacheStore {
+class CacheStore : public std::enable_shared_from_this<CacheStore> {
   public:
     using Wants = penstock::Wants;
 

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cache_store.h"
 #include "desk.h"
 #include "reader.h"
 #include "rows.h"
@@ -39,6 +41,16 @@ struct CopyInput {
     uint8_t* out = nullptr;
 };
 
+// Where what is made of a job's rows is kept, and found again.
+struct JobCache {
+    std::shared_ptr<CacheStore> store;
+    const int64_t* records = nullptr;       // (rows,)
+    std::shared_ptr<const Program> before;  // makes what is kept, (height, width, 3) bytes; null: files are
+    bool checks = true;                     // whether a row is compared with its file before it is used
+
+    Size size() const noexcept { return {before->format.height, before->format.width}; }
+};
+
 struct Failure {
     int row;
     Outcome outcome;
@@ -47,6 +59,7 @@ struct Failure {
 // The rows of one slot.
 struct Job {
     std::shared_ptr<const Program> program;  // null: nothing but copies
+    std::optional<JobCache> cache;           // with `before`: `program` goes on from what that made
     FileInput files;
     std::vector<PixelInput> pixels;
     std::vector<CopyInput> copies;
@@ -69,6 +82,8 @@ struct Job {
     }
     uint8_t* image_row(int row) const { return out + slot_row(row) * program->format.row_bytes(); }
 
+    uint64_t record(int row) const { return static_cast<uint64_t>(cache->records[row]); }
+    bool keeps_images() const noexcept { return cache && cache->before; }
     bool reads_files() const noexcept { return program && files.blob; }
 
     int next_row = 0;  // the first that nobody has begun; under the pool's lock
@@ -84,6 +99,8 @@ struct ForeignRow {
     int row = 0;
     Buffer bytes;
     size_t size = 0;
+    Stamp stamp;
+    bool stale = false;     // what is kept of it is wrong
     uint64_t reserved = 0;  // bytes of the side arena
 };
 

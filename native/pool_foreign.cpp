@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include "pool_state.h"
+#include "pool_cache.h"
 
 namespace penstock {
 
@@ -41,10 +41,17 @@ int Pool::foreign_waiting() const {
 std::string Pool::reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes) {
     SideArena& side = state_->side;
     SideArena none(0);
+    const Job& job = *row.job;
     uint64_t bytes = 0;
-    std::string text =
-        RowMaker(none).bytes_from_pixels(*row.job->program, size, row.job->key(row.row), bytes);
+    std::string text = RowMaker(none).bytes_from_pixels(
+        job.keeps_images() ? *job.cache->before : *job.program, size, job.key(row.row), bytes);
     if (!text.empty()) return text;
+    if (job.keeps_images()) {
+        uint64_t more = 0;
+        text = RowMaker(none).bytes_from_pixels(*job.program, job.cache->size(), job.key(row.row), more);
+        if (!text.empty()) return text;
+        bytes += more + job.cache->before->format.row_bytes();
+    }
     bytes += frame_bytes + state_->uncounted(row.bytes);
     if (bytes > side.cap()) return over_side_cap(bytes, side.cap());
     if (!side.acquire(bytes)) return "the loader was closed";
@@ -58,8 +65,13 @@ void Pool::finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size, bool t
     // Of what was reserved: waiting for the shared arena while holding a part of it could wait for ever.
     SideArena own(row.reserved);
     RowMaker maker(own);
-    Outcome outcome = maker.from_pixels(*job.program, rgb, size, job.key(row.row), job.image_row(row.row));
-    outcome.truncated = truncated && outcome.kind == Outcome::Kind::ok;
+    const auto make = [&](const Program& program, uint8_t* out) {
+        Outcome outcome = maker.from_pixels(program, rgb, size, job.key(row.row), out);
+        outcome.truncated = truncated && outcome.kind == Outcome::Kind::ok;
+        return outcome;
+    };
+    Outcome outcome = job.keeps_images() ? made_and_kept(maker, job, row.row, row.stamp, row.stale, make)
+                                         : make(*job.program, job.image_row(row.row));
     end_foreign(row, std::move(outcome));
 }
 

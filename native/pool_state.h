@@ -8,18 +8,25 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "pool.h"
 
 namespace penstock {
 
+// The pixels of an array that a row is made of; null when no array has it.
+const PixelInput* pixels_of(const Job& job, int row) noexcept;
+const uint8_t* first_pixel(const PixelInput& input, int row) noexcept;
+
 // A row that has been read.
 struct ReadyRow {
     std::shared_ptr<Job> job;
     int row = 0;
     ReadResult read;
-    Frames frames;  // where the GPU has decoded it
+    std::optional<CachedRow> kept;  // what the cache has; its bytes are in `read`, if they were read
+    bool stale = false;             // what the cache has is wrong
+    Frames frames;                  // where the GPU has decoded it
     const uint8_t* rgb = nullptr;
     Size size;
 };
@@ -65,7 +72,13 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     void start_readers();
 
     // Without it:
-    ReadResult read(const ReadyRow& row);
+    ReadResult read(ReadyRow& row);
+    ReadResult read_file(const ReadyRow& row);
+    // Finds what is kept of a row, compared with its file if that wasn't done yet; its bytes too, where they
+    // aren't images in memory.
+    std::optional<ReadResult> find_kept(ReadyRow& row);
+    Outcome make_kept(RowMaker& maker, ReadyRow& row);
+    std::optional<Outcome> make_of_kept(RowMaker& maker, ReadyRow& row);
     void decode_loop(Desk& desk);
     void read_loop(Desk& desk);
     Outcome make_row(RowMaker& maker, ReadyRow& row);

@@ -91,7 +91,19 @@ bool Pool::State::take_unread(ReadyRow& out) {
     return true;
 }
 
-ReadResult Pool::State::read(const ReadyRow& row) {
+ReadResult Pool::State::read(ReadyRow& row) {
+    if (!row.job->cache) return read_file(row);
+    if (auto kept = find_kept(row)) return std::move(*kept);
+    ReadResult read = read_file(row);
+    const JobCache& cache = *row.job->cache;
+    const uint64_t record = row.job->record(row.row);
+    if (!cache.before && read.error.empty() &&
+        cache.store->put(record, {read.buffer.data(), read.size}, read.stamp, false, false, row.stale))
+        cache.store->set_checked(record);
+    return read;
+}
+
+ReadResult Pool::State::read_file(const ReadyRow& row) {
     const FileInput& files = row.job->files;
     const int64_t begin = row.row == 0 ? 0 : files.ends[row.row - 1], end = files.ends[row.row];
     const FileRange range{
@@ -132,6 +144,18 @@ void Pool::State::finish(Job& job, int row, Outcome outcome) {
     if (--job.remaining == 0) bell->ring();
 }
 
+const PixelInput* pixels_of(const Job& job, int row) noexcept {
+    const auto from =
+        std::ranges::find_if(job.pixels, [&](const PixelInput& input) { return input.rows[row] >= 0; });
+    return from == job.pixels.end() ? nullptr : &*from;
+}
+
+const uint8_t* first_pixel(const PixelInput& input, int row) noexcept {
+    const size_t record_bytes =
+        size_t{3} * static_cast<size_t>(input.size.height) * static_cast<size_t>(input.size.width);
+    return input.base + static_cast<size_t>(input.rows[row]) * record_bytes;
+}
+
 Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
     for (const CopyInput& copy : job.copies) {
@@ -143,14 +167,11 @@ Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     const SampleKey key = job.key(row.row);
     uint8_t* out = job.image_row(row.row);
     if (row.rgb) return maker.from_pixels(*job.program, row.rgb, row.size, key, out);
+    if (job.keeps_images()) return make_kept(maker, row);
     if (!job.reads_files()) {
-        const auto from = std::ranges::find_if(
-            job.pixels, [&](const PixelInput& input) { return input.rows[row.row] >= 0; });
-        if (from == job.pixels.end()) return Outcome::decode_error("its pixels are in no array");
-        const size_t record_bytes =
-            size_t{3} * static_cast<size_t>(from->size.height) * static_cast<size_t>(from->size.width);
-        const uint8_t* rgb = from->base + static_cast<size_t>(from->rows[row.row]) * record_bytes;
-        return maker.from_pixels(*job.program, rgb, from->size, key, out);
+        const PixelInput* const from = pixels_of(job, row.row);
+        if (!from) return Outcome::decode_error("its pixels are in no array");
+        return maker.from_pixels(*job.program, first_pixel(*from, row.row), from->size, key, out);
     }
     if (!row.read.error.empty()) return {Outcome::Kind::read_error, false, std::move(row.read.error)};
     return maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out,
@@ -193,7 +214,8 @@ bool Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
         return true;
     }
     ++stats.foreign;
-    foreign.push_back({row.job, row.row, std::move(row.read.buffer), row.read.size});
+    foreign.push_back(
+        {row.job, row.row, std::move(row.read.buffer), row.read.size, row.read.stamp, row.stale});
     foreigners.notify_one();
     return true;
 }

@@ -24,6 +24,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kLongestPause_s = 10;  // between two tries
 constexpr int kMostHelpers = 1024;      // threads that read for others
+// The coarsest clocks of file systems tick every two seconds (FAT; ext3 and some servers every second).
+constexpr int64_t kRacy_ns = 2'000'000'000;
 
 // Times what the system does, and tells waiting for storage from being preempted: a thread that blocks gives
 // up its core by itself.
@@ -109,6 +111,23 @@ int64_t mtime_ns_of(const struct stat& info) noexcept {
     return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
+Stamp stamp_of(const struct stat& info) noexcept {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t now_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec, mtime_ns = mtime_ns_of(info);
+    return {info.st_size, mtime_ns, mtime_ns > now_ns - kRacy_ns};
+}
+
+Looked look_at(const std::string& path) {
+    StorageClock clock;
+    clock.start();
+    struct stat info;
+    errno = has_faults() ? faultpoint(Point::read_stat, fault_key(path)).error : 0;
+    const bool found = errno == 0 && stat(path.c_str(), &info) == 0;
+    clock.stop();
+    return {found, found ? stamp_of(info) : Stamp{}, clock.took_s(), clock.blocked_s()};
+}
+
 namespace {
 
 bool is_unchanged(const struct stat& before, const struct stat& after) noexcept {
@@ -151,9 +170,8 @@ class Try {
         if (static_cast<size_t>(got) < wanted)
             return failed(too_short(static_cast<size_t>(got), wanted), true);
         if (faultpoint(Point::read_bytes, key_, attempt_).damage) damage(out);
-        return {
-            {std::move(buffer), wanted, {}, false, clock_.took_s(), clock_.blocked_s(), mtime_ns_of(before)},
-            false};
+        return {{std::move(buffer), wanted, {}, false, clock_.took_s(), clock_.blocked_s(), stamp_of(before)},
+                false};
     }
 
   private:

@@ -1,8 +1,6 @@
 // Reading encoded samples: again where an error may pass, and a second time beside a read that hangs.
 #pragma once
 
-#include <sys/stat.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -15,6 +13,7 @@
 
 #include "buffers.h"
 #include "helpers.h"
+#include "stamp.h"
 
 namespace penstock {
 
@@ -34,7 +33,7 @@ struct ReadResult {
     double took_s = 0;       // in the system's hands, without waiting for a buffer
     // Of these, how long storage made the thread wait; 0 when it never gave up its core.
     double blocked_s = 0;
-    int64_t mtime_ns = 0;  // of the file that was read
+    Stamp stamp;  // of the file that was read
 };
 
 // Of a read that a close has ended.
@@ -52,8 +51,14 @@ struct ReadStats {
     double slowest_s = 0;  // of all tries that have ended
 };
 
-// When a file was changed last, in ns.
-int64_t mtime_ns_of(const struct stat& info) noexcept;
+// A file as it is now, and how long the system took to say so.
+struct Looked {
+    bool found = false;
+    Stamp stamp;
+    double took_s = 0, blocked_s = 0;
+};
+
+Looked look_at(const std::string& path);
 
 // What became of a try, or of several.
 struct Tried {

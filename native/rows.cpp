@@ -149,6 +149,7 @@ struct RowMaker::Scratch {
     std::vector<Picture> pictures;  // the result of each stage but the last
     SlotRow slot_row;
     std::vector<uint8_t> lines;
+    std::vector<uint8_t> between;  // two programs
     int denominator = 1;
 
     void fit(const Program& program) {
@@ -173,6 +174,21 @@ uint64_t not_kept(uint64_t bytes) noexcept { return bytes > kKeptScratch ? bytes
 
 RowMaker::RowMaker(SideArena& side) : side_(side), scratch_(std::make_unique<Scratch>()) {}
 RowMaker::~RowMaker() = default;
+
+uint8_t* RowMaker::room(size_t bytes) {
+    refit(scratch_->between, bytes);
+    return scratch_->between.data();
+}
+
+bool only_copies(const Program& program, Size size) noexcept {
+    const RowFormat& format = program.format;
+    const bool moves = std::ranges::any_of(program.stages, [](const Stage& stage) {
+        return stage.has_crop || stage.resize != Stage::Resize::none || stage.has_window ||
+               !stage.mirrors.empty();
+    });
+    return !moves && format.type == ElementType::u8 && !format.planar && format.height == size.height &&
+           format.width == size.width;
+}
 
 namespace {
 

@@ -42,6 +42,9 @@ struct Program : std::enable_shared_from_this<Program> {
     const Kernels* kernels = &best_kernels();
 };
 
+// Whether all that it does to pixels of `size` is to copy them.
+bool only_copies(const Program& program, Size size) noexcept;
+
 struct Outcome {
     enum class Kind : uint8_t { ok, read_error, decode_error, foreign, cancelled };
 
@@ -83,6 +86,9 @@ class RowMaker {
 
     // What from_pixels would allocate for it; a text when it can't be made.
     std::string bytes_from_pixels(const Program& program, Size size, const SampleKey& key, uint64_t& bytes);
+
+    // Memory for a row between two programs, until the next call. It stays with the maker.
+    uint8_t* room(size_t bytes);
 
   private:
     struct Scratch;

@@ -24,13 +24,14 @@ LAYERS = (
     ("ordered", "cache"),
     ("pipeline",),
     ("mixture", "sizing", "kept"),
-    ("ordering", "contents"),
+    ("ordering", "contents", "payoff"),
+    ("caching",),
     ("plan",),
     ("explain", "audit", "bad", "memory", "state"),
     ("engine", "ranks"),
     ("epochs",),
     ("loader",),
-    ("scan", "check"),
+    ("scan", "check", "warm"),
 )
 OUTSIDE = ("torch", "jax", "ray", "cli", "observe")
 NATIVE = (*PLACES, "cache", "engine", "faults")
@@ -39,6 +40,7 @@ LATE = {
     ("pipeline", "audit"),
     ("pipeline", "loader"),
     ("pipeline", "scan"),
+    ("pipeline", "warm"),
     ("plan", "explain"),
     ("epochs", "loader"),
 }

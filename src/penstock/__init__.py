@@ -80,6 +80,7 @@ from penstock.transform import (
     ToDtype,
     ToLayout,
 )
+from penstock.warm import Warmed
 from penstock.worker import ForkServer, worker_number
 
 __all__ = [
@@ -140,6 +141,7 @@ __all__ = [
     "ToLayout",
     "TooManyBadSamples",
     "TransformError",
+    "Warmed",
     "WorkerDied",
     "build_index",
     "check_files",

@@ -413,6 +413,19 @@ class Job:
         Have a share of the records decoded by the GPU, where any decoder takes the file.
         """
 
+    def cache(
+        self,
+        store: CacheStore,
+        records: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        before: Program | None,
+        checks: bool,
+    ) -> None:
+        """
+        Keep what is made of the rows, and take what is kept: the pixels that ``before`` makes, from which the job's program goes on, or the bytes of files where it is None. ``checks``: whether a row is compared with its file before it is used.
+        """
+
     @property
     def done(self) -> bool: ...
     def has(self, row: AtWork) -> bool:
@@ -887,6 +900,13 @@ class CacheStore:
         Wait until it wants another extent or a first error is to be told. False when it is closed.
         """
 
+    def checked(self, record: int) -> bool:
+        """
+        Whether it was compared with its source since the last ``forget_checks()``.
+        """
+
+    def set_checked(self, record: int) -> None: ...
+    def forget_checks(self) -> None: ...
     def refuse(self) -> None:
         """There will be no more extents."""
 

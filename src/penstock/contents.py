@@ -21,6 +21,7 @@ from penstock.transform import (
     fuse,
     is_installed,
     sample_program,
+    split_at_cache,
 )
 
 ALL = "…"  # stands for fields whose names are measured too
@@ -54,7 +55,34 @@ def kernel_or_program(
     (step,) = program.steps
     assert isinstance(step, NativeStep)
     # Where the images' size isn't fixed there is no kernel, and this says so.
-    return step.kernel or fuse(step.transforms, None), None
+    whole = step.kernel or fuse(step.transforms, None)
+    return kernels_around(pipeline, source)[1] if keeps_images(pipeline) else whole, None
+
+
+def keeps_images(pipeline: Pipeline) -> bool:
+    """Whether a cache stands behind transforms."""
+    cached = pipeline.cached
+    return cached is not None and cached.after > 0 and not cached.cache.is_off
+
+
+def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel, ImageKernel]:
+    """The kernel in front of a cache, which makes (H, W, 3) uint8, and the one behind it, of native transforms.
+
+    Together they do what one would: between two transforms images are bytes anyway. Raises ``PlanError`` where images
+    have no fixed size at the cache.
+    """
+    assert pipeline.cached is not None
+    before, behind = split_at_cache(pipeline.transforms, pipeline.cached.after)
+    image = source.fields.get("image")
+    source_px = (image.shape[0], image.shape[1]) if isinstance(image, Spec) else None
+    try:
+        first = fuse(before, source_px)
+    except PlanError as error:
+        raise PlanError(
+            "the images' size isn't fixed at cache(): put a transform that fixes it in front, such as "
+            "CenterCrop(size) or Resize((height, width)), or cache right after the source"
+        ) from error
+    return first, fuse(behind, first.size_px, earlier=before)
 
 
 def device_share(
@@ -176,3 +204,9 @@ def bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:
     return listed + (
         sum(spec.row_bytes for spec in fields.values() if isinstance(spec, Spec)) if whole else 0
     )
+
+
+def has_more_than_slots(pipeline: Pipeline, contents: Contents) -> bool:
+    """Whether values lie in no slot, as far as is known."""
+    known = (spec for spec in contents.values() if spec is not None)
+    return bool(pipeline.batch_functions) or not all(isinstance(spec, Spec) for spec in known)

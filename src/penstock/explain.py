@@ -5,8 +5,11 @@ from __future__ import annotations
 import textwrap
 from typing import assert_never
 
+from penstock.caching import room_bytes
 from penstock.contents import ALL
 from penstock.contracts import Encoded, KeepsIndex, PythonSource
+from penstock.errors import CacheError
+from penstock.payoff import costs_of, payoff
 from penstock.plan import Plan, environment
 from penstock.settings import show_bytes
 from penstock.spec import Executor, Reads, shape_text
@@ -24,6 +27,7 @@ def explain(plan: Plan) -> str:
         ("order", _order(plan)),
         ("read", _read(plan)),
         ("transform", _transform(plan)),
+        *([("cache", _cache(plan))] if plan.pipeline.cached is not None else []),
         ("batch", _batch(plan)),
         ("device", plan.device.describe(plan.layout.in_slot, plan.finish)),
         ("memory", _memory(plan)),
@@ -105,6 +109,70 @@ def _transform(plan: Plan) -> list[str]:
         decode,
         *_decoder(plan),
     ]
+
+
+def _cache(plan: Plan) -> list[str]:
+    """What is kept of each record, where, and what that will bring."""
+    cached, kept = plan.pipeline.cached, plan.cache
+    assert cached is not None
+    if kept is None:
+        return [cached.why or "off: memory=0"]
+    after = cached.after
+    made = plan.pipeline.transforms[:after]
+    what = {
+        "encoded": "bytes of files",
+        "images": f"images, {kept.before.output}" if kept.before is not None else "",
+        "samples": "samples, as Python code left them",
+    }[kept.kind]
+    place = f"after {made[-1].describe()}" if made else "right after the source"
+    checked = {
+        "loader": "rows are compared with their files once after a start",
+        "epoch": "rows are compared with their files once in an epoch",
+        "never": "rows aren't compared with their files: changed ones go on being used",
+    }[kept.cache.validate]
+    return [
+        f"{place}: {what}",
+        *([cached.why] if cached.why else []),
+        f"session {kept.cache.name!r}, set {kept.identity.digest}",
+        *_payoff(plan),
+        checked if _has_files(plan) else "rows come from no files that they could be compared with",
+    ]
+
+
+def _payoff(plan: Plan) -> list[str]:
+    """How many rows there are, how many will be found, and when that has paid."""
+    kept = plan.cache
+    assert kept is not None
+    try:
+        found = kept.look()
+    except CacheError as error:
+        return [f"none: {error}"]
+    room, there = room_bytes(found), "no row is there yet"
+    if (present := found.present) is not None and present.rows:
+        there = f"{present.rows:,} rows are there, {show_bytes(present.bytes + present.bytes_on_disk)}"
+    limit = f"at most {show_bytes(room)} of rows, outside of memory=; {there}"
+    if kept.kind == "samples":
+        return [limit]
+    costs = costs_of(plan.source)
+    row_bytes = kept.row_bytes or costs.file_bytes
+    without = costs.read_s + (0 if kept.kind == "encoded" else costs.make_s)
+    brings = payoff(row_bytes, room, kept.records, without)
+    said = "measured by an earlier loader" if costs.measured else "as usual machines have it"
+    pays = (
+        f"pays from epoch {brings.break_even} on"
+        if brings.break_even is not None
+        else "files are read as fast: pays only where storage is slower"
+    )
+    return [
+        limit,
+        f"all {kept.records:,} rows would take {show_bytes(int(row_bytes * kept.records))}; later epochs find "
+        f"{brings.share:.0%} of them",
+        f"a row costs {without * 1e6:,.0f} µs without, {said}; {pays}",
+    ]
+
+
+def _has_files(plan: Plan) -> bool:
+    return any(isinstance(spec, Encoded) for spec in plan.source.fields.values())
 
 
 def _decoder(plan: Plan) -> list[str]:
@@ -194,6 +262,7 @@ def _memory(plan: Plan) -> list[str]:
         ("workers", forecast.workers, _worker_memory(plan)),
         *([("read-ahead", forecast.read_ahead, "")] if forecast.read_ahead else []),
         *([("frames", forecast.frames, "images that the GPU decoded")] if forecast.frames else []),
+        *([("cache", forecast.cache, "without its rows, which all jobs share")] if forecast.cache else []),
         ("engine", forecast.engine, ""),
         ("forecast", forecast.expected, ""),
         ("side arena", forecast.side, "at most; progressive JPEGs, other formats"),

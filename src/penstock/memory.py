@@ -14,7 +14,7 @@ COLUMNS, NAME_COLUMNS, NUMBER_COLUMNS = 80, 22, 10
 
 START, INDEX, SLOTS, WAITING = "process at start", "index", "slots", "outside the slots"
 PROCESSES = "worker processes"
-READ_AHEAD, FRAMES, SIDE = "read-ahead", "frames", "side arena"
+READ_AHEAD, FRAMES, CACHE, SIDE = "read-ahead", "frames", "cache, without its rows", "side arena"
 ENGINE, GROWTH = "engine", "growth of this process"
 
 
@@ -105,6 +105,7 @@ def planned_memory(plan: Plan) -> MemoryLedger:
         MemoryOwner(worker_owner(plan), forecast.workers, 0, 0, workers),
         MemoryOwner(READ_AHEAD, forecast.read_ahead, 0, 0, forecast.read_ahead),
         *([MemoryOwner(FRAMES, forecast.frames, 0, 0, forecast.frames)] if forecast.frames else []),
+        *([MemoryOwner(CACHE, forecast.cache, 0, 0, forecast.cache)] if forecast.cache else []),
         MemoryOwner(SIDE, 0, 0, 0, forecast.side),
         MemoryOwner(ENGINE, forecast.engine, 0, 0, forecast.engine),
     )

@@ -27,13 +27,14 @@ from penstock.order import (
     Selection,
     Sequential,
     Shuffled,
+    Steps,
     Streamed,
     Table,
     check_column,
     whole_number,
 )
 from penstock.pipeline import Pipeline
-from penstock.spec import AnyArray, Int64Array, Labels
+from penstock.spec import PIXEL_CONTRACT, AnyArray, Int64Array, Labels, Raise, Tail
 from penstock.transform import ByContent, Function
 
 READ_AT_ONCE = 1 << 18  # records of a column
@@ -149,6 +150,39 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
     return Batches.of(budget, lengths, chain, seed=seed if pipeline.shuffled else None)
 
 
+def steps_of(pipeline: Pipeline, source: OpenSource, order: Order | Batches | Given) -> Steps:
+    """How an order is cut into steps. Raises ``PlanError`` for what can't be."""
+    tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
+    if isinstance(source, StreamSource):
+        tail = _stream_tail(pipeline, source)
+    elif isinstance(order, Given):
+        tail = Tail.DROP
+    return Steps(
+        num_positions=order.num_positions,
+        batch=1 if isinstance(order, Batches | Given) or pipeline.rows is None else pipeline.rows,
+        rank=pipeline.rank,
+        world=pipeline.world,
+        tail=tail,
+        unit="batches" if isinstance(order, Batches | Given) else "rows",
+    )
+
+
+def _stream_tail(pipeline: Pipeline, source: StreamSource) -> Tail:
+    """What happens at a stream's end. Raises ``PlanError`` for what a stream can't do."""
+    source.of_rank(pipeline.rank, pipeline.world)
+    if not isinstance(pipeline.bad, Raise):
+        raise PlanError(
+            "on_bad(Replace(…)): a stream's samples can't be replaced, since no other is known: leave bad ones out in "
+            "the factory, or give a dataset with dataset[index] as Indexed(dataset)"
+        )
+    default = Tail.SHORT if pipeline.world == 1 else Tail.DROP
+    if pipeline.tail is Tail.PAD:
+        raise PlanError(
+            'a stream can\'t be padded with its first samples, which are gone: tail="short" or "drop"'
+        )
+    return pipeline.tail or default
+
+
 def labels_to_check(pipeline: Pipeline, source: OpenSource) -> tuple[tuple[Labels, ...], tuple[Labels, ...]]:
     """Those of ``pipeline.labels`` that a column of the source tells, and those that only samples tell."""
     told = tuple(labels for labels in pipeline.labels if _is_told(pipeline, source, labels.field))
@@ -218,6 +252,27 @@ def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
         "repeat": pipeline.repeats,
         "seed": pipeline.seed,
     }
+
+
+def whole_recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:
+    """What decides the content of a stream of samples. Not on which rank they come, or how fast; how many come at
+    once only where that decides which ones meet.
+    """
+    recipe: dict[str, str | int] = {
+        "source": source.digest,
+        "rows": source.num_records,
+        **order_recipe(pipeline),
+        "transforms": "; ".join(
+            [transform.describe() for transform in pipeline.transforms]
+            + [function.describe() for function in pipeline.batch_functions]
+        ),
+        "decode": pipeline.decoding.describe(),
+        "limits": repr(pipeline.limits),
+        "pixel_contract": PIXEL_CONTRACT,
+    }
+    if pipeline.budget is not None:
+        recipe["batches"] = pipeline.budget.describe()
+    return recipe
 
 
 def _in_short(recipe: dict[str, str | int]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Unpack, cast
 
 from penstock.batch import Collate, checked_collate
+from penstock.cache import Cache, Cached
 from penstock.contracts import Transform
 from penstock.errors import PlanError
 from penstock.launcher import DeviceMesh, data_rank
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.audit import Audit
     from penstock.loader import Loader
     from penstock.plan import Plan
+    from penstock.warm import Warmed
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Pipeline(Ordered):
     bad: Raise | Replace = field(default=Raise(), kw_only=True)
     finite: tuple[str, ...] | None = field(default=None, kw_only=True)
     labels: tuple[Labels, ...] = field(default=(), kw_only=True)
+    cached: Cached | None = field(default=None, kw_only=True)
 
     def map(
         self,
@@ -95,6 +98,30 @@ class Pipeline(Ordered):
                 "map(field=, as_=, spec=) are for Python callables; penstock's own transforms need none"
             )
         return replace(self, transforms=(*self.transforms, *appended))
+
+    def cache(self, cache: Cache | Literal["auto"], *, place: Literal["here", "auto"] = "here") -> Pipeline:
+        """Keep what is there at this place of each record, for later epochs and for other jobs of this machine.
+
+        Right after the source that is the bytes of its file. After transforms that draw nothing it is what they made
+        of it: of images (H, W, 3) uint8, a quarter of what they take as float32; ``Normalize``, ``ToDtype`` and
+        ``ToLayout`` come on the way out, wherever they stand. Batches are the same, bit for bit, as without a cache.
+
+        cache  where rows are kept, how many bytes, and when they are compared with their files. ``"auto"`` is
+               ``Cache("auto")``, at the place that the plan chooses
+        place  ``"here"``, or ``"auto"``: the plan chooses, from the room there is and from what reading and decoding
+               cost; ``explain()`` says why
+
+        ``plan()`` raises ``PlanError`` after a transform that draws, since every epoch would see the same draws.
+        """
+        if cache == "auto":
+            cache, place = Cache("auto"), "auto"
+        if place not in ("here", "auto"):
+            raise PlanError(f"cache(place={place!r}): 'here' or 'auto'")
+        if not isinstance(cache, Cache):
+            raise PlanError(f"cache({cache!r}): a Cache, such as ps.Cache('imagenet', memory='8GiB')")
+        if self.cached is not None:
+            raise PlanError("two cache() in one pipeline: one place keeps all that those before it would")
+        return replace(self, cached=Cached(cache, len(self.transforms), chosen=place == "here"))
 
     def batch(
         self,
@@ -344,6 +371,22 @@ class Pipeline(Ordered):
         from penstock.scan import planned
 
         return Loader(planned(self, **settings))
+
+    def warm(
+        self, *, progress: Callable[[int, int], None] | None = None, **settings: Unpack[Settings]
+    ) -> Warmed:
+        """Fill the pipeline's cache ahead: ask once for every record that it will keep.
+
+        With ``Cache(scope="node")`` these are all records, whoever's rank they are; else those of this rank's epoch 0.
+
+        progress  called now and then with the rows that were asked for so far, and how many there are
+
+        Raises ``PlanError`` without a cache, and what a loader raises for a sample that can't be made.
+        """
+        from penstock.warm import warm  # likewise
+
+        check_known(settings)
+        return warm(self, progress=progress, **settings)
 
     def scan(self, **settings: Unpack[Settings]) -> None:
         """Ask the functions of ``filter`` about all samples, unless their answers are in the user's cache folder.

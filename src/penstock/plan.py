@@ -11,18 +11,20 @@ import numpy as np
 
 from penstock import machine
 from penstock.batch import Collation, Contents, SlotLayout, placed
-from penstock.contents import bytes_apart, device_share, sample_contents, slot_layout
+from penstock.caching import CachePlan, cache_plan, with_place
+from penstock.contents import bytes_apart, device_share, has_more_than_slots, sample_contents, slot_layout
 from penstock.contracts import Device, Encoded, Finish, KeepsIndex, OpenSource, Order, StreamSource
 from penstock.device import HostMemory
 from penstock.errors import PlanError
-from penstock.order import Batches, Given, Mixed, Steps, Streamed
+from penstock.order import Batches, Given, Steps, Streamed
 from penstock.ordering import (
     bytes_of,
     check_labels,
     files_of,
     labels_to_check,
-    order_recipe,
     planned_order,
+    steps_of,
+    whole_recipe,
 )
 from penstock.pipeline import Pipeline
 from penstock.read import ReadAhead
@@ -54,7 +56,7 @@ from penstock.sizing import (
     WorkerCost,
     fit,
 )
-from penstock.spec import PIXEL_CONTRACT, Executor, Labels, Listed, Raise, Reads, Spec, Tail
+from penstock.spec import Executor, Labels, Listed, Reads, Spec
 from penstock.transform import (
     BatchFunction,
     ImageKernel,
@@ -82,6 +84,7 @@ class Plan:
     device    where batches go
     finish    the last step of images that native threads make, here or there; None where there is none
     mixings   what is done to whole batches there
+    cache     where rows are kept, and what of them; None: nowhere
     simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
               the same bytes
 
@@ -115,6 +118,7 @@ class Plan:
     device: Device
     finish: Finish | None
     mixings: tuple[Mixing, ...]
+    cache: CachePlan | None
     simd: str | None = None
     recipe: Mapping[str, str | int] = field(default_factory=dict)
     known_from: str = "as declared"
@@ -308,11 +312,12 @@ def make_plan(
     reads = checked_reads(settings.get("reads", Reads()))
     slow_after_s, stall_timeout_s = deadlines(settings)
     source = pipeline.source.open() if before is None else before.source
+    pipeline = with_place(pipeline, source)
     order = planned_order(pipeline, source) if before is None else before.order
     told, labels = labels_to_check(pipeline, source)
     if before is None:
         check_labels(pipeline, source, told)
-    steps = _steps(pipeline, source, order)
+    steps = steps_of(pipeline, source, order)
     rows = order.most_rows if isinstance(order, Batches | Given) else steps.batch
     executor = checked_executor(settings.get("executor", "thread"))
     check_fork_from(settings.get("fork_from"))
@@ -321,6 +326,7 @@ def make_plan(
     kernel, program, finish, mixings = device_share(
         pipeline, source, executor, device, by_sample=bool(labels)
     )
+    cache = cache_plan(pipeline, source, program)
     samples = sample_contents(pipeline, source, kernel, program, measured)
     most = None if pipeline.budget is None else pipeline.budget.most
     contents = placed(samples, pipeline.collate, rows, most)
@@ -330,6 +336,8 @@ def make_plan(
     alone = executor is Executor.INLINE or isinstance(source, StreamSource)
     asked = 1 if alone else settings.get("workers", "auto")
     cost = _cost(executor, program, source, reads) if before is None else before.cost
+    if cache is not None and before is None:
+        cost = cache.of_worker(cost)
     needs = Needs(
         slot=layout.stride_bytes,
         rows=rows,
@@ -338,9 +346,10 @@ def make_plan(
         index=source.index_bytes + bytes_of(order),
         cost=cost,
         frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,
+        cache=0 if cache is None else cache.memory_bytes(),
         whole=whole,
         side=any(isinstance(spec, Encoded) for spec in source.fields.values())
-        or (executor is Executor.PROCESS and _has_more_than_slots(pipeline, contents)),
+        or (executor is Executor.PROCESS and has_more_than_slots(pipeline, contents)),
     )
     sizes = fit(needs, budget, asked, settings, cpus=machine.cpu_count(near=device.cpus()))
     return Plan(
@@ -370,41 +379,9 @@ def make_plan(
         device=device,
         finish=finish,
         mixings=mixings,
-        recipe=_recipe(pipeline, source),
+        cache=cache,
+        recipe=whole_recipe(pipeline, source),
     )
-
-
-def _steps(pipeline: Pipeline, source: OpenSource, order: Order | Batches | Given) -> Steps:
-    """How an order is cut into steps. Raises ``PlanError`` for what can't be."""
-    tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
-    if isinstance(source, StreamSource):
-        tail = _stream_tail(pipeline, source)
-    elif isinstance(order, Given):
-        tail = Tail.DROP
-    return Steps(
-        num_positions=order.num_positions,
-        batch=1 if isinstance(order, Batches | Given) or pipeline.rows is None else pipeline.rows,
-        rank=pipeline.rank,
-        world=pipeline.world,
-        tail=tail,
-        unit="batches" if isinstance(order, Batches | Given) else "rows",
-    )
-
-
-def _stream_tail(pipeline: Pipeline, source: StreamSource) -> Tail:
-    """What happens at a stream's end. Raises ``PlanError`` for what a stream can't do."""
-    source.of_rank(pipeline.rank, pipeline.world)
-    if not isinstance(pipeline.bad, Raise):
-        raise PlanError(
-            "on_bad(Replace(…)): a stream's samples can't be replaced, since no other is known: leave bad ones out in "
-            "the factory, or give a dataset with dataset[index] as Indexed(dataset)"
-        )
-    default = Tail.SHORT if pipeline.world == 1 else Tail.DROP
-    if pipeline.tail is Tail.PAD:
-        raise PlanError(
-            'a stream can\'t be padded with its first samples, which are gone: tail="short" or "drop"'
-        )
-    return pipeline.tail or default
 
 
 def _forecast(needs: Needs, sizes: Sizes) -> MemoryForecast:
@@ -416,15 +393,10 @@ def _forecast(needs: Needs, sizes: Sizes) -> MemoryForecast:
         workers=needs.cost.of(sizes.workers),
         read_ahead=sizes.read_ahead,
         frames=needs.frames,
+        cache=needs.cache,
         engine=ENGINE_BYTES,
         side=sizes.side,
     )
-
-
-def _has_more_than_slots(pipeline: Pipeline, contents: Contents) -> bool:
-    """Whether values lie in no slot, as far as is known."""
-    known = (spec for spec in contents.values() if spec is not None)
-    return bool(pipeline.batch_functions) or not all(isinstance(spec, Spec) for spec in known)
 
 
 def _cost(executor: Executor, program: SampleProgram | None, source: OpenSource, reads: Reads) -> WorkerCost:
@@ -435,27 +407,6 @@ def _cost(executor: Executor, program: SampleProgram | None, source: OpenSource,
     if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
         return cost
     return replace(cost, each=cost.each + READ_BYTES * (1 if reads.hedge_after_s is None else 2))
-
-
-def _recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:
-    """What decides the content of a stream of samples. Not on which rank they come, or how fast; how many come at
-    once only where that decides which ones meet.
-    """
-    recipe: dict[str, str | int] = {
-        "source": source.digest,
-        "rows": source.num_records,
-        **order_recipe(pipeline),
-        "transforms": "; ".join(
-            [transform.describe() for transform in pipeline.transforms]
-            + [function.describe() for function in pipeline.batch_functions]
-        ),
-        "decode": pipeline.decoding.describe(),
-        "limits": repr(pipeline.limits),
-        "pixel_contract": PIXEL_CONTRACT,
-    }
-    if pipeline.budget is not None:
-        recipe["batches"] = pipeline.budget.describe()
-    return recipe
 
 
 def environment() -> str:

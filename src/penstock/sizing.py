@@ -41,6 +41,7 @@ class MemoryForecast:
     workers     stacks and scratch of the threads; of processes all that they are, without room to grow
     read_ahead  encoded samples, read and waiting to be decoded
     frames      images that the GPU decoded
+    cache       marks of its rows, and rows on their way to the disk; the rows are nobody's
     engine      the rest of a running loader
     side        the side arena: used only for progressive JPEGs, formats other than JPEG, very long filters
     """
@@ -52,6 +53,7 @@ class MemoryForecast:
     workers: int
     read_ahead: int
     frames: int
+    cache: int
     engine: int
     side: int
 
@@ -70,6 +72,7 @@ class MemoryForecast:
             + self.workers
             + self.read_ahead
             + self.frames
+            + self.cache
             + self.engine
         )
 
@@ -113,6 +116,7 @@ class Needs:
     index    the source's index, and what the order looks up
     cost     of the workers
     frames   images that the GPU decoded
+    cache    marks of rows that are kept, and rows on their way to the disk
     whole    whether one worker makes a whole batch
     side     whether something may need the side arena: whole frames, or what processes hand over beside the slots
     """
@@ -124,6 +128,7 @@ class Needs:
     index: int
     cost: WorkerCost
     frames: int
+    cache: int
     whole: bool
     side: bool
 
@@ -176,6 +181,7 @@ def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Set
             + fixed.side
             + ENGINE_BYTES
             + needs.frames
+            + needs.cache
         )
         return least + needs.batches(slots) + fixed.read_ahead
 

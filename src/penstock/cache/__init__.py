@@ -1,17 +1,20 @@
 """The store that several jobs share: rows of a data set, kept in memory and on disk for whoever reads it next."""
 
+from penstock.cache.cached import Cached
 from penstock.cache.description import Cache
 from penstock.cache.facts import CachedSet, Forecast, look
 from penstock.cache.identity import Identity
 from penstock.cache.opened import OpenSet
 from penstock.cache.removal import FreedCache
 from penstock.cache.sessions import CacheSession, create_cache, destroy_cache, list_caches, stop_caches
-from penstock.cache.sets import open_set
+from penstock.cache.sets import QUEUE_BYTES, open_set
 from penstock.cache.verifying import CheckedCache, CheckedSet, verify_cache
 
 __all__ = [
+    "QUEUE_BYTES",
     "Cache",
     "CacheSession",
+    "Cached",
     "CachedSet",
     "CheckedCache",
     "CheckedSet",

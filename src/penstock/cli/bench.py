@@ -16,6 +16,7 @@ import penstock as ps
 from penstock.cli.task import add_task_arguments, standard_task
 
 if TYPE_CHECKING:
+    from penstock.cli.bench_cache import CacheResult
     from penstock.cli.bench_io import IoResult
     from penstock.cli.terminal import Subparsers
 
@@ -41,6 +42,17 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="measure storage alone, decoding alone and both together, each for that long",
     )
+    parser.add_argument(
+        "--cache",
+        action="store_true",
+        help="measure whole passes instead: without a cache, while it is filled, and from it",
+    )
+    parser.add_argument(
+        "--cache-memory",
+        default=None,
+        metavar="SIZE",
+        help="what --cache may take in memory, such as 8GiB (default: half of what is free)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -51,8 +63,14 @@ def run(args: argparse.Namespace) -> int:
 
     if not 0 < args.seconds < 1e6:
         raise ps.PlanError(f"--seconds {args.seconds:g}: a time above 0")
-    result: Result | IoResult
-    if args.io:
+    result: Result | IoResult | CacheResult
+    if args.io and args.cache:
+        raise ps.PlanError("--io and --cache are two measurements: ask for one at a time")
+    if args.cache:
+        from penstock.cli.bench_cache import measure_cache
+
+        result = measure_cache(args)
+    elif args.io:
         from penstock.cli.bench_io import measure_io
 
         result = measure_io(args)

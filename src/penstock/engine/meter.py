@@ -10,6 +10,7 @@ from dataclasses import replace
 from penstock import _native, machine
 from penstock.engine.workers import Use, Workers, WorkersMemory
 from penstock.memory import (
+    CACHE,
     ENGINE,
     FRAMES,
     GROWTH,
@@ -80,6 +81,7 @@ class Meter:
             worker_owner(self._plan): Use(processes + threads),
             READ_AHEAD: memory.read_ahead,
             FRAMES: memory.frames,
+            CACHE: memory.cache,
             SIDE: memory.side,
             ENGINE: Use(engine),
             GROWTH: Use(growth),
@@ -95,7 +97,7 @@ class Meter:
 
     def _own(self, memory: WorkersMemory) -> tuple[int, int, int]:
         """This process's growth as far as nobody counts it: of threads, the engine, and for other reasons."""
-        in_threads = memory.in_heap + memory.read_ahead.now + memory.frames.now
+        in_threads = memory.in_heap + memory.read_ahead.now + memory.frames.now + memory.cache.now
         in_threads += 0 if memory.processes else memory.side.now
         left = max(machine.anonymous_bytes() - self._start - in_threads, 0)
         forecast = self._plan.forecast

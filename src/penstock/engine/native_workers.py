@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
+from penstock.cache import OpenSet
 from penstock.contracts import Records
+from penstock.engine.caching import Keeper
 from penstock.engine.checks import Checks
 from penstock.engine.files import reading_threads
 from penstock.engine.gpu import GpuDecoding
@@ -95,7 +97,7 @@ class NativeJob:
 class NativeWorkers:
     """The native pool, and one to ``workers`` Python threads for rows that are no JPEG."""
 
-    def __init__(self, plan: Plan, bell: _native.Bell) -> None:
+    def __init__(self, plan: Plan, bell: _native.Bell, kept: OpenSet | None = None) -> None:
         kernel, gpu = plan.kernel, plan.pipeline.gpu
         self._plan, self._bell = plan, bell
         self._overdue = Overdue(bell)
@@ -110,6 +112,12 @@ class NativeWorkers:
             0 if gpu is None else gpu.frame_bytes,
         )
         self._gpu = None if gpu is None else GpuDecoding(plan, self._pool)
+        self._keeper: Keeper | None = None
+        self._before: _native.Program | None = None
+        if plan.cache is not None and kept is not None:
+            self._keeper = Keeper(plan.cache, plan.source, kept)
+            if (before := plan.cache.before) is not None:
+                self._before = before.compile(plan.pipeline.decoding, plan.simd)
         self._checks = Checks(plan.pipeline.finite)
         self._jobs: list[NativeJob] = []  # in flight; replaced, never changed: the watch looks at it
         self._lock = threading.Lock()
@@ -124,9 +132,13 @@ class NativeWorkers:
             self._start_thread()
         if self._gpu is not None:
             self._gpu.start()
+        if self._keeper is not None:
+            self._keeper.start()
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
         """Say where every field of every row comes from; small values are written at once."""
+        if self._keeper is not None:
+            self._keeper.enter(assignment.at.epoch, self._pool)
         for name, values in assignment.records.plain.items():
             assignment.views[name][...] = values
         if not assignment.without:
@@ -180,6 +192,8 @@ class NativeWorkers:
                 job.files(files.paths.blob, files.paths.ends, files.offset, files.length)
                 if (gpu := plan.pipeline.gpu) is not None:
                     job.for_gpu(records.index, gpu.share, gpu.most_pixels)
+        if (keeper := self._keeper) is not None:
+            job.cache(keeper.store, records.index, self._before, keeper.checks)
         for name, rows in records.rows.items():
             partial = bool(rows.others)
             for part in rows.parts:
@@ -206,7 +220,8 @@ class NativeWorkers:
     def stats(self) -> Stats:
         """Counters of the native threads."""
         counted = self._pool.stats()
-        return Stats(**{name: getattr(counted, name) for name in COUNTED})
+        stats = Stats(**{name: getattr(counted, name) for name in COUNTED})
+        return stats if self._keeper is None else self._keeper.counted(stats)
 
     def at_work(self) -> Sequence[Work]:
         """What every thread has in hand."""
@@ -248,6 +263,7 @@ class NativeWorkers:
         return WorkersMemory(
             read_ahead=Use(counted.read_ahead_bytes, counted.read_ahead_peak_bytes),
             frames=Use(counted.frame_bytes, counted.frame_bytes),
+            cache=Use(0 if self._keeper is None else self._plan.forecast.cache),
             side=Use(counted.side_bytes, counted.side_peak_bytes),
         )
 
@@ -261,6 +277,10 @@ class NativeWorkers:
             all_ended &= has_ended(thread, ends - time.monotonic())
         if self._gpu is not None:
             all_ended &= self._gpu.have_ended(ends - time.monotonic())
+        if self._keeper is not None:
+            self._keeper.note_costs(self._pool)
+        if self._keeper is not None and all_ended:  # else a thread may look a row up yet
+            all_ended = self._keeper.close(max(ends - time.monotonic(), 0))
         return all_ended
 
     def _submit(self, job: NativeJob, *, first: bool) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock import _native
 from penstock.contracts import PythonSource, StreamSource
+from penstock.engine.caching import opened
 from penstock.engine.checks import Checks
 from penstock.engine.draws import shared_generators, waiting_for
 from penstock.engine.files import check_files, too_few_files
@@ -60,9 +61,10 @@ def started(
     with refusals(plan):
         watch.start()
     if plan.program is None:
+        kept = None if plan.cache is None else opened(plan.cache)
         with refusals(plan):
             ring = _ring(plan, bell)
-            return plan, NativeWorkers(plan, bell), ring
+            return plan, NativeWorkers(plan, bell, kept), ring
     return _in_threads(plan, at, bell, watch)
 
 

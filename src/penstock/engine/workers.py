@@ -149,6 +149,13 @@ class Stats:
     stalled          of these, given up after ``stall_timeout_s``
     deaths           worker processes that ended before their work was done
     recycled         worker processes that had more memory than their share, and gave way to new ones
+    cache_hits       of the rows, those that were kept
+    cache_misses     those that weren't, or were of files that have changed
+    cache_stored     rows that were kept for later
+    cache_skipped    rows for which there was no room, or which somebody else was just keeping
+    cache_stale      of the misses, those whose files have changed since, or may have
+    cache_errors     rows that couldn't be read, weren't what had been kept, or couldn't be written
+    cache_bytes      of the rows that were kept
     """
 
     rows: int = 0
@@ -170,6 +177,13 @@ class Stats:
     stalled: int = 0
     deaths: int = 0
     recycled: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    cache_stored: int = 0
+    cache_skipped: int = 0
+    cache_stale: int = 0
+    cache_errors: int = 0
+    cache_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +200,7 @@ class WorkersMemory:
 
     read_ahead  encoded samples
     frames      images that the GPU decoded
+    cache       marks of rows that are kept, and rows on their way to the disk
     side        the side arena
     waiting     samples that came from processes and lie in no slot
     in_heap     of these, what lies in this process's heap
@@ -194,6 +209,7 @@ class WorkersMemory:
 
     read_ahead: Use = Use()
     frames: Use = Use()
+    cache: Use = Use()
     side: Use = Use()
     waiting: Use = Use()
     in_heap: int = 0

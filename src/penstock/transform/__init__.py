@@ -4,7 +4,7 @@ from penstock.transform.code import Unreadable, digest_of
 from penstock.transform.content import KEPT, ByContent
 from penstock.transform.element import Normalize, ToDtype, ToLayout
 from penstock.transform.function import BatchFunction, Function, Mixing
-from penstock.transform.fuse import ImageKernel, fuse
+from penstock.transform.fuse import ImageKernel, fuse, split_at_cache
 from penstock.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from penstock.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
 from penstock.transform.mixing import CutMix, MixUp
@@ -58,5 +58,6 @@ __all__ = [
     "numbered",
     "sample_program",
     "simd_paths",
+    "split_at_cache",
     "what_draws",
 ]

@@ -148,6 +148,15 @@ class ImageKernel:
         return " + ".join([*steps, f"write {self.layout.value} {self.output.dtype.name}"])
 
 
+def split_at_cache(transforms: Sequence[Transform], after: int) -> tuple[list[Transform], list[Transform]]:
+    """Transforms in front of a cache that stands after so many, and behind it: those that make numbers of bytes, or
+    order axes, come behind it wherever they were written.
+    """
+    last = [transform for transform in transforms[:after] if isinstance(transform, Element)]
+    before = [transform for transform in transforms[:after] if not isinstance(transform, Element)]
+    return before, [*transforms[after:], *last]
+
+
 def fuse(
     transforms: Sequence[Transform], source_px: tuple[int, int] | None, *, earlier: Sequence[Transform] = ()
 ) -> ImageKernel:

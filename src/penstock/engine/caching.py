@@ -1,0 +1,122 @@
+"""A loader's part in a cache: it has the set open, gives it room for new rows, and says once what goes wrong."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.cache import OpenSet, open_set
+from penstock.caching import CachePlan
+from penstock.contracts import OpenSource
+from penstock.engine.workers import Stats, has_ended
+from penstock.errors import CacheError
+from penstock.payoff import Costs, note_costs
+
+if TYPE_CHECKING:
+    import logging
+
+    from penstock import _native
+
+LEAST_MEASURED = 16  # rows, to say what one costs
+STAMPS_S = 5.0  # between two notes of last use and counters
+
+
+def opened(plan: CachePlan) -> OpenSet | None:
+    """The set of a plan; None where there is none to be had, which is said once.
+
+    Raises ``CacheError`` then where the cache is ``strict``.
+    """
+    try:
+        return open_set(
+            plan.cache,
+            plan.identity,
+            records=plan.records,
+            kind=plan.kind,
+            row_bytes=plan.row_bytes,
+        )
+    except CacheError as error:
+        if plan.cache.strict:
+            raise
+        _logger().warning("going on without a cache: %s", error)
+        return None
+
+
+class Keeper:
+    """A thread that gives a set the room that it wants, so that whoever stores a row never waits for it.
+
+    store   what native threads look rows up in
+    checks  whether rows are compared with their files
+    """
+
+    def __init__(self, plan: CachePlan, source: OpenSource, opened: OpenSet) -> None:
+        self._source, self._set = source, opened
+        self._noted = False
+        self._each_epoch = plan.cache.validate == "epoch"
+        self._epoch: int | None = None
+        self.store: _native.CacheStore = opened.store
+        self.checks = plan.checks
+        self._thread = threading.Thread(target=self._keep, name="penstock-cache", daemon=True)
+
+    def start(self) -> None:
+        """Make room for the first rows, and begin. Raises ``RuntimeError`` when the system allows no more threads."""
+        self._set.supply()
+        self._thread.start()
+
+    def counted(self, stats: Stats) -> Stats:
+        """With what the set has counted."""
+        kept = self.store.stats()
+        return replace(
+            stats,
+            cache_hits=kept.hits,
+            cache_misses=kept.misses,
+            cache_stored=kept.stored,
+            cache_skipped=kept.skipped,
+            cache_stale=kept.stale,
+            cache_errors=kept.errors,
+            cache_bytes=kept.hit_bytes,
+        )
+
+    def enter(self, epoch: int, pool: _native.Pool) -> None:
+        """Rows of this epoch are made now."""
+        if epoch == self._epoch:
+            return
+        if self._epoch is not None:
+            self.note_costs(pool)
+            if self._each_epoch:
+                self.store.forget_checks()
+        self._epoch = epoch
+
+    def note_costs(self, pool: _native.Pool) -> None:
+        """Write down, once, what rows have cost as long as none was found: plans to come choose by that."""
+        made = pool.stats()
+        if self._noted or made.rows < LEAST_MEASURED or self.store.stats().hits > 0:
+            return
+        self._noted = True
+        costs = Costs(made.read_s / made.rows, made.decode_s / made.rows, made.bytes / made.rows, True)
+        note_costs(self._source, costs)
+
+    def close(self, patience_s: float) -> bool:
+        """End it, and let go of the set. A thread that is stuck in the system is left behind."""
+        self.store.close(int(1000 * patience_s))
+        ended = has_ended(self._thread, patience_s)
+        if ended:
+            self._say()
+            self._set.close()
+        return ended
+
+    def _keep(self) -> None:
+        while self.store.wait(int(1000 * STAMPS_S)):
+            self._set.supply()
+            self._set.stamp()
+            self._say()
+
+    def _say(self) -> None:
+        for note in self._set.notes():
+            _logger().warning("%s", note)
+
+
+def _logger() -> logging.Logger:
+    import logging  # a tenth of what importing penstock costs beside NumPy
+
+    return logging.getLogger("penstock")

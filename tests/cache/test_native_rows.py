@@ -1,0 +1,300 @@
+"""Rows that native threads make, with a cache: the same batches, and nothing that lies."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.spec import AnyArray
+from photos import encoded, foreign_kinds, picture, write_list
+
+MEMORY = "64MiB"
+ROWS = 20
+LONG_AGO_NS = 1_000_000_000 * 10**9  # files that were just written may change again within their clock's tick
+
+Batches = list[dict[str, AnyArray]]
+Build = Callable[[ps.Pipeline, ps.Cache], ps.Pipeline]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ps.Cache:
+    (tmp_path / "rows").mkdir()
+    return ps.Cache("test", memory="32MiB", directory=tmp_path / "rows", strict=True)
+
+
+def photos(folder: Path) -> ps.FileList:
+    """JPEGs, and files of every other format."""
+    files = [encoded(picture(seed, 40 + seed, 64)) for seed in range(ROWS - 10)]
+    return aged(folder, [*files, *foreign_kinds(picture(99))])
+
+
+def aged(folder: Path, files: Iterable[bytes]) -> ps.FileList:
+    listed = write_list(folder, files)
+    for path in folder.glob("*.jpg"):
+        os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    return listed
+
+
+def epochs(pipeline: ps.Pipeline, many: int = 2, workers: int = 2) -> tuple[Batches, ps.Stats]:
+    """Batches of so many epochs, and the counters after them."""
+    with pipeline.loader(memory=MEMORY, workers=workers) as loader:
+        found = [
+            {name: value.copy() for name, value in batch.items()} for _ in range(many) for batch in loader
+        ]
+        return found, loader.stats()
+
+
+def assert_same(one: Batches, other: Batches) -> None:
+    assert len(one) == len(other)
+    for left, right in zip(one, other, strict=True):
+        assert left.keys() == right.keys()
+        for name, value in left.items():
+            assert value.tobytes() == right[name].tobytes(), name
+
+
+EVAL = (ps.Resize((40, 48)), ps.CenterCrop(32))
+PLACES: dict[str, tuple[tuple[object, ...], tuple[object, ...]]] = {
+    "after the source": ((), (*EVAL, ps.Normalize())),
+    "bytes in the end": (EVAL, ()),
+    "floats in the end": (EVAL, (ps.Normalize(),)),
+    "behind Normalize": ((*EVAL, ps.Normalize()), ()),
+    "planar bytes": (EVAL, (ps.ToLayout("NCHW"),)),
+    "halves": (EVAL, (ps.Normalize(), ps.ToDtype("float16"))),
+    "a flip behind it": (EVAL, (ps.RandomHorizontalFlip(), ps.Normalize())),
+    "a random crop behind it": (EVAL, (ps.RandomResizedCrop(24), ps.RandomHorizontalFlip())),
+    "between resize and crop": ((ps.Resize((40, 48)),), (ps.CenterCrop(32), ps.RandomHorizontalFlip())),
+    "random from the source on": ((), (ps.RandomResizedCrop(24), ps.RandomHorizontalFlip(), ps.Normalize())),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_batches_are_the_same_with_and_without(tmp_path: Path, cache: ps.Cache, place: str) -> None:
+    before, behind = PLACES[place]
+    source = ps.Pipeline(photos(tmp_path), seed=3).shuffle(seed=3)
+    plain = source.map(*before, *behind).batch(4)
+    kept = source.map(*before).cache(cache).map(*behind).batch(4)
+    expected, _ = epochs(plain)
+    assert kept.plan().digest == plain.plan().digest  # a state goes on with and without it
+
+    found, stats = epochs(kept)
+    assert_same(found, expected)
+    assert stats.cache_stored == ROWS
+    assert stats.cache_hits > ROWS / 2  # a row may be asked for again while it is being made
+    found, stats = epochs(kept, workers=1)
+    assert_same(found, expected)
+    assert (stats.cache_stored, stats.cache_misses) == (0, 0)
+
+
+def test_damage_is_counted_when_a_row_is_found_too(tmp_path: Path, cache: ps.Cache) -> None:
+    whole = encoded(picture(1, 64, 64), quality=95)
+    source = aged(tmp_path, [whole, whole[: len(whole) * 2 // 3]])
+    kept = ps.Pipeline(source).decode(allow_truncated=True).map(*EVAL).cache(cache).batch(2)
+    _, stats = epochs(kept)
+    assert stats.truncated >= 2
+    _, stats = epochs(kept)
+    assert stats.truncated >= 2
+    assert stats.cache_misses == 0
+
+
+def test_rows_of_arrays_are_kept(cache: ps.Cache) -> None:
+    source = ps.Arrays(image=np.stack([picture(seed) for seed in range(8)]), label=np.arange(8))
+    plain = ps.Pipeline(source).map(*EVAL)
+    expected, _ = epochs(plain.batch(3, tail="short"))
+    found, stats = epochs(plain.cache(cache).batch(3, tail="short"))
+    assert_same(found, expected)
+    assert (stats.cache_stored, stats.cache_misses) == (8, 8)
+
+
+def test_jobs_share_rows_without_asking(tmp_path: Path, cache: ps.Cache) -> None:
+    kept = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4)
+    other = ps.Cache("another", memory="32MiB", directory=tmp_path / "rows", strict=True)
+    with kept.loader(memory=MEMORY) as first, kept.shuffle(seed=1).loader(memory=MEMORY) as second:
+        list(first)
+        list(second)
+        assert second.stats().cache_misses == 0
+    _, stats = epochs(ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(other).batch(5), many=1)
+    assert stats.cache_misses == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda source: ps.Pipeline(source).map(ps.Resize((40, 48)), ps.CenterCrop(31)),
+        lambda source: ps.Pipeline(source).map(
+            ps.Resize((40, 48), interpolation="bicubic"), ps.CenterCrop(32)
+        ),
+        lambda source: ps.Pipeline(source).map(*EVAL).decode("fast"),
+        lambda source: ps.Pipeline(source).map(*EVAL).decode(allow_truncated=True),
+        lambda source: ps.Pipeline(source).map(*EVAL).decode(limits=ps.DecodeLimits(max_pixels=10**6)),
+    ],
+)
+def test_what_makes_other_rows_is_another_set(
+    tmp_path: Path, cache: ps.Cache, change: Callable[[ps.FileList], ps.Pipeline]
+) -> None:
+    source = photos(tmp_path)
+    epochs(ps.Pipeline(source).map(*EVAL).cache(cache).batch(4), many=1)
+    _, stats = epochs(change(source).cache(cache).batch(4), many=1)
+    assert stats.cache_misses == ROWS
+
+
+def test_what_makes_the_same_rows_is_the_same_set(tmp_path: Path, cache: ps.Cache) -> None:
+    source = photos(tmp_path)
+    kept = ps.Pipeline(source).map(*EVAL).cache(cache)
+    epochs(kept.batch(4), many=1)
+    for same in (kept.map(ps.Normalize()), kept.shuffle(seed=2), kept.skip(3), kept.shard(0, 2)):
+        assert epochs(same.batch(4), many=1)[1].cache_misses == 0
+
+
+def test_a_changed_list_is_another_set(tmp_path: Path, cache: ps.Cache) -> None:
+    source = photos(tmp_path)
+    epochs(ps.Pipeline(source).map(*EVAL).cache(cache).batch(4), many=1)
+    (tmp_path / "list.txt").write_text("001.jpg\t1\n000.jpg\t0\n")
+    found, stats = epochs(ps.Pipeline(source).map(*EVAL).cache(cache).batch(2), many=1)
+    assert stats.cache_misses == 2
+    assert_same(found, epochs(ps.Pipeline(source).map(*EVAL).batch(2), many=1)[0])
+
+
+def changed(path: Path, later_ns: int = 1) -> None:
+    """Another picture of the same length, a nanosecond later."""
+    length = path.stat().st_size
+    other = encoded(picture(1234, 30, 30), quality=30)
+    assert len(other) < length
+    new = path.with_suffix(".new")  # which takes the old one's place at once: a loader may be reading
+    new.write_bytes(other + bytes(length - len(other)))
+    os.utime(new, ns=(LONG_AGO_NS, LONG_AGO_NS + later_ns))
+    new.replace(path)
+
+
+@pytest.mark.parametrize("before", [(), EVAL], ids=["bytes", "images"])
+def test_a_file_that_changed_before_the_start_is_never_missed(
+    tmp_path: Path, cache: ps.Cache, before: tuple[object, ...]
+) -> None:
+    source = photos(tmp_path)
+    behind = () if before else EVAL
+    kept = ps.Pipeline(source).map(*before).cache(cache).map(*behind).batch(4)
+    epochs(kept)
+    changed(tmp_path / "003.jpg")
+    found, stats = epochs(kept)
+    assert_same(found, epochs(ps.Pipeline(source).map(*EVAL).batch(4))[0])
+    assert (stats.cache_stale, stats.cache_stored, stats.cache_misses) == (1, 1, 1)
+    assert epochs(kept)[1].cache_misses == 0  # the new row is kept
+
+
+def test_a_file_that_changes_during_the_run_is_found_as_validate_says(
+    tmp_path: Path, cache: ps.Cache
+) -> None:
+    source = photos(tmp_path)
+
+    def stale(validate: str) -> list[int]:
+        """After each epoch, files that were found to have changed; one does after the first epoch."""
+        mode = ps.Cache(
+            "test",
+            memory="32MiB",
+            directory=tmp_path / "rows",
+            validate=validate,  # type: ignore[arg-type]
+        )
+        kept = ps.Pipeline(source).map(*EVAL).cache(mode).batch(ROWS)
+        counts = []
+        with kept.loader(memory=MEMORY, depth=2) as loader:
+            for epoch in range(4):
+                list(loader)
+                counts.append(loader.stats().cache_stale)
+                if epoch == 0:
+                    changed(tmp_path / "003.jpg", later_ns=len(validate))
+        return counts
+
+    epochs(ps.Pipeline(source).map(*EVAL).cache(cache).batch(4))
+    assert stale("never")[-1] == 0
+    assert stale("loader")[-1] == 1  # that of "never"
+    assert stale("epoch")[-1] == 2  # that of "loader", and its own, though batches are made ahead
+
+
+def test_a_file_that_was_just_written_is_read_again_at_the_next_start(
+    tmp_path: Path, cache: ps.Cache
+) -> None:
+    source = photos(tmp_path)
+    (tmp_path / "003.jpg").write_bytes(encoded(picture(7)))  # now: another write may bear the same time
+    kept = ps.Pipeline(source).map(*EVAL).cache(cache).batch(4)
+    assert epochs(kept)[1].cache_misses == ROWS
+    os.utime(tmp_path / "003.jpg", ns=(LONG_AGO_NS, LONG_AGO_NS))
+    assert epochs(kept)[1].cache_stale == 1
+    assert epochs(kept)[1].cache_stale == 0
+
+
+def test_a_bad_sample_is_kept_by_nobody(tmp_path: Path, cache: ps.Cache) -> None:
+    source = photos(tmp_path)
+    (tmp_path / "002.jpg").write_bytes(b"\xff\xd8 no image")
+    os.utime(tmp_path / "002.jpg", ns=(LONG_AGO_NS, LONG_AGO_NS))
+    raising = ps.Pipeline(source).map(*EVAL).cache(cache).batch(4)
+    for _ in range(2):
+        with pytest.raises(ps.DecodeError, match="002"):
+            epochs(raising)
+    replacing = raising.on_bad(ps.Replace(at_most=0.5))
+    expected, _ = epochs(ps.Pipeline(source).map(*EVAL).batch(4).on_bad(ps.Replace(at_most=0.5)))
+    for _ in range(2):
+        found, _ = epochs(replacing)
+        assert_same(found, expected)
+
+
+def test_a_file_that_is_gone_raises_although_its_row_is_kept(tmp_path: Path, cache: ps.Cache) -> None:
+    kept = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4)
+    epochs(kept)
+    (tmp_path / "005.jpg").unlink()
+    with pytest.raises(ps.ReadError, match="005"):
+        epochs(kept)
+
+
+def test_flipped_bits_are_never_delivered(tmp_path: Path, cache: ps.Cache) -> None:
+    kept = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4)
+    expected, _ = epochs(kept)
+    for path in (tmp_path / "rows").rglob("rows-*"):
+        content = bytearray(path.read_bytes())
+        for place in range(100, len(content), 1000):
+            content[place] ^= 4
+        with path.open("r+b") as file:
+            file.write(content)
+    found, stats = epochs(kept)
+    assert_same(found, expected)
+    assert stats.cache_errors >= ROWS
+
+
+@pytest.mark.parametrize("memory", [1, 3000])
+def test_a_cache_smaller_than_a_row_keeps_nothing_and_says_so_once(
+    tmp_path: Path, memory: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "rows").mkdir()
+    source = photos(tmp_path)
+    tiny = ps.Cache("tiny", memory=memory, directory=tmp_path / "rows")
+    expected, _ = epochs(ps.Pipeline(source).map(*EVAL).batch(4))
+    with caplog.at_level(logging.WARNING, "penstock"):
+        found, stats = epochs(ps.Pipeline(source).map(*EVAL).cache(tiny).batch(4))
+    assert_same(found, expected)
+    assert (stats.cache_stored, stats.cache_hits) == (0, 0)
+    assert stats.cache_skipped >= 2 * ROWS
+    assert len(caplog.records) == 1
+
+
+def test_a_cache_of_no_bytes_is_off(tmp_path: Path) -> None:
+    off = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(ps.Cache("off", memory=0)).batch(4)
+    assert off.plan().cache is None
+    assert epochs(off)[1].cache_misses == 0
+
+
+def test_a_run_goes_on_from_a_state_with_and_without_a_cache(tmp_path: Path, cache: ps.Cache) -> None:
+    source = ps.Pipeline(photos(tmp_path), seed=1).shuffle(seed=1)
+    plain, kept = (source.map(*EVAL).batch(4), source.map(*EVAL).cache(cache).batch(4))
+    with plain.loader(memory=MEMORY) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        rest = [batch["image"].copy() for batch in batches]
+    for _ in range(2):
+        with kept.loader(memory=MEMORY) as loader:
+            loader.load_state_dict(state)
+            assert [batch["image"].tobytes() for batch in loader] == [image.tobytes() for image in rest]

@@ -1,0 +1,113 @@
+"""Where a cache may stand, what the plan says of it, and the place that it chooses itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from photos import encoded, picture, write_list
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ps.Cache:
+    (tmp_path / "rows").mkdir()
+    return ps.Cache("test", memory="32MiB", directory=tmp_path / "rows")
+
+
+def source(folder: Path, rows: int = 8) -> ps.Pipeline:
+    return ps.Pipeline(write_list(folder, [encoded(picture(seed)) for seed in range(rows)]))
+
+
+def test_after_a_random_transform_it_is_refused_by_name(tmp_path: Path, cache: ps.Cache) -> None:
+    crop = source(tmp_path).map(ps.RandomResizedCrop(32), ps.RandomHorizontalFlip())
+    with pytest.raises(ps.PlanError, match=r"RandomResizedCrop\(.*right after the source"):
+        crop.cache(cache).batch(2).plan()
+    with pytest.raises(ps.PlanError, match=r"RandomHorizontalFlip\(.*after CenterCrop\("):
+        source(tmp_path).map(ps.CenterCrop(32), ps.RandomHorizontalFlip()).cache(cache).batch(2).plan()
+
+
+def test_where_images_have_no_fixed_size_it_is_refused(tmp_path: Path, cache: ps.Cache) -> None:
+    with pytest.raises(ps.PlanError, match="size isn't fixed at cache"):
+        source(tmp_path).map(ps.Resize(32)).cache(cache).map(ps.CenterCrop(16)).batch(2).plan()
+
+
+def test_two_of_them_and_other_things_are_refused(tmp_path: Path, cache: ps.Cache) -> None:
+    with pytest.raises(ps.PlanError, match="two cache"):
+        source(tmp_path).cache(cache).map(ps.CenterCrop(32)).cache(cache)
+    with pytest.raises(ps.PlanError, match="a Cache, such as"):
+        source(tmp_path).cache("8GiB")  # type: ignore[arg-type]
+    with pytest.raises(ps.PlanError, match="'here' or 'auto'"):
+        source(tmp_path).cache(cache, place="there")  # type: ignore[arg-type]
+    arrays = ps.Pipeline(ps.Arrays(image=np.zeros((4, 8, 8, 3), np.uint8)))
+    with pytest.raises(ps.PlanError, match="memory already"):
+        arrays.cache(cache).batch(2).plan()
+
+
+def test_explain_says_what_is_kept_and_what_that_brings(tmp_path: Path, cache: ps.Cache) -> None:
+    pipeline = source(tmp_path).map(ps.CenterCrop(32)).cache(cache).map(ps.Normalize()).batch(2)
+    text = pipeline.plan().explain()
+    assert "images, (32, 32, 3) uint8" in text
+    assert "after CenterCrop" in text
+    assert "all 8 rows would take 24.0KiB; later epochs find 100% of them" in " ".join(text.split())
+    assert "no row is there yet" in text
+    assert all(len(line) <= 80 for line in text.splitlines() if "/" not in line)
+    with pipeline.loader() as loader:
+        list(loader)
+    assert "8 rows are there" in pipeline.plan().explain()
+
+
+def costs(folder: Path, monkeypatch: pytest.MonkeyPatch, pipeline: ps.Pipeline, read_s: float) -> None:
+    """As if a loader had measured that files take so long."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    path = folder / "penstock" / "costs" / pipeline.batch(1).plan().source.digest
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"read_s": read_s, "make_s": 1e-3, "file_bytes": 2000, "measured": True}))
+
+
+@pytest.mark.parametrize(
+    ("read_s", "random", "chosen"),
+    [
+        (1e-5, False, "after CenterCrop"),
+        (1e-2, False, "after CenterCrop"),
+        (1e-2, True, "right after the source"),
+        (1e-6, True, "none"),
+    ],
+)
+def test_auto_chooses_what_saves_most_and_says_why(
+    tmp_path: Path, cache: ps.Cache, monkeypatch: pytest.MonkeyPatch, read_s: float, random: bool, chosen: str
+) -> None:
+    transforms = (ps.RandomResizedCrop(32),) if random else (ps.CenterCrop(32),)
+    plain = source(tmp_path).map(*transforms)
+    costs(tmp_path, monkeypatch, plain, read_s)
+    plan = plain.cache(cache, place="auto").batch(2).plan()
+    text = " ".join(plan.explain().split())
+    assert f"cache {chosen}" in text
+    assert "what a later epoch would save for each record" in text
+    assert (plan.cache is None) == (chosen == "none")
+
+
+def test_auto_prefers_files_where_images_have_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rows").mkdir()
+    pipeline = source(tmp_path).map(ps.CenterCrop(32))
+    costs(tmp_path, monkeypatch, pipeline, 1e-2)
+    small = ps.Cache("small", memory=16_000, directory=tmp_path / "rows")
+    plan = pipeline.cache(small, place="auto").batch(2).plan()
+    assert plan.cache is not None
+    assert plan.cache.kind == "encoded"
+
+
+def test_a_loader_measures_what_the_next_plan_says(
+    tmp_path: Path, cache: ps.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    pipeline = source(tmp_path, 32).map(ps.CenterCrop(32)).cache(cache).batch(2)
+    assert "as usual machines have it" in " ".join(pipeline.plan().explain().split())
+    with pipeline.loader() as loader:
+        list(loader)
+    assert "measured by an earlier loader" in " ".join(pipeline.plan().explain().split())
