@@ -91,6 +91,24 @@ def of_launcher(environment: Mapping[str, str]) -> tuple[int, int]:
     return 0, 1
 
 
+# Likewise, of the processes of one machine. MPI's own names stand for launchers that set no more.
+LOCAL = (
+    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+    ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+)
+
+
+def of_machine(environment: Mapping[str, str]) -> tuple[int, int]:
+    """(rank, world) among the processes that a launcher has started on this machine; (0, 1) where it doesn't say."""
+    for rank_name, world_name in LOCAL:
+        rank, world = environment.get(rank_name, ""), environment.get(world_name, "")
+        if rank.isdecimal() and world.isdecimal() and int(rank) < int(world):
+            return int(rank), int(world)
+    return 0, 1
+
+
 def _of_mesh(mesh: DeviceMesh, dims: Sequence[str]) -> tuple[int, int]:
     names = mesh.mesh_dim_names or ()
     if isinstance(dims, str) or not dims or not set(dims) <= set(names) or len(set(dims)) < len(dims):

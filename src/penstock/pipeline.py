@@ -365,19 +365,22 @@ class Pipeline(Ordered):
     def loader(self, **settings: Unpack[Settings]) -> Loader:
         """Plan, then run: an iterable of batches. Arguments and errors as of ``plan()``.
 
-        Where a function filters and nobody asked it yet, ``scan`` comes first.
+        Where a function filters and nobody asked it yet, ``scan`` comes first; where several machines train and each
+        keeps all rows, ``Cache(scope="node")``, so does ``warm``, unless they are there.
         """
         from penstock.loader import Loader  # likewise
         from penstock.scan import planned
+        from penstock.warm import filled
 
-        return Loader(planned(self, **settings))
+        return Loader(filled(planned(self, **settings), settings))
 
     def warm(
         self, *, progress: Callable[[int, int], None] | None = None, **settings: Unpack[Settings]
     ) -> Warmed:
         """Fill the pipeline's cache ahead: ask once for every record that it will keep.
 
-        With ``Cache(scope="node")`` these are all records, whoever's rank they are; else those of this rank's epoch 0.
+        With ``Cache(scope="node")`` these are all records, which the processes that a launcher has started on this
+        machine share out; else those of this rank's epoch 0.
 
         progress  called now and then with the rows that were asked for so far, and how many there are
 

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Unpack
+from typing import Unpack, cast
 
-from penstock.errors import PlanError
+from penstock.errors import CacheError, PlanError
+from penstock.launcher import of_machine
 from penstock.loader import Loader
 from penstock.pipeline import Pipeline
+from penstock.plan import Plan
 from penstock.settings import Settings
 from penstock.spec import Tail
 from penstock.transform import CenterCrop
 
 ROWS = 64  # of a batch, where the pipeline has more
+# Settings that filling has too.
+PASSED_ON = (
+    "memory",
+    "workers",
+    "executor",
+    "side_memory",
+    "reads",
+    "slow_after_s",
+    "stall_timeout_s",
+    "fork_from",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +65,30 @@ def warm(
     return Warmed(rows, counted.cache_stored, counted.cache_hits, counted.cache_skipped)
 
 
+def filled(plan: Plan, settings: Settings) -> Plan:
+    """The plan, once this process has done its share of filling a cache that shall have the rows of other machines'
+    ranks too. Where all ranks are on this one, or all rows are there, there is nothing to do.
+    """
+    kept, pipeline = plan.cache, plan.pipeline
+    if kept is None or kept.cache.scope != "node" or pipeline.world <= of_machine(os.environ)[1]:
+        return plan
+    try:
+        present = kept.look().present
+    except CacheError:
+        if kept.cache.strict:
+            raise
+        return plan  # the loader says why there is none
+    if present is None or present.rows < plan.order.num_positions:
+        wanted = {name: value for name, value in settings.items() if name in PASSED_ON}
+        warm(pipeline, **cast(Settings, wanted))
+    return plan
+
+
 def whole(pipeline: Pipeline) -> Pipeline:
     """The pipeline as far as its cache, of all records that it keeps, in small batches."""
     assert pipeline.cached is not None
     node = pipeline.cached.cache.scope == "node"
-    rank, world = (0, 1) if node else (pipeline.rank, pipeline.world)
+    rank, world = of_machine(os.environ) if node else (pipeline.rank, pipeline.world)
     return replace(
         pipeline,
         transforms=pipeline.transforms[: pipeline.cached.after]

@@ -1,0 +1,78 @@
+"""Filling a cache ahead: who fills what, and what a loader finds then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from photos import encoded, picture, write_list
+
+ROWS = 12
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ps.Cache:
+    (tmp_path / "rows").mkdir()
+    return ps.Cache("test", memory="32MiB", directory=tmp_path / "rows", strict=True, validate="never")
+
+
+def pipeline(folder: Path, cache: ps.Cache, *, images: bool = True) -> ps.Pipeline:
+    source = ps.Pipeline(write_list(folder, [encoded(picture(seed)) for seed in range(ROWS)]))
+    crop, flip = ps.CenterCrop(32), ps.RandomHorizontalFlip()
+    return source.map(crop).cache(cache).map(flip) if images else source.cache(cache).map(crop, flip)
+
+
+def misses(of: ps.Pipeline) -> int:
+    """Rows that an epoch doesn't find."""
+    with of.loader(workers=1) as loader:
+        list(loader)
+        return loader.stats().cache_misses
+
+
+@pytest.mark.parametrize("images", [True, False], ids=["images", "files"])
+def test_what_was_filled_ahead_is_found(tmp_path: Path, cache: ps.Cache, images: bool) -> None:
+    told: list[tuple[int, int]] = []
+    kept = pipeline(tmp_path, cache, images=images).shuffle(seed=1).batch(4)
+    assert kept.warm(progress=lambda done, of: told.append((done, of))) == ps.Warmed(ROWS, ROWS, 0, 0)
+    assert told[-1] == (ROWS, ROWS)
+    assert kept.warm() == ps.Warmed(ROWS, 0, ROWS, 0)
+    assert misses(kept) == 0
+
+
+def test_a_rank_fills_its_own_rows(tmp_path: Path, cache: ps.Cache) -> None:
+    kept = pipeline(tmp_path, cache).batch(3)
+    assert kept.shard(1, 2).warm().stored == ROWS // 2
+    assert misses(kept.shard(1, 2)) == 0
+    assert misses(kept.shard(0, 2)) == ROWS // 2
+
+
+def test_a_node_has_all_rows_before_its_first_batch(
+    tmp_path: Path, cache: ps.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = pipeline(tmp_path, replace(cache, scope="node")).batch(2)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    for rank in range(2):  # of four, on this machine
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        with kept.shard(rank, 4).loader(workers=1):
+            pass
+    assert misses(kept.shard(3, 4)) == 0
+
+
+def test_ranks_of_one_machine_fill_nothing_ahead(
+    tmp_path: Path, cache: ps.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    kept = pipeline(tmp_path, replace(cache, scope="node")).batch(2).shard(0, 2)
+    assert misses(kept) == ROWS // 2
+
+
+def test_without_a_cache_there_is_nothing_to_fill(tmp_path: Path, cache: ps.Cache) -> None:
+    plain = pipeline(tmp_path, cache).batch(2)
+    with pytest.raises(ps.PlanError, match="has none"):
+        replace(plain, cached=None).warm()
+    with pytest.raises(ps.PlanError, match="is off"):
+        pipeline(tmp_path, ps.Cache("off", memory=0)).batch(2).warm()
