@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from dataclasses import dataclass
 
 from penstock import _native
 from penstock.cache.directory import Home, is_at, open_folder
-from penstock.cache.extents import Extent
+from penstock.cache.extents import FULL, Extent
 from penstock.cache.growth import Full, Tier, Wish, grow
 from penstock.cache.manifest import Manifest, read_set
 from penstock.cache.removal import USERS
@@ -60,7 +61,7 @@ class OpenSet:
         self._extents: list[Extent] = []
         self._notes: list[str] = []
         self._said: set[str] = set()
-        self._refused = self._closed = False
+        self._refused = self._closed = self._said_full = self._lacks_spill = False
         self._look_for_spill()
 
     @property
@@ -86,7 +87,11 @@ class OpenSet:
     def notes(self) -> list[str]:
         """What became known since the last call and is worth a warning; each thing once."""
         if error := self.store.last_error():
-            self._note(f"cache {self._name!r}: {error}; what can't be read or kept comes from its source")
+            text = f"cache {self._name!r}: {error}; what can't be read or kept comes from its source"
+            if any(os.strerror(code) in error for code in FULL):
+                self._note_full(text)
+            elif not (os.strerror(errno.ENOENT) in error and (self._lacks_spill or not self.is_there)):
+                self._note(text)  # where files are known to be gone, each that isn't found is no news
         notes, self._notes = self._notes, []
         return notes
 
@@ -161,7 +166,7 @@ class OpenSet:
             reasons.append(found.reason)
         self._refuse()
         more = "" if self._spilled is not None else ", or give it spill=, a folder on a disk"
-        self._note(
+        self._note_full(
             f"cache {self._name!r} keeps no more rows: {'; '.join(reasons)}. The others come from their source; raise "
             f"its limit{more}"
         )
@@ -185,6 +190,7 @@ class OpenSet:
                 self._spilled = Spilled(place, self._parts.home.access)
                 self.store.set_spill(self._spilled.folder)
         except (OSError, CacheError) as error:
+            self._lacks_spill = True
             self._note(
                 f"cache {self._name!r} can't use its folder on the disk: {_why(error)}; rows that are there come from "
                 "their source"
@@ -201,6 +207,12 @@ class OpenSet:
             place = make_spilled(directory, self._parts.home, manifest.digest)
             manifest.at(place).write(self._parts.home, self._parts.folder)
         return place
+
+    def _note_full(self, text: str) -> None:
+        """There is no room: said once, whoever found it, the store or the one that gives it room."""
+        if not self._said_full:
+            self._said_full = True
+            self._note(text)
 
     def _note(self, text: str) -> None:
         if text not in self._said:
