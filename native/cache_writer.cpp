@@ -42,9 +42,9 @@ bool CacheWriter::write(uint64_t record, const CachedRow& row, const Place& plac
     int error = write_bytes(record, place, bytes);
     if (error == 0) error = write_entry(record, row);
     if (error != 0) {
-        count_error(failed_text(place.tier), error);
-        ++counts.skipped;
         room.failed(place, error);
+        ++counts.skipped;
+        count_error(failed_text(place.tier), error);
         return false;
     }
     room.written(place);
@@ -54,15 +54,17 @@ bool CacheWriter::write(uint64_t record, const CachedRow& row, const Place& plac
     return true;
 }
 
-void CacheWriter::count_error(const char* what, int error) noexcept try {
+void CacheWriter::count_error(const char* what, int error) noexcept {
+    try {
+        std::string text = what;
+        char said[128];
+        if (error != 0) text.append(": ").append(strerror_r(error, said, sizeof said));
+        std::scoped_lock lock(mutex_);
+        last_error_ = std::move(text);
+    } catch (const std::bad_alloc&) {
+        // It counts without words.
+    }
     if (counts.errors++ == 0) room.note();
-    std::string text = what;
-    char said[128];
-    if (error != 0) text.append(": ").append(strerror_r(error, said, sizeof said));
-    std::scoped_lock lock(mutex_);
-    last_error_ = std::move(text);
-} catch (const std::bad_alloc&) {
-    // It was counted.
 }
 
 std::string CacheWriter::last_error() const {

@@ -63,15 +63,23 @@ class Set:
 
     @contextmanager
     def opened(
-        self, *, room: int = 0, number: int = 0, writes: bool = True, queue: int = 1 << 20
+        self,
+        *,
+        room: int = 0,
+        number: int = 0,
+        writes: bool = True,
+        queue: int = 1 << 20,
+        spills: bool = True,
     ) -> Iterator[_native.CacheStore]:
         """A store of it that is closed in the end.
 
-        room  of an extent in memory that it has from the beginning; 0 for none
+        room    of an extent in memory that it has from the beginning; 0 for none
+        spills  whether it knows the folder of spilled extents
         """
         with folder(self.path) as directory, folder(self.spill) as spill:
             store = _native.CacheStore(directory, self.records, self.salt, writes, queue)
-            store.set_spill(spill)
+            if spills:
+                store.set_spill(spill)
         with closing(_Closed(store)):
             if room:
                 self.grant(store, number, room)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock import _native
-from stores import ENTRY_BYTES, Set, bytes_of, flip, row_of
+from stores import ENTRY_BYTES, Set, bytes_of, flip, folder, row_of
 
 ROW_BYTES = 40
 
@@ -167,6 +167,23 @@ def test_an_extent_that_is_removed_is_read_by_who_has_it_open(tmp_path: Path) ->
             made.grant(late, 0, 1 << 20)
             assert late.put(1, bytes_of(1, ROW_BYTES))
             assert row_of(late, 1) == bytes_of(1, ROW_BYTES)
+
+
+def test_spilled_rows_without_their_folder(tmp_path: Path) -> None:
+    """They are misses until it is known."""
+    made = Set.made(tmp_path / "set")
+    with made.opened() as store:
+        made.grant(store, 0, 1 << 20, spilled=True)
+        assert all(store.put(record, bytes_of(record)) for record in range(3))
+    with made.opened(spills=False) as store:
+        assert row_of(store, 0) is None
+        assert [store.find(record) for record in range(3)] == [None] * 3
+        assert store.stats().errors == 1
+        with folder(made.spill) as spill:
+            store.set_spill(spill)
+        assert [row_of(store, record) for record in (1, 2)] == [bytes_of(1), bytes_of(2)]
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            store.set_spill(-1)
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "pipe", "empty"])

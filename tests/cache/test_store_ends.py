@@ -230,6 +230,48 @@ with made.opened(room=1 << 20, number=5) as other:
     ]
 
 
+def test_a_spill_that_fails_is_given_up(tmp_path: Path) -> None:
+    """What memory takes is stored on, and what was spilled before is read."""
+    made = Set.made(tmp_path / "set")
+    program = f"""
+from pathlib import Path
+from stores import Set, bytes_of, row_of
+made = Set(Path({str(made.path)!r}))
+with made.opened() as store:
+    made.grant(store, 0, 1 << 20, spilled=True)
+    assert all(store.put(record, bytes_of(record)) for record in range(3))
+    while not store.stats().errors:
+        assert store.wait(30_000)
+    assert (store.wants().memory, store.wants().spill) == (True, False)
+    assert not made.grant(store, 1, 1 << 20, spilled=True)
+    made.grant(store, 2, 1 << 20)
+    assert store.put(3, bytes_of(3))
+    print([record for record in range(4) if row_of(store, record) == bytes_of(record)])
+    print(store.stats().skipped, store.last_error())
+"""
+    text = output(program, environment={"PENSTOCK_FAULTS": "cache.row=eio@#2"})
+    assert text == "[0, 1, 3]\n1 the spill can't be written: Input/output error\n"
+
+
+def test_no_more_files_can_be_opened(tmp_path: Path) -> None:
+    """Then there are misses, and when some can be opened again there are none."""
+    made = Set.made(tmp_path / "set")
+    program = f"""
+import resource
+from pathlib import Path
+from stores import Set, bytes_of, row_of
+made = Set(Path({str(made.path)!r}))
+with made.opened(room=1 << 20) as store:
+    assert store.put(1, bytes_of(1))
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, most[1]))
+    print(row_of(store, 1), store.last_error(), store.find(1) is not None)
+    resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    print(row_of(store, 1) == bytes_of(1), store.stats().errors)
+"""
+    assert output(program) == "None an extent can't be read: Too many open files True\nTrue 1\n"
+
+
 def test_the_spill_writes_what_the_queue_holds_when_it_is_closed(tmp_path: Path) -> None:
     made = Set.made(tmp_path / "set", records=300)
     with made.opened(room=5000, queue=10_000) as store:
