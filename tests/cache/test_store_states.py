@@ -49,6 +49,7 @@ class States(RuleBasedStateMachine):
         """As a new process does, after the one before it has written all."""
         self.opens.close()
         self.store = self.opens.enter_context(self.made.opened())
+        self.may_be_queued = False
 
     @rule(room=st.sampled_from([2000, 20_000]), spilled=spilled)
     def grant(self, room: int, spilled: bool) -> None:
@@ -61,7 +62,9 @@ class States(RuleBasedStateMachine):
         self.versions += not stale
         row = bytes_of(record, length, self.versions)
         if self.store.put(record, row, mtime_ns=self.versions, stale=stale):
-            self.rows[record] = [row] if self.is_safe(record) else [*self.rows[record], row, None]
+            safe = self.is_safe(record)
+            self.rows[record] = [row] if safe else [*self.rows[record], row, None]
+            self.may_be_queued |= not safe
 
     def is_safe(self, record: int) -> bool:
         """Whether the row just put is in a file that is still there, and not on its way to the spill."""
@@ -70,7 +73,9 @@ class States(RuleBasedStateMachine):
 
     @rule(record=records, length=lengths, point=st.sampled_from(POINTS), spilled=spilled)
     def kill(self, record: int, length: int, point: str, spilled: bool) -> None:
-        """Another process, while it stores a row."""
+        """Another process, while it stores a row that nobody else is storing."""
+        if self.may_be_queued:
+            self.reopen()
         self.versions += 1
         self.extents += 1
         work = Work([record], 1, length, self.versions, 20_000, self.extents, spilled, f"{point}=kill")
