@@ -103,8 +103,11 @@ def _transform(plan: Plan) -> list[str]:
     kernels = (
         "one kernel" if len(plan.kernel.stages) == 1 else f"one kernel of {len(plan.kernel.stages)} passes"
     )
+    made = f"{kernels}: decode + {plan.kernel.describe()}"
+    if plan.cache is not None and plan.cache.before is not None:
+        made = f"two kernels, with the cache between: decode + {plan.cache.before.describe()}; {plan.kernel.describe()}"
     return [
-        f"{kernels}: decode + {plan.kernel.describe()}",
+        made,
         *(f"  {transform.describe()}" for transform in plan.pipeline.transforms),
         decode,
         *_decoder(plan),
@@ -267,8 +270,21 @@ def _memory(plan: Plan) -> list[str]:
         ("forecast", forecast.expected, ""),
         ("side arena", forecast.side, "at most; progressive JPEGs, other formats"),
         ("ceiling", plan.memory_bytes, "memory=, of what penstock allocates"),
+        *(
+            [("cache's rows", rows, "at most, of all jobs; not within memory=")]
+            if (rows := _rows_bytes(plan))
+            else []
+        ),
     ]
     return [f"{name:<15s}{show_bytes(size):>10s}  {note}".rstrip() for name, size, note in owners]
+
+
+def _rows_bytes(plan: Plan) -> int:
+    """What a cache's rows may take in memory."""
+    try:
+        return 0 if plan.cache is None else plan.cache.look().limits.memory
+    except CacheError:
+        return 0
 
 
 def _worker_memory(plan: Plan) -> str:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from penstock.cache import file_system
 from penstock.contracts import OpenSource
 from penstock.source import cache_folder
 
@@ -20,6 +21,7 @@ TAKE_BYTES_PER_S = 3e9
 EACH_ROW_S = 5e-6
 DECODED_BYTES_PER_S = 100e6  # of a JPEG file
 READ_S = 40e-6  # a small file that the system has in memory
+FAR_READ_S = 2e-3  # of a file system over a network
 LOOKED_AT = 64  # files, for their mean size
 
 
@@ -91,7 +93,7 @@ def costs_of(source: OpenSource) -> Costs:
             known = json.loads(file.read(4096))
         return Costs(float(known["read_s"]), float(known["make_s"]), float(known["file_bytes"]), True)
     size = mean_file_bytes(source)
-    return Costs(READ_S, size / DECODED_BYTES_PER_S, size, False)
+    return Costs(FAR_READ_S if _is_far(source) else READ_S, size / DECODED_BYTES_PER_S, size, False)
 
 
 def note_costs(source: OpenSource, costs: Costs) -> None:
@@ -113,6 +115,16 @@ def mean_file_bytes(source: OpenSource) -> float:
         return 0.0
     sizes = [_bytes_of(files.paths[row], int(files.length[row])) for row in range(len(records))]
     return sum(sizes) / max(sum(size > 0 for size in sizes), 1)
+
+
+def _is_far(source: OpenSource) -> bool:
+    """Whether the first record's file lies on a file system that other machines have too."""
+    files = source.locate(np.zeros(1, np.int64)).files.get("image")
+    if files is None:
+        return False
+    with contextlib.suppress(OSError):
+        return file_system(os.path.dirname(os.fsdecode(files.paths[0])) or ".").elsewhere  # noqa: PTH120 (likewise)
+    return False
 
 
 def _bytes_of(path: bytes, length: int) -> int:

@@ -62,7 +62,10 @@ def warm(
             if progress is not None:
                 progress(min(rows, total), total)
         counted = loader.stats()
-    return Warmed(rows, counted.cache_stored, counted.cache_hits, counted.cache_skipped)
+    left_out = min(
+        counted.cache_skipped, rows - counted.cache_stored
+    )  # some of the next epoch's are made too
+    return Warmed(rows, counted.cache_stored, rows - counted.cache_stored - left_out, left_out)
 
 
 def filled(plan: Plan, settings: Settings) -> Plan:

@@ -3,6 +3,7 @@
 from penstock.cache.cached import Cached
 from penstock.cache.description import Cache
 from penstock.cache.facts import CachedSet, Forecast, look
+from penstock.cache.filesystem import file_system
 from penstock.cache.identity import Identity
 from penstock.cache.opened import OpenSet
 from penstock.cache.removal import FreedCache
@@ -24,6 +25,7 @@ __all__ = [
     "OpenSet",
     "create_cache",
     "destroy_cache",
+    "file_system",
     "list_caches",
     "look",
     "open_set",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -49,9 +50,8 @@ class Keeper:
     checks  whether rows are compared with their files
     """
 
-    def __init__(self, plan: CachePlan, source: OpenSource, opened: OpenSet) -> None:
-        self._source, self._set = source, opened
-        self._noted = False
+    def __init__(self, plan: CachePlan, opened: OpenSet) -> None:
+        self._set = opened
         self._each_epoch = plan.cache.validate == "epoch"
         self._epoch: int | None = None
         self.store: _native.CacheStore = opened.store
@@ -77,24 +77,11 @@ class Keeper:
             cache_bytes=kept.hit_bytes,
         )
 
-    def enter(self, epoch: int, pool: _native.Pool) -> None:
+    def enter(self, epoch: int) -> None:
         """Rows of this epoch are made now."""
-        if epoch == self._epoch:
-            return
-        if self._epoch is not None:
-            self.note_costs(pool)
-            if self._each_epoch:
-                self.store.forget_checks()
+        if self._each_epoch and epoch != self._epoch:
+            self.store.forget_checks()
         self._epoch = epoch
-
-    def note_costs(self, pool: _native.Pool) -> None:
-        """Write down, once, what rows have cost as long as none was found: plans to come choose by that."""
-        made = pool.stats()
-        if self._noted or made.rows < LEAST_MEASURED or self.store.stats().hits > 0:
-            return
-        self._noted = True
-        costs = Costs(made.read_s / made.rows, made.decode_s / made.rows, made.bytes / made.rows, True)
-        note_costs(self._source, costs)
 
     def close(self, patience_s: float) -> bool:
         """End it, and let go of the set. A thread that is stuck in the system is left behind."""
@@ -114,6 +101,29 @@ class Keeper:
     def _say(self) -> None:
         for note in self._set.notes():
             _logger().warning("%s", note)
+
+
+class Costing:
+    """Writes down, once, what rows cost as long as none was found in a cache: plans to come choose by that."""
+
+    def __init__(self, source: OpenSource) -> None:
+        self._source = source
+        self._epoch: int | None = None
+        self._noted = False
+
+    def enter(self, epoch: int, counted: Callable[[], Stats]) -> None:
+        """Rows of this epoch are made now."""
+        if epoch != self._epoch and self._epoch is not None:
+            self.note(counted())
+        self._epoch = epoch
+
+    def note(self, made: Stats) -> None:
+        """So much was made until now."""
+        if self._noted or made.rows < LEAST_MEASURED or made.cache_hits > 0:
+            return
+        self._noted = True
+        costs = Costs(made.read_s / made.rows, made.decode_s / made.rows, made.bytes / made.rows, True)
+        note_costs(self._source, costs)
 
 
 def _logger() -> logging.Logger:

@@ -14,7 +14,7 @@ import numpy as np
 from penstock import _native
 from penstock.cache import OpenSet
 from penstock.contracts import Records
-from penstock.engine.caching import Keeper
+from penstock.engine.caching import Costing, Keeper
 from penstock.engine.checks import Checks
 from penstock.engine.files import reading_threads
 from penstock.engine.gpu import GpuDecoding
@@ -114,8 +114,9 @@ class NativeWorkers:
         self._gpu = None if gpu is None else GpuDecoding(plan, self._pool)
         self._keeper: Keeper | None = None
         self._before: _native.Program | None = None
+        self._costing = None if plan.pipeline.cached is None else Costing(plan.source)
         if plan.cache is not None and kept is not None:
-            self._keeper = Keeper(plan.cache, plan.source, kept)
+            self._keeper = Keeper(plan.cache, kept)
             if (before := plan.cache.before) is not None:
                 self._before = before.compile(plan.pipeline.decoding, plan.simd)
         self._checks = Checks(plan.pipeline.finite)
@@ -138,7 +139,9 @@ class NativeWorkers:
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
         """Say where every field of every row comes from; small values are written at once."""
         if self._keeper is not None:
-            self._keeper.enter(assignment.at.epoch, self._pool)
+            self._keeper.enter(assignment.at.epoch)
+        if self._costing is not None:
+            self._costing.enter(assignment.at.epoch, self.stats)
         for name, values in assignment.records.plain.items():
             assignment.views[name][...] = values
         if not assignment.without:
@@ -277,8 +280,8 @@ class NativeWorkers:
             all_ended &= has_ended(thread, ends - time.monotonic())
         if self._gpu is not None:
             all_ended &= self._gpu.have_ended(ends - time.monotonic())
-        if self._keeper is not None:
-            self._keeper.note_costs(self._pool)
+        if self._costing is not None:
+            self._costing.note(self.stats())
         if self._keeper is not None and all_ended:  # else a thread may look a row up yet
             all_ended = self._keeper.close(max(ends - time.monotonic(), 0))
         return all_ended
