@@ -2,15 +2,18 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <cerrno>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "bind.h"
+#include "cache_check.h"
 #include "cache_store.h"
 #include "checksum.h"
 
@@ -51,12 +54,40 @@ std::optional<Bytes> get(CacheStore& store, uint64_t record) {
     return Bytes(bytes.release(), {row->length}, owner);
 }
 
+// A row; whether what is stored is wrong; and what was wrong with the file it was made of.
+using TakenRow = std::tuple<std::optional<Bytes>, bool, bool, bool>;
+
+TakenRow take(CacheStore& store, uint64_t record, const std::optional<nb::bytes>& path) {
+    record_of(store, record);
+    const std::string file = path ? std::string(path->c_str(), path->size()) : std::string();
+    std::unique_ptr<uint8_t[]> bytes;
+    std::optional<CachedRow> row;
+    bool stale = false;
+    {
+        nb::gil_scoped_release unlocked;
+        row = store.find(record);
+        if (!row) {
+            store.count_miss();
+        } else if (path && !is_as_stored(store, record, *row, file)) {
+            stale = true;
+        } else {
+            bytes = std::make_unique_for_overwrite<uint8_t[]>(row->length);
+            stale = !store.read(record, *row, bytes.get());
+        }
+    }
+    if (!row || stale) return {std::nullopt, stale, false, false};
+    nb::capsule owner(bytes.get(), [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
+    return {Bytes(bytes.release(), {row->length}, owner), false, row->damaged, row->truncated};
+}
+
 bool put(CacheStore& store, uint64_t record, Column<uint8_t> bytes, int64_t file_bytes, int64_t mtime_ns,
          bool racy, bool damaged, bool truncated, bool stale) {
     record_of(store, record);
     nb::gil_scoped_release unlocked;
-    return store.put(record, {bytes.data(), bytes.shape(0)}, {file_bytes, mtime_ns, racy}, damaged, truncated,
-                     stale);
+    const Stamp stamp{file_bytes, mtime_ns, racy};
+    const bool stored = store.put(record, {bytes.data(), bytes.shape(0)}, stamp, damaged, truncated, stale);
+    if (stored) store.set_checked(record);
+    return stored;
 }
 
 using Found = nb::ndarray<nb::numpy, bool, nb::shape<-1>>;
@@ -140,10 +171,16 @@ void bind_cache(nb::module_& m) {
             "find", [](CacheStore& store, uint64_t record) { return store.find(record_of(store, record)); },
             "record"_a, "Where the record's row lies.")
         .def("get", &get, "record"_a, "The record's row. Counts a hit, a miss or an error.")
+        .def(
+            "take", &take, "record"_a, "path"_a.none(),
+            "Its row, or None; whether what is stored is wrong, for one not to be read or of a file that has "
+            "changed; and whether that file was damaged or truncated. The file of that path is looked at "
+            "once until "
+            "``forget_checks``, and none for None.")
         .def("put", &put, "record"_a, "row"_a, "file_bytes"_a = 0, "mtime_ns"_a = 0, "racy"_a = false,
              "damaged"_a = false, "truncated"_a = false, "stale"_a = false,
              "Store a row, or queue it for the spill, unless one of the same file is there or, with "
-             "``stale``, whatever is there. Whether that was done.")
+             "``stale``, whatever is there. Whether that was done; then its file counts as looked at.")
         .def("have", &have, "first"_a, "stop"_a, "(stop - first,) whether there is an entry for each record.")
         .def(
             "add_extent",

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "cache_check.h"
+
 namespace penstock {
 namespace {
 
@@ -27,14 +29,11 @@ std::optional<ReadResult> Pool::State::find_kept(ReadyRow& row) {
     }
     ReadResult read;
     if (cache.checks && !store.checked(record)) {
-        const Looked now = look_at(path_of(*row.job, row.row));
-        if (!now.found || !now.stamp.same_file(kept->stamp) || kept->stamp.racy) {
-            store.count_stale();
-            store.count_miss();
+        Looked now;
+        if (!is_as_stored(store, record, *kept, path_of(*row.job, row.row), &now)) {
             row.stale = true;
             return std::nullopt;
         }
-        store.set_checked(record);
         read.took_s = now.took_s;
         read.blocked_s = now.blocked_s;
     }

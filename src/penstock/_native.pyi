@@ -658,9 +658,9 @@ class SampleMaker:
 
     def read(
         self, reader: Reader, path: bytes, offset: int, length: int
-    ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str]:
+    ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str, tuple]:
         """
-        Bytes [offset, offset + length) of a file, or to its end for length < 0, and '' or what is wrong.
+        Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; and the file's bytes, its time in ns, and whether another change might bear the same time.
         """
 
     def from_encoded(
@@ -871,6 +871,13 @@ class CacheStore:
     def get(self, record: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))] | None:
         """The record's row. Counts a hit, a miss or an error."""
 
+    def take(
+        self, record: int, path: bytes | None
+    ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))] | None, bool, bool, bool]:
+        """
+        Its row, or None; whether what is stored is wrong, for one not to be read or of a file that has changed; and whether that file was damaged or truncated. The file of that path is looked at once until ``forget_checks``, and none for None.
+        """
+
     def put(
         self,
         record: int,
@@ -883,7 +890,7 @@ class CacheStore:
         stale: bool = False,
     ) -> bool:
         """
-        Store a row, or queue it for the spill, unless one of the same file is there or, with ``stale``, whatever is there. Whether that was done.
+        Store a row, or queue it for the spill, unless one of the same file is there or, with ``stale``, whatever is there. Whether that was done; then its file counts as looked at.
         """
 
     def have(self, first: int, stop: int) -> Annotated[NDArray[numpy.bool_], dict(shape=(None,))]:

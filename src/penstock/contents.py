@@ -49,7 +49,7 @@ def kernel_or_program(
     if pipeline.gpu is not None:
         _check_gpu(source, in_python)
     if in_python:
-        return None, program
+        return None, sample_program(pipeline.transforms, declared, _cached(pipeline))
     if not program.steps:
         return None, None
     (step,) = program.steps
@@ -61,8 +61,13 @@ def kernel_or_program(
 
 def keeps_images(pipeline: Pipeline) -> bool:
     """Whether a cache stands behind transforms."""
+    return _cached(pipeline) > 0
+
+
+def _cached(pipeline: Pipeline) -> int:
+    """Transforms in front of a cache; 0 without one."""
     cached = pipeline.cached
-    return cached is not None and cached.after > 0 and not cached.cache.is_off
+    return 0 if cached is None or cached.cache.is_off else cached.after
 
 
 def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel, ImageKernel]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.cache import OpenSet, open_set
 from penstock.caching import CachePlan
@@ -21,6 +21,29 @@ if TYPE_CHECKING:
 
 LEAST_MEASURED = 16  # rows, to say what one costs
 STAMPS_S = 5.0  # between two notes of last use and counters
+
+
+# Of the store, and what ``Stats`` calls them.
+COUNTS = {
+    "hits": "cache_hits",
+    "misses": "cache_misses",
+    "stored": "cache_stored",
+    "skipped": "cache_skipped",
+    "stale": "cache_stale",
+    "errors": "cache_errors",
+    "hit_bytes": "cache_bytes",
+}
+
+
+def counted(store: _native.CacheStore) -> dict[str, Any]:
+    """Counters by their names in ``Stats``."""
+    found = store.stats()
+    return {name: getattr(found, theirs) for theirs, name in COUNTS.items()}
+
+
+def warn(text: str) -> None:
+    """Say that something about a cache isn't as it should be."""
+    _logger().warning("%s", text)
 
 
 def opened(plan: CachePlan) -> OpenSet | None:
@@ -39,7 +62,7 @@ def opened(plan: CachePlan) -> OpenSet | None:
     except CacheError as error:
         if plan.cache.strict:
             raise
-        _logger().warning("going on without a cache: %s", error)
+        warn(f"going on without a cache: {error}")
         return None
 
 
@@ -65,17 +88,7 @@ class Keeper:
 
     def counted(self, stats: Stats) -> Stats:
         """With what the set has counted."""
-        kept = self.store.stats()
-        return replace(
-            stats,
-            cache_hits=kept.hits,
-            cache_misses=kept.misses,
-            cache_stored=kept.stored,
-            cache_skipped=kept.skipped,
-            cache_stale=kept.stale,
-            cache_errors=kept.errors,
-            cache_bytes=kept.hit_bytes,
-        )
+        return replace(stats, **counted(self.store))
 
     def enter(self, epoch: int) -> None:
         """Rows of this epoch are made now."""
@@ -100,7 +113,7 @@ class Keeper:
 
     def _say(self) -> None:
         for note in self._set.notes():
-            _logger().warning("%s", note)
+            warn(note)
 
 
 class Costing:

@@ -172,12 +172,16 @@ class GlobalGenerators:
             caller.seeded += 1
             self._depth += 1
             try:
-                return self._seeded(function, argument, key)
+                return self._seeded(caller, function, argument, key)
             finally:
                 self._depth -= 1
                 caller.seeded -= 1
                 if self._waiting:
                     self._calm.notify_all()
+
+    def marks(self) -> Marks:
+        """Where the generators stand now, whoever draws from them."""
+        return self._generators.marks()
 
     def watch_torch(self) -> None:
         """Look at torch's generator too from now on; it has been imported."""
@@ -237,7 +241,9 @@ class GlobalGenerators:
                     if name not in self._proven and self._depth == 0:
                         self._idle.pop(name, None)
 
-    def _seeded(self, function: Callable[[Any, int], Any], argument: Any, key: int) -> Any:
+    def _seeded(
+        self, caller: OwnGenerators, function: Callable[[Any, int], Any], argument: Any, key: int
+    ) -> Any:
         names = tuple(self._idle)
         start = self._generators.marks()
         if self._after is not None:
@@ -253,6 +259,7 @@ class GlobalGenerators:
         finally:
             after = self._generators.marks()
             drawn = moved(before, after)
+            caller.drew = bool(drawn)
             for name in now.keys() & names:
                 put_back(name, earlier.get(name, now[name]) if name in drawn else now[name])
             self._count(names, drawn)

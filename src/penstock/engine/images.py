@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock import _native
 from penstock.engine.board import READING, STEP, Desk
+from penstock.engine.keeping import NO_FILE
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.rows import EncodedFile, RowFailed, RowKey
 from penstock.engine.workers import Flaws
@@ -31,13 +32,21 @@ class ImageMaker:
         self._recipe, self._desk = recipe, desk
         self._reader = supplies.reader
         self._native = _native.SampleMaker(supplies.side, READ_BYTES, desk)
-        self._foreign_truncated = 0  # rows of files other than JPEG
+        # The cache of files; that of samples is for whoever makes them.
+        self._kept = None if recipe.keeps_samples else supplies.kept
+        self.stamp = NO_FILE  # of the file that was read last
+        self._damaged = self._truncated = 0  # rows of files other than JPEG, and of images that were kept
         self._programs: dict[tuple[int, int, int], tuple[_native.Program, Spec]] = {}
 
     @property
     def flaws(self) -> Flaws:
         """Images that were made of files that aren't whole."""
-        return Flaws(self._native.damaged, self._native.truncated + self._foreign_truncated)
+        return Flaws(self._native.damaged + self._damaged, self._native.truncated + self._truncated)
+
+    def count(self, damaged: bool, truncated: bool) -> None:
+        """An image that was kept, of a file that isn't whole."""
+        self._damaged += damaged
+        self._truncated += truncated
 
     def make(self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None) -> AnyArray:
         """An image through the kernel of a step. Raises ``RowFailed``.
@@ -55,7 +64,7 @@ class ImageMaker:
         data: UInt8Array | None = None
         if isinstance(image, EncodedFile):
             self._desk[STEP] = READING
-            data = self._read(image)
+            data = self._read(key, image)
             self._desk[STEP] = 1 + number
             if step.kernel is not None:
                 size = (0, 0)  # whatever it is, the result's is known
@@ -92,10 +101,19 @@ class ImageMaker:
     def _seeds(self, key: RowKey) -> tuple[int, int, int, int]:
         return self._recipe.seed, key.epoch, key.position, key.attempt
 
-    def _read(self, file: EncodedFile) -> UInt8Array:
-        data, wrong = self._native.read(self._reader, file.path, file.offset, file.length)
+    def _read(self, key: RowKey, file: EncodedFile) -> UInt8Array:
+        stale = False
+        if self._kept is not None:
+            self._kept.enter(key.epoch)
+            found, stale = self._kept.file(key.index, file.path)
+            if found is not None:
+                return found
+        data, wrong, stamp = self._native.read(self._reader, file.path, file.offset, file.length)
         if wrong:
             raise RowFailed("read", wrong)
+        self.stamp = stamp
+        if self._kept is not None:
+            self._kept.keep(key.index, data, stamp, stale=stale)
         return data
 
     def _foreign(self, number: int, step: NativeStep, key: RowKey, data: UInt8Array) -> UInt8Array:
@@ -107,7 +125,7 @@ class ImageMaker:
             frame = decode_foreign(data, self._recipe.decoding, reserve)
         except Undecodable as error:
             raise RowFailed("decode", str(error)) from error
-        self._foreign_truncated += frame.truncated
+        self._truncated += frame.truncated
         return frame.rgb
 
     def _program(

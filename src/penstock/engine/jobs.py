@@ -6,11 +6,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from penstock import _native
 from penstock.engine.board import FUNCTIONS, IDLE, IN_TURN
+from penstock.engine.caching import warn
 from penstock.engine.rows import END, EncodedFile, Inputs, Rows
 from penstock.engine.workers import WHOLE, Assignment, BatchMade, Failure, Flaws, Stats, Substitutes
 from penstock.errors import PenstockError
@@ -194,6 +195,7 @@ class JobQueue:
         self._changed = threading.Condition(self._lock)
         self._jobs: deque[SlotJob] = deque()
         self._counts = _Counts()
+        self._said: set[str] = set()
         self.done = 0
         self.broken: PenstockError | None = None
         self.closed = False
@@ -207,9 +209,9 @@ class JobQueue:
         """Rows, and seconds of work and of waiting."""
         with self._lock:  # rows and their flaws belong together
             counts = self._counts
-            return Stats(
-                rows=counts.rows, decode_s=counts.busy_s, wait_s=counts.wait_s, **asdict(counts.flaws)
-            )
+            flaws = asdict(counts.flaws)
+            del flaws["notes"]
+            return Stats(rows=counts.rows, decode_s=counts.busy_s, wait_s=counts.wait_s, **flaws)
 
     def put(self, job: SlotJob) -> None:
         """Work on it after those before, and before those after it where it comes again."""
@@ -250,6 +252,7 @@ class JobQueue:
     ) -> None:
         """A worker is done with it."""
         job = piece.job
+        self._tell(flaws.notes)
         with self._lock:
             ends = [failure.row for failure in bad if failure.place == END]
             job.bad += [failure for failure in bad if failure.place != END]
@@ -260,8 +263,16 @@ class JobQueue:
             self.done += 1
             self._counts.rows += piece.stop - piece.first
             self._counts.busy_s += seconds
-            self._counts.flaws += flaws
+            self._counts.flaws += replace(flaws, notes=())
             self._end(job, piece.size)
+
+    def _tell(self, notes: Sequence[str]) -> None:
+        """Say what workers noted: of several who say one thing of one cache the first."""
+        for note in notes:
+            about = note.partition(":")[0]
+            if about not in self._said:
+                self._said.add(about)
+                warn(note)
 
     def lose(
         self, piece: Piece, suspects: Collection[int], failure: Callable[[int], Failure]

@@ -27,6 +27,7 @@ class OwnGenerators:
         self.unseeded = False  # whether it is inside a call whose draws nobody has prepared for
         self.seeded = 0  # how often it is inside one with generators seeded
         self.thread = 0  # the one that makes samples with it
+        self.drew = False  # whether the last seeded call drew from a global generator
         self._shared = shared
         self._bits = np.random.Philox(key=0)
         self._state: Any = self._bits.state
@@ -80,8 +81,18 @@ class OwnGenerators:
 
     def set(self, key: int) -> None:
         """Set torch's generator, as soon as it is drawn from."""
+        self.drew = False
         if self._torch is not None:
             self._torch.key = key
+
+    def has_drawn(self) -> bool:
+        """Whether the last call drew, as far as it was seeded: by torch's functions it always is."""
+        return self.drew or (self._torch is not None and self._torch.key is None)
+
+    @property
+    def sees_torch(self) -> bool:
+        """Whether it would have seen torch's functions draw. Not where they were imported just now."""
+        return self._torch is not None or "torch" not in sys.modules
 
 
 def _torch_mode() -> Any:

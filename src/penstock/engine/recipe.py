@@ -7,7 +7,9 @@ from typing import Any
 
 from penstock import _native
 from penstock.batch import Collate
+from penstock.caching import CachePlan
 from penstock.engine.checks import Checks
+from penstock.engine.keeping import Kept
 from penstock.engine.workers import Flaws
 from penstock.read import read_policy
 from penstock.sizing import READ_BYTES
@@ -25,6 +27,7 @@ class Recipe:
     names       fields of samples that are no dicts
     collate     of fields that differ in shape, how they are put together
     checks      what is asked of the values of a finished sample
+    cache       where samples or files are kept, or None
     """
 
     program: SampleProgram
@@ -37,6 +40,12 @@ class Recipe:
     simd: str | None
     collate: Collate
     checks: Checks
+    cache: CachePlan | None
+
+    @property
+    def keeps_samples(self) -> bool:
+        """Whether samples are kept as Python code leaves them, at ``program.before_cache``."""
+        return self.cache is not None and self.cache.kind == "samples"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +54,27 @@ class Supplies:
 
     reader  reads files
     side    memory for whole frames
+    kept    what a cache has of them, or None
     """
 
     reader: _native.Reader
     side: _native.SideArena
+    kept: Kept | None
 
     @classmethod
-    def of(cls, recipe: Recipe, side: _native.SideArena, makers: int = 1) -> Supplies:
+    def of(
+        cls, recipe: Recipe, side: _native.SideArena, makers: int = 1, kept: Kept | None = None
+    ) -> Supplies:
         """As the recipe says, for so many makers."""
         reader = _native.Reader(read_policy(recipe.reads), 2 * READ_BYTES * makers, READ_BYTES)
-        return cls(reader, side)
+        return cls(reader, side, kept)
 
     @property
     def met(self) -> Flaws:
-        """What reads met so far."""
+        """What reads met so far, and what the cache has done."""
         reader = self.reader
-        return Flaws(retries=reader.retries, hedged=reader.hedged, slowest_read_s=reader.slowest_s)
+        met = Flaws(retries=reader.retries, hedged=reader.hedged, slowest_read_s=reader.slowest_s)
+        return met if self.kept is None else met + self.kept.counted
 
     def close(self, patience_s: float = 0) -> None:
         """End waits for memory, and for files: they fail. Threads that read end, as far as they do so in time."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.contracts import Records
-from penstock.engine.workers import Failure
+from penstock.engine.workers import Failure, NotForACache
 from penstock.spec import AnyArray
 
 Sample = dict[str, Any]
@@ -29,6 +29,17 @@ class RowFailed(Exception):
     def failure(self, row: int) -> Failure:
         """As a row's fate."""
         return Failure(row, self.place, self.reason, self.cause)
+
+
+class CantBeKept(RowFailed):
+    """What comes before the cache can't be made once for good, whatever the sample: nothing takes its place."""
+
+    def __init__(self, place: Place, reason: str) -> None:
+        super().__init__(place, reason, NotForACache(reason))
+
+    def failure(self, row: int) -> Failure:
+        """As the fate of the whole batch."""
+        return replace(super().failure(row), whole=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import GeneratorType
 from typing import Any, TypeVar
 
@@ -20,9 +21,11 @@ from penstock.engine.collating import numbered
 from penstock.engine.draws import Drew, GlobalGenerators
 from penstock.engine.fields import measured, write_row
 from penstock.engine.images import ImageMaker
+from penstock.engine.keeping import NO_FILE, as_kept
 from penstock.engine.own_generators import OwnGenerators
 from penstock.engine.recipe import Recipe, Supplies
-from penstock.engine.rows import END, Inputs, RowFailed, RowKey, Rows, Sample
+from penstock.engine.rows import END, CantBeKept, EncodedFile, Inputs, RowFailed, RowKey, Rows, Sample
+from penstock.engine.stored import NotStorable, to_bytes
 from penstock.engine.workers import Failure, Flaws
 from penstock.faults import faultpoint
 from penstock.source import NAMES, Stream, StreamEnded
@@ -71,6 +74,9 @@ class SampleMaker:
             for step in recipe.program.steps
         ]
         self._checks = recipe.checks if recipe.checks.any else None
+        self._kept = supplies.kept
+        self._fixed = False  # whether it is at what comes before the cache, which may not draw
+        self._proves = False  # whether samples are to be proven to be fit for the cache
         # A kernel makes numbers of bytes: all are finite.
         self._made_natively = "image" if self._steps and isinstance(self._steps[-1], NativeStep) else None
 
@@ -79,11 +85,13 @@ class SampleMaker:
 
         def make(seeded: bool) -> Mapping[str, Spec | Listed] | Failure:
             self.at(0)
+            self._proves = self.recipe.keeps_samples
             try:
                 return measured(numbered(self.make(key, inputs.row(0), {}, seeded), self.recipe.collate))
             except RowFailed as failed:
                 return failed.failure(0)
             finally:
+                self._proves = False
                 self.desk[STEP] = IDLE
 
         return self.run(make)
@@ -125,7 +133,10 @@ class SampleMaker:
 
     def run(self, make: Callable[[bool], Result]) -> Result:
         """``make(False)``, or ``make(True)`` where calls have to be seeded; ``draws`` says why."""
-        return self._shared.run(self.own, make)
+        made = self._shared.run(self.own, make)
+        if self._kept is not None:
+            self._kept.tend()
+        return made
 
     def make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray], seeded: bool) -> Sample:
         """The sample of a record, its values by field. Raises ``RowFailed``.
@@ -135,15 +146,16 @@ class SampleMaker:
                 value is that row
         """
         faultpoint("worker.row", key.index)
-        if self._dataset is not None:
-            sample |= self.call(self._dataset, key, key, seeded)
-        for number, step in enumerate(self._steps):
-            self.desk[STEP] = 1 + number
-            if isinstance(step, PythonCall):
-                sample = self.call(step, key, sample, seeded)
-            else:
-                row = out.get("image") if number == len(self._steps) - 1 else None
-                sample = {**sample, "image": self._images.make(number, step, key, sample.get("image"), row)}
+        first = 0
+        if self._proves and not (self._kept is not None and self._kept.has(key.index)):
+            first = self._before_cache
+            sample = self._proven(key, sample, seeded)
+        elif self._kept is not None and self.recipe.keeps_samples:
+            first = self._before_cache
+            sample = self._found_or_made(key, sample, out, seeded)
+        else:
+            sample = self._begun(key, sample, seeded)
+        sample = self._through(first, len(self._steps), key, sample, out, seeded)
         if self._checks is not None and (problem := self._checks.problem(sample, self._made_natively)):
             raise RowFailed("batch", problem)
         return sample
@@ -153,6 +165,83 @@ class SampleMaker:
         if self._gives is dict or sample.keys() - set(self.recipe.names):
             return sample
         return tuple(sample.values()) if self._gives is tuple else next(iter(sample.values()))
+
+    def _begun(self, key: RowKey, sample: Sample, seeded: bool) -> Sample:
+        """What the source says of a record, with what the dataset gives."""
+        if self._dataset is not None:
+            sample |= self.call(self._dataset, key, key, seeded)
+        return sample
+
+    def _through(
+        self, first: int, stop: int, key: RowKey, sample: Sample, out: Mapping[str, AnyArray], seeded: bool
+    ) -> Sample:
+        """The sample after steps [first, stop)."""
+        for number in range(first, stop):
+            step = self._steps[number]
+            self.desk[STEP] = 1 + number
+            if isinstance(step, PythonCall):
+                sample = self.call(step, key, sample, seeded)
+            else:
+                row = out.get("image") if number == len(self._steps) - 1 else None
+                sample = {**sample, "image": self._images.make(number, step, key, sample.get("image"), row)}
+        return sample
+
+    def _found_or_made(
+        self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray], seeded: bool
+    ) -> Sample:
+        """The sample at the cache: the one that was kept, or made now and kept, and the same in both cases."""
+        assert self._kept is not None
+        self._kept.enter(key.epoch)
+        file = inputs.get("image")
+        found, stale = self._kept.find(key.index, file if isinstance(file, EncodedFile) else None)
+        if found is not None:
+            self._gives = found.form
+            self._images.count(found.damaged, found.truncated)
+            return found.sample
+        flaws, marks = self._images.flaws, self._shared.marks()
+        made = self._fixed_part(key, inputs, out, seeded)
+        row, sample = as_kept(made, self._gives)
+        # Where somebody has drawn, all is made again, with calls that tell who it was. Before that nothing is known.
+        if row is not None and self.own.sees_torch and (seeded or self._shared.marks() == marks):
+            flaws = self._images.flaws - flaws
+            damaged, truncated = flaws.damaged > 0, flaws.truncated > 0
+            stamp = self._images.stamp if isinstance(file, EncodedFile) else NO_FILE
+            self._kept.keep(key.index, row, stamp, stale=stale, damaged=damaged, truncated=truncated)
+        return sample
+
+    def _proven(self, key: RowKey, inputs: Sample, seeded: bool) -> Sample:
+        """The sample at the cache, made twice: it can be kept, and comes out the same. Else raises ``CantBeKept``."""
+        made = self._fixed_part(key, dict(inputs), {}, seeded)
+        other = self._fixed_part(replace(key, attempt=key.attempt + 1), dict(inputs), {}, seeded)
+        try:
+            row, again = to_bytes(made, self._gives), to_bytes(other, self._gives)
+        except NotStorable as error:
+            raise CantBeKept(
+                "transform",
+                f"cache(…): {error}, which no cache keeps; it keeps arrays and tensors of numbers, numbers, texts, "
+                "bytes, images, and lists, tuples and dicts of these. Put .cache(…) before what makes it, or make "
+                "something else of it",
+            ) from error
+        if not np.array_equal(row, again):
+            raise CantBeKept(
+                "transform",
+                "cache(…): what comes before it makes something else of a record each time, and the cache would keep "
+                "one for ever; put .cache(…) before what changes, or draw from a parameter rng behind it",
+            )
+        return as_kept(made, self._gives)[1]
+
+    def _fixed_part(self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray], seeded: bool) -> Sample:
+        """What comes before the cache. Raises ``CantBeKept`` when it draws."""
+        self._fixed = True
+        try:
+            begun = self._begun(key, inputs, seeded)
+            return self._through(0, self._before_cache, key, begun, out, seeded)
+        finally:
+            self._fixed = False
+
+    @property
+    def _before_cache(self) -> int:
+        return self.recipe.program.before_cache
 
     def _item(self, key: RowKey, _: int) -> Sample:
         """The dataset's values by field."""
@@ -185,7 +274,9 @@ class SampleMaker:
     def call(self, step: PythonCall, key: RowKey, argument: Any, seeded: bool) -> Sample:
         """Call Python code with its random numbers set."""
         number = 0
-        if seeded or step.takes_key or self.own.watches_torch:  # a quarter of what calling costs
+        if (
+            seeded or step.takes_key or self.own.watches_torch or self._fixed
+        ):  # a quarter of what calling costs
             number = _native.sample_key(self.recipe.seed, key.epoch, key.position, key.attempt, step.op)
             self.own.set(number)
         try:
@@ -200,6 +291,12 @@ class SampleMaker:
             raise _end_of(self.recipe.dataset, ended) from None
         except self._catches as error:
             raise RowFailed(step.place, f"{step.name}: {said(error)}", error) from error
+        if self._fixed and self.own.has_drawn():
+            raise CantBeKept(
+                step.place,
+                f"cache(…): {step.name} draws random numbers, and what comes before the cache is made once for all "
+                "epochs: each would see the same draws. Put .cache(…) before it, or draw in a function behind it",
+            )
         for name, value in result.items():
             if type(value) is GeneratorType:
                 raise RowFailed(

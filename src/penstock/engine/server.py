@@ -18,7 +18,7 @@ import socket
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from penstock.engine.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, s
 from penstock.engine.calls import said
 from penstock.engine.draws import generators_of_worker
 from penstock.engine.functions import apply, gather
+from penstock.engine.keeping import Kept
 from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.rows import PartOfRows, Rows
@@ -178,7 +179,9 @@ class Worker:
 
     def __init__(self, channel: socket.socket, recipe: Recipe, side: _native.SideArena, desk: Desk) -> None:
         self._channel, self._desk = channel, desk
-        self._supplies = Supplies.of(recipe, side)
+        self._notes: list[str] = []
+        kept = None if recipe.cache is None else Kept.open(recipe.cache, self._notes.append)
+        self._supplies = Supplies.of(recipe, side, kept=kept)
         generators = generators_of_worker()
         self._maker = SampleMaker(recipe, generators, self._supplies, catches=BaseException, desk=desk)
         self._told = Flaws()
@@ -192,7 +195,7 @@ class Worker:
 
     def run(self) -> None:
         """Answer messages in their order."""
-        with self._maker.own:
+        with self._maker.own, self._letting_go():
             while True:
                 kind, *message = receive(self._channel)
                 match kind:
@@ -211,6 +214,15 @@ class Worker:
                         finally:
                             self._answers.given()
                         self._desk[STEP] = IDLE
+
+    @contextlib.contextmanager
+    def _letting_go(self) -> Iterator[None]:
+        """Of the cache, at the end."""
+        try:
+            yield
+        finally:
+            if self._supplies.kept is not None:
+                self._supplies.kept.close()
 
     def _map(
         self,
@@ -247,7 +259,10 @@ class Worker:
     def _new_flaws(self) -> Flaws:
         """What was met since the last answer."""
         before, self._told = self._told, self._supplies.met
-        return self._maker.new_flaws() + (self._told - before)
+        flaws = self._maker.new_flaws() + (self._told - before)
+        notes = tuple(self._notes)
+        del self._notes[: len(notes)]
+        return replace(flaws, notes=notes)
 
     def _made(
         self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock import _native
+from penstock.caching import CachePlan
 from penstock.contracts import PythonSource, StreamSource
-from penstock.engine.caching import opened
+from penstock.engine.caching import opened, warn
 from penstock.engine.checks import Checks
-from penstock.engine.draws import shared_generators, waiting_for
+from penstock.engine.draws import GlobalGenerators, shared_generators, waiting_for
 from penstock.engine.files import check_files, too_few_files
+from penstock.engine.keeping import Kept
 from penstock.engine.native_workers import NativeWorkers
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.replacing import MOST_ATTEMPTS, advise, substitute_of
@@ -87,25 +89,39 @@ def _in_threads(
 ) -> tuple[Plan, Workers, _native.SlotRing]:
     recipe = recipe_of(plan)
     generators = shared_generators()
-    if plan.open:
-        side = _native.SideArena(plan.forecast.side)
-        with contextlib.closing(Supplies.of(recipe, side)) as supplies:
+    kept = None
+    with contextlib.ExitStack() as unless_workers_have_it:
+        if plan.cache is not None and (found := opened(plan.cache)) is not None:
+            kept = Kept(plan.cache, found, warn)
+            unless_workers_have_it.callback(kept.close)
+        if plan.open or recipe.keeps_samples:
+            fields, record = _measured_in_threads(plan, at, recipe, generators, watch, kept)
+            plan = plan.measured(fields, record) if plan.open else plan
+        threads = 0 if plan.executor is Executor.INLINE else plan.workers
+        with refusals(plan):
+            ring = _ring(plan, bell)
+            workers = ThreadWorkers(plan, recipe, generators, threads, bell, kept)
+        unless_workers_have_it.pop_all()
+    return plan, workers, ring
 
-            def measure(key: RowKey, inputs: Inputs) -> Measured:
-                group = object()
-                if plan.executor is Executor.THREAD:
-                    maker = SampleMaker(recipe, generators, supplies, catches=BaseException, group=group)
-                    with waiting_for(group):
-                        return _measured_aside(maker, watch, key, inputs)
-                maker = SampleMaker(recipe, generators, supplies, group=group)
-                with maker.own, watch.errand(f"record {key.index}", MEASURING, CALLER):
-                    return maker.measure(key, inputs)
 
-            plan = plan.measured(*_measured(plan, at, measure))
-    threads = 0 if plan.executor is Executor.INLINE else plan.workers
-    with refusals(plan):
-        ring = _ring(plan, bell)
-        return plan, ThreadWorkers(plan, recipe, generators, threads, bell), ring
+def _measured_in_threads(
+    plan: Plan, at: Cursor, recipe: Recipe, generators: GlobalGenerators, watch: Watch, kept: Kept | None
+) -> tuple[Mapping[str, Spec | Listed], int]:
+    side = _native.SideArena(plan.forecast.side)
+    with contextlib.closing(Supplies.of(recipe, side, kept=kept)) as supplies:
+
+        def measure(key: RowKey, inputs: Inputs) -> Measured:
+            group = object()
+            if plan.executor is Executor.THREAD:
+                maker = SampleMaker(recipe, generators, supplies, catches=BaseException, group=group)
+                with waiting_for(group):
+                    return _measured_aside(maker, watch, key, inputs)
+            maker = SampleMaker(recipe, generators, supplies, group=group)
+            with maker.own, watch.errand(f"record {key.index}", MEASURING, CALLER):
+                return maker.measure(key, inputs)
+
+        return _measured(plan, at, measure)
 
 
 def _in_processes(
@@ -117,6 +133,8 @@ def _in_processes(
 
     packs = not isinstance(plan.source, PythonSource) or plan.source.packs
     recipe = recipe_of(plan)
+    if plan.cache is not None and not _can_be_had(plan.cache):
+        recipe = replace(recipe, cache=None)
     server: WorkerServer | None = None
     workers: list[WorkerProcess] = []
     try:
@@ -156,6 +174,14 @@ def _in_processes(
         raise
 
 
+def _can_be_had(cache: CachePlan) -> bool:
+    """Whether there is such a set, which each worker will open for itself; said once if not."""
+    found = opened(cache)
+    if found is not None:
+        found.close()
+    return found is not None
+
+
 def _measured(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, Spec | Listed], int]:
     """What the first sample looks like, or where bad ones are replaced, the first good one in its place; its number."""
     at = plan.steps.settled(at)
@@ -171,7 +197,7 @@ def _measured(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, Sp
         if not isinstance(answer, Failure):
             return answer, index
         attempt += 1
-        if not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
+        if answer.whole or not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
             raise advise(raised_for(answer, records, 0, plan.source), plan, [answer])
         index = substitute_of(plan, at.epoch, position, attempt, index)
 
@@ -282,6 +308,7 @@ def recipe_of(plan: Plan) -> Recipe:
         simd=plan.simd,
         collate=plan.pipeline.collate,
         checks=Checks(plan.pipeline.finite, plan.labels),
+        cache=plan.cache,
     )
 
 

@@ -26,7 +26,7 @@ from penstock.transform.values import is_picture, is_tensor
 
 FORMS = (dict, tuple, object)  # what a dataset's sample was: a dict, a tuple, or its only value
 MOST_DEPTH = 16  # of lists, tuples and dicts in one another
-MOST_BYTES = (1 << 32) - 1  # of a row
+MOST_BYTES = 1 << 30  # of a row
 NONE, FALSE, TRUE, INT, FLOAT, COMPLEX, TEXT, BYTES, SCALAR, ARRAY, TENSOR, PICTURE, LIST, TUPLE, DICT = (
     range(15)
 )

@@ -11,9 +11,11 @@ from typing import NamedTuple
 from penstock import _native
 from penstock.contracts import StreamSource
 from penstock.engine.board import IDLE, IN_TURN, ROW, SINCE, STEP, step_text
+from penstock.engine.caching import COUNTS
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.functions import apply, gather
 from penstock.engine.jobs import Piece, QueueWorkers, SlotJob, is_whole
+from penstock.engine.keeping import Kept
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.samples import SampleMaker, unforeseen
 from penstock.engine.watch import Overdue, Owner, Work
@@ -23,6 +25,7 @@ from penstock.errors import StalledError
 from penstock.plan import Plan
 
 MOST_HANGING = 4  # threads that hang, for each worker, before the run ends
+MET = ("retries", "hedged", "slowest_read_s", *COUNTS.values())  # of all threads together
 PIECE_S = 0.5e-3  # of work that a thread takes from the queue at once: handing it over costs some 10 µs
 
 
@@ -76,11 +79,18 @@ class ThreadWorkers(QueueWorkers):
     """``threads`` Python threads; with none, whoever waits for a batch makes its rows in ``help()``."""
 
     def __init__(
-        self, plan: Plan, recipe: Recipe, generators: GlobalGenerators, threads: int, bell: _native.Bell
+        self,
+        plan: Plan,
+        recipe: Recipe,
+        generators: GlobalGenerators,
+        threads: int,
+        bell: _native.Bell,
+        kept: Kept | None,
     ) -> None:
         super().__init__(plan, max(threads, 1), bell)
         self._recipe, self._generators = recipe, generators
-        self._supplies = Supplies.of(recipe, _native.SideArena(plan.forecast.side), max(threads, 1))
+        side = _native.SideArena(plan.forecast.side)
+        self._supplies = Supplies.of(recipe, side, max(threads, 1), kept)
         self._overdue = Overdue(bell)
         self._threads: list[threading.Thread] = []
         self._seats: list[Seat] = []
@@ -115,10 +125,8 @@ class ThreadWorkers(QueueWorkers):
         met = self._supplies.met
         return replace(
             super().stats(),
-            retries=met.retries,
-            hedged=met.hedged,
-            slowest_read_s=met.slowest_read_s,
             side_peak_bytes=self._supplies.side.peak_bytes,
+            **{name: getattr(met, name) for name in MET},
         )
 
     def at_work(self) -> Sequence[Work]:
@@ -157,9 +165,12 @@ class ThreadWorkers(QueueWorkers):
         return lost
 
     def memory(self) -> WorkersMemory:
-        """The side arena."""
-        side = self._supplies.side
-        return WorkersMemory(side=Use(side.used_bytes, side.peak_bytes))
+        """The side arena, and what a cache takes here."""
+        side, kept = self._supplies.side, self._supplies.kept
+        return WorkersMemory(
+            cache=Use(0 if kept is None else self._plan.forecast.cache),
+            side=Use(side.used_bytes, side.peak_bytes),
+        )
 
     def close(self, patience_s: float) -> bool:
         """End the threads; one that is inside a function ends when that returns."""
@@ -168,6 +179,8 @@ class ThreadWorkers(QueueWorkers):
         self._supplies.close()
         ended = [has_ended(thread, ends - time.monotonic()) for thread in self._threads]
         self._supplies.close(max(ends - time.monotonic(), 0))
+        if self._supplies.kept is not None and all(ended):  # else a thread may look a sample up yet
+            self._supplies.kept.close()
         return all(ended)
 
     def _is_hopeless(self, seat: Seat) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from penstock.engine.watch import Work
 from penstock.errors import (
     DecodeError,
     PenstockError,
+    PlanError,
     ReadError,
     SampleError,
     StalledError,
@@ -33,6 +34,10 @@ WHOLE = -1  # stands for a row: what functions do with the batch
 # gives to another thread, ends none: so no wait of the caller's own thread is longer than this, and Ctrl-C isn't lost.
 INTERRUPTED_S = 1.0
 CALLER = "the thread that asks for a batch"  # what it is called where it does the work
+
+
+class NotForACache(PlanError):
+    """What comes before a cache isn't the same each time, or can't be kept. Only making a sample shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,10 @@ class Flaws:
     retries         tries of reads after the first ones
     hedged          reads that got a second one beside them
     slowest_read_s  seconds of the slowest try; of two times the longer one counts
+
+    notes           that are worth a warning
+
+    Beside them what a cache has done, as ``Stats`` says it.
     """
 
     damaged: int = 0
@@ -106,24 +115,26 @@ class Flaws:
     retries: int = 0
     hedged: int = 0
     slowest_read_s: float = 0.0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    cache_stored: int = 0
+    cache_skipped: int = 0
+    cache_stale: int = 0
+    cache_errors: int = 0
+    cache_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     def __add__(self, more: Flaws) -> Flaws:
-        return Flaws(
-            self.damaged + more.damaged,
-            self.truncated + more.truncated,
-            self.retries + more.retries,
-            self.hedged + more.hedged,
-            max(self.slowest_read_s, more.slowest_read_s),
-        )
+        summed = {name: getattr(self, name) + getattr(more, name) for name in _SUMMED}
+        slowest = max(self.slowest_read_s, more.slowest_read_s)
+        return Flaws(**summed, slowest_read_s=slowest, notes=self.notes + more.notes)
 
     def __sub__(self, before: Flaws) -> Flaws:
-        return Flaws(
-            self.damaged - before.damaged,
-            self.truncated - before.truncated,
-            self.retries - before.retries,
-            self.hedged - before.hedged,
-            self.slowest_read_s,
-        )
+        left = {name: getattr(self, name) - getattr(before, name) for name in _SUMMED}
+        return Flaws(**left, slowest_read_s=self.slowest_read_s)
+
+
+_SUMMED = tuple(each.name for each in fields(Flaws) if each.name not in ("slowest_read_s", "notes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,9 +337,13 @@ def too_long(row: int, stalled: StalledError) -> Failure:
 
 
 def raised_for(failure: Failure, records: Records, row: int, source: OpenSource) -> PenstockError:
-    """What a failure raises where nothing takes the row's place: of a lost worker, what is known of that."""
-    lost = failure.cause
-    return lost if isinstance(lost, WorkerDied | StalledError) else error_of(failure, records, row, source)
+    """What a failure raises where nothing takes the row's place: of a lost worker, or of what no cache can keep, what
+    is known of that.
+    """
+    known = failure.cause
+    if isinstance(known, WorkerDied | StalledError | NotForACache):
+        return known
+    return error_of(failure, records, row, source)
 
 
 def error_of(failure: Failure, records: Records, row: int, source: OpenSource) -> SampleError:

@@ -11,7 +11,7 @@ from penstock.contracts import Encoded, Transform
 from penstock.errors import PlanError
 from penstock.spec import Spec
 from penstock.transform.function import Function
-from penstock.transform.fuse import ImageKernel, fuse
+from penstock.transform.fuse import Element, ImageKernel, fuse
 
 # What draws of Python code are keyed by, beside the sample; native transforms have other kinds.
 DATASET_OP = 0x50 << 16
@@ -69,12 +69,14 @@ Known = dict[str, Spec | Encoded | None]  # None: a field whose shape is measure
 class SampleProgram:
     """All that happens to a sample, and what is known of its fields afterwards.
 
-    steps   in order
-    fields  what comes out; None where it is measured. None as a whole: even the names are measured
+    steps         in order
+    fields        what comes out; None where it is measured. None as a whole: even the names are measured
+    before_cache  how many of the steps come before a cache, if there is one
     """
 
     steps: tuple[Step, ...]
     fields: Mapping[str, Spec | None] | None
+    before_cache: int = 0
 
     @property
     def is_native(self) -> bool:
@@ -83,21 +85,25 @@ class SampleProgram:
 
 
 def sample_program(
-    transforms: Sequence[Transform], fields: Mapping[str, Spec | Encoded] | None
+    transforms: Sequence[Transform], fields: Mapping[str, Spec | Encoded] | None, cached: int = 0
 ) -> SampleProgram:
     """Cut a pipeline's transforms into native kernels and Python functions.
 
     fields  of the source; None when only its samples tell
+    cached  transforms before a cache, where there is one: no step reaches over it. Transforms that make numbers of an
+            image's bytes, or order its axes, come after it though they stand right before it
 
     Raises ``PlanError`` for native transforms that can't work where they stand.
     """
     known: Known | None = None if fields is None else dict(fields)
     steps: list[Step] = []
     earlier: list[Transform] = []
-    segments = _segments(transforms)
-    if known is not None and isinstance(known.get("image"), Encoded) and not _starts_native(segments):
-        segments.insert(0, [])  # someone has to decode
-    for segment in segments:
+    before = _before_cache(transforms, cached)
+    front, back = _segments(transforms[:before]), _segments(transforms[before:])
+    first = front if cached else back
+    if known is not None and isinstance(known.get("image"), Encoded) and not _starts_native(first):
+        first.insert(0, [])  # someone has to decode
+    for segment in front + back:
         if isinstance(segment, Function):
             op = FUNCTION_OP + sum(isinstance(step, FunctionStep) for step in steps)
             steps.append(FunctionStep(segment, op))
@@ -109,7 +115,14 @@ def sample_program(
     left = None
     if known is not None:
         left = {name: _not_encoded(name, spec) for name, spec in known.items()}
-    return SampleProgram(tuple(steps), left)
+    return SampleProgram(tuple(steps), left, len(front))
+
+
+def _before_cache(transforms: Sequence[Transform], cached: int) -> int:
+    """How many of the transforms that stand before a cache make what it keeps."""
+    while cached and isinstance(transforms[cached - 1], Element):
+        cached -= 1
+    return cached
 
 
 def _segments(transforms: Sequence[Transform]) -> list[Function | list[Transform]]:

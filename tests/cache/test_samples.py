@@ -1,0 +1,430 @@
+"""Samples that Python code makes, with a cache: the same batches from every executor, and no draw that is frozen."""
+
+import functools
+import logging
+import os
+import random
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import penstock as ps
+from penstock.cache import open_set
+from photos import encoded, picture, write_list
+from samples import Samples
+
+MEMORY = "512MiB"
+ROWS = 12
+LONG_AGO_NS = 1_000_000_000 * 10**9  # files that were just written may change again within their clock's tick
+EXECUTORS = ("thread", "process", "inline")
+
+Build = Callable[[Path, ps.Cache | None], ps.Pipeline]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ps.Cache:
+    (tmp_path / "rows").mkdir()
+    return ps.Cache("test", memory="32MiB", directory=tmp_path / "rows", strict=True)
+
+
+def photos(folder: Path) -> ps.Pipeline:
+    if not (folder / "list.txt").exists():
+        write_list(folder, [encoded(picture(seed, 40 + seed, 64)) for seed in range(ROWS)])
+        for path in folder.glob("*.jpg"):
+            os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    return ps.Pipeline(ps.FileList(folder / "list.txt"), seed=3).shuffle(seed=3)
+
+
+def given(index: int) -> dict[str, Any]:
+    return {"image": picture(index, 20, 24), "label": index, "weight": np.float32(index / 7)}
+
+
+def pair(index: int) -> tuple[Any, int]:
+    return torch.arange(6) * index, index
+
+
+def dataset(sample: Callable[[int], Any]) -> ps.Pipeline:
+    return ps.Pipeline(ps.Indexed(Samples(sample, ROWS)), seed=3).shuffle(seed=3)
+
+
+def darker(image: Any) -> Any:
+    return image // 2
+
+
+def jittered(image: Any, rng: np.random.Generator) -> Any:
+    return image + rng.integers(0, 9, image.shape, np.uint8)
+
+
+def drawn(image: Any) -> Any:
+    return image + np.uint8(random.randrange(9)) + np.uint8(np.random.randint(9))  # noqa: NPY002
+
+
+def stacked(samples: list[tuple[Any, int]]) -> dict[str, Any]:
+    assert all(type(sample) is tuple and type(sample[0]) is torch.Tensor for sample in samples)
+    return {"x": torch.stack([x for x, _ in samples]), "y": np.array([y for _, y in samples])}
+
+
+def kept(pipeline: ps.Pipeline, cache: ps.Cache | None) -> ps.Pipeline:
+    return pipeline if cache is None else pipeline.cache(cache)
+
+
+EVAL = (ps.Resize((32, 36)), ps.CenterCrop(28))
+IMAGE = functools.partial(ps.Pipeline.map, field="image")
+PLACES: dict[str, Build] = {
+    "a dataset": lambda _, cache: IMAGE(kept(dataset(given), cache), jittered),
+    "a dataset and a function": lambda _, cache: IMAGE(
+        kept(IMAGE(dataset(given), darker), cache), jittered
+    ).map(ps.RandomHorizontalFlip(), ps.Normalize()),
+    "a dataset, and native steps around": lambda _, cache: kept(
+        dataset(given).map(ps.Resize((16, 16))), cache
+    ).map(ps.RandomResizedCrop(8), ps.ToLayout("NCHW")),
+    "tuples for a collate_fn": lambda _, cache: kept(dataset(pair), cache).map_batch(stacked, samples=True),
+    "what draws globally behind it": lambda _, cache: IMAGE(kept(dataset(given), cache), drawn),
+    "files": lambda folder, cache: IMAGE(kept(photos(folder), cache).map(*EVAL), jittered),
+    "files, random from the start": lambda folder, cache: IMAGE(
+        kept(photos(folder), cache).map(ps.RandomResizedCrop(24), ps.RandomHorizontalFlip()), jittered
+    ),
+    "images": lambda folder, cache: IMAGE(kept(photos(folder).map(*EVAL), cache), jittered),
+    "images of any size": lambda folder, cache: IMAGE(
+        kept(photos(folder).map(ps.Resize(30)), cache).map(ps.RandomResizedCrop(24)), jittered
+    ),
+    "decoded images": lambda folder, cache: kept(IMAGE(photos(folder), darker), cache).map(*EVAL),
+    "images and a function": lambda folder, cache: kept(IMAGE(photos(folder).map(*EVAL), darker), cache).map(
+        ps.RandomHorizontalFlip(), ps.Normalize()
+    ),
+    "behind Normalize": lambda folder, cache: IMAGE(
+        kept(photos(folder).map(*EVAL, ps.Normalize()), cache), np.negative
+    ),
+    "behind everything": lambda folder, cache: kept(IMAGE(photos(folder).map(*EVAL), darker), cache),
+}
+
+
+def epochs(
+    pipeline: ps.Pipeline, executor: Any, many: int = 2, workers: int = 2
+) -> tuple[list[dict[str, Any]], ps.Stats]:
+    """Batches of so many epochs, and the counters after them."""
+    with pipeline.batch(4).loader(memory=MEMORY, workers=workers, executor=executor) as loader:
+        found = [
+            {name: np.array(value) for name, value in batch.items()} for _ in range(many) for batch in loader
+        ]
+        return found, loader.stats()
+
+
+def assert_same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    assert len(one) == len(other)
+    for left, right in zip(one, other, strict=True):
+        assert list(left) == list(right)
+        for name, value in left.items():
+            assert value.dtype == right[name].dtype
+            assert value.tobytes() == right[name].tobytes(), name
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("place", PLACES)
+def test_batches_are_the_same_with_and_without(
+    tmp_path: Path, cache: ps.Cache, place: str, executor: str
+) -> None:
+    build = PLACES[place]
+    expected, _ = epochs(build(tmp_path, None), executor)
+    found, stats = epochs(build(tmp_path, cache), executor)
+    assert_same(found, expected)
+    assert stats.cache_stored == ROWS
+    assert stats.cache_hits >= ROWS
+    found, stats = epochs(build(tmp_path, cache), executor, workers=1)
+    assert_same(found, expected)
+    assert (stats.cache_stored, stats.cache_misses, stats.cache_errors) == (0, 0, 0)
+    assert stats.cache_hits >= 2 * ROWS
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_files_are_shared_with_native_threads(tmp_path: Path, cache: ps.Cache, executor: str) -> None:
+    source = photos(tmp_path).cache(cache)
+    with source.map(*EVAL).batch(4).loader(memory=MEMORY) as loader:
+        list(loader)
+        assert loader.stats().cache_stored == ROWS
+    _, stats = epochs(IMAGE(source.map(*EVAL), darker), executor)
+    assert (stats.cache_misses, stats.cache_stored) == (0, 0)
+
+
+def from_python(sample: Any) -> Any:
+    return {**sample, "extra": random.random()}
+
+
+def from_numpy(sample: Any) -> Any:
+    return {**sample, "extra": np.random.random()}  # noqa: NPY002
+
+
+def from_torch(sample: Any) -> Any:
+    return {**sample, "extra": float(torch.rand(()))}
+
+
+def from_torch_like(sample: Any) -> Any:
+    return {**sample, "extra": float(torch.rand_like(torch.zeros(())))}
+
+
+def from_the_system(sample: Any) -> Any:
+    return {**sample, "extra": np.random.default_rng().random()}
+
+
+def random_sample(index: int) -> Any:
+    return {"label": index, "x": random.random()}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("fn", [from_python, from_numpy, from_torch, from_torch_like])
+def test_a_function_that_draws_before_the_cache_is_named(cache: ps.Cache, executor: str, fn: Any) -> None:
+    pipeline = dataset(given).map(fn).cache(cache).on_bad(ps.Replace(at_most=1.0))
+    with pytest.raises(ps.PlanError, match=rf"{fn.__name__} draws random numbers.*\.cache\(…\) before it"):
+        epochs(pipeline, executor)
+    assert rows_there(pipeline) == 0
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_dataset_that_draws_is_named(cache: ps.Cache, executor: str) -> None:
+    with pytest.raises(ps.PlanError, match="the dataset draws random numbers"):
+        epochs(dataset(random_sample).cache(cache), executor)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_what_is_never_the_same_twice_is_refused(cache: ps.Cache, executor: str) -> None:
+    with pytest.raises(ps.PlanError, match="makes something else of a record each time"):
+        epochs(dataset(given).map(from_the_system).cache(cache), executor)
+
+
+def draws_late(sample: Any) -> Any:
+    return {**sample, "x": random.random() if sample["label"] == 7 else 0.5}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_row_that_draws_isnt_kept_wherever_it_comes(cache: ps.Cache, executor: str) -> None:
+    pipeline = ps.Pipeline(ps.Indexed(Samples(given, ROWS))).map(draws_late).cache(cache)
+    with pytest.raises(ps.PlanError, match="draws_late draws random numbers"):
+        epochs(pipeline, executor)
+    assert not is_there(pipeline, 7)
+    assert is_there(pipeline, 0)
+
+
+def is_there(pipeline: ps.Pipeline, record: int) -> bool:
+    plan = pipeline.batch(4).plan(memory=MEMORY).cache
+    assert plan is not None
+    with open_set(plan.cache, plan.identity, records=ROWS, kind="samples", row_bytes=None) as found:
+        return bool(found.store.have(record, record + 1)[0])
+
+
+def rows_there(pipeline: ps.Pipeline) -> int:
+    return sum(is_there(pipeline, record) for record in range(ROWS))
+
+
+def with_a_set(index: int) -> Any:
+    return {"label": index, "words": {"a", "b"}}
+
+
+def sometimes_with_a_set(index: int) -> Any:
+    return {"label": index, "words": {"a"} if index == 5 else ["a"]}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_field_that_cant_be_kept_is_named_at_the_start(cache: ps.Cache, executor: str) -> None:
+    with pytest.raises(ps.PlanError, match="the field 'words' is a set, which no cache keeps"):
+        epochs(dataset(with_a_set).cache(cache), executor)
+
+
+def test_a_sample_that_cant_be_kept_later_on_is_made_each_time(cache: ps.Cache) -> None:
+    pipeline = ps.Pipeline(ps.Indexed(Samples(sometimes_with_a_set, ROWS))).cache(cache)
+    with pipeline.batch(4).loader(memory=MEMORY, executor="inline") as loader:
+        for _ in range(2):
+            words = [value for batch in loader for value in batch["words"]]
+            assert words == [sometimes_with_a_set(index)["words"] for index in range(ROWS)]
+        assert loader.stats().cache_stored == ROWS - 1
+
+
+def times(by: int) -> Callable[[Any], Any]:
+    def multiplied(sample: Any) -> Any:
+        return {**sample, "label": sample["label"] * by}
+
+    return multiplied
+
+
+def plus(by: int) -> Callable[[Any], Any]:
+    def multiplied(sample: Any) -> Any:
+        return {**sample, "label": sample["label"] + by}
+
+    return multiplied
+
+
+def test_other_code_and_other_values_are_other_rows(cache: ps.Cache) -> None:
+    for fn in (times(2), times(3), plus(2)):
+        found, stats = epochs(dataset(given).map(fn).cache(cache), "thread", many=1)
+        assert_same(found, epochs(dataset(given).map(fn), "thread", many=1)[0])
+        assert stats.cache_stored == ROWS
+    _, stats = epochs(dataset(given).map(times(3)).cache(cache), "thread", many=1)
+    assert stats.cache_misses == 0
+
+
+def write(path: Path, seed: int, at_ns: int) -> None:
+    path.write_bytes(encoded(picture(seed, 50, 64)))
+    os.utime(path, ns=(at_ns, at_ns))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("place", ["files", "images", "images and a function"])
+def test_a_changed_file_is_found_at_the_next_start(
+    tmp_path: Path, cache: ps.Cache, place: str, executor: str
+) -> None:
+    build = PLACES[place]
+    before, _ = epochs(build(tmp_path, cache), executor, many=1)
+    write(tmp_path / "003.jpg", 99, LONG_AGO_NS + 1)
+    found, stats = epochs(build(tmp_path, cache), executor, many=1)
+    assert (stats.cache_stale, stats.cache_stored) == (1, 1)
+    assert_same(found, epochs(build(tmp_path, None), executor, many=1)[0])
+    assert any(
+        one["image"].tobytes() != other["image"].tobytes() for one, other in zip(found, before, strict=True)
+    )
+    _, stats = epochs(build(tmp_path, cache), executor, many=1)
+    assert (stats.cache_stale, stats.cache_misses) == (0, 0)
+
+
+@pytest.mark.parametrize(("validate", "stale"), [("loader", 0), ("epoch", 1), ("never", 0)])
+def test_a_file_that_changes_during_the_run(
+    tmp_path: Path, cache: ps.Cache, validate: Any, stale: int
+) -> None:
+    pipeline = PLACES["images and a function"](tmp_path, replace(cache, validate=validate))
+    with pipeline.batch(4).loader(memory=MEMORY, executor="inline") as loader:
+        list(loader)
+        write(tmp_path / "003.jpg", 99, LONG_AGO_NS + 1)
+        list(loader)
+        assert loader.stats().cache_stale == stale
+    _, stats = epochs(pipeline, "inline", many=1)
+    assert stats.cache_stale == (validate == "loader")
+
+
+def test_a_file_that_was_just_written_is_made_again(tmp_path: Path, cache: ps.Cache) -> None:
+    build = PLACES["images and a function"]
+    build(tmp_path, cache)
+    (tmp_path / "003.jpg").touch()
+    epochs(build(tmp_path, cache), "thread", many=1)
+    _, stats = epochs(build(tmp_path, cache), "thread", many=1)
+    assert stats.cache_stale == 1
+
+
+def test_truncated_files_are_counted_when_they_are_found_too(tmp_path: Path, cache: ps.Cache) -> None:
+    whole = encoded(picture(1, 64, 64), quality=95)
+    source = ps.Pipeline(write_list(tmp_path, [whole, whole[: len(whole) * 2 // 3]])).decode(
+        allow_truncated=True
+    )
+    for path in tmp_path.glob("*.jpg"):
+        os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    pipeline = IMAGE(source.map(*EVAL), darker).cache(cache)
+    for misses in (2, 0):
+        with pipeline.batch(2).loader(memory=MEMORY, executor="inline") as loader:
+            next(iter(loader))
+            stats = loader.stats()
+        assert stats.truncated >= 1
+        assert stats.cache_misses == misses
+
+
+class Counting(Samples):
+    """Writes down that it was asked."""
+
+    def __getitem__(self, index: int) -> Any:
+        asked.append(index)
+        return super().__getitem__(index)
+
+
+asked: list[int] = []
+
+
+@pytest.mark.parametrize("executor", ["thread", "inline"])
+def test_a_dataset_isnt_asked_for_what_is_kept(cache: ps.Cache, executor: str) -> None:
+    pipeline = ps.Pipeline(ps.Indexed(Counting(given, ROWS))).cache(cache)
+    epochs(pipeline, executor, many=1)
+    assert set(asked) == set(range(ROWS))
+    asked.clear()
+    epochs(pipeline, executor)
+    assert not asked
+
+
+class DiesOnce(Samples):
+    """The process that makes sample 5 first is killed over it."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__(given, ROWS)
+        object.__setattr__(self, "mark", mark)
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 5 and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+def test_a_killed_worker_leaves_whole_rows(tmp_path: Path, cache: ps.Cache) -> None:
+    pipeline = ps.Pipeline(ps.Indexed(DiesOnce(tmp_path / "mark"))).cache(cache)
+    expected, _ = epochs(ps.Pipeline(ps.Indexed(Samples(given, ROWS))), "thread")
+    found, stats = epochs(pipeline, "process")
+    assert_same(found, expected)
+    assert stats.deaths == 1
+    found, stats = epochs(pipeline, "process")
+    assert_same(found, expected)
+    assert (stats.cache_misses, stats.cache_errors) == (0, 0)
+
+
+def test_two_loaders_share_rows_while_they_run(tmp_path: Path, cache: ps.Cache) -> None:
+    build = PLACES["images and a function"]
+    expected, _ = epochs(build(tmp_path, None), "thread", many=1)
+    settings: Any = {"memory": MEMORY, "workers": 1}
+    with (
+        build(tmp_path, cache).batch(4).loader(executor="thread", **settings) as one,
+        build(tmp_path, cache).batch(4).loader(executor="process", **settings) as other,
+    ):
+        for left, right, batch in zip(one, other, expected, strict=True):
+            assert left["image"].tobytes() == right["image"].tobytes() == batch["image"].tobytes()
+        assert one.stats().cache_stored + other.stats().cache_stored == ROWS
+
+
+def writes(image: Any) -> Any:
+    image[0] = 0
+    return image
+
+
+def test_a_function_that_writes_into_a_kept_array_is_an_error_from_the_first_epoch_on(
+    cache: ps.Cache,
+) -> None:
+    pipeline = IMAGE(dataset(given).cache(cache), writes)
+    for _ in range(2):
+        with pytest.raises(ps.TransformError, match="read-only"):
+            epochs(pipeline, "thread")
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_full_cache_is_said_once_and_training_goes_on(
+    tmp_path: Path, cache: ps.Cache, executor: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = replace(cache, memory="24KiB")
+    expected, _ = epochs(PLACES["a dataset"](tmp_path, None), executor)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        found, stats = epochs(PLACES["a dataset"](tmp_path, small), executor)
+    assert_same(found, expected)
+    assert stats.cache_skipped > 0
+    assert [record.message for record in caplog.records if "keeps no more rows" in record.message][1:] == []
+    assert "keeps no more rows" in caplog.text
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_cache_that_cant_be_had(
+    tmp_path: Path, cache: ps.Cache, executor: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "rows" / f"penstock-{os.geteuid()}").write_text("in the way")
+    with pytest.raises(ps.CacheError):
+        epochs(PLACES["a dataset"](tmp_path, cache), executor)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        found, stats = epochs(PLACES["a dataset"](tmp_path, replace(cache, strict=False)), executor)
+    assert_same(found, epochs(PLACES["a dataset"](tmp_path, None), executor)[0])
+    assert stats.cache_hits == 0
+    assert caplog.text.count("going on without a cache") == 1
