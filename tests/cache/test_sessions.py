@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from caches import RECORDS, ROW, base, fill, identity, opened
+from caches import RECORDS, ROW, base, fill, identity, opened, right
 from programs import output
 
 GROUP = 4242
@@ -88,6 +89,41 @@ def test_destroying_one_keeps_what_others_have(tmp_path: Path) -> None:
     assert ps.destroy_cache(other).sets == 1
     with pytest.raises(ps.CacheError, match="there is no cache 'other'"):
         ps.destroy_cache(other)
+
+
+def test_a_damaged_session_keeps_its_sets_until_it_is_destroyed(tmp_path: Path) -> None:
+    one, other = (ps.Cache(name, "2MiB", directory=tmp_path) for name in ("one", "other"))
+    for crop, cache in enumerate((one, other)):
+        with opened(cache, identity(crop=crop)) as found:
+            fill(found)
+    manifest = base(tmp_path) / "sessions" / "one" / "session.json"
+    good = manifest.read_text()
+    manifest.write_text("{")
+    damaged, whole = ps.list_caches(tmp_path)
+    assert (len(damaged.problems), len(whole.sets)) == (1, 1)
+    ps.destroy_cache(other)
+    manifest.write_text(good)
+    with opened(one, identity(crop=0)) as found:
+        assert right(found) == RECORDS
+    manifest.write_text("{")
+    assert ps.destroy_cache(one).sets == 1
+
+
+@pytest.mark.parametrize("name", ["../../kept", "../sets", "x" * 49, ".", ""])
+def test_what_a_set_says_of_its_disk_leads_nowhere_else(tmp_path: Path, name: str) -> None:
+    """In a group's cache others write ``set.json`` too, and what it names on the disk is removed with the set."""
+    cache = ps.Cache("eval", "200kB", directory=tmp_path, spill=tmp_path)
+    with opened(cache) as found:
+        fill(found)
+    (manifest,) = tmp_path.rglob("set.json")
+    facts = json.loads(manifest.read_text())
+    facts["spill"]["name"] = name
+    manifest.write_text(json.dumps(facts))
+    kept = base(tmp_path).parent / "kept"
+    kept.mkdir()
+    ps.destroy_cache(cache)
+    assert kept.exists()
+    assert {path.name for path in base(tmp_path).iterdir()} == {"sessions", "sets", "spilled", "aside"}
 
 
 def test_a_name_leads_nowhere_else(tmp_path: Path) -> None:

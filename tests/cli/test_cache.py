@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 import penstock as ps
 from caches import RECORDS, fill, identity, opened, right
 from penstock.cli import main
+from photos import write_photos
 
+LONG_AGO_NS = 1_600_000_000_123_456_789
 SPOIL = b"not what was stored"
 
 
@@ -46,7 +49,7 @@ def test_list_fits_a_terminal(here: Path, capsys: pytest.CaptureFixture[str]) ->
     assert int(first[2]) + int(second[2]) > 0
     assert first[3] == "9.8KiB"
     assert first[6:8] == ["100%", "0"]
-    assert label == "    photos, images"
+    assert label == "    photos"
     assert all(len(line) <= 80 for line in lines[1:])
     assert lines[7] == "train: 0B of 1.0GiB in memory"
 
@@ -151,3 +154,44 @@ def test_a_damaged_session_is_listed_with_what_is_wrong(
     assert "train: 0B of 0B in memory\n  session.json of the cache is damaged" in text
     said(capsys, "destroy", "train", "--directory", str(here))
     assert [session.name for session in ps.list_caches(here)] == ["eval"]
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a few images, one of them no image."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "index"))
+    folder = tmp_path / "photos"
+    (folder / "class").mkdir(parents=True)
+    write_photos(folder / "class", 12)
+    (folder / "class" / "005.jpg").write_bytes(b"no image")
+    for path in (folder / "class").iterdir():
+        os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))  # what has just changed may change again unseen
+    (tmp_path / "cache").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("task", ["eval", "train"])
+def test_warm_keeps_what_a_job_asks_for(photos: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--directory", str(photos.parent / "cache")]
+    words = ["warm", str(photos), "--task", task, "--cache", "run", "--memory", "64MiB", *where]
+    kept = 11 if task == "eval" else 12  # of a file that is no image there are bytes, and no pixels
+    first, *more = said(capsys, *words).splitlines()
+    assert [line.split(";")[1] for line in more] == [" penstock scan names those"] * (12 - kept)
+    assert first.startswith(f"{kept} of 12 records are kept, 0 of them from before; ")
+    again = json.loads(said(capsys, *words, "--json"))
+    assert (again["records"], again["kept"], again["before"]) == (12, kept, kept)
+
+    every = ps.Pipeline(ps.ImageFolder(photos)).select([*range(5), *range(6, 12)])
+    cache = ps.Cache("run", directory=photos.parent / "cache")
+    if task == "eval":
+        job = every.map(ps.Resize(256), ps.CenterCrop(224)).cache(cache).map(ps.Normalize())
+    else:
+        job = every.cache(cache).shuffle(seed=1).map(ps.RandomResizedCrop(32))
+    with job.batch(11).loader(memory="256MiB", workers=1) as loader:
+        next(iter(loader))
+        assert (loader.stats().cache_hits >= 11, loader.stats().cache_misses) == (True, 0)
+
+
+def test_training_images_can_not_be_kept(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cache", "warm", str(photos), "--cache", "run", "--place", "images"]) == 1
+    assert "draws a crop anew for every epoch" in capsys.readouterr().err

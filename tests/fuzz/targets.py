@@ -12,10 +12,11 @@ import os
 import socket
 import struct
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Protocol
 
 import numpy as np
@@ -511,6 +512,52 @@ class Foreign:
         return True
 
 
+class Manifests:
+    """What a cache's sessions, sets and users say of themselves, in JSON: taken, or a problem that is listed."""
+
+    words = (
+        b"null",
+        b"true",
+        b"NaN",
+        b"Infinity",
+        b'"',
+        b"{}",
+        b"[]",
+        b"[" * 2000,
+        b'"../.."',
+        b"1e999",
+        b"-1",
+    )
+
+    def __init__(self) -> None:
+        from caches import fill, opened
+        from penstock.cache import users
+
+        self._users = users
+        self._folder = TemporaryDirectory(dir="/dev/shm")  # files are written some hundred times a second
+        self._directory = Path(self._folder.name)
+        cache = ps.Cache("fuzz", "1MiB", directory=self._directory, spill=self._directory)
+        with opened(cache) as found:
+            fill(found, range(4))
+        (self._user,) = self._directory.rglob("users")
+        names = ("session.json", "set.json", "totals.json")
+        self._files = [next(self._directory.rglob(name)) for name in names]
+        self.seeds = [file.read_bytes() for file in self._files]
+
+    def run(self, data: bytes) -> bool:
+        taken = False
+        padded = data[: self._users.FILE_BYTES - 9].ljust(self._users.FILE_BYTES - 9)
+        (self._user / "one").write_bytes(b"%08x\n" % zlib.crc32(padded) + padded)
+        for file, good in zip(self._files, self.seeds, strict=True):
+            file.write_bytes(data)
+            (session,) = ps.list_caches(self._directory)
+            taken = taken or not session.problems
+            json.dumps(session.facts())
+            file.write_bytes(good)
+        assert all(file.exists() for file in self._files)
+        return taken
+
+
 TARGETS: dict[str, Callable[[], Target]] = {
     "index": Index,
     "answers": Answers,
@@ -521,4 +568,5 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "messages": Messages,
     "samples": Samples,
     "foreign": Foreign,
+    "manifests": Manifests,
 }

@@ -246,7 +246,7 @@ def read_manifest(folder: int, name: str) -> dict[str, Any]:
     file = os.open(name, READ_FILE, dir_fd=folder)
     try:
         facts = json.loads(os.read(file, MOST_MANIFEST_BYTES))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CacheError(f"{name} of the cache is damaged: {error}") from error
     finally:
         os.close(file)

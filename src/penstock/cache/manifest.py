@@ -14,6 +14,7 @@ from penstock.cache.spilled import SET, Place
 from penstock.errors import CacheError
 
 FORMAT = 1
+MOST_RECORDS = 1 << 40
 
 Kind = Literal["encoded", "images", "samples"]
 
@@ -93,6 +94,6 @@ def read_set(folder: int, digest: str) -> Manifest:
             "records": int(records),
             "kind": "encoded" | "images" | "samples" as kind,
             "row_bytes": int() | None as row_bytes,
-        } if own == digest:
+        } if own == digest and 0 < records <= MOST_RECORDS:
             return Manifest(digest, label, parts, records, kind, row_bytes, Place.of(facts.get("spill")))
     raise CacheError(f"set.json of the cached set {digest} is damaged; penstock cache destroy removes it")

@@ -20,7 +20,7 @@ from penstock.cache.directory import (
 )
 from penstock.cache.extents import trim
 from penstock.cache.room import taken
-from penstock.cache.session import sessions_of
+from penstock.cache.session import linked_sets, sessions_of
 from penstock.cache.spilled import SET, Place, Spilled, remove_spilled
 from penstock.cache.users import is_used, usage
 from penstock.errors import CacheError
@@ -76,7 +76,10 @@ def remove_set(home: Home, digest: str, *, used_too: bool) -> FreedCache | None:
 def clear(home: Home) -> None:
     """Remove what processes left that were killed: things half made or half removed, sets that no session has."""
     clear_aside(home)
-    linked = {digest for session in sessions_of(home) for digest in session.sets}
+    try:
+        linked = linked_sets(home)
+    except OSError:  # no files to be opened, or a foreign session: whose a set is can't be told, so all stay
+        return
     for digest in names_in(home.sets):
         with contextlib.suppress(OSError):
             if digest not in linked:

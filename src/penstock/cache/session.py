@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from penstock.cache.description import Cache, group_number
 from penstock.cache.directory import (
+    READ_FOLDER,
     Access,
     Home,
     is_at,
@@ -134,6 +135,25 @@ def sessions_of(home: Home) -> Iterator[Session]:
             session.close()
 
 
+def linked_sets(home: Home) -> set[str]:
+    """Digests of all that any session has, a damaged one too. Raises ``OSError`` when that can't be told."""
+    found: set[str] = set()
+    for name in names_in(home.sessions):
+        with contextlib.suppress(FileNotFoundError):  # destroyed meanwhile
+            found.update(links_in(home.sessions, name))
+    return found
+
+
+def links_in(above: int, name: str) -> list[str]:
+    """Digests of a session's sets, by its folder's name. Raises ``OSError``."""
+    with contextlib.ExitStack() as opened:
+        folder = os.open(name, READ_FOLDER, dir_fd=above)
+        opened.callback(os.close, folder)
+        links = os.open(LINKS, READ_FOLDER, dir_fd=folder)
+        opened.callback(os.close, links)
+        return names_in(links)
+
+
 def first_limits(cache: Cache) -> Limits:
     """Of a session that a job creates: what it says, or half of what there is."""
     half = 0 if cache.memory is not None else free_bytes(cache.directory_path) // 2
@@ -153,7 +173,7 @@ def _limits(facts: dict[str, object]) -> Limits:
             "spill": str() | None as spill,
             "spill_limit": int() | None as spill_limit,
             "idle_after_s": int() | float() | None as idle_after,
-        }:
+        } if spill is None or "\0" not in spill:
             return Limits(memory, spill, spill_limit, idle_after)
     raise CacheError(
         f"{MANIFEST} of the cache is damaged, or another version's; penstock cache destroy removes it"

@@ -9,17 +9,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.cache.description import Cache, check_name
-from penstock.cache.directory import GONE, READ_FOLDER, Home, names_in, open_home, remove
+from penstock.cache.directory import GONE, Home, names_in, open_home, remove
 from penstock.cache.facts import CachedSet, set_facts
 from penstock.cache.removal import FreedCache, clear, remove_set
 from penstock.cache.session import (
-    LINKS,
     Limits,
     Session,
     access_of,
     create_session,
     first_limits,
-    sessions_of,
+    linked_sets,
+    links_in,
 )
 from penstock.cache.spilled import clear_spilled
 from penstock.errors import CacheError
@@ -189,9 +189,12 @@ def _destroy(home: Home, name: str) -> FreedCache:
     except FileNotFoundError:
         return FreedCache()
     faultpoint("cache.destroy")
-    kept = {digest for session in sessions_of(home) for digest in session.sets}
+    kept = linked_sets(home)
     freed = FreedCache()
-    for digest in _links(home, gone):
+    links: list[str] = []
+    with contextlib.suppress(FileNotFoundError):
+        links = links_in(home.aside, gone)
+    for digest in links:
         if digest not in kept:
             freed += remove_set(home, digest, used_too=True) or FreedCache()
     remove(home.aside, gone)
@@ -213,16 +216,3 @@ def _limits(home: Home, name: str) -> Limits | None:
         return None
     session.close()
     return session.limits
-
-
-def _links(home: Home, name: str) -> list[str]:
-    """Digests of the sets that a session had, which lies aside now."""
-    with contextlib.ExitStack() as opened:
-        try:
-            folder = os.open(name, READ_FOLDER, dir_fd=home.aside)
-            opened.callback(os.close, folder)
-            links = os.open(LINKS, READ_FOLDER, dir_fd=folder)
-            opened.callback(os.close, links)
-        except FileNotFoundError:
-            return []
-        return names_in(links)

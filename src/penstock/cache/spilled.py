@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,7 @@ from penstock.cache.moment import boot_id
 from penstock.errors import CacheError
 
 NOTE = "home.json"
+NAME = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{16}")  # no other one: what it names is removed with its set
 SET = "set.json"
 
 
@@ -50,7 +52,9 @@ class Place:
     def of(cls, facts: object) -> Place | None:
         """From set.json; None where the set has no rows on a disk."""
         match facts:
-            case {"directory": str(directory), "name": str(name)}:
+            case {"directory": str(directory), "name": str(name)} if "\0" not in directory and NAME.fullmatch(
+                name
+            ):
                 return cls(directory, name)
         return None
 
@@ -128,14 +132,17 @@ def clear_spilled(there: Home) -> None:
 
 def _has_set(name: str, note: dict[str, Any], access: Access) -> bool:
     """Whether the set of a spilled folder is there, or may be in another container."""
+    directory = str(note.get("directory"))
+    if "\0" in directory:
+        return False
     try:
-        home = open_home(str(note.get("directory")), access, make=False)
+        home = open_home(directory, access, make=False)
     except FileNotFoundError:
         return bool(note.get("boot") == boot_id())
     try:
         if any(note.get(key) != value for key, value in home.mark.items()) and note.get("boot") == boot_id():
             return True  # another container's /dev/shm, which isn't this one
-        folder = os.open(str(note.get("set")), READ_FOLDER, dir_fd=home.sets)
+        folder = os.open(name.partition(".")[0], READ_FOLDER, dir_fd=home.sets)
         try:
             place = Place.of(read_manifest(folder, SET).get("spill"))
         finally:

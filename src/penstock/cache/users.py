@@ -31,6 +31,8 @@ from penstock.errors import CacheError
 from penstock.faults import faultpoint
 
 TOTALS = "totals.json"
+# What values of other kinds than ours end in, where they are taken for ours.
+FOREIGN = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 FILE_BYTES = 2048  # of a user's file: one page, written at once, so that a full disk is met when it is made
 NODES = Path("/sys/devices/system/node")
 
@@ -192,7 +194,7 @@ def _totals(folder: int) -> tuple[Usage, list[str]]:
     try:
         facts = read_manifest(folder, TOTALS)
         return _usage(facts), [str(name) for name in facts.get("folded", [])]
-    except (FileNotFoundError, CacheError, ValueError, TypeError, KeyError):
+    except (FileNotFoundError, CacheError, *FOREIGN):
         return Usage(), []
 
 
@@ -205,7 +207,7 @@ def _read(users: int, name: str, *, alive: bool) -> Usage:
         return here
     try:
         return here + _unpacked(os.pread(file, FILE_BYTES, 0))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, *FOREIGN):
         return here
     finally:
         os.close(file)

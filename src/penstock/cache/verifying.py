@@ -119,12 +119,13 @@ def _checked(home: Home, digest: str, tell: Callable[[int], None]) -> CheckedSet
             manifest = read_set(folder, digest)
             store = _native.CacheStore(folder, manifest.records, manifest.salt, False, 0)
             opened.callback(store.close, 0)
-            if manifest.spill is not None:
+        except (CacheError, ValueError, RuntimeError) as error:
+            return CheckedSet(digest, "", 0, 0, str(error))
+        if manifest.spill is not None:
+            with contextlib.suppress(OSError, CacheError):  # its rows can't be read then, so they are wrong
                 spilled = Spilled(manifest.spill, home.access)
                 opened.callback(spilled.close)
                 store.set_spill(spilled.folder)
-        except (CacheError, ValueError, RuntimeError) as error:
-            return CheckedSet(digest, "", 0, 0, str(error))
         return _read_all(folder, manifest, store, tell)
 
 
@@ -133,7 +134,7 @@ def _read_all(
 ) -> CheckedSet:
     rows = wrong = 0
     for first, entries in entries_of(folder):
-        stop = min(first + len(entries), manifest.records)
+        stop = max(min(first + len(entries), manifest.records), first)
         found = store.have(first, stop)
         blank = entries["check"][: stop - first] == 0
         wrong += int(np.count_nonzero(~found & ~blank))

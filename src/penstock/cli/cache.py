@@ -37,6 +37,10 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_create(commands)
     _add(commands, "list", _list, "list all caches", named=False)
     _add(commands, "info", _info, "tell all about one")
+    from penstock.cli import cache_warm
+
+    warm = _add(commands, "warm", cache_warm.run, "fill one ahead of the jobs that read it", named=False)
+    cache_warm.add_arguments(warm)
     _add(commands, "verify", _verify, "read every row and its checksum; exit with 1 if any is wrong")
     _add(commands, "destroy", _destroy, "destroy one; jobs that use it go on reading")
     _add(commands, "stop", _stop, "destroy all, and say how much memory that freed", named=False)
@@ -120,7 +124,7 @@ def _list(args: argparse.Namespace) -> int:
             say(_line([name for _, name, _ in COLUMNS]))
         for each in session.sets:
             say(_line(_cells(each)))
-            say(f"    {verbatim(_label(each))}")
+            say(f"    {verbatim(_clean(each.label))}")
     return 0
 
 
@@ -238,9 +242,9 @@ def _told(each: ps.CachedSet) -> list[str]:
     counts = each.counts
     counted = f"{counts.hits:,} hits, {counts.misses:,} misses, hit rate {_rate(each)}"
     return [
-        f"  [bold]{each.digest}[/bold]  {verbatim(_label(each))}",
+        f"  [bold]{each.digest}[/bold]  {verbatim(_clean(each.label))}",
         f"    rows     {each.rows:,} of {each.records:,} records: {each.rows - each.rows_on_disk:,} in memory, "
-        f"{each.rows_on_disk:,} on disk; {_size(int(each.mean_row_bytes))} each on average",
+        f"{each.rows_on_disk:,} on disk; {each.kind}, {_size(int(each.mean_row_bytes))} each on average",
         f"    bytes    {_size(each.bytes)} in memory, {_size(each.bytes_on_disk)} on disk; NUMA node {_nodes(each)}",
         f"    use      {_count(each.users, 'loader')} now; last use: {_last_use(each)}",
         f"    counted  {counted}",
@@ -251,10 +255,6 @@ def _told(each: ps.CachedSet) -> list[str]:
             for name, value in each.parts.items()
         ),
     ]
-
-
-def _label(each: ps.CachedSet) -> str:
-    return f"{_clean(each.label)}, {each.kind}"
 
 
 def _clean(text: str) -> str:

@@ -1,0 +1,95 @@
+"""``penstock cache warm``: fill a cache ahead of the jobs that read it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import penstock as ps
+
+ROWS = 64  # of a batch: nobody sees it
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes beside a place."""
+    from penstock.cli.task import TASKS
+
+    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("--cache", required=True, metavar="NAME", help="as in ps.Cache(NAME)")
+    parser.add_argument(
+        "--task",
+        choices=TASKS,
+        default="train",
+        help="train: any that reads these files; eval: resize to 256, centre crop of 224 (default: train)",
+    )
+    parser.add_argument(
+        "--place",
+        choices=("bytes", "images"),
+        help="what is kept: the bytes of files, as .cache(…) right after the source does, or images, as it does "
+        "behind the transforms of eval (default: bytes for train, images for eval)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="that the cache may take (default: as it was created, or half of what is free)",
+    )
+    parser.add_argument("--spill", metavar="FOLDER", help="on a disk, for rows that don't fit")
+    parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one per CPU)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask for every record once, and say what is kept now."""
+    from penstock.cli.terminal import print_json, progress, say
+
+    started, pipeline = time.monotonic(), _pipeline(args)
+    workers: int | Literal["auto"] = args.workers or "auto"
+    plan = pipeline.plan(workers=workers)
+    before, records = _rows(plan, args), plan.source.num_records
+    with progress("keeping", records) as advance:
+        pipeline.warm(progress=lambda done, _: advance(done), workers=workers)
+    kept, seconds = _rows(plan, args), time.monotonic() - started
+    if args.json:
+        print_json({"records": records, "kept": kept, "before": before, "seconds": round(seconds, 3)})
+        return 0
+    say(f"{kept:,} of {records:,} records are kept, {before:,} of them from before; {seconds:.1f} s")
+    if kept < records:
+        say(
+            f"  {records - kept:,} aren't: there is no room, or they are bad files; penstock scan names those"
+        )
+    return 0
+
+
+def _rows(plan: ps.Plan, args: argparse.Namespace) -> int:
+    """How many the plan's set has."""
+    import penstock as ps
+
+    assert plan.cache is not None
+    sessions = ps.list_caches(args.directory, shared_group=args.shared_group)
+    sets = [each for session in sessions for each in session.sets if session.name == args.cache]
+    return sum(each.rows for each in sets if each.digest == plan.cache.identity.digest)
+
+
+def _pipeline(args: argparse.Namespace) -> ps.Pipeline:
+    """Every record once. Raises ``PlanError`` for images of a task that has no fixed ones."""
+    import penstock as ps
+    from penstock.cli.task import source_at
+
+    cache = ps.Cache(
+        args.cache,
+        args.memory,
+        spill=args.spill,
+        directory=args.directory,
+        shared_group=args.shared_group,
+        strict=True,
+    )
+    place = args.place or ("bytes" if args.task == "train" else "images")
+    if (args.task, place) == ("train", "images"):
+        raise ps.PlanError(
+            "--place images: training draws a crop anew for every epoch; keep bytes, or warm --task eval"
+        )
+    every = ps.Pipeline(source_at(args.path)).on_bad(ps.Replace(at_most=1.0))
+    if place == "images":
+        return every.map(ps.Resize(256), ps.CenterCrop(224)).cache(cache).batch(ROWS, tail="short")
+    return every.cache(cache).map(ps.CenterCrop(1)).batch(ROWS, tail="short")  # a batch has to have something
