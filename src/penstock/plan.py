@@ -42,6 +42,7 @@ from penstock.settings import (
 )
 from penstock.sizing import (
     ENGINE_BYTES,
+    FILES_OF_CACHE,
     FILES_OF_FORK_SERVER,
     FILES_OF_PROCESS,
     FILES_OF_SERVER,
@@ -145,9 +146,10 @@ class Plan:
     def most_descriptors(self) -> int:
         """Files that this process has open for the run at once, at most: one per thread that reads, two where reads may
         be hedged, or those by which it talks to worker processes; the source's index, tables of the order that don't
-        fit the memory, and the arena of slots.
+        fit the memory, what a cache can't do without, and the arena of slots.
         """
         index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
+        index += 0 if self.cache is None else FILES_OF_CACHE
         if self.program is not None and self.executor is Executor.PROCESS:
             return self.files_of_server + FILES_OF_PROCESS * self.workers + index + files_of(self.order) + 1
         reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())

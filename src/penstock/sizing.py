@@ -26,6 +26,9 @@ PROCESS_BYTES = 5 * MIB  # what a worker process has of its own, with a small da
 SERVER_BYTES = 32 * MIB  # what worker processes share: Python, NumPy, penstock, a small dataset
 FILES_OF_PROCESS = 3  # that the trainer has open for a worker process: its channel, its handle, an answer
 FILES_OF_SERVER = 14  # likewise for the server of them, most of these while it starts
+FILES_OF_CACHE = (
+    20  # folders, table, locks and what is written to; its other rows are read from as many more as there are
+)
 FILES_OF_FORK_SERVER = 4  # more, where there is a fork server
 GROWTH_BYTES = 8 * MIB  # that a worker process may grow by at least, before another one takes its place
 

@@ -62,12 +62,17 @@ def started(
         return _in_processes(plan, at, bell, watch)
     with refusals(plan):
         watch.start()
-    if plan.program is None:
+    if plan.program is not None:
+        return _in_threads(plan, at, bell, watch)
+    with contextlib.ExitStack() as unless_workers_have_it:
         kept = None if plan.cache is None else opened(plan.cache)
+        if kept is not None:
+            unless_workers_have_it.callback(kept.close)
         with refusals(plan):
             ring = _ring(plan, bell)
-            return plan, NativeWorkers(plan, bell, kept), ring
-    return _in_threads(plan, at, bell, watch)
+            workers = NativeWorkers(plan, bell, kept)
+        unless_workers_have_it.pop_all()
+    return plan, workers, ring
 
 
 @contextlib.contextmanager
