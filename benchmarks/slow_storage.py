@@ -20,17 +20,22 @@ SLEEPER = r"""
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-static int opened(int folder, const char *path, int flags, va_list rest) {
-    const char *below = getenv("SLOW_BELOW"), *us = getenv("SLOW_US");
-    if (below && us && !(flags & O_DIRECTORY) && !strncmp(path, below, strlen(below))) {
+static void wait_for(const char *path, const char *us) {
+    const char *below = getenv("SLOW_BELOW");
+    if (below && us && !strncmp(path, below, strlen(below))) {
         const long ns = atol(us) * 1000;
         struct timespec pause = {ns / 1000000000, ns % 1000000000};
         nanosleep(&pause, NULL);
     }
+}
+
+static int opened(int folder, const char *path, int flags, va_list rest) {
+    if (!(flags & O_DIRECTORY)) wait_for(path, getenv("SLOW_US"));
     const int mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, int) : 0;
     return (int)syscall(SYS_openat, folder, path, flags, mode);
 }
@@ -47,6 +52,11 @@ OPEN(open)
 OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
+
+int stat(const char *path, struct stat *found) {
+    wait_for(path, getenv("SLOW_STAT_US"));
+    return fstatat(AT_FDCWD, path, found, 0);
+}
 """
 
 
@@ -63,11 +73,7 @@ def main() -> None:
     below = str(Path(args.path).resolve())
     task = ("--workers", args.workers, "--seconds", args.seconds)
     with tempfile.TemporaryDirectory() as folder:
-        slow = {
-            "LD_PRELOAD": str(compiled(Path(folder))),
-            "SLOW_BELOW": below,
-            "SLOW_US": str(round(args.open_ms * 1000)),
-        }
+        slow = slowed(Path(folder), below, open_ms=args.open_ms)
         results = in_turn(
             args.rounds, {"warm": lambda: bench(below, *task), "slow": lambda: bench(below, *task, env=slow)}
         )
@@ -85,6 +91,15 @@ def main() -> None:
     rates = ratio(column(results["slow"], "images_per_s"), column(results["warm"], "images_per_s"))
     header = ["storage", "images/s", "CPU s per 1000", "peak PSS MiB", "forecast MiB", "peak ÷ forecast"]
     report(args, header, rows, f"images/s, slow ÷ warm: {rates}; {args.open_ms:g} ms added to every open")
+
+
+def slowed(folder: Path, below: str, *, open_ms: float, stat_ms: float = 0.0) -> dict[str, str]:
+    """What to add to the environment of a process, for which files below a path are slow to open and to look at.
+
+    folder  where the library is built that does it
+    """
+    us = {"SLOW_US": str(round(1000 * open_ms)), "SLOW_STAT_US": str(round(1000 * stat_ms))}
+    return {"LD_PRELOAD": str(compiled(folder)), "SLOW_BELOW": below, **us}
 
 
 def compiled(folder: Path) -> Path:
