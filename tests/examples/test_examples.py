@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -81,9 +82,11 @@ def last_accuracy(output: str) -> float:
 def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "ddp.py",
+        "eval_cache.py",
         "hf_trainer.py",
         "jax_cnn.py",
         "lightning_module.py",
+        "nfs_cache.py",
         "resume_elsewhere.py",
         "ten_million_images.py",
         "train_numpy.py",
@@ -225,6 +228,42 @@ def test_a_killed_job_goes_on_as_another_one(photos: Path) -> None:
         "1 steps of 4 × 8 rows, then 1 of 2 × 24",
         "80 samples, none lost, none twice, in the order of an undisturbed run",
     ]
+
+
+def aged(photos: Path, folder: Path) -> Path:
+    """A copy from long ago: of what was written a moment before it was read, a cache isn't sure."""
+    shutil.copytree(photos, folder)
+    for path in folder.rglob("*.jpg"):
+        os.utime(path, (10**9, 10**9))
+    return folder
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch isn't installed")
+def test_only_the_first_evaluation_decodes(photos: Path, tmp_path: Path) -> None:
+    folders = both(aged(photos, tmp_path / "photos"))
+    arguments = (*folders, "--size", "32", "--batch", "16", "--directory", tmp_path, "--epochs", "2")
+    lines = run_in_turn("eval_cache.py", arguments, arguments)
+    assert [line.split(", ")[1] for line in lines] == [
+        f"{number} images decoded for it" for number in (21, 0, 0, 0)
+    ]
+    accuracies = [line.partition(",")[0] for line in lines]
+    assert accuracies[:2] == accuracies[2:]  # whoever decoded them, pixels are the same
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch isn't installed")
+def test_training_reads_each_file_once_until_it_changes(photos: Path, tmp_path: Path) -> None:
+    copy = aged(photos / "train", tmp_path / "train")
+    arguments = (copy, "--size", "32", "--batch", "20", "--directory", tmp_path, "--epochs", "2")
+
+    def read() -> list[str]:
+        lines = run_in_turn("nfs_cache.py", arguments)
+        return [line.split(", ")[1] for line in lines]
+
+    assert read() == ["100 files read", "0 files read"]
+    changed = copy / "class-1" / "001.jpg"
+    changed.write_bytes((copy / "class-2" / "002.jpg").read_bytes())
+    assert read() == ["1 files read", "0 files read"]
+    assert "encoded" in run("nfs_cache.py", *arguments, "--explain")
 
 
 PROOF = [
