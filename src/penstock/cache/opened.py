@@ -90,7 +90,7 @@ class OpenSet:
             text = f"cache {self._name!r}: {error}; what can't be read or kept comes from its source"
             if any(os.strerror(code) in error for code in FULL):
                 self._note_full(text)
-            elif not (os.strerror(errno.ENOENT) in error and (self._lacks_spill or not self.is_there)):
+            elif not (_is_missing(error) and (self._lacks_spill or not self.is_there)):
                 self._note(text)  # where files are known to be gone, each that isn't found is no news
         notes, self._notes = self._notes, []
         return notes
@@ -218,6 +218,11 @@ class OpenSet:
         if text not in self._said:
             self._said.add(text)
             self._notes.append(text)
+
+
+def _is_missing(error: str) -> bool:
+    """Whether a store's error is of a file that isn't there, or of the folder on the disk, which it was never given."""
+    return os.strerror(errno.ENOENT) in error or os.strerror(errno.EBADF) in error
 
 
 def _why(error: Exception) -> str:
