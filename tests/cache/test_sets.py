@@ -55,8 +55,8 @@ def test_rows_are_there_for_who_comes_next(cache: ps.Cache) -> None:
 
 def test_rows_are_there_for_who_is_there_already(cache: ps.Cache) -> None:
     with opened(cache) as one, opened(cache) as other:
-        fill(one, range(0, RECORDS, 2))
-        fill(other, range(1, RECORDS, 2))
+        for record in range(RECORDS):
+            fill((one, other)[record % 2], range(record, record + 1))
         assert right(one) == right(other) == RECORDS
         assert [each.users for each in listed(cache)] == [2]
 
@@ -136,6 +136,8 @@ def test_several_jobs_keep_one_limit(tmp_path: Path) -> None:
         for record in range(RECORDS):
             for found in (one, two, three):
                 fill(found, range(record, record + 1))
+        for found in (one, two, three):  # nobody writes where another one does
+            assert right(found) == found.store.have(0, RECORDS).sum()
     assert sum(each.bytes for each in listed(cache)) <= 400_000
 
 
@@ -274,7 +276,7 @@ def test_what_a_killed_writer_left_is_used_on(tmp_path: Path) -> None:
     with opened(cache) as found:
         assert right(found) == 20
         assert left.stat().st_size < 300_000  # what it wrote
-        assert fill(found) == RECORDS
+        assert fill(found) == right(found) == RECORDS  # nothing of the old is written over
         assert [path.name for path in extents(tmp_path)] == [left.name]
     (here,) = listed(cache)
     assert (here.users, here.counts.stored, here.rows) == (0, RECORDS, RECORDS)
