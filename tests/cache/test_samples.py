@@ -204,17 +204,42 @@ def draws_late(sample: Any) -> Any:
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_row_that_draws_isnt_kept_wherever_it_comes(cache: ps.Cache, executor: str) -> None:
     pipeline = ps.Pipeline(ps.Indexed(Samples(given, ROWS))).map(draws_late).cache(cache)
+    pipeline = pipeline.on_bad(ps.Replace(at_most=1.0))  # no other sample helps
     with pytest.raises(ps.PlanError, match="draws_late draws random numbers"):
         epochs(pipeline, executor)
     assert not is_there(pipeline, 7)
     assert is_there(pipeline, 0)
 
 
-def is_there(pipeline: ps.Pipeline, record: int) -> bool:
+def row_of(pipeline: ps.Pipeline, record: int) -> Any:
+    """What is kept of a record, or None."""
     plan = pipeline.batch(4).plan(memory=MEMORY).cache
     assert plan is not None
     with open_set(plan.cache, plan.identity, records=ROWS, kind="samples", row_bytes=None) as found:
-        return bool(found.store.have(record, record + 1)[0])
+        return found.store.get(record)
+
+
+def is_there(pipeline: ps.Pipeline, record: int) -> bool:
+    return row_of(pipeline, record) is not None
+
+
+def test_images_are_kept_as_bytes_wherever_normalize_stands(tmp_path: Path, cache: ps.Cache) -> None:
+    pipeline = PLACES["behind Normalize"](tmp_path, cache)
+    epochs(pipeline, "inline", many=1)
+    assert 0 < len(row_of(pipeline, 0)) - 28 * 28 * 3 < 64
+
+
+@pytest.mark.parametrize("place", ["files", "images and a function"])
+def test_rows_that_are_damaged_are_made_again(tmp_path: Path, cache: ps.Cache, place: str) -> None:
+    build = PLACES[place]
+    expected, _ = epochs(build(tmp_path, cache), "thread", many=1)
+    for extent in (tmp_path / "rows").rglob("rows-*"):
+        data = np.fromfile(extent, np.uint8)
+        extent.write_bytes((data ^ 1).tobytes())
+    for wrong in (True, False):
+        found, stats = epochs(build(tmp_path, cache), "thread", many=1)
+        assert_same(found, expected)
+        assert (stats.cache_errors > 0) == (stats.cache_stored > 0) == wrong
 
 
 def rows_there(pipeline: ps.Pipeline) -> int:
@@ -304,13 +329,17 @@ def test_a_file_that_changes_during_the_run(
     assert stats.cache_stale == (validate == "loader")
 
 
-def test_a_file_that_was_just_written_is_made_again(tmp_path: Path, cache: ps.Cache) -> None:
-    build = PLACES["images and a function"]
+@pytest.mark.parametrize("place", ["files", "images and a function"])
+def test_a_file_that_may_change_within_its_clocks_tick_is_made_again(
+    tmp_path: Path, cache: ps.Cache, place: str
+) -> None:
+    build = PLACES[place]
     build(tmp_path, cache)
-    (tmp_path / "003.jpg").touch()
-    epochs(build(tmp_path, cache), "thread", many=1)
-    _, stats = epochs(build(tmp_path, cache), "thread", many=1)
-    assert stats.cache_stale == 1
+    os.utime(tmp_path / "003.jpg", ns=(2**62, 2**62))  # as new as can be
+    for stale in (0, 1, 1):
+        _, stats = epochs(build(tmp_path, cache), "thread", many=1)
+        assert stats.cache_stale == stale
+        assert stats.cache_stored == (stale or ROWS)
 
 
 def test_truncated_files_are_counted_when_they_are_found_too(tmp_path: Path, cache: ps.Cache) -> None:
@@ -399,7 +428,7 @@ def test_a_function_that_writes_into_a_kept_array_is_an_error_from_the_first_epo
     pipeline = IMAGE(dataset(given).cache(cache), writes)
     for _ in range(2):
         with pytest.raises(ps.TransformError, match="read-only"):
-            epochs(pipeline, "thread")
+            epochs(pipeline, "thread", many=1)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
