@@ -130,3 +130,50 @@ def test_own_generators_are_refused() -> None:
         parts_of(brighter(albumentations.Compose([albumentations.HorizontalFlip()])))
     with pytest.raises(ps.PlanError, match=r"the dataset holds Random of random"):
         parts_of(dataset=Dataset(random.Random(3)))  # type: ignore[arg-type]
+
+
+def test_what_a_function_imports_when_it_is_called_is_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_mine").mkdir()
+    for name in ("__init__", "near", "far"):
+        (tmp_path / "of_mine" / f"{name}.py").write_text("by = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def near(image: Any) -> Any:
+        from of_mine import near  # type: ignore[import-not-found]
+
+        return image + near.by
+
+    def far(image: Any) -> Any:
+        import os
+
+        import cv2
+        import of_mine.far  # type: ignore[import-not-found]
+
+        return cv2.blur(image, (of_mine.far.by, len(os.sep)))
+
+    before = parts_of(near), parts_of(far)
+    assert before == (parts_of(near), parts_of(far))
+    assert "package cv2" in before[1]
+    (tmp_path / "of_mine" / "far.py").write_text("by = 2\n")
+    assert (parts_of(near), parts_of(far) != before[1]) == (before[0], True)
+    (tmp_path / "of_mine" / "near.py").write_text("by = 2\n")
+    assert parts_of(near) != before[0]
+    assert "of_mine" not in sys.modules
+
+
+def test_tables_of_a_class_are_part_of_it() -> None:
+    def of_table(means: list[float]) -> type:
+        class Shifted:
+            """By a table of its class."""
+
+            MEANS = means
+
+            def __call__(self, image: Any) -> Any:
+                return image - np.array(self.MEANS)
+
+        return Shifted
+
+    assert parts_of(of_table([1.0])()) == parts_of(of_table([1.0])())
+    assert parts_of(of_table([1.0])()) != parts_of(of_table([2.0])())

@@ -88,6 +88,9 @@ class _Parts(pickle.Pickler):
         """
         if hasattr(type(value), "content_digest"):
             return _tuple(type(value).__name__, value.content_digest)
+        if isinstance(value, _Imported):
+            self._note_package(value.name)
+            return _tuple("import", value.name, value.digest())
         if is_albumentations(value):
             self._note_draws(value, draws(value))
             self._note_package(type(value).__module__)
@@ -149,9 +152,44 @@ def _tuple(*parts: object) -> tuple[type, tuple[object]]:
     return tuple, (parts,)
 
 
+@dataclass(frozen=True, slots=True)
+class _Imported:
+    """A module that a function imports when it is called."""
+
+    name: str
+
+    def digest(self) -> bytes | None:
+        """Of its file's bytes; None for Python's own, an installed package's, or one that isn't there."""
+        from hashlib import blake2b
+
+        file = _source_of(self.name)
+        if file is None or _is_installed(file):
+            return None
+        return blake2b(Path(file).read_bytes(), digest_size=16).digest()
+
+
+def _source_of(module: str) -> str | None:
+    """The file of a module, which isn't imported for that, nor are the packages that it is in."""
+    import importlib.machinery
+    import importlib.util
+
+    top, *rest = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:  # of a main module that has none
+        spec = None
+    for number, _ in enumerate(rest):
+        if spec is None:
+            return None
+        name = ".".join((top, *rest[: number + 1]))
+        spec = importlib.machinery.PathFinder.find_spec(name, spec.submodule_search_locations or [])
+    return spec.origin if spec is not None and spec.has_location else None
+
+
 def _function_parts(function: types.FunctionType) -> Iterator[object]:
     code = function.__code__
     yield code
+    yield [_Imported(name) for inner in _codes(code) for name in _imports(inner, function.__globals__)]
     yield function.__defaults__
     yield function.__kwdefaults__
     yield [_contents(cell) for cell in function.__closure__ or ()]
@@ -170,7 +208,10 @@ def _class_parts(class_: type) -> Iterator[object]:
     yield class_.__bases__
     for name, value in sorted(vars(class_).items()):
         kinds = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property, *_PLAIN)
-        if isinstance(value, kinds) and name not in ("__doc__", "__module__", "__firstlineno__"):
+        own = isinstance(value, list | tuple | dict | set | frozenset | np.ndarray) and not name.startswith(
+            "_"
+        )
+        if (isinstance(value, kinds) or own) and name not in ("__doc__", "__module__", "__firstlineno__"):
             yield name
             yield value
 
@@ -197,6 +238,23 @@ def _globals(code: types.CodeType) -> Iterator[str]:
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield instruction.argval
+
+
+def _imports(code: types.CodeType, names: dict[str, Any]) -> Iterator[str]:
+    """Full names of the modules that it imports, and of what it takes from them, which may be modules too."""
+    import dis
+    import importlib.util
+
+    before: list[Any] = [None, None]  # how many packages up, and what is taken
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            level, taken = before
+            package = names.get("__package__") or ""
+            module = "." * (level or 0) + instruction.argval
+            module = importlib.util.resolve_name(module, package) if level else module
+            yield module
+            yield from (f"{module}.{name}" for name in taken or () if name != "*")
+        before = [before[1], instruction.argval]
 
 
 def _contents(cell: types.CellType) -> list[object]:
