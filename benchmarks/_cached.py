@@ -109,6 +109,7 @@ class Passes:
             "seconds": seconds,
             "rows": stats.rows,
             "hits": stats.cache_hits,
+            "misses": stats.cache_misses,
             "stored": stats.cache_stored,
             "left_out": stats.cache_skipped + stats.cache_errors,
             "peak_pss_mib": memory.stop() / MIB,

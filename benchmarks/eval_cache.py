@@ -115,7 +115,7 @@ class First:
         return {
             "cpu_s": sum(each["cpu_s"] for each in done),
             "wall_s": max(each["wall_s"] for each in done),
-            "stored": stored / (stored + max(left_out, 0)),
+            "stored": stored / max(stored + max(left_out, 0), 1),  # without a cache none
         }
 
 
@@ -294,7 +294,10 @@ def memory(args: argparse.Namespace, photos: Photos) -> None:
         plain = replace(one, keep="nothing", passes=3, rows=photos.rows // 10).run()
         mean = photos.row_bytes(keep, side) // photos.rows
         peaks = [f"{each['peak_pss_mib']:.0f}" for each in (reader, plain)]
-        counts = [f"{stored['stored'] / photos.rows:.1%}", f"{reader['hits'] / reader['rows']:.1%}"]
+        counts = [
+            f"{stored['stored'] / photos.rows:.1%}",
+            f"{reader['hits'] / (reader['hits'] + reader['misses']):.1%}",
+        ]
         rows.append([keep, f"{mean:,}", f"{share:.4f}", *counts, *peaks, str(reader["mapped"])])
     progress("")
     header = ["kept", "bytes a row", "on storage ÷ of rows", "rows stored", "hits of a reader"]
@@ -311,7 +314,7 @@ def jobs(args: argparse.Namespace, photos: Photos) -> None:
     def add(name: str, done: list[dict[str, Any]], folder: str) -> None:
         share = f"{stored_bytes(folder) / copy_bytes:.3f}"
         for number, each in enumerate(done):
-            hits = f"{each['hits'] / each['rows']:.1%}"
+            hits = f"{each['hits'] / (each['hits'] + each['misses']):.1%}"
             rows.append([f"{name}, job {number + 1}", each["wall_s"], each["cpu_s"], hits, share])
 
     with scratch(args.folder) as folder:
