@@ -199,14 +199,6 @@ void bind_cache(nb::module_& m) {
             },
             Unlocked(), "patience_ms"_a,
             "Wait until it wants another extent or a first error is to be told. False when it is closed.")
-        .def(
-            "checked",
-            [](const CacheStore& store, uint64_t record) { return store.checked(record_of(store, record)); },
-            "record"_a, "Whether it was compared with its source since the last ``forget_checks()``.")
-        .def(
-            "set_checked",
-            [](CacheStore& store, uint64_t record) { store.set_checked(record_of(store, record)); },
-            "record"_a)
         .def("forget_checks", &CacheStore::forget_checks)
         .def("refuse", &CacheStore::refuse, "There will be no more extents.")
         .def("stats", &CacheStore::stats)

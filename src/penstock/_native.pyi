@@ -907,12 +907,6 @@ class CacheStore:
         Wait until it wants another extent or a first error is to be told. False when it is closed.
         """
 
-    def checked(self, record: int) -> bool:
-        """
-        Whether it was compared with its source since the last ``forget_checks()``.
-        """
-
-    def set_checked(self, record: int) -> None: ...
     def forget_checks(self) -> None: ...
     def refuse(self) -> None:
         """There will be no more extents."""
