@@ -1,15 +1,14 @@
 // What Python needs of a cache's store: to give it room, to look at it, and rows one at a time.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 
 #include <cerrno>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <system_error>
-#include <tuple>
 #include <utility>
 
 #include "bind.h"
@@ -54,38 +53,38 @@ std::optional<Bytes> get(CacheStore& store, uint64_t record) {
     return Bytes(bytes.release(), {row->length}, owner);
 }
 
-// A row; whether what is stored is wrong; and what was wrong with the file it was made of.
-using TakenRow = std::tuple<std::optional<Bytes>, bool, bool, bool>;
+// A row's bytes, if they are there and right; and what was found.
+using TakenRow = std::pair<std::optional<Bytes>, std::optional<CachedRow>>;
 
 TakenRow take(CacheStore& store, uint64_t record, const std::optional<nb::bytes>& path) {
     record_of(store, record);
     const std::string file = path ? std::string(path->c_str(), path->size()) : std::string();
     std::unique_ptr<uint8_t[]> bytes;
     std::optional<CachedRow> row;
-    bool stale = false;
+    bool is_right = false;
     {
         nb::gil_scoped_release unlocked;
         row = store.find(record);
         if (!row) {
             store.count_miss();
-        } else if (path && !is_as_stored(store, record, *row, file)) {
-            stale = true;
-        } else {
+        } else if (!path || is_as_stored(store, record, *row, file)) {
             bytes = std::make_unique_for_overwrite<uint8_t[]>(row->length);
-            stale = !store.read(record, *row, bytes.get());
+            is_right = store.read(record, *row, bytes.get());
         }
     }
-    if (!row || stale) return {std::nullopt, stale, false, false};
+    if (!is_right) return {std::nullopt, row};
     nb::capsule owner(bytes.get(), [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
-    return {Bytes(bytes.release(), {row->length}, owner), false, row->damaged, row->truncated};
+    return {Bytes(bytes.release(), {row->length}, owner), row};
 }
 
 bool put(CacheStore& store, uint64_t record, Column<uint8_t> bytes, int64_t file_bytes, int64_t mtime_ns,
-         bool racy, bool damaged, bool truncated, bool stale) {
+         bool racy, bool damaged, bool truncated, const std::optional<CachedRow>& stale) {
     record_of(store, record);
+    const auto replaced = stale ? std::optional(stale->stamp) : std::nullopt;
     nb::gil_scoped_release unlocked;
     const Stamp stamp{file_bytes, mtime_ns, racy};
-    const bool stored = store.put(record, {bytes.data(), bytes.shape(0)}, stamp, damaged, truncated, stale);
+    const bool stored =
+        store.put(record, {bytes.data(), bytes.shape(0)}, stamp, damaged, truncated, replaced);
     if (stored) store.set_checked(record);
     return stored;
 }
@@ -171,16 +170,16 @@ void bind_cache(nb::module_& m) {
             "find", [](CacheStore& store, uint64_t record) { return store.find(record_of(store, record)); },
             "record"_a, "Where the record's row lies.")
         .def("get", &get, "record"_a, "The record's row. Counts a hit, a miss or an error.")
-        .def(
-            "take", &take, "record"_a, "path"_a.none(),
-            "Its row, or None; whether what is stored is wrong, for one not to be read or of a file that has "
-            "changed; and whether that file was damaged or truncated. The file of that path is looked at "
-            "once until "
-            "``forget_checks``, and none for None.")
+        .def("take", &take, "record"_a, "path"_a.none(),
+             "Its row, or None; and what was found, which is wrong where there is no row: it can't be read, "
+             "or its "
+             "file has changed. The file of that path is looked at once until ``forget_checks``, and none "
+             "for None.")
         .def("put", &put, "record"_a, "row"_a, "file_bytes"_a = 0, "mtime_ns"_a = 0, "racy"_a = false,
-             "damaged"_a = false, "truncated"_a = false, "stale"_a = false,
-             "Store a row, or queue it for the spill, unless one of the same file is there or, with "
-             "``stale``, whatever is there. Whether that was done; then its file counts as looked at.")
+             "damaged"_a = false, "truncated"_a = false, "stale"_a = nb::none(),
+             "Store a row, or queue it for the spill, where none is, or in the place of the one that was "
+             "found "
+             "``stale``. Whether that was done; then its file counts as looked at.")
         .def("have", &have, "first"_a, "stop"_a, "(stop - first,) whether there is an entry for each record.")
         .def(
             "add_extent",

@@ -81,19 +81,13 @@ bool CacheStore::skip() noexcept {
     return false;
 }
 
-// One that is sure of its source is worth more than one that isn't.
-bool CacheStore::is_stored(uint64_t record, const Stamp& stamp) noexcept {
-    const auto there = find(record);
-    return there && there->stamp.same_file(stamp) && (stamp.racy || !there->stamp.racy);
-}
-
 bool CacheStore::put(uint64_t record, std::span<const uint8_t> bytes, const Stamp& stamp, bool damaged,
-                     bool truncated, bool stale) noexcept try {
+                     bool truncated, const std::optional<Stamp>& stale) noexcept try {
     CacheTable& table = writer_->table;
     if (record >= records() || bytes.empty() || bytes.size() > kMostCachedBytes) return skip();
     Claim claim = table.claim(record);
     if (!claim) return skip();
-    if (!stale && is_stored(record, stamp)) return false;
+    if (const auto there = find(record); there && there->stamp != stale) return false;
     const auto place = writer_->room.take(bytes.size());
     if (!place) return skip();
     const bool spilled = place->tier == Tier::spill;

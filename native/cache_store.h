@@ -50,10 +50,12 @@ class CacheStore : public std::enable_shared_from_this<CacheStore> {
     void count_miss() noexcept;
     void count_stale() noexcept;
 
-    // Stores a row unless one of the same stamp is there or, with `stale`, whatever is there. In memory it's
-    // written at once, for the spill copied to the queue. Whether that was done.
+    // Stores a row where none is. In memory it's written at once, for the spill copied to the queue. Whether
+    // that was done.
+    // stale  of the row that was found and is to be replaced. Another one isn't: who stored it since has seen
+    //        its file later.
     bool put(uint64_t record, std::span<const uint8_t> bytes, const Stamp& stamp, bool damaged,
-             bool truncated, bool stale = false) noexcept;
+             bool truncated, const std::optional<Stamp>& stale = {}) noexcept;
 
     // Whether it was compared with its source since the last forget_checks().
     bool checked(uint64_t record) const noexcept;
@@ -79,7 +81,6 @@ class CacheStore : public std::enable_shared_from_this<CacheStore> {
     bool close(std::chrono::milliseconds patience);
 
   private:
-    bool is_stored(uint64_t record, const Stamp& stamp) noexcept;
     bool skip() noexcept;
 
     const std::shared_ptr<CacheWriter> writer_;

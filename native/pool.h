@@ -100,8 +100,8 @@ struct ForeignRow {
     Buffer bytes;
     size_t size = 0;
     Stamp stamp;
-    bool stale = false;     // what is kept of it is wrong
-    uint64_t reserved = 0;  // bytes of the side arena
+    std::optional<Stamp> stale;  // of what is kept of it and is wrong
+    uint64_t reserved = 0;       // bytes of the side arena
 };
 
 // A JPEG for the GPU's decoder.

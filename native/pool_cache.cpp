@@ -31,7 +31,7 @@ std::optional<ReadResult> Pool::State::find_kept(ReadyRow& row) {
     if (cache.checks && !store.checked(record)) {
         Looked now;
         if (!is_as_stored(store, record, *kept, path_of(*row.job, row.row), &now)) {
-            row.stale = true;
+            row.stale = kept->stamp;
             return std::nullopt;
         }
         read.took_s = now.took_s;
@@ -44,7 +44,7 @@ std::optional<ReadResult> Pool::State::find_kept(ReadyRow& row) {
     read.buffer = buffers->lend(std::max<size_t>(kept->length, 1));
     if (!read.buffer.data()) return std::nullopt;  // which reading the file says too
     if (!store.read(record, *kept, read.buffer.data())) {
-        row.stale = true;
+        row.stale = kept->stamp;
         return std::nullopt;
     }
     read.size = kept->length;
@@ -73,7 +73,7 @@ Outcome Pool::State::make_kept(RowMaker& maker, ReadyRow& row) {
     }
     if (row.kept) {
         if (auto made = make_of_kept(maker, row)) return std::move(*made);
-        row.stale = true;
+        row.stale = row.kept->stamp;
         row.read = {};
         if (job.reads_files()) row.read = read_file(row);
     }

@@ -1,6 +1,7 @@
 // Rows that are made in two parts, of which the first one's result is kept.
 #pragma once
 
+#include <optional>
 #include <utility>
 
 #include "pool_state.h"
@@ -23,10 +24,11 @@ inline Outcome finished(RowMaker& maker, Job& job, int row, const uint8_t* pixel
     return first;
 }
 
-// Has `make(program, out)` make the first part, keeps it, and goes on. `stale`: it takes the place of what is
-// kept.
+// Has `make(program, out)` make the first part, keeps it, and goes on. `stale`: of what it takes the place
+// of.
 template <typename Make>
-Outcome made_and_kept(RowMaker& maker, Job& job, int row, const Stamp& stamp, bool stale, Make make) {
+Outcome made_and_kept(RowMaker& maker, Job& job, int row, const Stamp& stamp,
+                      const std::optional<Stamp>& stale, Make make) {
     const JobCache& cache = *job.cache;
     uint8_t* const pixels = kept_pixels(maker, job, row);
     Outcome first = make(*cache.before, pixels);

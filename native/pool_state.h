@@ -25,7 +25,7 @@ struct ReadyRow {
     int row = 0;
     ReadResult read;
     std::optional<CachedRow> kept;  // what the cache has; its bytes are in `read`, if they were read
-    bool stale = false;             // what the cache has is wrong
+    std::optional<Stamp> stale;     // of what the cache has and is wrong
     Frames frames;                  // where the GPU has decoded it
     const uint8_t* rgb = nullptr;
     Size size;

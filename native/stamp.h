@@ -13,6 +13,7 @@ struct Stamp {
     // It was modified so shortly before it was read that another change might bear the same time.
     bool racy = false;
 
+    bool operator==(const Stamp&) const = default;
     bool same_file(const Stamp& other) const noexcept {
         return file_bytes == other.file_bytes && mtime_ns == other.mtime_ns;
     }

@@ -29,6 +29,7 @@ class Work:
     number: int = 1000  # of the first one's extent; the next one's is the next number
     spilled: bool = False
     faults: str = ""
+    replaces: bool = False  # rows that are there
 
     def do(self, made: Set, process: int) -> None:
         """In one of them."""
@@ -36,7 +37,10 @@ class Work:
         with made.opened() as store:
             made.grant(store, self.number + process, self.room, spilled=self.spilled)
             for record in self.records:
-                store.put(record, bytes_of(record, self.length, self.version), mtime_ns=self.version)
+                row = bytes_of(record, self.length, self.version)
+                store.put(
+                    record, row, mtime_ns=self.version, stale=store.find(record) if self.replaces else None
+                )
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,9 @@ void check_rows(const Folder& folder, Input extent) {
         }
         const uint8_t content[] = {1, 2, 3, static_cast<uint8_t>(record)};
         check(store.add_extent(1, mine.get(), 4 * record, 4 * record + 4, false), "no room");
-        check(store.put(record, content, {}, false, false, true), "a row isn't stored");
+        const auto there = store.find(record);
+        check(store.put(record, content, {}, false, false, there ? std::optional(there->stamp) : std::nullopt),
+              "a row isn't stored");
         const auto stored = store.find(record);
         uint8_t bytes[4] = {};
         check(stored && stored->length == 4 && store.read(record, *stored, bytes) &&

@@ -873,9 +873,9 @@ class CacheStore:
 
     def take(
         self, record: int, path: bytes | None
-    ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))] | None, bool, bool, bool]:
+    ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))] | None, CachedRow | None]:
         """
-        Its row, or None; whether what is stored is wrong, for one not to be read or of a file that has changed; and whether that file was damaged or truncated. The file of that path is looked at once until ``forget_checks``, and none for None.
+        Its row, or None; and what was found, which is wrong where there is no row: it can't be read, or its file has changed. The file of that path is looked at once until ``forget_checks``, and none for None.
         """
 
     def put(
@@ -887,10 +887,10 @@ class CacheStore:
         racy: bool = False,
         damaged: bool = False,
         truncated: bool = False,
-        stale: bool = False,
+        stale: CachedRow | None = None,
     ) -> bool:
         """
-        Store a row, or queue it for the spill, unless one of the same file is there or, with ``stale``, whatever is there. Whether that was done; then its file counts as looked at.
+        Store a row, or queue it for the spill, where none is, or in the place of the one that was found ``stale``. Whether that was done; then its file counts as looked at.
         """
 
     def have(self, first: int, stop: int) -> Annotated[NDArray[numpy.bool_], dict(shape=(None,))]:

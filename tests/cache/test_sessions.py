@@ -202,7 +202,8 @@ def test_a_member_who_may_not_write_reads(open_folder: Path) -> None:
         + """
 def reader():
     with opened(team) as found:
-        print(right(found), found.writes, found.store.put(0, row(0), stale=True), found.notes(), flush=True)
+        replaced = found.store.put(0, row(0), stale=found.store.find(0))
+        print(right(found), found.writes, replaced, found.notes(), flush=True)
 
 with opened(team) as found:
     fill(found)

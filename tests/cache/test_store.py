@@ -58,21 +58,21 @@ def test_what_is_counted(tmp_path: Path) -> None:
         assert (stats.errors, store.last_error()) == (0, "")
 
 
-def test_a_row_is_stored_once_for_each_state_of_its_file(tmp_path: Path) -> None:
+def test_a_row_is_replaced_by_who_has_seen_it(tmp_path: Path) -> None:
+    """Not by who read the file before another one stored what it is now."""
     made = Set.made(tmp_path / "set")
-    with made.opened(room=1 << 20) as store:
-        assert store.put(1, bytes_of(1), file_bytes=10, mtime_ns=20)
-        assert not store.put(1, bytes_of(1), file_bytes=10, mtime_ns=20)
-        assert not store.put(1, bytes_of(1), file_bytes=10, mtime_ns=20, racy=True)
-        assert made.stored_bytes() == 1000
-        for version, facts in enumerate(((10, 21), (11, 21)), 1):
-            assert store.put(1, bytes_of(1, version=version), file_bytes=facts[0], mtime_ns=facts[1])
-            assert row_of(store, 1) == bytes_of(1, version=version)
-        assert store.put(1, bytes_of(1, version=3), file_bytes=11, mtime_ns=21, stale=True)
-        assert row_of(store, 1) == bytes_of(1, version=3)
-        assert store.put(1, bytes_of(1, version=4), file_bytes=12, mtime_ns=21, racy=True)
-        assert store.put(1, bytes_of(1, version=5), file_bytes=12, mtime_ns=21)
-        assert row_of(store, 1) == bytes_of(1, version=5)
+    with made.opened(room=1 << 20) as slow, made.opened(room=1 << 20, number=1) as quick:
+        assert quick.put(1, bytes_of(1), mtime_ns=1)
+        assert not slow.put(1, bytes_of(1, version=9), mtime_ns=0)
+        seen = slow.find(1)
+        assert quick.put(1, bytes_of(1, version=2), mtime_ns=1, racy=True, stale=quick.find(1))
+        assert not slow.put(1, bytes_of(1, version=9), mtime_ns=2, stale=seen)
+        assert quick.put(1, bytes_of(1, version=3), mtime_ns=1, file_bytes=1, stale=quick.find(1))
+        assert not slow.put(1, bytes_of(1, version=9), mtime_ns=2, stale=seen)
+        assert row_of(slow, 1) == bytes_of(1, version=3)
+        assert slow.put(1, bytes_of(1, version=4), mtime_ns=2, stale=slow.find(1))
+        assert row_of(quick, 1) == bytes_of(1, version=4)
+        assert slow.put(2, bytes_of(2), stale=seen)
 
 
 def test_rows_that_cant_be_are_skipped(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_an_entry_of_which_half_is_an_older_one(tmp_path: Path) -> None:
     made = written(tmp_path / "set")
     old = made.table.read_bytes()
     with made.opened(room=1 << 20, number=1) as store:
-        assert store.put(1, bytes_of(1, ROW_BYTES, version=1), mtime_ns=1)
+        assert store.put(1, bytes_of(1, ROW_BYTES, version=1), mtime_ns=1, stale=store.find(1))
     new = made.table.read_bytes()
     entry = made.entry_at(1)
     for at in range(entry.start + 1, entry.stop):

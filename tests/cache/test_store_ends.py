@@ -30,7 +30,8 @@ def test_a_process_that_is_killed_while_it_stores_a_row(
     """Rows before it are there, this one as it was or as it is, and the next process stores it and the rest."""
     made = Set.made(tmp_path / "set")
     assert others.do(made, Work(range(20))) == [0]
-    work = Work(range(10, 30), version=1, number=2000, faults=f"{point}=kill@#15", spilled=spilled)
+    faults = f"{point}=kill@#15"
+    work = Work(range(10, 30), version=1, number=2000, spilled=spilled, faults=faults, replaces=True)
     assert others.do(made, work) == [-signal.SIGKILL]
     with made.opened(room=1 << 20) as store:
         found = [row_of(store, record) for record in range(30)]
@@ -41,7 +42,7 @@ def test_a_process_that_is_killed_while_it_stores_a_row(
         assert found[20:] == [None] * 10
         assert store.stats().errors == 0
         for record in range(15, 30):
-            assert store.put(record, bytes_of(record, version=2), mtime_ns=2)
+            assert store.put(record, bytes_of(record, version=2), mtime_ns=2, stale=store.find(record))
             assert row_of(store, record) == bytes_of(record, version=2)
 
 

@@ -56,12 +56,12 @@ class States(RuleBasedStateMachine):
         self.extents += 1
         assert self.made.grant(self.store, self.extents, room, spilled=spilled)
 
-    @rule(record=records, length=lengths, stale=st.booleans())
-    def put(self, record: int, length: int, stale: bool) -> None:
-        """Another state of its file, or, with ``stale``, of the same."""
-        self.versions += not stale
-        row = bytes_of(record, length, self.versions)
-        if self.store.put(record, row, mtime_ns=self.versions, stale=stale):
+    @rule(record=records, length=lengths, replaces=st.booleans())
+    def put(self, record: int, length: int, replaces: bool) -> None:
+        self.versions += 1
+        row, there = bytes_of(record, length, self.versions), self.store.find(record)
+        if self.store.put(record, row, mtime_ns=self.versions, stale=there if replaces else None):
+            assert replaces or there is None
             safe = self.is_safe(record)
             self.rows[record] = [row] if safe else [*self.rows[record], row, None]
             self.may_be_queued |= not safe
@@ -78,7 +78,7 @@ class States(RuleBasedStateMachine):
             self.reopen()
         self.versions += 1
         self.extents += 1
-        work = Work([record], 1, length, self.versions, 20_000, self.extents, spilled, f"{point}=kill")
+        work = Work([record], 1, length, self.versions, 20_000, self.extents, spilled, f"{point}=kill", True)
         (outcome,) = self.others.do(self.made, work)
         assert outcome == -signal.SIGKILL
         row = bytes_of(record, length, self.versions)

@@ -102,7 +102,7 @@ class ImageMaker:
         return self._recipe.seed, key.epoch, key.position, key.attempt
 
     def _read(self, key: RowKey, file: EncodedFile) -> UInt8Array:
-        stale = False
+        stale = None
         if self._kept is not None:
             self._kept.enter(key.epoch)
             found, stale = self._kept.file(key.index, file.path)

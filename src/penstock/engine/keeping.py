@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock._native import CachedRow
 from penstock.cache import OpenSet, open_set
 from penstock.caching import CachePlan
 from penstock.engine.caching import STAMPS_S, counted
@@ -100,25 +101,24 @@ class Kept:
         """Whether there seems to be a row. Nothing is counted."""
         return self._store.find(record) is not None
 
-    def file(self, record: int, path: bytes) -> tuple[UInt8Array | None, bool]:
-        """A file's bytes if they were kept, and whether what is kept instead is wrong."""
-        row, stale, _, _ = self._store.take(record, path if self._checks else None)
-        return row, stale
+    def file(self, record: int, path: bytes) -> tuple[UInt8Array | None, CachedRow | None]:
+        """A file's bytes if they were kept, and else what is kept and wrong."""
+        return self._store.take(record, path if self._checks else None)
 
-    def find(self, record: int, file: EncodedFile | None) -> tuple[Found | None, bool]:
-        """A sample if it was kept, and whether what is kept instead is wrong.
+    def find(self, record: int, file: EncodedFile | None) -> tuple[Found | None, CachedRow | None]:
+        """A sample if it was kept, and else what is kept and wrong.
 
         file  that it is made of
         """
         path = file.path if file is not None and self._checks else None
-        row, stale, damaged, truncated = self._store.take(record, path)
-        if row is None:
-            return None, stale
+        row, kept = self._store.take(record, path)
+        if row is None or kept is None:
+            return None, kept
         try:
             sample, form = from_bytes(row)
         except NotStored:
-            return None, True
-        return Found(sample, form, damaged, truncated), False
+            return None, kept
+        return Found(sample, form, kept.damaged, kept.truncated), kept
 
     def keep(
         self,
@@ -126,11 +126,11 @@ class Kept:
         row: UInt8Array,
         stamp: Stamp = NO_FILE,
         *,
-        stale: bool,
+        stale: CachedRow | None,
         damaged: bool = False,
         truncated: bool = False,
     ) -> None:
-        """Keep a row, if there is room. ``stale``: instead of the one that is there."""
+        """Keep a row, if there is room. ``stale``: instead of this one, if it is there yet."""
         file_bytes, mtime_ns, racy = stamp
         self._store.put(
             record,
