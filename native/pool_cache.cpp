@@ -41,6 +41,7 @@ std::optional<ReadResult> Pool::State::find_kept(ReadyRow& row) {
         row.kept = kept;
         return read;
     }
+    if (kept->length > max_encoded()) return std::nullopt;  // as its file is
     read.buffer = buffers->lend(std::max<size_t>(kept->length, 1));
     if (!read.buffer.data()) return std::nullopt;  // which reading the file says too
     if (!store.read(record, *kept, read.buffer.data())) {
