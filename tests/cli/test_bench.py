@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import penstock as ps
 from penstock import _native
 from penstock.cli import main
 from programs import output
@@ -101,6 +102,22 @@ def at_each_open(folder: str, time: str) -> dict[str, str]:
     """An environment in which opening photos of this folder takes that long."""
     keys = [_native.fault_key(os.fsencode(path)) for path in Path(folder).glob("a/*")]
     return {"PENSTOCK_FAULTS": ";".join(f"read.open=delay:{time}@#{key}" for key in keys)}
+
+
+@pytest.mark.parametrize(("task", "kept"), [("eval", "images"), ("train", "files")])
+def test_what_a_cache_brings(tmp_path: Path, task: str, kept: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--cache", "--cache-memory", "16MiB", "--task", task, "--batch", "4", "--memory", "256MiB"]
+    assert main(["bench", photos(tmp_path, ".jpg", 300), *arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kept"], found["stored_share"]) == (kept, 1.0)
+    assert found["stored_bytes"] > 0
+    assert min(found[f"{name}_images_per_s"] for name in ("without", "first", "later")) > 0
+
+    assert main(["bench", str(tmp_path), *arguments]) == 0
+    text = capsys.readouterr().out
+    assert f"100% of the {kept}" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert not any(session.name.startswith(f"bench-{os.getpid()}") for session in ps.list_caches())
 
 
 def test_what_cant_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
