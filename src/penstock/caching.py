@@ -12,11 +12,13 @@ import numpy as np
 
 from penstock.cache import QUEUE_BYTES, Cache, Forecast, Identity, look
 from penstock.contents import kernels_around
-from penstock.contracts import Encoded, OpenSource, PythonSource, StreamSource, Transform
+from penstock.contracts import Encoded, HasFolder, OpenSource, PythonSource, StreamSource, Transform
 from penstock.errors import PlanError
+from penstock.mixture import OpenMix
 from penstock.payoff import costs_of, payoff
 from penstock.pipeline import Pipeline
 from penstock.sizing import WorkerCost
+from penstock.source import OpenConcat
 from penstock.spec import PIXEL_CONTRACT
 from penstock.transform import Function, ImageKernel, SampleProgram, code_parts, decoder_version, first_random
 
@@ -174,7 +176,7 @@ def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str
         "kind": kind,
         "source": source.digest,
         "records": source.num_records,
-        "first": _first_path(source),
+        "folders": ascii(_folders(source)),
     }
     if kind == "encoded":
         return parts
@@ -194,10 +196,13 @@ def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str
     }
 
 
-def _first_path(source: OpenSource) -> str:
-    """Where the first record's file is: two folders may hold files of the same names."""
-    files = source.locate(np.zeros(1, np.int64)).files.get("image")
-    return "" if files is None else os.path.abspath(files.paths[0]).hex()  # noqa: PTH100 (pathlib has no bytes)
+def _folders(source: OpenSource) -> list[str]:
+    """Where the files of a source are, of each source of several: two folders may hold files of the same names."""
+    if isinstance(source, OpenMix):
+        return _folders(source.concat)
+    if isinstance(source, OpenConcat):
+        return [folder for part in source.parts for folder in _folders(part)]
+    return [os.fsdecode(source.folder)] if isinstance(source, HasFolder) else []
 
 
 def _label(pipeline: Pipeline, kind: Kind) -> str:

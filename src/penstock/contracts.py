@@ -192,6 +192,15 @@ class KeepsIndex(Protocol):
 
 
 @runtime_checkable
+class HasFolder(Protocol):
+    """An ``OpenSource`` of files whose paths its digest knows from a folder on."""
+
+    @property
+    def folder(self) -> bytes:
+        """That folder."""
+
+
+@runtime_checkable
 class Source(Protocol):
     """A description of where records come from. Constructing it touches nothing."""
 

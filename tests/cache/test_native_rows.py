@@ -160,6 +160,26 @@ def test_a_changed_list_is_another_set(tmp_path: Path, cache: ps.Cache) -> None:
     assert_same(found, epochs(ps.Pipeline(source).map(*EVAL).batch(2), many=1)[0])
 
 
+def test_files_of_the_same_names_elsewhere_are_another_set(tmp_path: Path, cache: ps.Cache) -> None:
+    parts = {}
+    for number, name in enumerate("abc"):
+        (tmp_path / name).mkdir()
+        parts[name] = aged(tmp_path / name, [encoded(picture(number), "BMP")])  # as many bytes, of one time
+    sources = [
+        ps.Concat(parts["a"], parts["b"]),
+        ps.Concat(parts["a"], parts["c"]),
+        ps.Mix({ps.Pipeline(parts["a"]): 1, ps.Pipeline(parts["b"]): 1}),
+        ps.Mix({ps.Pipeline(parts["a"]): 1, ps.Pipeline(parts["c"]): 1}),
+        *parts.values(),
+    ]
+    for source in sources:
+        plain = ps.Pipeline(source).map(*EVAL)
+        for _ in range(2):
+            assert_same(
+                epochs(plain.cache(cache).batch(2, tail="pad"))[0], epochs(plain.batch(2, tail="pad"))[0]
+            )
+
+
 def changed(path: Path, later_ns: int = 1) -> None:
     """Another picture of the same length, a nanosecond later."""
     length = path.stat().st_size

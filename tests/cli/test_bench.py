@@ -105,7 +105,9 @@ def at_each_open(folder: str, time: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("task", "kept"), [("eval", "images"), ("train", "files")])
-def test_what_a_cache_brings(tmp_path: Path, task: str, kept: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_cache_brings(
+    tmp_path: Path, task: str, kept: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["--cache", "--cache-memory", "16MiB", "--task", task, "--batch", "4", "--memory", "256MiB"]
     assert main(["bench", photos(tmp_path, ".jpg", 300), *arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -46,6 +46,13 @@ class Extent:
             os.ftruncate(self.file, data_end(self.file))  # cuts nothing that a row has
         os.close(self.file)
 
+    def abandon(self) -> None:
+        """Leave the file to the store, which may hang in writing to it: whoever asks for its end would wait for that.
+
+        What wasn't written is given back by who clears up once the store is gone.
+        """
+        os.close(self.file)
+
     def leave(self) -> None:
         """Give back what wasn't written, and the file to whoever comes next: the store is closed."""
         fcntl.flock(self.file, fcntl.LOCK_UN)  # a forked child may have a copy of the descriptor

@@ -122,7 +122,7 @@ class OpenSet:
             if ended:
                 extent.leave()
             else:
-                extent.retire()
+                extent.abandon()
         folder = os.dup(self._parts.folder)
         self._parts.opened.close()
         if self._spilled is not None:

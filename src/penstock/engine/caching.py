@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 LEAST_MEASURED = 16  # rows, to say what one costs
 STAMPS_S = 5.0  # between two notes of last use and counters
+SOON_S, LATER_S = (
+    0.02,
+    0.5,
+)  # until room is asked for again that another process kept from it, at first and at most
 
 
 # Of the store, and what ``Stats`` calls them.
@@ -106,9 +111,17 @@ class Keeper:
         return ended
 
     def _keep(self) -> None:
-        while self.store.wait(int(1000 * STAMPS_S)):
+        stamped, patience_s = time.monotonic(), STAMPS_S
+        while self.store.wait(int(1000 * patience_s)):
             self._set.supply()
-            self._set.stamp()
+            # What it wants yet it will have soon: another process is just giving room to the same session.
+            wants = self.store.wants().extent
+            patience_s = (
+                min(2 * patience_s if patience_s < STAMPS_S else SOON_S, LATER_S) if wants else STAMPS_S
+            )
+            if time.monotonic() - stamped >= STAMPS_S:
+                stamped = time.monotonic()
+                self._set.stamp()
             self._say()
 
     def _say(self) -> None:

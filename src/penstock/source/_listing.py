@@ -111,6 +111,11 @@ class Listing:
         return f"index: {size}, {'in an unnamed file' if self.index.path is None else shown(self.index.path)}"
 
     @property
+    def folder(self) -> bytes:
+        """Where paths that aren't absolute begin; its digest says nothing of it."""
+        return self.subject.base
+
+    @property
     def descriptors(self) -> int:
         """Files that it holds open: the index, and a list that paths are read from."""
         return 1 + self.subject.files
