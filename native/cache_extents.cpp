@@ -76,6 +76,13 @@ void ReadExtents::lose(uint32_t number, bool spilled) {
     any_gone_ = true;
 }
 
+void ReadExtents::close() {
+    std::scoped_lock lock(mutex_);
+    open_.clear();
+    order_.clear();
+    hand_ = 0;
+}
+
 void ReadExtents::renew(uint32_t number, bool spilled) {
     std::scoped_lock lock(mutex_);
     gone_.erase(key_of(number, spilled));

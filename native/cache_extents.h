@@ -36,6 +36,9 @@ class ReadExtents {
     void lose(uint32_t number, bool spilled);
     // There is a new one of that number.
     void renew(uint32_t number, bool spilled);
+    // Lets go of all files: those that were destroyed are freed then. What is asked for again is opened
+    // again.
+    void close();
 
   private:
     const SharedFile directory_;

@@ -132,6 +132,7 @@ bool CacheStore::close(std::chrono::milliseconds patience) {
     if (writer_->table.is_forked()) return true;  // its threads, and who held its locks, are the parent's
     const bool written = spill_->close(patience);
     writer_->room.close();
+    extents_.close();
     return written;
 }
 

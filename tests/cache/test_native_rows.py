@@ -300,6 +300,19 @@ def test_a_cache_smaller_than_a_row_keeps_nothing_and_says_so_once(
     assert len(caplog.records) == 1
 
 
+def test_a_closed_loader_keeps_no_row_open(tmp_path: Path, cache: ps.Cache) -> None:
+    def rows() -> list[str]:
+        paths = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        return [path for path in paths if path.startswith(str(tmp_path)) and "/rows-" in path]
+
+    loader = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4).loader(memory=MEMORY)
+    for _ in range(2):
+        list(loader)
+    assert rows()
+    loader.close()
+    assert rows() == []  # what is destroyed now is free, whoever has the loader yet
+
+
 def test_a_cache_of_no_bytes_is_off(tmp_path: Path) -> None:
     off = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(ps.Cache("off", memory=0)).batch(4)
     assert off.plan().cache is None
