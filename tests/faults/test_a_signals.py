@@ -70,7 +70,6 @@ def test_ctrl_c_or_sigterm_in_next(
     ) as trainer:
         try:
             assert select.select([begun], [], [], LIMIT_S)[0], "no sample was begun"
-            os.close(begun)
             if executor == "inline":
                 wait_until_asleep(trainer.pid)
             workers = children(trainer.pid)
@@ -81,6 +80,7 @@ def test_ctrl_c_or_sigterm_in_next(
             assert wait_for_end(workers, LIMIT_S) == []
         finally:
             trainer.kill()
+            os.close(begun)  # not before: whoever is slow to tell would fail at that
 
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
