@@ -34,7 +34,7 @@ class Pass:
 class CacheResult:
     """What was measured.
 
-    without      a pass without a cache, after one that warmed everything else
+    without      a loader's first pass without a cache, after another one's
     first        the pass that fills it
     later        the median of passes from it
     stored       share of the images for which there was room
@@ -96,9 +96,9 @@ def measure_cache(args: argparse.Namespace) -> CacheResult:
     plain = standard_task(args)
     kept = _cached(plain, cache, args.task)
     try:
-        with ps.Loader(plain.plan(memory=args.memory, workers=args.workers)) as loader:
-            _pass(loader)
-            without = _pass(loader)
+        for _ in range(2):  # the first one warms the files
+            with ps.Loader(plain.plan(memory=args.memory, workers=args.workers)) as loader:
+                without = _pass(loader)  # with the loader's start, as the pass that fills the cache has it
         plan = kept.plan(memory=args.memory, workers=args.workers)
         with ps.Loader(plan) as loader:
             first = _pass(loader)
