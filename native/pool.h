@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,17 @@ struct Job {
     uint64_t record(int row) const { return static_cast<uint64_t>(cache->records[row]); }
     bool keeps_images() const noexcept { return cache && cache->before; }
     bool reads_files() const noexcept { return program && files.blob; }
+    std::string path(int row) const {
+        const int64_t begin = row == 0 ? 0 : files.ends[row - 1];
+        return {reinterpret_cast<const char*>(files.blob) + begin,
+                static_cast<size_t>(files.ends[row] - begin)};
+    }
+    // Keeps what was made of a row. `stale`: of what it takes the place of.
+    void keep(int row, std::span<const uint8_t> bytes, const Stamp& stamp, const Outcome& made,
+              const std::optional<Stamp>& stale) {
+        if (cache->store->put(record(row), bytes, stamp, made.damaged, made.truncated, stale))
+            cache->store->set_checked(record(row));
+    }
 
     int next_row = 0;  // the first that nobody has begun; under the pool's lock
     std::atomic<int> remaining{0};

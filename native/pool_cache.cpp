@@ -2,22 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "cache_check.h"
 
 namespace penstock {
-namespace {
-
-std::string path_of(const Job& job, int row) {
-    const FileInput& files = job.files;
-    const int64_t begin = row == 0 ? 0 : files.ends[row - 1];
-    return {reinterpret_cast<const char*>(files.blob) + begin, static_cast<size_t>(files.ends[row] - begin)};
-}
-
-}  // namespace
-
 std::optional<ReadResult> Pool::State::find_kept(ReadyRow& row) {
     const JobCache& cache = *row.job->cache;
     CacheStore& store = *cache.store;
@@ -30,7 +19,7 @@ std::optional<ReadResult> Pool::State::find_kept(ReadyRow& row) {
     ReadResult read;
     if (cache.checks && !store.checked(record)) {
         Looked now;
-        if (!is_as_stored(store, record, *kept, path_of(*row.job, row.row), &now)) {
+        if (!is_as_stored(store, record, *kept, row.job->path(row.row), &now)) {
             row.stale = kept->stamp;
             return std::nullopt;
         }

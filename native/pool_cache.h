@@ -33,9 +33,7 @@ Outcome made_and_kept(RowMaker& maker, Job& job, int row, const Stamp& stamp,
     uint8_t* const pixels = kept_pixels(maker, job, row);
     Outcome first = make(*cache.before, pixels);
     if (first.kind != Outcome::Kind::ok) return first;
-    if (cache.store->put(job.record(row), {pixels, cache.before->format.row_bytes()}, stamp, first.damaged,
-                         first.truncated, stale))
-        cache.store->set_checked(job.record(row));
+    job.keep(row, {pixels, cache.before->format.row_bytes()}, stamp, first, stale);
     return finished(maker, job, row, pixels, std::move(first));
 }
 

@@ -95,22 +95,15 @@ ReadResult Pool::State::read(ReadyRow& row) {
     if (!row.job->cache) return read_file(row);
     if (auto kept = find_kept(row)) return std::move(*kept);
     ReadResult read = read_file(row);
-    const JobCache& cache = *row.job->cache;
-    const uint64_t record = row.job->record(row.row);
-    if (!cache.before && read.error.empty() &&
-        cache.store->put(record, {read.buffer.data(), read.size}, read.stamp, false, false, row.stale))
-        cache.store->set_checked(record);
+    if (!row.job->keeps_images() && read.error.empty())
+        row.job->keep(row.row, {read.buffer.data(), read.size}, read.stamp, {}, row.stale);
     return read;
 }
 
 ReadResult Pool::State::read_file(const ReadyRow& row) {
     const FileInput& files = row.job->files;
-    const int64_t begin = row.row == 0 ? 0 : files.ends[row.row - 1], end = files.ends[row.row];
-    const FileRange range{
-        {reinterpret_cast<const char*>(files.blob) + begin, static_cast<size_t>(end - begin)},
-        files.offset[row.row],
-        files.length[row.row],
-        max_encoded()};
+    const FileRange range{row.job->path(row.row), files.offset[row.row], files.length[row.row],
+                          max_encoded()};
     return reader->read(range, *buffers);
 }
 
