@@ -77,12 +77,11 @@ TakenRow take(CacheStore& store, uint64_t record, const std::optional<nb::bytes>
     return {Bytes(bytes.release(), {row->length}, owner), row};
 }
 
-bool put(CacheStore& store, uint64_t record, Column<uint8_t> bytes, int64_t file_bytes, int64_t mtime_ns,
-         bool racy, bool damaged, bool truncated, const std::optional<CachedRow>& stale) {
+bool put(CacheStore& store, uint64_t record, Column<uint8_t> bytes, const Stamp& stamp, bool damaged,
+         bool truncated, const std::optional<CachedRow>& stale) {
     record_of(store, record);
     const auto replaced = stale ? std::optional(stale->stamp) : std::nullopt;
     nb::gil_scoped_release unlocked;
-    const Stamp stamp{file_bytes, mtime_ns, racy};
     const bool stored =
         store.put(record, {bytes.data(), bytes.shape(0)}, stamp, damaged, truncated, replaced);
     if (stored) store.set_checked(record);
@@ -115,6 +114,18 @@ std::optional<uint32_t> checksum_by(const std::string& path, Column<uint8_t> byt
 }
 
 void bind_values(nb::module_& m) {
+    nb::class_<Stamp>(m, "Stamp", "Of a file, as it was when it was read; zeros of none.")
+        .def(
+            "__init__",
+            [](Stamp* self, int64_t file_bytes, int64_t mtime_ns, int64_t ctime_ns, bool racy) {
+                new (self) Stamp{file_bytes, mtime_ns, ctime_ns, racy};
+            },
+            "file_bytes"_a = 0, "mtime_ns"_a = 0, "ctime_ns"_a = 0, "racy"_a = false)
+        .def_ro("file_bytes", &Stamp::file_bytes)
+        .def_ro("mtime_ns", &Stamp::mtime_ns, "When it was modified, as its owner says.")
+        .def_ro("ctime_ns", &Stamp::ctime_ns, "When its inode was changed, as the system says.")
+        .def_ro("racy", &Stamp::racy, "Whether another change might bear the same times.");
+
     nb::class_<CachedRow>(m, "CachedRow", "A row that is stored.")
         .def_ro("extent", &CachedRow::extent)
         .def_ro("offset", &CachedRow::offset)
@@ -123,9 +134,7 @@ void bind_values(nb::module_& m) {
         .def_ro("spilled", &CachedRow::spilled)
         .def_ro("damaged", &CachedRow::damaged)
         .def_ro("truncated", &CachedRow::truncated)
-        .def_prop_ro("file_bytes", [](const CachedRow& row) { return row.stamp.file_bytes; })
-        .def_prop_ro("mtime_ns", [](const CachedRow& row) { return row.stamp.mtime_ns; })
-        .def_prop_ro("racy", [](const CachedRow& row) { return row.stamp.racy; });
+        .def_ro("stamp", &CachedRow::stamp, "Of the file that it was made of.");
 
     nb::class_<CacheStats>(m, "CacheStats",
                            "What this process did with a set, in rows where nothing else is said.")
@@ -175,8 +184,8 @@ void bind_cache(nb::module_& m) {
              "or its "
              "file has changed. The file of that path is looked at once until ``forget_checks``, and none "
              "for None.")
-        .def("put", &put, "record"_a, "row"_a, "file_bytes"_a = 0, "mtime_ns"_a = 0, "racy"_a = false,
-             "damaged"_a = false, "truncated"_a = false, "stale"_a = nb::none(),
+        .def("put", &put, "record"_a, "row"_a, "stamp"_a = Stamp(), "damaged"_a = false,
+             "truncated"_a = false, "stale"_a = nb::none(),
              "Store a row, or queue it for the spill, where none is, or in the place of the one that was "
              "found "
              "``stale``. Whether that was done; then its file counts as looked at.")

@@ -107,7 +107,7 @@ std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_p
     return {size.height, size.width, std::move(text)};
 }
 
-std::tuple<Bytes, std::string, nb::tuple> read(SampleMaker& maker, Reader& reader, const nb::bytes& path,
+std::tuple<Bytes, std::string, Stamp> read(SampleMaker& maker, Reader& reader, const nb::bytes& path,
                                                int64_t offset, int64_t length) {
     const uint64_t cap = maker.side->cap();
     const FileRange range{{path.c_str(), path.size()}, offset, length, cap};
@@ -125,9 +125,9 @@ std::tuple<Bytes, std::string, nb::tuple> read(SampleMaker& maker, Reader& reade
     uint8_t* data = read->buffer.data();
     const size_t size = read->size;
     std::string error = std::move(read->error);
-    nb::tuple stamp = nb::make_tuple(read->stamp.file_bytes, read->stamp.mtime_ns, read->stamp.racy);
+    const Stamp stamp = read->stamp;
     nb::capsule owner(read.release(), [](void* p) noexcept { delete static_cast<ReadResult*>(p); });
-    return {Bytes(data, {size}, owner), std::move(error), std::move(stamp)};
+    return {Bytes(data, {size}, owner), std::move(error), stamp};
 }
 
 uint64_t account_bytes(const SharedSide& shared, size_t account) {
@@ -225,7 +225,7 @@ void bind_samples(nb::module_& m) {
              "desk"_a.noconvert(), "``desk``: words in which waits for memory are written down.")
         .def("read", &read, "reader"_a, "path"_a, "offset"_a, "length"_a,
              "Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; "
-             "and the file's bytes, its time in ns, and whether another change might bear the same time.")
+             "and the file's stamp.")
         .def("from_encoded", &from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a,
              "attempt"_a, "out"_a.noconvert(), "Write the row; '' or 'foreign' or what is wrong.")
         .def_ro("damaged", &SampleMaker::damaged, "Rows made of JPEGs that were decoded over damage.")

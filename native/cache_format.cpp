@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormat = 2;  // 1: without ctime_ns
 constexpr uint32_t kByteOrder = 0x01020304;
 constexpr uint32_t kSpilled = 1, kDamaged = 2, kTruncated = 4, kRacy = 8, kAllFlags = 15;
 constexpr int kOffsetBits = 40;
@@ -29,8 +29,7 @@ struct Entry {
     uint32_t flags;
     uint64_t place;  // extent << 40 | offset
     uint32_t length, checksum;
-    uint64_t reserved;
-    int64_t file_bytes, mtime_ns;
+    int64_t ctime_ns, file_bytes, mtime_ns;
 };
 static_assert(sizeof(Entry) == kCacheEntryBytes);
 
@@ -91,7 +90,7 @@ CacheEntry cache_entry(const CachedRow& row, uint64_t record, uint64_t salt) noe
                 uint64_t{row.extent} << kOffsetBits | row.offset,
                 row.length,
                 row.checksum,
-                0,
+                row.stamp.ctime_ns,
                 row.stamp.file_bytes,
                 row.stamp.mtime_ns};
     entry.check = check_of(entry, record, salt);
@@ -104,7 +103,7 @@ std::optional<CachedRow> row_of(const CacheEntry& bytes, uint64_t record, uint64
     Entry entry;
     std::memcpy(&entry, bytes.data(), sizeof entry);
     if (entry.check != check_of(entry, record, salt)) return std::nullopt;
-    if ((entry.flags & ~kAllFlags) != 0 || entry.reserved != 0) return std::nullopt;
+    if ((entry.flags & ~kAllFlags) != 0) return std::nullopt;
     if (entry.length == 0 || entry.length > kMostCachedBytes) return std::nullopt;
     const uint64_t offset = entry.place & (kMostExtentBytes - 1);
     if (offset + entry.length > kMostExtentBytes) return std::nullopt;
@@ -115,7 +114,7 @@ std::optional<CachedRow> row_of(const CacheEntry& bytes, uint64_t record, uint64
                      (entry.flags & kSpilled) != 0,
                      (entry.flags & kDamaged) != 0,
                      (entry.flags & kTruncated) != 0,
-                     {entry.file_bytes, entry.mtime_ns, (entry.flags & kRacy) != 0}};
+                     {entry.file_bytes, entry.mtime_ns, entry.ctime_ns, (entry.flags & kRacy) != 0}};
 }
 
 bool is_blank(const CacheEntry& entry) noexcept { return is_zero(entry); }

@@ -68,7 +68,7 @@ void FileChecks::close() {
 FileMark mark_of(const std::string& path) noexcept {
     struct stat info;
     if (stat(path.c_str(), &info) != 0) return {};
-    return {info.st_size, mtime_ns_of(info)};
+    return {info.st_size, ns_of(info.st_mtim)};
 }
 
 }  // namespace penstock

@@ -24,8 +24,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kLongestPause_s = 10;  // between two tries
 constexpr int kMostHelpers = 1024;      // threads that read for others
+constexpr int64_t kSecond_ns = 1'000'000'000;
 // The coarsest clocks of file systems tick every two seconds (FAT; ext3 and some servers every second).
-constexpr int64_t kRacy_ns = 2'000'000'000;
+constexpr int64_t kRacy_ns = 2 * kSecond_ns;
 
 // Times what the system does, and tells waiting for storage from being preempted: a thread that blocks gives
 // up its core by itself.
@@ -107,15 +108,18 @@ std::string check_extent(const struct stat& info, const FileRange& range, size_t
 
 }  // namespace
 
-int64_t mtime_ns_of(const struct stat& info) noexcept {
-    return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+int64_t ns_of(const struct timespec& time) noexcept {
+    return int64_t{time.tv_sec} * kSecond_ns + time.tv_nsec;
 }
 
 Stamp stamp_of(const struct stat& info) noexcept {
     struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    const int64_t now_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec, mtime_ns = mtime_ns_of(info);
-    return {info.st_size, mtime_ns, mtime_ns > now_ns - kRacy_ns};
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);  // that inodes are given their time from
+    const int64_t now_ns = ns_of(now), mtime_ns = ns_of(info.st_mtim), ctime_ns = ns_of(info.st_ctim);
+    // A file system that knows whole seconds only has a coarser one.
+    const bool is_coarse = ctime_ns % kSecond_ns == 0;
+    const bool may_repeat = is_coarse ? ctime_ns > now_ns - kRacy_ns : ctime_ns >= now_ns;
+    return {info.st_size, mtime_ns, ctime_ns, may_repeat || mtime_ns > now_ns - kRacy_ns};
 }
 
 Looked look_at(const std::string& path) {
@@ -148,6 +152,7 @@ class Try {
         if (file.get() < 0) return refused("can't be opened");
         struct stat before;
         if (examine(file.get(), before) != 0) return refused("can't be examined");
+        const Stamp stamp = stamp_of(before);
         clock_.stop();
         size_t wanted = 0;
         if (std::string text = check_extent(before, range_, wanted); !text.empty()) {
@@ -170,8 +175,7 @@ class Try {
         if (static_cast<size_t>(got) < wanted)
             return failed(too_short(static_cast<size_t>(got), wanted), true);
         if (faultpoint(Point::read_bytes, key_, attempt_).damage) damage(out);
-        return {{std::move(buffer), wanted, {}, false, clock_.took_s(), clock_.blocked_s(), stamp_of(before)},
-                false};
+        return {{std::move(buffer), wanted, {}, false, clock_.took_s(), clock_.blocked_s(), stamp}, false};
     }
 
   private:

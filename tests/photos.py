@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,8 @@ from penstock.contracts import OpenSource, Records, Source
 from penstock.spec import Int64Array, UInt8Array
 
 WAIT_S = 20  # how long a test waits for what takes milliseconds
+LONG_AGO_NS = 1_000_000_000 * 10**9  # a file that was just written may change again and bear the same times
+FILES_CLOCK = 5  # CLOCK_REALTIME_COARSE, from which the system has the times of files
 
 
 def picture(seed: int, height_px: int = 40, width_px: int = 56) -> UInt8Array:
@@ -64,6 +68,14 @@ def write_list(folder: Path, files: Mapping[str, bytes | None] | Iterable[bytes]
 def write_photos(folder: Path, count: int) -> ps.FileList:
     """``count`` small JPEGs, and the list of them."""
     return write_list(folder, [encoded(picture(seed), quality=90) for seed in range(count)])
+
+
+def age(*paths: Path, at_ns: int = LONG_AGO_NS) -> None:
+    """Modify files long ago, and let their clock tick: what is changed from now on bears another time."""
+    for path in paths:
+        os.utime(path, ns=(at_ns, at_ns))
+    while time.clock_gettime_ns(FILES_CLOCK) <= max(path.stat().st_ctime_ns for path in paths):
+        pass
 
 
 def numbers(rows: int) -> ps.Arrays:

@@ -38,9 +38,8 @@ class Work:
             made.grant(store, self.number + process, self.room, spilled=self.spilled)
             for record in self.records:
                 row = bytes_of(record, self.length, self.version)
-                store.put(
-                    record, row, mtime_ns=self.version, stale=store.find(record) if self.replaces else None
-                )
+                stale = store.find(record) if self.replaces else None
+                store.put(record, row, _native.Stamp(mtime_ns=self.version), stale=stale)
 
 
 @dataclass(frozen=True)

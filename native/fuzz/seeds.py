@@ -68,7 +68,7 @@ def cache() -> bytes:
         store = _native.CacheStore(directory, 4, 0x5A17, True, 0)
         store.add_extent(0, file, 0, 1 << 20, False)
         for record in range(4):
-            store.put(record, b"row" * 7**record, file_bytes=record, mtime_ns=-1, racy=record == 2)
+            store.put(record, b"row" * 7**record, _native.Stamp(record, -1, -2, record == 2))
         os.close(directory)
         os.close(file)
         header_and_entries = table.read_bytes()

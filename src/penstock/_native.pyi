@@ -658,9 +658,9 @@ class SampleMaker:
 
     def read(
         self, reader: Reader, path: bytes, offset: int, length: int
-    ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str, tuple]:
+    ) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], str, Stamp]:
         """
-        Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; and the file's bytes, its time in ns, and whether another change might bear the same time.
+        Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; and the file's stamp.
         """
 
     def from_encoded(
@@ -775,6 +775,26 @@ class FileChecks:
     def close(self) -> None:
         """End every wait: files are 'cancelled' from now on."""
 
+class Stamp:
+    """Of a file, as it was when it was read; zeros of none."""
+
+    def __init__(
+        self, file_bytes: int = 0, mtime_ns: int = 0, ctime_ns: int = 0, racy: bool = False
+    ) -> None: ...
+    @property
+    def file_bytes(self) -> int: ...
+    @property
+    def mtime_ns(self) -> int:
+        """When it was modified, as its owner says."""
+
+    @property
+    def ctime_ns(self) -> int:
+        """When its inode was changed, as the system says."""
+
+    @property
+    def racy(self) -> bool:
+        """Whether another change might bear the same times."""
+
 class CachedRow:
     """A row that is stored."""
 
@@ -793,11 +813,8 @@ class CachedRow:
     @property
     def truncated(self) -> bool: ...
     @property
-    def file_bytes(self) -> int: ...
-    @property
-    def mtime_ns(self) -> int: ...
-    @property
-    def racy(self) -> bool: ...
+    def stamp(self) -> Stamp:
+        """Of the file that it was made of."""
 
 class CacheStats:
     """What this process did with a set, in rows where nothing else is said."""
@@ -862,14 +879,16 @@ class CacheStore:
     def table_header(records: int, salt: int) -> bytes:
         """What a set's table begins with."""
 
-    def set_spill(self, directory: int) -> None:
-        """A descriptor of the folder of spilled extents."""
+    def set_spill(self, directory: int, patience_ms: int = 4000) -> None:
+        """
+        A descriptor of the folder of spilled extents; how long a row is waited for, until that disk is given up.
+        """
 
     def find(self, record: int) -> CachedRow | None:
         """Where the record's row lies."""
 
     def get(self, record: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))] | None:
-        """The record's row. Counts a hit, a miss or an error."""
+        """The record's row. Counts a hit or a miss."""
 
     def take(
         self, record: int, path: bytes | None
@@ -882,9 +901,7 @@ class CacheStore:
         self,
         record: int,
         row: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        file_bytes: int = 0,
-        mtime_ns: int = 0,
-        racy: bool = False,
+        stamp: Stamp = ...,
         damaged: bool = False,
         truncated: bool = False,
         stale: CachedRow | None = None,

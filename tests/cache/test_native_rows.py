@@ -12,11 +12,10 @@ import pytest
 
 import penstock as ps
 from penstock.spec import AnyArray
-from photos import encoded, foreign_kinds, picture, write_list
+from photos import LONG_AGO_NS, age, encoded, foreign_kinds, picture, write_list
 
 MEMORY = "64MiB"
 ROWS = 20
-LONG_AGO_NS = 1_000_000_000 * 10**9  # files that were just written may change again within their clock's tick
 
 Batches = list[dict[str, AnyArray]]
 Build = Callable[[ps.Pipeline, ps.Cache], ps.Pipeline]
@@ -36,8 +35,7 @@ def photos(folder: Path) -> ps.FileList:
 
 def aged(folder: Path, files: Iterable[bytes]) -> ps.FileList:
     listed = write_list(folder, files)
-    for path in folder.glob("*.jpg"):
-        os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    age(*folder.glob("*.jpg"))
     return listed
 
 
@@ -112,13 +110,14 @@ def test_rows_of_arrays_are_kept(cache: ps.Cache) -> None:
 
 
 def test_jobs_share_rows_without_asking(tmp_path: Path, cache: ps.Cache) -> None:
-    kept = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4)
+    source = photos(tmp_path)
+    kept = ps.Pipeline(source).map(*EVAL).cache(cache).batch(4)
     other = ps.Cache("another", memory="32MiB", directory=tmp_path / "rows", strict=True)
     with kept.loader(memory=MEMORY) as first, kept.shuffle(seed=1).loader(memory=MEMORY) as second:
         list(first)
         list(second)
         assert second.stats().cache_misses == 0
-    _, stats = epochs(ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(other).batch(5), many=1)
+    _, stats = epochs(ps.Pipeline(source).map(*EVAL).cache(other).batch(5), many=1)
     assert stats.cache_misses == 0
 
 
@@ -180,15 +179,57 @@ def test_files_of_the_same_names_elsewhere_are_another_set(tmp_path: Path, cache
             )
 
 
-def changed(path: Path, later_ns: int = 1) -> None:
-    """Another picture of the same length, a nanosecond later."""
+def other_picture(path: Path) -> Path:
+    """A new file beside it: another picture of the same length and time."""
     length = path.stat().st_size
     other = encoded(picture(1234, 30, 30), quality=30)
     assert len(other) < length
-    new = path.with_suffix(".new")  # which takes the old one's place at once: a loader may be reading
+    new = path.with_suffix(f".{len([*path.parent.iterdir()])}")
     new.write_bytes(other + bytes(length - len(other)))
-    os.utime(new, ns=(LONG_AGO_NS, LONG_AGO_NS + later_ns))
+    age(new)
+    return new
+
+
+def link_to(new: Path, path: Path) -> None:
+    """It takes the place of another one at once: a loader may be reading."""
+    link = path.with_suffix(".link")
+    link.symlink_to(new)
+    link.replace(path)
+
+
+def changed(path: Path, later_ns: int = 1) -> None:
+    """Another picture of the same length, a nanosecond later."""
+    new = other_picture(path)
+    age(new, at_ns=LONG_AGO_NS + later_ns)
+    link_to(new, path)
+
+
+def copied(new: Path, path: Path) -> None:
+    """As ``cp -p``."""
+    path.write_bytes(new.read_bytes())
+    age(path)
+
+
+def moved(new: Path, path: Path) -> None:
+    """As ``mv``."""
     new.replace(path)
+
+
+@pytest.mark.parametrize("put", [copied, moved, link_to])
+def test_what_bears_the_old_ones_time_is_never_missed(
+    tmp_path: Path, cache: ps.Cache, put: Callable[[Path, Path], None]
+) -> None:
+    path = tmp_path / "003.jpg"
+    source = photos(tmp_path)
+    kept = ps.Pipeline(source).map(*EVAL).cache(cache).batch(4)
+    before, _ = epochs(kept)
+    then = path.stat()
+    put(other_picture(path), path)
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (then.st_size, then.st_mtime_ns)
+    found, stats = epochs(kept)
+    assert_same(found, epochs(ps.Pipeline(source).map(*EVAL).batch(4))[0])
+    assert found[0]["image"].tobytes() != before[0]["image"].tobytes()
+    assert stats.cache_stale >= 1
 
 
 @pytest.mark.parametrize("before", [(), EVAL], ids=["bytes", "images"])
@@ -240,10 +281,12 @@ def test_a_file_that_was_just_written_is_read_again_at_the_next_start(
     tmp_path: Path, cache: ps.Cache
 ) -> None:
     source = photos(tmp_path)
-    (tmp_path / "003.jpg").write_bytes(encoded(picture(7)))  # now: another write may bear the same time
+    path = tmp_path / "003.jpg"
+    os.utime(path, ns=(2**62, 2**62))  # as new as can be: another write may bear the same time
     kept = ps.Pipeline(source).map(*EVAL).cache(cache).batch(4)
     assert epochs(kept)[1].cache_stored == ROWS
-    os.utime(tmp_path / "003.jpg", ns=(LONG_AGO_NS, LONG_AGO_NS))
+    assert epochs(kept)[1].cache_stale >= 1
+    age(path)
     assert epochs(kept)[1].cache_stale >= 1
     assert epochs(kept)[1].cache_stale == 0
 
@@ -251,7 +294,7 @@ def test_a_file_that_was_just_written_is_read_again_at_the_next_start(
 def test_a_bad_sample_is_kept_by_nobody(tmp_path: Path, cache: ps.Cache) -> None:
     source = photos(tmp_path)
     (tmp_path / "002.jpg").write_bytes(b"\xff\xd8 no image")
-    os.utime(tmp_path / "002.jpg", ns=(LONG_AGO_NS, LONG_AGO_NS))
+    age(tmp_path / "002.jpg")
     raising = ps.Pipeline(source).map(*EVAL).cache(cache).batch(4)
     for _ in range(2):
         with pytest.raises(ps.DecodeError, match="002"):

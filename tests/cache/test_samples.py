@@ -16,12 +16,11 @@ import torch
 
 import penstock as ps
 from penstock.cache import open_set
-from photos import encoded, picture, write_list
+from photos import LONG_AGO_NS, age, encoded, picture, write_list
 from samples import Samples
 
 MEMORY = "512MiB"
 ROWS = 12
-LONG_AGO_NS = 1_000_000_000 * 10**9  # files that were just written may change again within their clock's tick
 EXECUTORS = ("thread", "process", "inline")
 
 Build = Callable[[Path, ps.Cache | None], ps.Pipeline]
@@ -36,8 +35,7 @@ def cache(tmp_path: Path) -> ps.Cache:
 def photos(folder: Path) -> ps.Pipeline:
     if not (folder / "list.txt").exists():
         write_list(folder, [encoded(picture(seed, 40 + seed, 64)) for seed in range(ROWS)])
-        for path in folder.glob("*.jpg"):
-            os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))
+        age(*folder.glob("*.jpg"))
     return ps.Pipeline(ps.FileList(folder / "list.txt"), seed=3).shuffle(seed=3)
 
 
@@ -294,7 +292,7 @@ def test_other_code_and_other_values_are_other_rows(cache: ps.Cache) -> None:
 
 def write(path: Path, seed: int, at_ns: int) -> None:
     path.write_bytes(encoded(picture(seed, 50, 64)))
-    os.utime(path, ns=(at_ns, at_ns))
+    age(path, at_ns=at_ns)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -347,8 +345,7 @@ def test_truncated_files_are_counted_when_they_are_found_too(tmp_path: Path, cac
     source = ps.Pipeline(write_list(tmp_path, [whole, whole[: len(whole) * 2 // 3]])).decode(
         allow_truncated=True
     )
-    for path in tmp_path.glob("*.jpg"):
-        os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    age(*tmp_path.glob("*.jpg"))
     pipeline = IMAGE(source.map(*EVAL), darker).cache(cache)
     for misses in (2, 0):
         with pipeline.batch(2).loader(memory=MEMORY, executor="inline") as loader:

@@ -16,21 +16,25 @@ from photos import WAIT_S
 from stores import Set, bytes_of, folder, row_of
 
 
+def values(stamp: _native.Stamp) -> tuple[int, int, int, bool]:
+    return stamp.file_bytes, stamp.mtime_ns, stamp.ctime_ns, stamp.racy
+
+
 def test_a_row_comes_back_with_what_was_said_of_it(tmp_path: Path) -> None:
     made = Set.made(tmp_path / "set")
     with made.opened(room=1 << 20) as store:
         assert store.find(7) is None
-        assert store.put(7, bytes_of(7), file_bytes=5, mtime_ns=-6, racy=True, truncated=True)
+        assert store.put(7, bytes_of(7), _native.Stamp(5, -6, -7, racy=True), truncated=True)
         assert store.put(99, bytes_of(99, 1), damaged=True)
         assert row_of(store, 7) == bytes_of(7)
         assert row_of(store, 99) == bytes_of(99, 1)
         row, last = store.find(7), store.find(99)
     assert row is not None
     assert (row.length, row.checksum, row.spilled) == (1000, _native.checksum(bytes_of(7)), False)
-    assert (row.file_bytes, row.mtime_ns, row.racy) == (5, -6, True)
+    assert values(row.stamp) == (5, -6, -7, True)
     assert (row.damaged, row.truncated) == (False, True)
     assert last is not None
-    assert (last.file_bytes, last.mtime_ns, last.racy) == (0, 0, False)
+    assert values(last.stamp) == (0, 0, 0, False)
     assert (last.extent, last.offset, last.damaged, last.truncated) == (0, 1000, True, False)
 
 
@@ -60,17 +64,18 @@ def test_what_is_counted(tmp_path: Path) -> None:
 
 def test_a_row_is_replaced_by_who_has_seen_it(tmp_path: Path) -> None:
     """Not by who read the file before another one stored what it is now."""
+    first, second = _native.Stamp(mtime_ns=1), _native.Stamp(mtime_ns=2)
     made = Set.made(tmp_path / "set")
     with made.opened(room=1 << 20) as slow, made.opened(room=1 << 20, number=1) as quick:
-        assert quick.put(1, bytes_of(1), mtime_ns=1)
-        assert not slow.put(1, bytes_of(1, version=9), mtime_ns=0)
+        assert quick.put(1, bytes_of(1), first)
+        assert not slow.put(1, bytes_of(1, version=9))
         seen = slow.find(1)
-        assert quick.put(1, bytes_of(1, version=2), mtime_ns=1, racy=True, stale=quick.find(1))
-        assert not slow.put(1, bytes_of(1, version=9), mtime_ns=2, stale=seen)
-        assert quick.put(1, bytes_of(1, version=3), mtime_ns=1, file_bytes=1, stale=quick.find(1))
-        assert not slow.put(1, bytes_of(1, version=9), mtime_ns=2, stale=seen)
+        for other in ({"racy": True}, {"ctime_ns": 1}, {"file_bytes": 1}):
+            stamp = _native.Stamp(mtime_ns=1, **other)
+            assert quick.put(1, bytes_of(1, version=3), stamp, stale=quick.find(1))
+            assert not slow.put(1, bytes_of(1, version=9), second, stale=seen)
         assert row_of(slow, 1) == bytes_of(1, version=3)
-        assert slow.put(1, bytes_of(1, version=4), mtime_ns=2, stale=slow.find(1))
+        assert slow.put(1, bytes_of(1, version=4), second, stale=slow.find(1))
         assert row_of(quick, 1) == bytes_of(1, version=4)
         assert slow.put(2, bytes_of(2), stale=seen)
 
@@ -176,7 +181,7 @@ def header(**changes: bytes) -> bytes:
         (header(at0=b"nothing!"), "no table of a cache"),
         (header(at8=b"\1\2\3\4"), "the other byte order"),
         (header(at8=b"\0"), "header is damaged"),
-        (header(at12=b"\2"), "its format is 2, and this penstock's 1"),
+        (header(at12=b"\1"), "its format is 1, and this penstock's 2"),
         (header(at16=b"\1"), "header is damaged"),
         (header(at4095=b"\1"), "of another set"),
         (_native.CacheStore.table_header(101, 0x5A17), "for 101 records, not 100"),

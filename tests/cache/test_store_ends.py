@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from tests.faults.test_f_environment import can_unshare, run_in
 
+from penstock import _native
 from programs import output
 from stores import Set, bytes_of, row_of
 from storing import Others, Work
 
+SECOND = _native.Stamp(mtime_ns=2)
 POINTS = ["cache.row", "cache.entry", "cache.entry.after"]
 
 
@@ -42,7 +44,7 @@ def test_a_process_that_is_killed_while_it_stores_a_row(
         assert found[20:] == [None] * 10
         assert store.stats().errors == 0
         for record in range(15, 30):
-            assert store.put(record, bytes_of(record, version=2), mtime_ns=2, stale=store.find(record))
+            assert store.put(record, bytes_of(record, version=2), SECOND, stale=store.find(record))
             assert row_of(store, record) == bytes_of(record, version=2)
 
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from penstock import _native
 from stores import Set, bytes_of, flip, row_of
 from storing import Others, Work
 
@@ -60,7 +61,8 @@ class States(RuleBasedStateMachine):
     def put(self, record: int, length: int, replaces: bool) -> None:
         self.versions += 1
         row, there = bytes_of(record, length, self.versions), self.store.find(record)
-        if self.store.put(record, row, mtime_ns=self.versions, stale=there if replaces else None):
+        stamp = _native.Stamp(mtime_ns=self.versions)
+        if self.store.put(record, row, stamp, stale=there if replaces else None):
             assert replaces or there is None
             safe = self.is_safe(record)
             self.rows[record] = [row] if safe else [*self.rows[record], row, None]
@@ -69,7 +71,9 @@ class States(RuleBasedStateMachine):
     def is_safe(self, record: int) -> bool:
         """Whether the row just put is in a file that is still there, and not on its way to the spill."""
         row = self.store.find(record)
-        return row is not None and row.mtime_ns == self.versions and self.made.extent(row.extent).exists()
+        return (
+            row is not None and row.stamp.mtime_ns == self.versions and self.made.extent(row.extent).exists()
+        )
 
     @rule(record=records, length=lengths, point=st.sampled_from(POINTS), spilled=spilled)
     def kill(self, record: int, length: int, point: str, spilled: bool) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock._native import CachedRow
+from penstock._native import CachedRow, Stamp
 from penstock.cache import OpenSet, open_set
 from penstock.caching import CachePlan
 from penstock.engine.caching import STAMPS_S, counted
@@ -17,10 +17,7 @@ from penstock.engine.workers import Flaws
 from penstock.errors import CacheError
 from penstock.spec import UInt8Array
 
-Stamp = tuple[
-    int, int, bool
-]  # a file's bytes, its time in ns, and whether another change might bear the same time
-NO_FILE: Stamp = (0, 0, False)
+NO_FILE = Stamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +128,7 @@ class Kept:
         truncated: bool = False,
     ) -> None:
         """Keep a row, if there is room. ``stale``: instead of this one, if it is there yet."""
-        file_bytes, mtime_ns, racy = stamp
-        self._store.put(
-            record,
-            row,
-            file_bytes=file_bytes,
-            mtime_ns=mtime_ns,
-            racy=racy,
-            damaged=damaged,
-            truncated=truncated,
-            stale=stale,
-        )
+        self._store.put(record, row, stamp, damaged=damaged, truncated=truncated, stale=stale)
 
     def close(self) -> None:
         """Let go of the set. Nobody uses it any more."""
