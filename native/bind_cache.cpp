@@ -36,23 +36,6 @@ uint64_t record_of(const CacheStore& store, uint64_t record) {
     return record;
 }
 
-std::optional<Bytes> get(CacheStore& store, uint64_t record) {
-    const auto row = store.find(record_of(store, record));
-    if (!row) {
-        store.count_miss();
-        return std::nullopt;
-    }
-    auto bytes = std::make_unique_for_overwrite<uint8_t[]>(row->length);
-    bool is_read;
-    {
-        nb::gil_scoped_release unlocked;
-        is_read = store.read(record, *row, bytes.get());
-    }
-    if (!is_read) return std::nullopt;
-    nb::capsule owner(bytes.get(), [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
-    return Bytes(bytes.release(), {row->length}, owner);
-}
-
 // A row's bytes, if they are there and right; and what was found.
 using TakenRow = std::pair<std::optional<Bytes>, std::optional<CachedRow>>;
 
@@ -75,6 +58,10 @@ TakenRow take(CacheStore& store, uint64_t record, const std::optional<nb::bytes>
     if (!is_right) return {std::nullopt, row};
     nb::capsule owner(bytes.get(), [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
     return {Bytes(bytes.release(), {row->length}, owner), row};
+}
+
+std::optional<Bytes> get(CacheStore& store, uint64_t record) {
+    return take(store, record, std::nullopt).first;
 }
 
 bool put(CacheStore& store, uint64_t record, Column<uint8_t> bytes, const Stamp& stamp, bool damaged,
@@ -173,12 +160,16 @@ void bind_cache(nb::module_& m) {
         .def_static("table_header", &table_header, "records"_a, "salt"_a, "What a set's table begins with.")
         .def(
             "set_spill",
-            [](CacheStore& store, int directory) { with_os_errors([&] { store.set_spill(directory); }); },
-            "directory"_a, "A descriptor of the folder of spilled extents.")
+            [](CacheStore& store, int directory, int64_t patience_ms) {
+                with_os_errors([&] { store.set_spill(directory, std::chrono::milliseconds(patience_ms)); });
+            },
+            "directory"_a, "patience_ms"_a = CacheDisk::kPatience.count(),
+            "A descriptor of the folder of spilled extents; how long a row is waited for, until that disk is "
+            "given up.")
         .def(
             "find", [](CacheStore& store, uint64_t record) { return store.find(record_of(store, record)); },
-            "record"_a, "Where the record's row lies.")
-        .def("get", &get, "record"_a, "The record's row. Counts a hit, a miss or an error.")
+            Unlocked(), "record"_a, "Where the record's row lies.")
+        .def("get", &get, "record"_a, "The record's row. Counts a hit or a miss.")
         .def("take", &take, "record"_a, "path"_a.none(),
              "Its row, or None; and what was found, which is wrong where there is no row: it can't be read, "
              "or its "
@@ -207,7 +198,7 @@ void bind_cache(nb::module_& m) {
             },
             Unlocked(), "patience_ms"_a,
             "Wait until it wants another extent or a first error is to be told. False when it is closed.")
-        .def("forget_checks", &CacheStore::forget_checks)
+        .def("forget_checks", &CacheStore::forget_checks, Unlocked())
         .def("refuse", &CacheStore::refuse, "There will be no more extents.")
         .def("stats", &CacheStore::stats)
         .def("last_error", &CacheStore::last_error, "Empty without one.")

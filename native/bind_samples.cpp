@@ -108,7 +108,7 @@ std::tuple<int, int, std::string> jpeg_size(Column<uint8_t> data, uint64_t max_p
 }
 
 std::tuple<Bytes, std::string, Stamp> read(SampleMaker& maker, Reader& reader, const nb::bytes& path,
-                                               int64_t offset, int64_t length) {
+                                           int64_t offset, int64_t length) {
     const uint64_t cap = maker.side->cap();
     const FileRange range{{path.c_str(), path.size()}, offset, length, cap};
     auto read = std::make_unique<ReadResult>();

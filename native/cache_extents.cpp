@@ -31,6 +31,7 @@ void ReadExtents::set_spill(int directory) {
     SharedFile copy = shared_copy_of(directory);
     std::scoped_lock lock(mutex_);
     spill_ = std::move(copy);
+    spill_lost_ = false;
     std::erase_if(gone_, [](uint64_t key) { return key & 1; });
 }
 
@@ -41,7 +42,7 @@ SharedFile ReadExtents::open(uint32_t number, bool spilled) {
     std::unique_lock lock(mutex_);
     if (const auto found = open_.find(key); found != open_.end()) return found->second;
     errno = ENOENT;
-    if (gone_.contains(key)) return nullptr;
+    if (gone_.contains(key) || (spilled && spill_lost_)) return nullptr;
     const SharedFile directory = spilled ? spill_ : directory_;
     lock.unlock();  // a disk may take its time
     Descriptor opened = open_regular(directory ? directory->get() : -1, name, O_RDONLY);
@@ -66,6 +67,7 @@ SharedFile ReadExtents::open(uint32_t number, bool spilled) {
 bool ReadExtents::is_gone(uint32_t number, bool spilled) {
     if (!any_gone_.load(std::memory_order_relaxed)) [[likely]]
         return false;
+    if (spilled && spill_lost_) return true;
     std::scoped_lock lock(mutex_);
     return gone_.contains(key_of(number, spilled));
 }
@@ -75,6 +77,8 @@ void ReadExtents::lose(uint32_t number, bool spilled) {
     gone_.insert(key_of(number, spilled));
     any_gone_ = true;
 }
+
+void ReadExtents::lose_spill() { spill_lost_ = any_gone_ = true; }
 
 void ReadExtents::close() {
     std::scoped_lock lock(mutex_);

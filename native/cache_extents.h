@@ -34,6 +34,9 @@ class ReadExtents {
     bool is_gone(uint32_t number, bool spilled);
     // Likewise from now on.
     void lose(uint32_t number, bool spilled);
+    // Likewise all on the disk.
+    void lose_spill();
+    bool has_lost_spill() const noexcept { return spill_lost_; }
     // There is a new one of that number.
     void renew(uint32_t number, bool spilled);
     // Lets go of all files: those that were destroyed are freed then. What is asked for again is opened
@@ -48,7 +51,7 @@ class ReadExtents {
     std::vector<uint64_t> order_;  // of the keys that are open, the next to be closed at hand_
     size_t hand_ = 0;
     std::unordered_set<uint64_t> gone_;
-    std::atomic<bool> any_gone_{false};
+    std::atomic<bool> any_gone_{false}, spill_lost_{false};
 };
 
 }  // namespace penstock

@@ -49,6 +49,12 @@ std::optional<Place> CacheRoom::take(uint64_t bytes) {
     return place;
 }
 
+void CacheRoom::give_back(const Place& place, uint64_t bytes) {
+    std::scoped_lock lock(mutex_);
+    for (Free& free : room(place.tier).extents)
+        if (free.extent == place.extent && free.next == place.offset + bytes) free.next = place.offset;
+}
+
 void CacheRoom::written(const Place& place) {
     std::scoped_lock lock(mutex_);
     room(place.tier).failures = 0;
@@ -63,6 +69,13 @@ void CacheRoom::failed(const Place& place, int error) {
     if (there.ended) there.extents.clear();
     skipped_ = due_ = true;
     changed_.notify_all();
+    ask();
+}
+
+void CacheRoom::end(Tier tier) {
+    std::scoped_lock lock(mutex_);
+    room(tier).ended = true;
+    room(tier).extents.clear();
     ask();
 }
 

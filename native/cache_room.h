@@ -39,8 +39,12 @@ class CacheRoom {
     void allow_spill();
     // Room in memory, else in the spill. None: nothing is left, or it is of no use.
     std::optional<Place> take(uint64_t bytes);
+    // Nothing was written there. It is lost where others have taken what comes behind it.
+    void give_back(const Place& place, uint64_t bytes);
     // A row of that place was written.
     void written(const Place& place);
+    // Nothing more is to be written there.
+    void end(Tier tier);
     // It couldn't be: that extent is full. One that is full without a row, or any other error: the tier is.
     void failed(const Place& place, int error);
 

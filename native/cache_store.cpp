@@ -1,13 +1,12 @@
 #include "cache_store.h"
 
-#include <cerrno>
+#include <exception>
 #include <new>
 #include <stdexcept>
 #include <utility>
 
 #include "cache_files.h"
 #include "checksum.h"
-#include "faults.h"
 
 namespace penstock {
 namespace {
@@ -21,13 +20,15 @@ uint64_t words_for(uint64_t records) { return (records + kBits - 1) / kBits; }
 CacheStore::CacheStore(int directory, uint64_t records, uint64_t salt, bool writes, size_t queue_bytes)
     : writer_(std::make_shared<CacheWriter>(directory, records, salt, writes)),
       spill_(std::make_shared<CacheSpill>(writer_, queue_bytes)),
-      extents_(directory),
+      extents_(std::make_shared<ReadExtents>(directory)),
+      disk_(extents_),
       checked_(std::make_unique<std::atomic<uint64_t>[]>(words_for(records))) {}
 
 CacheStore::~CacheStore() { close(std::chrono::milliseconds(0)); }
 
-void CacheStore::set_spill(int directory) {
-    extents_.set_spill(directory);
+void CacheStore::set_spill(int directory, std::chrono::milliseconds patience) {
+    disk_.set_patience(patience);
+    extents_->set_spill(directory);
     writer_->room.allow_spill();
 }
 
@@ -37,40 +38,54 @@ std::optional<CachedRow> CacheStore::find(uint64_t record) noexcept {
     bool wrong = false;
     auto row = record < records() ? writer_->table.find(record, wrong) : std::nullopt;
     if (wrong) writer_->count_error("an entry of the table is damaged or can't be read");
-    if (row && extents_.is_gone(row->extent, row->spilled)) row.reset();
+    if (row && extents_->is_gone(row->extent, row->spilled)) row.reset();
     return row;
 }
 
 void CacheStore::have(uint64_t first, std::span<bool> found) noexcept { writer_->table.have(first, found); }
 
-bool CacheStore::read(uint64_t record, const CachedRow& row, uint8_t* out) noexcept try {
-    const std::span<uint8_t> bytes(out, row.length);
-    const Fault fault = faultpoint(Point::cache_read, record);
-    const SharedFile file = extents_.open(row.extent, row.spilled);
-    ssize_t got = -1;
-    if (file && !fault.error) got = read_at(file->get(), bytes, static_cast<off_t>(row.offset));
-    const int error = fault.error ? fault.error : errno;
-    if (got < 0) {
-        // A disk that fails may take long to say so: not once for each of its rows.
-        if (file) extents_.lose(row.extent, row.spilled);
-        if (extents_.is_gone(row.extent, row.spilled)) writer_->table.forget(record, row);
-        writer_->count_error("an extent can't be read", error);
+Got CacheStore::read_bytes(uint64_t record, const CachedRow& row, std::span<uint8_t> out) {
+    // In a forked process there are no threads.
+    if (!row.spilled || writer_->table.is_forked()) return read_row(*extents_, record, row, out);
+    const Got got = disk_.read(record, row, out);
+    if (extents_->has_lost_spill()) writer_->room.end(Tier::spill);
+    return got;
+}
+
+// Whether it's what was stored; else that was counted as an error, and it isn't found again.
+bool CacheStore::read_right(uint64_t record, const CachedRow& row, std::span<uint8_t> out) {
+    const Got got = read_bytes(record, row, out);
+    if (got.error != 0) {
+        if (extents_->is_gone(row.extent, row.spilled)) writer_->table.forget(record, row);
+        if (row.spilled && extents_->has_lost_spill())
+            writer_->count_error("its disk hangs, and is left alone");
+        else writer_->count_error("an extent can't be read", got.error);
         return false;
     }
-    if (fault.damage) damage(bytes);
-    if (static_cast<size_t>(got) < bytes.size() || checksum(bytes) != row.checksum) {
+    if (got.bytes < out.size() || checksum(out) != row.checksum) {
         writer_->table.forget(record, row);
         writer_->count_error("a row isn't what was stored");
         return false;
     }
+    return true;
+}
+
+bool CacheStore::read(uint64_t record, const CachedRow& row, uint8_t* out) noexcept {
     CacheCounts& counts = writer_->counts;
+    bool right = false;
+    try {
+        right = read_right(record, row, {out, row.length});
+    } catch (const std::exception&) {  // no memory, or it's just being closed
+        ++counts.errors;
+    }
+    if (!right) {
+        ++counts.misses;
+        return false;
+    }
     ++counts.hits;
-    counts.hit_bytes += bytes.size();
+    counts.hit_bytes += row.length;
     if (row.spilled) ++counts.spilled_hits;
     return true;
-} catch (const std::bad_alloc&) {
-    ++writer_->counts.errors;
-    return false;
 }
 
 void CacheStore::count_miss() noexcept { ++writer_->counts.misses; }
@@ -95,7 +110,9 @@ bool CacheStore::put(uint64_t record, std::span<const uint8_t> bytes, const Stam
                         checksum(bytes), spilled,       damaged,
                         truncated,       stamp};
     if (!spilled) return writer_->write(record, row, *place, bytes);
-    return spill_->put(record, std::move(claim), row, *place, bytes) || skip();
+    if (spill_->put(record, std::move(claim), row, *place, bytes)) return true;
+    writer_->room.give_back(*place, bytes.size());
+    return skip();
 } catch (const std::bad_alloc&) {
     return skip();
 }
@@ -115,7 +132,7 @@ void CacheStore::forget_checks() noexcept {
 bool CacheStore::add_extent(uint32_t number, int file, uint64_t begin, uint64_t end, bool spilled) {
     if (number >= kMostExtents || begin > end || end > kMostExtentBytes)
         throw std::invalid_argument("no extent has such a number, or such bounds");
-    extents_.renew(number, spilled);
+    extents_->renew(number, spilled);
     return writer_->room.add(spilled ? Tier::spill : Tier::memory, number, shared_copy_of(file), begin, end);
 }
 
@@ -132,8 +149,9 @@ bool CacheStore::close(std::chrono::milliseconds patience) {
     if (writer_->table.is_forked()) return true;  // its threads, and who held its locks, are the parent's
     const bool written = spill_->close(patience);
     writer_->room.close();
-    extents_.close();
-    return written;
+    disk_.close(patience);
+    extents_->close();
+    return written && !extents_->has_lost_spill();
 }
 
 }  // namespace penstock

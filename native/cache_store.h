@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 
+#include "cache_disk.h"
 #include "cache_extents.h"
 #include "cache_spill.h"
 #include "cache_writer.h"
@@ -19,7 +20,7 @@
 namespace penstock {
 
 // Thread-safe. Nothing of a cache that is damaged, gone or full makes a call fail or wait: it's a miss, or a
-// row that isn't stored. A forked process's copy stores nothing.
+// row that isn't stored. A disk that hangs makes it wait once. A forked process's copy stores nothing.
 class CacheStore : public std::enable_shared_from_this<CacheStore> {
   public:
     using Wants = penstock::Wants;
@@ -35,7 +36,8 @@ class CacheStore : public std::enable_shared_from_this<CacheStore> {
     ~CacheStore();
 
     // The folder of spilled extents.
-    void set_spill(int directory);
+    // patience  until the disk is given up that doesn't give a row: it's read no more, nor written
+    void set_spill(int directory, std::chrono::milliseconds patience = CacheDisk::kPatience);
 
     uint64_t records() const noexcept;
 
@@ -45,7 +47,7 @@ class CacheStore : public std::enable_shared_from_this<CacheStore> {
     void have(uint64_t first, std::span<bool> found) noexcept;
     // out  row.length bytes
     // False when they can't be read or aren't what was stored: this process doesn't find it again. Counts a
-    // hit or an error.
+    // hit, or an error and a miss.
     bool read(uint64_t record, const CachedRow& row, uint8_t* out) noexcept;
     void count_miss() noexcept;
     void count_stale() noexcept;
@@ -82,10 +84,13 @@ class CacheStore : public std::enable_shared_from_this<CacheStore> {
 
   private:
     bool skip() noexcept;
+    Got read_bytes(uint64_t record, const CachedRow& row, std::span<uint8_t> out);
+    bool read_right(uint64_t record, const CachedRow& row, std::span<uint8_t> out);
 
     const std::shared_ptr<CacheWriter> writer_;
     const std::shared_ptr<CacheSpill> spill_;
-    ReadExtents extents_;
+    const std::shared_ptr<ReadExtents> extents_;
+    CacheDisk disk_;
     std::unique_ptr<std::atomic<uint64_t>[]> checked_;  // a bit for every record
 };
 

@@ -38,6 +38,7 @@ constexpr KnownPoint kPoints[] = {
     {"decode.row", kProcess},
     {"index.read", kSystem},
     {"cache.read", kSystem | bit(Action::damage)},
+    {"cache.disk", kSystem | bit(Action::damage)},
     {"cache.row", kSystem | bit(Action::cut)},
     {"cache.entry", kSystem},
     {"cache.entry.after", kProcess},

@@ -23,6 +23,7 @@ enum class Point : int {
     decode_row,
     index_read,
     cache_read,
+    cache_disk,
     cache_row,
     cache_entry,
     cache_entry_after,

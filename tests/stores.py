@@ -70,16 +70,18 @@ class Set:
         writes: bool = True,
         queue: int = 1 << 20,
         spills: bool = True,
+        patience: int = 10_000,
     ) -> Iterator[_native.CacheStore]:
         """A store of it that is closed in the end.
 
         room    of an extent in memory that it has from the beginning; 0 for none
         spills  whether it knows the folder of spilled extents
+        patience  with their disk, in ms
         """
         with folder(self.path) as directory, folder(self.spill) as spill:
             store = _native.CacheStore(directory, self.records, self.salt, writes, queue)
             if spills:
-                store.set_spill(spill)
+                store.set_spill(spill, patience)
         with closing(_Closed(store)):
             if room:
                 self.grant(store, number, room)

@@ -175,9 +175,11 @@ for settings in (dict(), dict(executor="process")):
 
 os.mkdir({store!r})
 import caches
-cache = ps.Cache("all", "1MiB", directory={store!r})
+cache = ps.Cache("all", "300kB", directory={store!r}, spill={store!r})
 with caches.opened(cache) as found:
     assert caches.fill(found)
+with caches.opened(cache) as found:
+    assert caches.right(found)
 assert ps.destroy_cache(cache).sets == 1
 """
 

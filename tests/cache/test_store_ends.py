@@ -196,13 +196,14 @@ from pathlib import Path
 from stores import Set, bytes_of, row_of
 with Set(Path({str(made.path)!r})).opened(room=10_000, number=2) as store:
     print([record for record in range(20) if row_of(store, record) == bytes_of(record)])
-    print(store.stats().errors, store.last_error())
+    stats = store.stats()
+    print(stats.hits, stats.misses, stats.errors, store.last_error())
     print([record for record in range(20) if store.put(record, bytes_of(record))])
 """
     # Each row is two passes: its entry, and its bytes.
     text = output(program, environment={"PENSTOCK_FAULTS": "cache.read=corrupt@4;cache.read=eio@12"})
     assert text == (
-        f"{[0, *range(2, 5), *range(10, 20)]}\n2 an extent can't be read: Input/output error\n"
+        f"{[0, *range(2, 5), *range(10, 20)]}\n14 6 2 an extent can't be read: Input/output error\n"
         f"{[*range(10)]}\n"
     )
 
@@ -231,6 +232,43 @@ with made.opened(room=1 << 20, number=5) as other:
         "False 4",
         "[False, True, True]",
     ]
+
+
+def test_a_row_that_finds_no_place_in_the_queue_takes_none_on_the_disk(tmp_path: Path) -> None:
+    made = Set.made(tmp_path / "set")
+    with made.opened(queue=1500) as store:
+        assert made.grant(store, 0, 2500, spilled=True)
+        assert not store.put(1, bytes_of(1, 2000))
+        assert store.put(2, bytes_of(2, 1400))
+        assert store.close(10_000)
+        row = store.find(2)
+        assert row is not None
+        assert row.offset == 0
+
+
+def test_a_disk_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
+    """Its rows are missed then and may be stored in memory; nothing more is read from it or written to it."""
+    made = Set.made(tmp_path / "set")
+    with made.opened() as store:
+        assert made.grant(store, 0, 1 << 20, spilled=True)
+        assert all(store.put(record, bytes_of(record)) for record in range(10))
+    program = f"""
+from pathlib import Path
+from stores import Set, bytes_of, row_of
+made = Set(Path({str(made.path)!r}))
+with made.opened(room=1 << 20, number=5, patience=2000) as store:
+    assert made.grant(store, 6, 1 << 20, spilled=True)
+    print([record for record in range(10) if row_of(store, record) == bytes_of(record)])
+    print(store.stats().errors, store.last_error())
+    print(store.wants().memory, store.wants().spill, made.grant(store, 7, 1 << 20, spilled=True))
+    assert all(store.put(record, bytes_of(record)) for record in range(10))
+    assert all(row_of(store, record) == bytes_of(record) for record in range(10))
+    print(store.stats().errors, store.close(10_000))
+    sys.stdout.flush()
+    os._exit(0)  # and not in an hour
+"""
+    text = output(program, environment={"PENSTOCK_FAULTS": "cache.disk=delay:3600s@#1"})
+    assert text == "[0]\n1 its disk hangs, and is left alone\nTrue False False\n1 False\n"
 
 
 def test_a_spill_that_fails_is_given_up(tmp_path: Path) -> None:

@@ -143,8 +143,11 @@ class OpenSet:
                 os.close(users)
 
     def _grow(self, wants: _native.CacheWants) -> None:
-        """Give the store an extent, in memory or on the disk; or tell it that there will be none."""
-        home, reasons = self._parts.home, []
+        """Give the store an extent, in memory or on the disk; or tell it that there will be none.
+
+        That is said where there is no room. Where a tier has failed, the store's error has said what follows.
+        """
+        home, reasons, failed = self._parts.home, [], False
         row_bytes = max(wants.row_bytes, self._manifest.row_bytes or 1)
         wish = Wish(home, self._parts.session, row_bytes, self._limits.idle_after)
         tiers = [Tier(home, self._parts.folder, self._limits.memory, spilled=False)]
@@ -153,7 +156,7 @@ class OpenSet:
             tiers.append(Tier(there.home, there.folder, self._limits.spill_limit, spilled=True))
         for tier in tiers:
             if not (wants.spill if tier.spilled else wants.memory):
-                reasons.append(f"{tier.home.path}: {self.store.last_error()}")
+                failed = True
                 continue
             try:
                 found = grow(tier, wish)
@@ -165,6 +168,8 @@ class OpenSet:
                 return
             reasons.append(found.reason)
         self._refuse()
+        if failed:
+            return
         more = "" if self._spilled is not None else ", or give it spill=, a folder on a disk"
         self._note_full(
             f"cache {self._name!r} keeps no more rows: {'; '.join(reasons)}. The others come from their source; raise "

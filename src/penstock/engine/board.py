@@ -24,7 +24,9 @@ READING = 1 << 16
 ANSWERING = READING + 1
 FUNCTIONS = 1 << 17  # and those after it: what happens to the whole batch
 IN_TURN = 1 << 20  # added while it waits for its turn at the global generators
-FOR_MEMORY = 1 << 21  # added by native code while it waits for memory that others hold
+FOR_MEMORY = (
+    1 << 21
+)  # added by native code while it waits for memory that others hold, or for a disk of a cache
 
 _BYTES = 8 * WORDS
 
@@ -80,7 +82,7 @@ def _words(descriptor: int) -> Desk:
 def step_text(plan: Plan, step: int) -> str:
     """What a step is called."""
     if step >= FOR_MEMORY:
-        return f"waiting for memory that others use, for {step_text(plan, step - FOR_MEMORY)}"
+        return f"waiting for memory that others use, or for a cache's disk, for {step_text(plan, step - FOR_MEMORY)}"
     if step >= IN_TURN:
         return f"waiting for its turn at the global random generators, for {step_text(plan, step - IN_TURN)}"
     if step >= FUNCTIONS:

@@ -41,7 +41,7 @@ from penstock.transform.foreign import finish_foreign
 COUNTED = [name for name in Stats.__slots__ if hasattr(_native.PoolStats, name)]
 DOING = {
     "reading": "reading its file",
-    "waiting": "waiting for memory that other samples use",
+    "waiting": "waiting for memory that other samples use, or for a cache's disk",
     "decoding": "decoding and transforming it",
 }
 
