@@ -7,48 +7,52 @@
 #include "cache_check.h"
 
 namespace penstock {
-std::optional<ReadResult> Pool::State::find_kept(ReadyRow& row) {
-    const JobCache& cache = *row.job->cache;
-    CacheStore& store = *cache.store;
-    const uint64_t record = row.job->record(row.row);
-    std::optional<CachedRow> kept = store.find(record);
-    if (!kept) {
-        store.count_miss();
-        return std::nullopt;
-    }
-    ReadResult read;
-    if (cache.checks && !store.checked(record)) {
+
+std::optional<CachedRow> Pool::State::look_up(ReadyRow& row) {
+    const Job& job = *row.job;
+    CacheStore& store = *job.cache->store;
+    const uint64_t record = job.record(row.row);
+    const std::optional<CachedRow> kept = store.find(record);
+    const bool fits = kept && (!job.keeps_images() || kept->length == job.cache->before->format.row_bytes());
+    if (!fits) store.count_miss();
+    if (!kept) return std::nullopt;
+    row.stale = kept->stamp;  // unless it is found to be right
+    if (!fits) return std::nullopt;
+    if (job.reads_files() && job.cache->checks && !store.checked(record)) {
         Looked now;
-        if (!is_as_stored(store, record, *kept, row.job->path(row.row), &now)) {
-            row.stale = kept->stamp;
-            return std::nullopt;
-        }
-        read.took_s = now.took_s;
-        read.blocked_s = now.blocked_s;
+        if (!is_as_stored(store, record, *kept, job.path(row.row), &now)) return std::nullopt;
+        row.read.took_s = now.took_s;
+        row.read.blocked_s = now.blocked_s;
     }
-    if (cache.before && !kept->spilled) {  // goes into the slot without a buffer
-        row.kept = kept;
-        return read;
+    return kept;
+}
+
+bool Pool::State::read_kept(ReadyRow& row, const CachedRow& kept) {
+    CacheStore& store = *row.job->cache->store;
+    // What is too large for a buffer, or for all that are left, is so as a file too, which says it.
+    if (kept.length <= max_encoded()) row.read.buffer = buffers->lend(std::max<size_t>(kept.length, 1));
+    if (!row.read.buffer.data()) {
+        store.count_miss();
+        return false;
     }
-    if (kept->length > max_encoded()) return std::nullopt;  // as its file is
-    read.buffer = buffers->lend(std::max<size_t>(kept->length, 1));
-    if (!read.buffer.data()) return std::nullopt;  // which reading the file says too
-    if (!store.read(record, *kept, read.buffer.data())) {
-        row.stale = kept->stamp;
-        return std::nullopt;
-    }
-    read.size = kept->length;
+    row.read.size = kept.length;
+    return store.read(row.job->record(row.row), kept, row.read.buffer.data());
+}
+
+bool Pool::State::find_kept(ReadyRow& row) {
+    const std::optional<CachedRow> kept = look_up(row);
+    if (!kept) return false;
+    const bool into_slot = row.job->keeps_images() && !kept->spilled;
+    if (!into_slot && !read_kept(row, *kept)) return false;
     row.kept = kept;
-    return read;
+    return true;
 }
 
 // A row of what is kept; nothing when that isn't what was stored.
 std::optional<Outcome> Pool::State::make_of_kept(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
-    const size_t bytes = job.cache->before->format.row_bytes();
-    if (row.kept->length != bytes) return std::nullopt;
     uint8_t* const pixels = kept_pixels(maker, job, row.row);
-    if (row.read.buffer.data()) std::memcpy(pixels, row.read.buffer.data(), bytes);
+    if (row.read.buffer.data()) std::memcpy(pixels, row.read.buffer.data(), row.kept->length);
     else if (!job.cache->store->read(job.record(row.row), *row.kept, pixels)) return std::nullopt;
     return finished(maker, job, row.row, pixels,
                     {Outcome::Kind::ok, row.kept->damaged, {}, row.kept->truncated});
@@ -57,13 +61,9 @@ std::optional<Outcome> Pool::State::make_of_kept(RowMaker& maker, ReadyRow& row)
 Outcome Pool::State::make_kept(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
     const SampleKey key = job.key(row.row);
-    if (!job.reads_files()) {
-        row.kept = job.cache->store->find(job.record(row.row));
-        if (!row.kept) job.cache->store->count_miss();
-    }
+    if (!job.reads_files()) row.kept = look_up(row);
     if (row.kept) {
         if (auto made = make_of_kept(maker, row)) return std::move(*made);
-        row.stale = row.kept->stamp;
         row.read = {};
         if (job.reads_files()) row.read = read_file(row);
     }

@@ -25,7 +25,7 @@ struct ReadyRow {
     int row = 0;
     ReadResult read;
     std::optional<CachedRow> kept;  // what the cache has; its bytes are in `read`, if they were read
-    std::optional<Stamp> stale;     // of what the cache has and is wrong
+    std::optional<Stamp> stale;     // of what the cache has, which is replaced when the row is made anew
     Frames frames;                  // where the GPU has decoded it
     const uint8_t* rgb = nullptr;
     Size size;
@@ -72,11 +72,15 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     void start_readers();
 
     // Without it:
-    ReadResult read(ReadyRow& row);
+    void read(ReadyRow& row);
     ReadResult read_file(const ReadyRow& row);
-    // Finds what is kept of a row, compared with its file if that wasn't done yet; its bytes too, where they
-    // aren't images in memory.
-    std::optional<ReadResult> find_kept(ReadyRow& row);
+    // Whether a row is kept: it is in `kept` then, and its bytes in `read`, where they aren't images in
+    // memory that go into the slot.
+    bool find_kept(ReadyRow& row);
+    // What is kept of it, compared with its file if that wasn't done yet. What is of no use is `stale`.
+    std::optional<CachedRow> look_up(ReadyRow& row);
+    // Into a buffer.
+    bool read_kept(ReadyRow& row, const CachedRow& kept);
     Outcome make_kept(RowMaker& maker, ReadyRow& row);
     std::optional<Outcome> make_of_kept(RowMaker& maker, ReadyRow& row);
     void decode_loop(Desk& desk);

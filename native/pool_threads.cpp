@@ -91,13 +91,13 @@ bool Pool::State::take_unread(ReadyRow& out) {
     return true;
 }
 
-ReadResult Pool::State::read(ReadyRow& row) {
-    if (!row.job->cache) return read_file(row);
-    if (auto kept = find_kept(row)) return std::move(*kept);
-    ReadResult read = read_file(row);
-    if (!row.job->keeps_images() && read.error.empty())
-        row.job->keep(row.row, {read.buffer.data(), read.size}, read.stamp, {}, row.stale);
-    return read;
+void Pool::State::read(ReadyRow& row) {
+    Job& job = *row.job;
+    if (job.cache && find_kept(row)) return;
+    row.read = {};  // others may wait for its buffer
+    row.read = read_file(row);
+    if (job.cache && !job.keeps_images() && row.read.error.empty())
+        job.keep(row.row, {row.read.buffer.data(), row.read.size}, row.read.stamp, {}, row.stale);
 }
 
 ReadResult Pool::State::read_file(const ReadyRow& row) {
@@ -245,7 +245,7 @@ void Pool::State::decode_loop(Desk& desk) {
         auto start = desk.begin;
         lock.unlock();
         if (reads && !row.job->cancelled) {
-            row.read = read(row);
+            read(row);
             const double read_s = seconds_since(start);
             lock.lock();
             note_read(read_s, row.read);
@@ -281,7 +281,7 @@ void Pool::State::read_loop(Desk& desk) {
         // Rows in memory may follow now, and those need a decoding thread.
         if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
         lock.unlock();
-        if (!row.job->cancelled) row.read = read(row);
+        if (!row.job->cancelled) read(row);
         const double read_s = seconds_since(desk.begin);
         lock.lock();
         note_read(read_s, row.read);
