@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -12,7 +11,7 @@ import numpy as np
 
 from penstock.cache import QUEUE_BYTES, Cache, Forecast, Identity, look
 from penstock.contents import kernels_around
-from penstock.contracts import Encoded, HasFolder, OpenSource, PythonSource, StreamSource, Transform
+from penstock.contracts import Encoded, KnownHere, OpenSource, PythonSource, StreamSource, Transform
 from penstock.errors import PlanError
 from penstock.mixture import OpenMix
 from penstock.payoff import costs_of, payoff
@@ -176,7 +175,7 @@ def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str
         "kind": kind,
         "source": source.digest,
         "records": source.num_records,
-        "folders": ascii(_folders(source)),
+        "here": ascii(_here(source)),
     }
     if kind == "encoded":
         return parts
@@ -196,13 +195,13 @@ def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str
     }
 
 
-def _folders(source: OpenSource) -> list[str]:
-    """Where the files of a source are, of each source of several: two folders may hold files of the same names."""
+def _here(source: OpenSource) -> list[str]:
+    """What tells a source, or each of several, from others here: two folders may hold files of the same names."""
     if isinstance(source, OpenMix):
-        return _folders(source.concat)
+        return _here(source.concat)
     if isinstance(source, OpenConcat):
-        return [folder for part in source.parts for folder in _folders(part)]
-    return [os.fsdecode(source.folder)] if isinstance(source, HasFolder) else []
+        return [each for part in source.parts for each in _here(part)]
+    return [source.here()] if isinstance(source, KnownHere) else []
 
 
 def _label(pipeline: Pipeline, kind: Kind) -> str:

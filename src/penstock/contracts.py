@@ -192,12 +192,11 @@ class KeepsIndex(Protocol):
 
 
 @runtime_checkable
-class HasFolder(Protocol):
-    """An ``OpenSource`` of files whose paths its digest knows from a folder on."""
+class KnownHere(Protocol):
+    """An ``OpenSource`` whose digest, the same on every machine, doesn't tell it from all others on this one."""
 
-    @property
-    def folder(self) -> bytes:
-        """That folder."""
+    def here(self) -> str:
+        """What does that: where its files are, and what the digest left out. Arrays in memory may be read for it."""
 
 
 @runtime_checkable

@@ -221,5 +221,41 @@ def test_digest_of_files_is_their_size_and_time_not_their_path(tmp_path: Path) -
     assert Arrays(a=tmp_path / "b.npy").open().digest != first
 
 
+def test_here_tells_values_that_the_digest_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.source.arrays.HASHED_BYTES", 2 << 20)
+    large = np.zeros((9, (1 << 20) - 1), np.uint8)
+    before = Arrays(a=large).open()
+    here = before.here()
+    large[4, 5000] = 1
+    after = Arrays(a=large).open()
+    assert after.digest == before.digest
+    assert after.here() != here
+
+
+def test_here_tells_files_of_equal_size_and_time(tmp_path: Path) -> None:
+    """As two that were taken out of one archive."""
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / name, LABEL)
+        os.utime(tmp_path / name, ns=(1, 1))
+    one, other = (Arrays(a=tmp_path / name).open() for name in ("a.npy", "b.npy"))
+    assert one.digest == other.digest
+    assert one.here() != other.here()
+    np.save(tmp_path / "a.npy", LABEL[::-1])
+    os.utime(tmp_path / "a.npy", ns=(1, 1))
+    assert Arrays(a=tmp_path / "a.npy").open().here() != one.here()
+
+
+def test_here_of_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is only read is its file, others what they hold."""
+    monkeypatch.setattr("penstock.source.arrays.HASHED_BYTES", 0)
+    np.save(tmp_path / "a.npy", LABEL)
+    read, written = (np.load(tmp_path / "a.npy", mmap_mode=mode) for mode in ("r", "r+"))
+    assert "a.npy" in Arrays(a=read).open().here()
+    before = Arrays(a=written).open().here()
+    written[0] += 1
+    assert "a.npy" not in before
+    assert Arrays(a=written).open().here() != before
+
+
 def test_describe() -> None:
     assert Arrays(image=IMAGE, label="l.npy").describe() == "Arrays(image=uint8[4, 3, 2, 3], label='l.npy')"

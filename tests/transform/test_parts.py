@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.transform import code_parts
+from penstock.transform.modules import is_installed, is_packaged
 from programs import LIMIT_S
 
 
@@ -86,12 +87,39 @@ def test_packages_enter_by_their_versions(monkeypatch: pytest.MonkeyPatch) -> No
     def shrink(image: Any) -> Any:
         return np.ascontiguousarray(image[::2])
 
-    assert parts_of(shrink)["package numpy"] == np.__version__
+    assert parts_of(shrink)["package numpy"].startswith(f"{np.__version__} ")
     transform = albumentations.Resize(8, 8)
     before = parts_of(transform)
     assert {"package albumentations", "package cv2", "package numpy"} <= before.keys()
     monkeypatch.setattr(albumentations, "__version__", "2.0.9")
     assert parts_of(transform) != before
+
+
+def test_a_package_that_was_installed_again_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the same version, as one's own package is."""
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "of_mine.py").write_text("def f(image): return image\n")
+    about = tmp_path / "of_mine-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: of-mine\nVersion: 1.0\n")
+    record = about / "RECORD"
+    record.write_text("of_mine.py,sha256=a,31\n../../bin/of-mine,sha256=b,99\n")
+    is_installed.cache_clear(), is_packaged.cache_clear()
+    import of_mine  # type: ignore[import-not-found]
+
+    try:
+        before = parts_of(of_mine.f)
+        assert before["package of_mine"].startswith("1.0 ")
+        record.write_text("of_mine.py,sha256=a,31\n../../bin/of-mine,sha256=of another place,99\n")
+        assert parts_of(of_mine.f) == before
+        record.write_text("of_mine.py,sha256=c,31\n../../bin/of-mine,sha256=b,99\n")
+        assert parts_of(of_mine.f) != before
+    finally:
+        is_installed.cache_clear(), is_packaged.cache_clear()
+        del sys.modules["of_mine"]
 
 
 def test_equal_in_every_process(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -110,10 +111,9 @@ class Listing:
             return f"index: {size}, in memory"
         return f"index: {size}, {'in an unnamed file' if self.index.path is None else shown(self.index.path)}"
 
-    @property
-    def folder(self) -> bytes:
+    def here(self) -> str:
         """Where paths that aren't absolute begin; its digest says nothing of it."""
-        return self.subject.base
+        return os.fsdecode(self.subject.base)
 
     @property
     def descriptors(self) -> int:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from penstock import _native
 from penstock.contracts import Encoded, OpenSource, Records, Rows
 from penstock.errors import PlanError
 from penstock.source._npy import check_dtype, mapped_npy
 from penstock.source._paths import AnyPath, absolute, open_regular, reading, shown
-from penstock.spec import AnyArray, Int64Array, Spec
+from penstock.spec import AnyArray, Int64Array, Spec, UInt8Array
 
 HASHED_BYTES = 256 << 20
 HASHED_AT_ONCE = 1 << 20
@@ -55,19 +57,23 @@ class Arrays:
         if not self._fields:
             raise PlanError("Arrays has no fields; give it arrays by name, as Arrays(image=…, label=…)")
         opened = {name: _open_field(name, value) for name, value in sorted(self._fields.items())}
-        (first_name, (first, _)), *others = ((name, opened[name]) for name in self._fields)
-        for name, (array, _) in others:
-            if len(array) != len(first):
+        (first_name, first), *others = ((name, opened[name]) for name in self._fields)
+        for name, other in others:
+            if len(other.array) != len(first.array):
                 raise PlanError(
-                    f"Arrays: {first_name!r} has {len(first)} rows and {name!r} has {len(array)}; "
+                    f"Arrays: {first_name!r} has {len(first.array)} rows and {name!r} has {len(other.array)}; "
                     "all fields need the same number"
                 )
         from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
 
         digest = blake2b(f"arrays 1, {len(opened)} fields".encode(), digest_size=16)
-        for name, (array, content) in opened.items():
-            digest.update(f"{name!r} {array.dtype.str} {array.shape} {content};".encode())
-        return OpenArrays({name: opened[name][0] for name in self._fields}, digest.hexdigest())
+        for name, field in opened.items():
+            digest.update(f"{name!r} {field.array.dtype.str} {field.array.shape} {field.content};".encode())
+        return OpenArrays(
+            {name: opened[name].array for name in self._fields},
+            digest.hexdigest(),
+            {name: field.file for name, field in opened.items() if field.file},
+        )
 
     def describe(self) -> str:
         """One line for ``explain()``."""
@@ -76,10 +82,15 @@ class Arrays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenArrays:
-    """Checked arrays: an ``OpenSource``. ``arrays`` by name, (records, …) each, not writeable."""
+    """Checked arrays: an ``OpenSource``.
+
+    arrays  by name, (records, …) each, not writeable
+    files   of those that lie in one and aren't written through it: which one it is on this machine, as it was opened
+    """
 
     arrays: Mapping[str, AnyArray]
     digest: str
+    files: Mapping[str, str]
 
     @property
     def num_records(self) -> int:
@@ -117,6 +128,11 @@ class OpenArrays:
         """0: the arrays are the caller's own."""
         return 0
 
+    def here(self) -> str:
+        """Which files they are; and of what is in memory and too large for its digest all values' checksums."""
+        parts = (self.files.get(name) or _checksums(array) for name, array in sorted(self.arrays.items()))
+        return "; ".join(parts)
+
     def locate(self, indices: Int64Array) -> Records:
         """Gather fields of one number per record into ``plain``; the others are ``rows`` of their arrays."""
         rows = {name: Rows(array, indices) for name, array in self.arrays.items() if array.ndim > 1}
@@ -142,8 +158,20 @@ def _described(value: object) -> str:
             return type(value).__name__
 
 
-def _open_field(name: str, value: AnyArray | AnyPath) -> tuple[AnyArray, str]:
-    """The checked array, and what stands for its content in the digest."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Field:
+    """A checked array.
+
+    content  what stands for it in the digest
+    file     which file it lies in; empty for memory, and for a file that is written through it
+    """
+
+    array: AnyArray
+    content: str
+    file: str
+
+
+def _open_field(name: str, value: AnyArray | AnyPath) -> _Field:
     if not isinstance(name, str) or name in ("", RESERVED):
         raise PlanError(f"Arrays: {name!r} can't be a field's name; take another one")
     match value:
@@ -153,7 +181,7 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> tuple[AnyArray, str]:
             array = np.asarray(value).view()
             _check(f"Arrays: {name!r}", array)
             array.flags.writeable = False
-            return array, _content_hash(array)
+            return _Field(array, _content_hash(array), _mapped_file(value))
         case str() | bytes() | os.PathLike():
             path = absolute(value, field=f"Arrays: {name!r}")
             with open_regular(path) as file, reading(path):
@@ -161,7 +189,7 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> tuple[AnyArray, str]:
                 array = mapped_npy(where, file)
                 _check(where, array)
                 status = os.fstat(file.fileno())
-            return array, f"{status.st_size} bytes, {status.st_mtime_ns} ns"
+            return _Field(array, f"{status.st_size} bytes, {status.st_mtime_ns} ns", _file_here(path, status))
         case _:
             raise PlanError(
                 f"Arrays: {name!r} is a {type(value).__name__}; give a NumPy array, as np.asarray "
@@ -184,18 +212,51 @@ def _check(where: str, array: AnyArray) -> None:
         raise PlanError(f"{where} has the other byte order; give array.astype(array.dtype.newbyteorder('='))")
 
 
+def _file_here(path: bytes, status: os.stat_result) -> str:
+    times = f"{status.st_mtime_ns} and {status.st_ctime_ns} ns"
+    return f"{shown(path)}, inode {status.st_ino}, {status.st_size} bytes, {times}"
+
+
+def _mapped_file(array: AnyArray) -> str:
+    """The file of a map that is only read, if it has a name yet."""
+    if not isinstance(array, np.memmap) or array.mode != "r" or array.filename is None:
+        return ""
+    try:
+        return _file_here(os.fsencode(array.filename), Path(array.filename).stat())
+    except OSError:
+        return ""
+
+
+def _checksums(array: AnyArray) -> str:
+    """Of all values that ``_content_hash`` leaves out: it takes as long as reading them."""
+    from hashlib import blake2b
+
+    if array.nbytes <= HASHED_BYTES:
+        return ""
+    digest = blake2b(digest_size=16)
+    for block in _blocks(array, range(0, array.size, HASHED_AT_ONCE // array.itemsize)):
+        digest.update(_native.checksum(block).to_bytes(4, "little"))
+    return digest.hexdigest()
+
+
 def _content_hash(array: AnyArray) -> str:
     """Hash all values up to 256 MiB, above that 256 blocks of 1 MiB from the first to the last."""
-    values = array.reshape(-1)
     at_once = HASHED_AT_ONCE // array.itemsize
     if array.nbytes <= HASHED_BYTES:
-        starts: Sequence[int] = range(0, len(values), at_once)
+        starts: Sequence[int] = range(0, array.size, at_once)
     else:
         num_blocks = HASHED_BYTES // HASHED_AT_ONCE
-        starts = [block * (len(values) - at_once) // (num_blocks - 1) for block in range(num_blocks)]
+        starts = [block * (array.size - at_once) // (num_blocks - 1) for block in range(num_blocks)]
     from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
 
     digest = blake2b(digest_size=16)
-    for start in starts:
-        digest.update(np.ascontiguousarray(values[start : start + at_once]).view(np.uint8).data)
+    for block in _blocks(array, starts):
+        digest.update(block.data)
     return digest.hexdigest()
+
+
+def _blocks(array: AnyArray, starts: Sequence[int]) -> Iterator[UInt8Array]:
+    """Bytes of up to 1 MiB of values each, from these values on."""
+    values, at_once = array.reshape(-1), HASHED_AT_ONCE // array.itemsize
+    for start in starts:
+        yield np.ascontiguousarray(values[start : start + at_once]).view(np.uint8)

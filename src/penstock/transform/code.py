@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copyreg
+import enum
 import functools
 import pickle
 import random
@@ -9,14 +11,25 @@ import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from penstock.transform.modules import (
+    codes,
+    digests_of,
+    file_of,
+    imports_of,
+    is_installed,
+    is_packaged,
+)
 from penstock.transform.randomness import draws, is_albumentations
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
+_FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
+# Of a class, what Python and its tools note down and what says nothing that its functions don't.
+_NOTED = frozenset(["_abc_impl", "__doc__", "__module__", "__firstlineno__"])
 
 
 class Unreadable(Exception):
@@ -46,8 +59,10 @@ def code_of(value: object) -> Code:
     """What stands for a function or any other object.
 
     Functions and classes enter by their bytecode, constants, defaults and what they refer to, in turn; those of
-    installed packages by name alone. Objects enter by their class and what pickling would save of them. Line
-    numbers, comments and file names make no difference. Raises ``Unreadable``.
+    installed packages by name alone, but for what they were given when they were made, such as the function that one
+    wraps. Objects enter by their class and what pickling would save of them, modules by their files, those that they
+    import, and the values that are used of them. Line numbers, comments and file names make no difference, but for
+    modules. Raises ``Unreadable``.
     """
     from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
 
@@ -74,11 +89,19 @@ class _Parts(pickle.Pickler):
         self.fast = fast  # without a memo, so equal values are equal bytes, one object or two
         self.packages: set[str] = set()
         self.draws: dict[str, None] = {}
-        self._inside: set[int] = set()
+        self._inside: dict[int, object] = {}
 
     def persistent_id(self, value: Any) -> list[str] | None:
         """Of a set, whose order isn't the same in every process; it is asked before all else."""
-        return sorted(map(repr, value)) if type(value) in (set, frozenset) else None
+        return sorted(map(self._element, value)) if type(value) in (set, frozenset) else None
+
+    def _element(self, value: object) -> str:
+        if isinstance(value, _PLAIN):
+            return repr(value)
+        code = code_of(value)
+        self.packages |= code.packages
+        self.draws |= dict.fromkeys(code.draws)
+        return code.digest
 
     def reducer_override(self, value: Any) -> Any:
         """The parts of functions, classes and what belongs to them; others are pickled as ever.
@@ -88,51 +111,92 @@ class _Parts(pickle.Pickler):
         """
         if hasattr(type(value), "content_digest"):
             return _tuple(type(value).__name__, value.content_digest)
-        if isinstance(value, _Imported):
-            self._note_package(value.name)
-            return _tuple("import", value.name, value.digest())
         if is_albumentations(value):
             self._note_draws(value, draws(value))
             self._note_package(type(value).__module__)
             return _tuple(type(value).__qualname__, value.to_dict(), getattr(value, "transforms", None))
-        self._note_draws(value, isinstance(value, _GENERATORS) or _is_torch_generator(value))
+        self._note_draws(value, isinstance(value, _GENERATORS) or _is_of_torch(value, "Generator"))
+        if _is_of_torch(value, "Tensor") and not value.is_sparse and not value.is_quantized:
+            return _tuple("tensor", *_tensor_parts(value))
         match value:
             case types.BuiltinFunctionType():
                 self._note_package(value.__module__)
             case types.FunctionType():
-                return self._once(value, _is_installed(value.__code__.co_filename), _function_parts)
+                return self._function(value)
             case types.ModuleType():
-                self._note_package(value.__name__)
-                return _tuple("module", value.__name__)
+                return self._module(_Used(value, ()))
+            case _Used():
+                return self._module(value)
+            case _Imported():
+                self._note_package(value.name)
+                return _tuple("import", value.name, digests_of(value.name))
             case types.CodeType():
                 return _tuple(*_code_parts(value))
             case types.CellType():
                 return _tuple("cell", *_contents(value))
+            case types.MappingProxyType():
+                return _tuple("mapping", dict(value))
             case type():
-                return self._once(value, _is_installed(_file_of(value.__module__)), _class_parts)
+                return self._class(value)
             case staticmethod() | classmethod():
                 return _tuple(type(value).__name__, value.__func__)
             case property():
                 return _tuple("property", value.fget, value.fset, value.fdel)
             case functools.cached_property():
                 return _tuple("cached_property", value.func)
-        return NotImplemented
+        return self._object(value)
 
-    def _once(self, value: Any, installed: bool, parts: Any) -> Any:
-        """By parts, and by name where those lead back to it."""
-        if value is tuple:
-            return NotImplemented  # what all the others are written as
-        name = (type(value).__name__, value.__module__, value.__qualname__)
-        if installed:
-            self._note_package(value.__module__)
-        if installed or id(value) in self._inside:
+    def _function(self, function: types.FunctionType) -> Any:
+        name = ("function", function.__module__, function.__qualname__)
+        if not is_installed(function.__code__.co_filename):
+            return self._once(function, name, _function_parts)
+        self._note_package(function.__globals__.get("__name__"))
+        if _is_by_name(function):
+            self._note_package(function.__module__)
             return _tuple(*name)
-        self._inside.add(id(value))
+        return self._once(function, name, _wrapper_parts)
+
+    def _class(self, class_: type) -> Any:
+        if class_ is tuple:
+            return NotImplemented  # what all the others are written as
+        name = (type(class_).__name__, class_.__module__, class_.__qualname__)
+        if not is_installed(file_of(class_.__module__)):
+            return self._once(class_, name, _class_parts)
+        self._note_package(class_.__module__)
+        return _tuple(*name)
+
+    def _module(self, used: _Used) -> Any:
+        name = used.module.__name__
+        self._note_package(name)
+        if is_installed(file_of(name)):
+            return _tuple("module", name)
+        return self._once(used.module, ("module", name), lambda _: _module_parts(used))
+
+    def _object(self, value: Any) -> Any:
+        """As it is pickled, unless that is a name: then it is that of something installed, or wraps what enters."""
+        reduce = copyreg.dispatch_table.get(type(value))
+        reduced = value.__reduce_ex__(5) if reduce is None else reduce(value)
+        if not isinstance(reduced, str):
+            return reduced
+        module = getattr(value, "__module__", None) or type(value).__module__
+        self._note_package(module)
+        wrapped = getattr(value, "__wrapped__", None)
+        if wrapped is not None:
+            return self._once(value, (type(value).__qualname__, module, reduced), lambda _: (wrapped,))
+        if not is_installed(file_of(module)):
+            raise pickle.PicklingError(f"{reduced} of {module} is pickled by its name alone")
+        return _tuple("name", module, reduced)
+
+    def _once(self, value: Any, name: tuple[str, ...], parts: Any) -> Any:
+        """By name and parts, and by name where those lead back to it."""
+        if id(value) in self._inside:
+            return _tuple(*name)
+        self._inside[id(value)] = value
         return _tuple(*name, *parts(value))
 
     def _note_package(self, module: str | None) -> None:
         name = (module or "").partition(".")[0]
-        if _is_packaged(_file_of(name)):
+        if is_packaged(file_of(name)):
             self.packages.add(name)
 
     def _note_draws(self, value: object, it_does: bool) -> None:
@@ -143,8 +207,8 @@ class _Parts(pickle.Pickler):
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 
 
-def _is_torch_generator(value: object) -> bool:
-    kind = getattr(sys.modules.get("torch"), "Generator", None)
+def _is_of_torch(value: object, name: str) -> bool:
+    kind = getattr(sys.modules.get("torch"), name, None)
     return kind is not None and isinstance(value, kind)
 
 
@@ -158,77 +222,104 @@ class _Imported:
 
     name: str
 
-    def digest(self) -> bytes | None:
-        """Of its file's bytes; None for Python's own, an installed package's, or one that isn't there."""
-        from hashlib import blake2b
 
-        file = _source_of(self.name)
-        if file is None or _is_installed(file):
-            return None
-        return blake2b(Path(file).read_bytes(), digest_size=16).digest()
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """A module, and names of attributes of which some may be its own."""
 
-
-def _source_of(module: str) -> str | None:
-    """The file of a module, which isn't imported for that, nor are the packages that it is in."""
-    import importlib.machinery
-    import importlib.util
-
-    top, *rest = module.split(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except ValueError:  # of a main module that has none
-        spec = None
-    for number, _ in enumerate(rest):
-        if spec is None:
-            return None
-        name = ".".join((top, *rest[: number + 1]))
-        spec = importlib.machinery.PathFinder.find_spec(name, spec.submodule_search_locations or [])
-    return spec.origin if spec is not None and spec.has_location else None
+    module: types.ModuleType
+    names: tuple[str, ...]
 
 
-def _function_parts(function: types.FunctionType) -> Iterator[object]:
-    code = function.__code__
-    yield code
-    yield [_Imported(name) for inner in _codes(code) for name in _imports(inner, function.__globals__)]
+def _is_by_name(function: types.FunctionType) -> bool:
+    """Whether an installed package's function is what its name there says, and nothing that was made by a call."""
+    module = sys.modules.get(function.__module__)
+    if module is None or not is_installed(file_of(module.__name__)):
+        return False
+    found: Any = module
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is function
+
+
+def _wrapper_parts(function: types.FunctionType) -> Iterator[object]:
+    """Of a function that an installed package made: which one, and what it was made with."""
+    yield from (function.__globals__.get("__name__"), function.__code__.co_qualname)
+    registry = getattr(function, "registry", None)
+    if isinstance(
+        registry, types.MappingProxyType
+    ):  # functools.singledispatch, whose closure holds weak references
+        yield {f"{kind.__module__}.{kind.__qualname__}": each for kind, each in registry.items()}
+        return
+    yield from _given(function)
+
+
+def _given(function: types.FunctionType) -> Iterator[object]:
+    """What belongs to a function beside its code and globals."""
     yield function.__defaults__
     yield function.__kwdefaults__
     yield [_contents(cell) for cell in function.__closure__ or ()]
-    names = {name for inner in _codes(code) for name in inner.co_names}
-    for name in sorted({name for inner in _codes(code) for name in _globals(inner)}):
-        if name not in function.__globals__:
-            continue
-        value = function.__globals__[name]
-        yield name
-        yield value
-        if isinstance(value, types.ModuleType) and not _is_installed(_file_of(value.__name__)):
-            yield {each: getattr(value, each) for each in sorted(names) if hasattr(value, each)}
+    yield function.__dict__
+
+
+def _function_parts(function: types.FunctionType) -> Iterator[object]:
+    code, package = function.__code__, function.__globals__.get("__package__") or ""
+    yield code
+    yield [_Imported(name) for inner in codes(code) for name in imports_of(inner, package)]
+    yield from _given(function)
+    names = tuple(sorted({name for inner in codes(code) for name in inner.co_names}))
+    for name in sorted({name for inner in codes(code) for name in _globals(inner)}):
+        if name in function.__globals__:
+            value = function.__globals__[name]
+            yield name
+            yield _Used(value, names) if isinstance(value, types.ModuleType) else value
+
+
+def _module_parts(used: _Used) -> Iterator[object]:
+    yield digests_of(used.module.__name__)
+    for name in used.names:
+        if hasattr(used.module, name):
+            value = getattr(used.module, name)
+            yield name
+            yield _Used(value, used.names) if isinstance(value, types.ModuleType) else value
 
 
 def _class_parts(class_: type) -> Iterator[object]:
     yield class_.__bases__
+    if type(class_) is not type:
+        yield type(class_)
+    if isinstance(class_, enum.EnumMeta):
+        members: dict[str, enum.Enum] = dict(class_.__members__)
+        yield {name: member.value for name, member in members.items()}
     for name, value in sorted(vars(class_).items()):
-        kinds = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property, *_PLAIN)
-        own = isinstance(value, list | tuple | dict | set | frozenset | np.ndarray) and not name.startswith(
-            "_"
-        )
-        if (isinstance(value, kinds) or own) and name not in ("__doc__", "__module__", "__firstlineno__"):
+        if name not in _NOTED and _is_told(name, value, isinstance(class_, enum.EnumMeta)):
             yield name
-            yield value
+            yield type(value).__name__ if isinstance(value, _DESCRIPTORS) else value
+
+
+def _is_told(name: str, value: object, of_enum: bool) -> bool:
+    """Whether an attribute of a class enters: all that its author wrote, and nothing that Python wrote."""
+    if isinstance(value, (*_FUNCTIONS, *_PLAIN)):
+        return True
+    if name.startswith("__") and name.endswith("__"):
+        return callable(value) or hasattr(type(value), "__get__")
+    return not of_enum
 
 
 def _code_parts(code: types.CodeType) -> Iterator[object]:
-    yield code.co_code
-    yield from (code.co_names, code.co_varnames, code.co_freevars, code.co_flags, code.co_argcount)
+    yield from (code.co_code, code.co_exceptiontable, code.co_names, code.co_varnames, code.co_freevars)
+    yield from (code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
     for constant in code.co_consts:
         yield constant if isinstance(constant, types.CodeType) else repr(_ordered(constant))
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A function's code, and that of functions inside it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+def _tensor_parts(tensor: Any) -> Iterator[object]:
+    """Of a torch tensor, whose pickle isn't the same in every process."""
+    import torch
+
+    values = tensor.detach().cpu().contiguous()
+    yield from (str(values.dtype), tuple(values.shape), tensor.requires_grad)
+    yield values.reshape(-1).view(torch.uint8).numpy() if values.numel() else None
 
 
 def _globals(code: types.CodeType) -> Iterator[str]:
@@ -238,23 +329,6 @@ def _globals(code: types.CodeType) -> Iterator[str]:
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield instruction.argval
-
-
-def _imports(code: types.CodeType, names: dict[str, Any]) -> Iterator[str]:
-    """Full names of the modules that it imports, and of what it takes from them, which may be modules too."""
-    import dis
-    import importlib.util
-
-    before: list[Any] = [None, None]  # how many packages up, and what is taken
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "IMPORT_NAME":
-            level, taken = before
-            package = names.get("__package__") or ""
-            module = "." * (level or 0) + instruction.argval
-            module = importlib.util.resolve_name(module, package) if level else module
-            yield module
-            yield from (f"{module}.{name}" for name in taken or () if name != "*")
-        before = [before[1], instruction.argval]
 
 
 def _contents(cell: types.CellType) -> list[object]:
@@ -269,32 +343,3 @@ def _ordered(constant: Any) -> Any:
     if isinstance(constant, frozenset):
         return sorted(map(repr, constant))
     return tuple(map(_ordered, constant)) if isinstance(constant, tuple) else constant
-
-
-def _file_of(module: str) -> str | None:
-    """Where a module's code is; None for none, such as a notebook's cells."""
-    if module in sys.builtin_module_names:
-        return "<built-in>"
-    return getattr(sys.modules.get(module), "__file__", None)
-
-
-@functools.cache
-def _is_installed(file: str | None) -> bool:
-    """Whether code in a file belongs to Python or an installed package."""
-    if file is None:
-        return False
-    if file.startswith(("<built-in", "<frozen")):
-        return True
-    return _is_packaged(file) or _is_in(file, "stdlib", "platstdlib")
-
-
-@functools.cache
-def _is_packaged(file: str | None) -> bool:
-    """Whether it is that of an installed package."""
-    return file is not None and _is_in(file, "purelib", "platlib")
-
-
-def _is_in(file: str, *names: str) -> bool:
-    import sysconfig  # likewise
-
-    return any(Path(file).is_relative_to(sysconfig.get_path(name)) for name in names)

@@ -28,7 +28,8 @@ def code_parts(transforms: Sequence[Transform], dataset: Any = None) -> dict[str
 
     Each function enters by its code, the values it uses and how it is called, the dataset by its class's code and what
     it holds; where they have a ``_fingerprint``, that stands for what they hold. Installed packages that they use enter
-    by their versions.
+    by their versions and the hashes of files that they were installed with, as one's own package may be installed
+    again and again under one version.
 
     Raises ``PlanError`` for what can't be told from another one, and for what holds a generator of random numbers of
     its own.
@@ -67,9 +68,16 @@ def _code(name: str, value: Any) -> Code:
 
 def _version(package: str) -> str:
     version = getattr(sys.modules.get(package), "__version__", None)
-    if version is not None:
-        return str(version)
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "of no known version"
+        installed = importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError:  # of another name than its package
+        return "of no known version" if version is None else str(version)
+    return f"{version or installed.version} {_installed_files(package, installed.read_text('RECORD') or '')}"
+
+
+def _installed_files(package: str, record: str) -> str:
+    """A digest of what a list of installed files says of a package's own."""
+    from hashlib import blake2b
+
+    own = (line for line in record.splitlines() if line.startswith((f"{package}/", f"{package}.")))
+    return blake2b("\n".join(sorted(own)).encode(), digest_size=8).hexdigest()

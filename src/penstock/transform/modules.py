@@ -1,0 +1,119 @@
+"""Whose code a module is, where it lies, and which modules it imports; none is imported to find that out."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def file_of(module: str) -> str | None:
+    """Where a module's code is; None for none, such as a notebook's cells."""
+    if module in sys.builtin_module_names:
+        return "<built-in>"
+    return getattr(sys.modules.get(module), "__file__", None)
+
+
+@functools.cache
+def is_installed(file: str | None) -> bool:
+    """Whether code in a file belongs to Python or an installed package."""
+    if file is None:
+        return False
+    if file.startswith(("<built-in", "<frozen")):
+        return True
+    return is_packaged(file) or _is_in(file, "stdlib", "platstdlib")
+
+
+@functools.cache
+def is_packaged(file: str | None) -> bool:
+    """Whether it is that of an installed package."""
+    return file is not None and _is_in(file, "purelib", "platlib")
+
+
+def digests_of(module: str) -> dict[str, str]:
+    """Digests of a module's file and those of all that it imports, by their names; without what is installed."""
+    found: dict[str, str] = {}
+    _look_into(module, found, set())
+    return dict(sorted(found.items()))
+
+
+def codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Code, and that of functions and classes inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes(constant)
+
+
+def imports_of(code: types.CodeType, package: str) -> Iterator[str]:
+    """Full names of the modules that code imports, and of what it takes from them, which may be modules too.
+
+    package  of the module that the code is in
+    """
+    import dis  # loads much that importing penstock needn't
+    import importlib.util
+
+    before: list[Any] = [None, None]  # how many packages up, and what is taken
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            level, taken = before
+            name = "." * (level or 0) + instruction.argval
+            with contextlib.suppress(ImportError):  # more packages up than there are: it fails when it is run
+                name = importlib.util.resolve_name(name, package)
+                yield name
+                yield from (f"{name}.{each}" for each in taken or () if each != "*")
+        before = [before[1], instruction.argval]
+
+
+def _look_into(module: str, found: dict[str, str], seen: set[str]) -> None:
+    """A package that a module is in takes part too: importing the module runs it."""
+    from hashlib import blake2b
+
+    if module in seen:
+        return
+    seen.add(module)
+    package, _, _ = module.rpartition(".")
+    if package:
+        _look_into(package, found, seen)
+    file, is_package = _source_of(module)
+    if file is None or is_installed(file):
+        return
+    source = Path(file).read_bytes()
+    found[module] = blake2b(source, digest_size=16).hexdigest()
+    try:
+        code = compile(source, file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):  # of a module in C
+        return
+    for inner in codes(code):
+        for name in imports_of(inner, module if is_package else package):
+            _look_into(name, found, seen)
+
+
+def _source_of(module: str) -> tuple[str | None, bool]:
+    """The file of a module, and whether it is a package."""
+    import importlib.machinery
+    import importlib.util
+
+    top, *rest = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:  # of a main module that has none
+        return file_of(module), False
+    for number, _ in enumerate(rest):
+        if spec is None or is_installed(spec.origin):
+            return None, False
+        name = ".".join((top, *rest[: number + 1]))
+        spec = importlib.machinery.PathFinder.find_spec(name, spec.submodule_search_locations or [])
+    if spec is None or not spec.has_location:
+        return None, False
+    return spec.origin, spec.submodule_search_locations is not None
+
+
+def _is_in(file: str, *names: str) -> bool:
+    import sysconfig  # as above
+
+    return any(Path(file).is_relative_to(sysconfig.get_path(name)) for name in names)
