@@ -26,7 +26,9 @@ SOON_S, LATER_S = (
     0.02,
     0.5,
 )  # until room is asked for again that another process kept from it, at first and at most
+FIRST_S = 0.5  # that a start waits for room, so that the first rows are kept too
 
+Tell = Callable[[str], object]  # is given what is worth a warning, each thing once
 
 # Of the store, and what ``Stats`` calls them.
 COUNTS = {
@@ -51,11 +53,8 @@ def warn(text: str) -> None:
     _logger().warning("%s", text)
 
 
-def opened(plan: CachePlan) -> OpenSet | None:
-    """The set of a plan; None where there is none to be had, which is said once.
-
-    Raises ``CacheError`` then where the cache is ``strict``.
-    """
+def opened(plan: CachePlan, tell: Tell = warn, *, strict: bool) -> OpenSet | None:
+    """The set of a plan; None where there is none to be had, which is told, or ``CacheError`` where that is ``strict``."""
     try:
         return open_set(
             plan.cache,
@@ -65,68 +64,85 @@ def opened(plan: CachePlan) -> OpenSet | None:
             row_bytes=plan.row_bytes,
         )
     except CacheError as error:
-        if plan.cache.strict:
+        if strict:
             raise
-        warn(f"going on without a cache: {error}")
+        tell(f"going on without a cache: {error}")
         return None
 
 
 class Keeper:
-    """A thread that gives a set the room that it wants, so that whoever stores a row never waits for it.
+    """A set that a process has open, and the thread that tends it, so that whoever makes rows never waits for storage.
 
-    store   what native threads look rows up in
+    The thread gives the set the room that it wants, writes down that it is used, tells what goes wrong, and closes it
+    at the end. Where storage holds it up, new rows aren't kept, and all else goes on.
+
+    store   what rows are looked up in, by any thread
     checks  whether rows are compared with their files
     """
 
-    def __init__(self, plan: CachePlan, opened: OpenSet) -> None:
-        self._set = opened
-        self._each_epoch = plan.cache.validate == "epoch"
-        self._epoch: int | None = None
-        self.store: _native.CacheStore = opened.store
+    def __init__(self, plan: CachePlan, found: OpenSet, tell: Tell = warn) -> None:
+        self._plan, self._set, self._tell = plan, found, tell
+        self._epoch = -1
+        self._entering = threading.Lock()
+        self.store: _native.CacheStore = found.store
         self.checks = plan.checks
+        self._supplied = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="penstock-cache", daemon=True)
 
     def start(self) -> None:
-        """Make room for the first rows, and begin. Raises ``RuntimeError`` when the system allows no more threads."""
-        self._set.supply()
-        self._thread.start()
-
-    def counted(self, stats: Stats) -> Stats:
-        """With what the set has counted."""
-        return replace(stats, **counted(self.store))
+        """Begin, in the process that makes rows, and wait a moment for room for the first of them."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self.store.refuse()
+            self._tell(f"cache {self._plan.cache.name!r} keeps no new rows: {error}; those that are there are used")
+            return
+        self._supplied.wait(FIRST_S)
 
     def enter(self, epoch: int) -> None:
-        """Rows of this epoch are made now."""
-        if self._each_epoch and epoch != self._epoch:
+        """Rows of this epoch are made now. Rows of one before may be made yet."""
+        if epoch <= self._epoch:
+            return
+        with self._entering:
+            begins, self._epoch = epoch > self._epoch >= 0, max(epoch, self._epoch)
+        if begins and self._plan.cache.validate == "epoch":
             self.store.forget_checks()
-        self._epoch = epoch
 
     def close(self, patience_s: float) -> bool:
-        """End it, and let go of the set. A thread that is stuck in the system is left behind."""
+        """End it, which closes the set. A thread that is stuck in the system is left behind, and closes it then."""
+        ends = time.monotonic() + patience_s
         self.store.close(int(1000 * patience_s))
-        ended = has_ended(self._thread, patience_s)
-        if ended:
-            self._say()
-            self._set.close()
-        return ended
+        if self._thread.ident is None:
+            self._end()
+        return has_ended(self._thread, ends - time.monotonic())
 
     def _keep(self) -> None:
         stamped, patience_s = time.monotonic(), STAMPS_S
-        while self.store.wait(int(1000 * patience_s)):
-            self._set.supply()
-            # What it wants yet it will have soon: another process is just giving room to the same session.
-            wants = self.store.wants().extent
-            patience_s = (
-                min(2 * patience_s if patience_s < STAMPS_S else SOON_S, LATER_S) if wants else STAMPS_S
-            )
-            if time.monotonic() - stamped >= STAMPS_S:
-                stamped = time.monotonic()
-                self._set.stamp()
-            self._say()
+        try:
+            while self.store.wait(int(1000 * patience_s)):
+                self._set.supply()
+                if self.store.wants().extent:
+                    # It will have that soon: another process is just giving room to the same session.
+                    patience_s = min(2 * patience_s if patience_s < STAMPS_S else SOON_S, LATER_S)
+                else:
+                    patience_s = STAMPS_S
+                    self._supplied.set()
+                if time.monotonic() - stamped >= STAMPS_S:
+                    stamped = time.monotonic()
+                    self._set.stamp()
+                self._say()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._supplied.set()
+        self._say()
+        self._set.close()
+        self._say()
 
     def _say(self) -> None:
         for note in self._set.notes():
-            warn(note)
+            self._tell(note)
 
 
 class Costing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -27,6 +28,7 @@ MOST_IN_VAIN = 2  # that have too much memory from the beginning
 # Seconds of work that a worker is asked for at once: asking costs the trainer some 100 µs.
 LEAST_S, MOST_S = 1e-3, 20e-3
 MOST_ROWS = 256  # that it is asked for at once, however quick they are
+LET_GO_S = 1.0  # for a worker that gives way, to let go of the cache
 AHEAD_BYTES = 64 << 10  # of a message sent while the worker may be sending too: fits a socket's buffers
 
 
@@ -94,6 +96,16 @@ class Driver:
     def has_ended(self) -> bool:
         """Whether its thread has."""
         return not self._thread.is_alive()
+
+    def let_go(self, patience_s: float) -> None:
+        """Have the worker, which does nothing, let go of the cache; ``has_let_go`` waits for that."""
+        with contextlib.suppress(Ended):
+            self.worker.let_go(patience_s)
+
+    def has_let_go(self, patience_s: float) -> None:
+        """What the worker met until it had let go counts, if it says so in time."""
+        with contextlib.suppress(Ended, Unreadable):
+            self._queue.meet(self.worker.has_let_go(patience_s))
 
     def end(self) -> None:
         """End the worker, whatever it is at."""
@@ -252,6 +264,9 @@ class Driver:
         self.recycled += 1
         if self._unsaid.acquire(blocking=False):
             warn_of_recycling(self._plan, worker, own)
+        if self._plan.cache is not None:
+            self.let_go(LET_GO_S / 2)
+            self.has_let_go(LET_GO_S)
         worker.retire()
         return self._succeed(f"{worker} was to give way to a new one, for the memory that it had")
 

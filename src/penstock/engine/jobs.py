@@ -266,6 +266,12 @@ class JobQueue:
             self._counts.flaws += replace(flaws, notes=())
             self._end(job, piece.size)
 
+    def meet(self, flaws: Flaws) -> None:
+        """Count what a worker has met since its last piece of work."""
+        self._tell(flaws.notes)
+        with self._lock:
+            self._counts.flaws += replace(flaws, notes=())
+
     def _tell(self, notes: Sequence[str]) -> None:
         """Say what workers noted: of several who say one thing of one cache the first."""
         for note in notes:

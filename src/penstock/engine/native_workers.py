@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from penstock import _native
 from penstock.cache import OpenSet
 from penstock.contracts import Records
 from penstock.engine.caching import Costing, Keeper
+from penstock.engine.caching import counted as cache_counts
 from penstock.engine.checks import Checks
 from penstock.engine.files import reading_threads
 from penstock.engine.gpu import GpuDecoding
@@ -224,7 +225,7 @@ class NativeWorkers:
         """Counters of the native threads."""
         counted = self._pool.stats()
         stats = Stats(**{name: getattr(counted, name) for name in COUNTED})
-        return stats if self._keeper is None else self._keeper.counted(stats)
+        return stats if self._keeper is None else replace(stats, **cache_counts(self._keeper.store))
 
     def at_work(self) -> Sequence[Work]:
         """What every thread has in hand."""

@@ -85,8 +85,14 @@ class ProcessWorkers(QueueWorkers):
         self._queue.close()
         for driver in self._drivers:
             driver.join(max(ends - time.monotonic(), 0))
-        if not all(driver.has_ended for driver in self._drivers):
+        idle = [driver for driver in self._drivers if driver.has_ended]
+        if len(idle) < len(self._drivers):
             self._server.end()  # one may be waiting for a new worker
+        if self._plan.cache is not None:
+            for driver in idle:
+                driver.let_go(max(ends - time.monotonic(), 0) / 2)  # then there is time to say what came of that
+            for driver in idle:
+                driver.has_let_go(max(ends - time.monotonic(), 0))
         for driver in self._drivers:
             driver.end()
         self._server.close(patience_s)

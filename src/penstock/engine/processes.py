@@ -21,7 +21,7 @@ from penstock.engine.recipe import Recipe
 from penstock.engine.rows import Inputs, RowKey
 from penstock.engine.travel import Luggage, pack
 from penstock.engine.where import Stacks, state_of
-from penstock.engine.workers import Failure
+from penstock.engine.workers import Failure, Flaws
 from penstock.errors import PlanError, WorkerDied
 from penstock.machine import is_short_of_files
 from penstock.plan import Plan
@@ -277,6 +277,20 @@ class WorkerProcess:
         """Have it give back memory that it doesn't use; for a worker that does nothing. Raises ``Ended``."""
         send(self.channel, ("trim",))
         receive(self.channel, self.handle, ANSWER_S)
+
+    def let_go(self, patience_s: float) -> None:
+        """Have it let go of a cache, for which it has so long, and say what it met; for a worker that does nothing.
+
+        Raises ``Ended``.
+        """
+        send(self.channel, ("let go", patience_s))
+
+    def has_let_go(self, patience_s: float) -> Flaws:
+        """What it met until then. Raises ``Ended``, also when it takes longer."""
+        met = receive(self.channel, self.handle, patience_s)
+        if not isinstance(met, Flaws):
+            raise Ended("it does something else")
+        return met
 
     def where(self) -> str:
         """Its stacks; or what keeps it from showing them."""

@@ -133,10 +133,7 @@ class SampleMaker:
 
     def run(self, make: Callable[[bool], Result]) -> Result:
         """``make(False)``, or ``make(True)`` where calls have to be seeded; ``draws`` says why."""
-        made = self._shared.run(self.own, make)
-        if self._kept is not None:
-            self._kept.tend()
-        return made
+        return self._shared.run(self.own, make)
 
     def make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray], seeded: bool) -> Sample:
         """The sample of a record, its values by field. Raises ``RowFailed``.

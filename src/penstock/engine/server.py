@@ -32,6 +32,7 @@ from penstock.engine.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, s
 from penstock.engine.calls import said
 from penstock.engine.draws import generators_of_worker
 from penstock.engine.functions import apply, gather
+from penstock.engine.caching import Keeper, opened
 from penstock.engine.keeping import Kept
 from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
 from penstock.engine.recipe import Recipe, Supplies
@@ -180,8 +181,7 @@ class Worker:
     def __init__(self, channel: socket.socket, recipe: Recipe, side: _native.SideArena, desk: Desk) -> None:
         self._channel, self._desk = channel, desk
         self._notes: list[str] = []
-        kept = None if recipe.cache is None else Kept.open(recipe.cache, self._notes.append)
-        self._supplies = Supplies.of(recipe, side, kept=kept)
+        self._supplies = Supplies.of(recipe, side, kept=self._kept(recipe))
         generators = generators_of_worker()
         self._maker = SampleMaker(recipe, generators, self._supplies, catches=BaseException, desk=desk)
         self._told = Flaws()
@@ -195,7 +195,7 @@ class Worker:
 
     def run(self) -> None:
         """Answer messages in their order."""
-        with self._maker.own, self._letting_go():
+        with self._maker.own:
             while True:
                 kind, *message = receive(self._channel)
                 match kind:
@@ -207,6 +207,10 @@ class Worker:
                         gc.collect()
                         _native.give_back_free_memory()
                         send(self._channel, None)
+                    case "let go":
+                        if self._supplies.kept is not None:
+                            self._supplies.kept.close(*message)
+                        send(self._channel, self._new_flaws())
                     case _:
                         self._desk[PIECE], *what = message
                         try:
@@ -215,14 +219,14 @@ class Worker:
                             self._answers.given()
                         self._desk[STEP] = IDLE
 
-    @contextlib.contextmanager
-    def _letting_go(self) -> Iterator[None]:
-        """Of the cache, at the end."""
-        try:
-            yield
-        finally:
-            if self._supplies.kept is not None:
-                self._supplies.kept.close()
+    def _kept(self, recipe: Recipe) -> Kept | None:
+        """The cache; the trainer has seen that there is one."""
+        cache, tell = recipe.cache, self._notes.append
+        if cache is None or (found := opened(cache, tell, strict=False)) is None:
+            return None
+        keeper = Keeper(cache, found, tell)
+        keeper.start()
+        return Kept(keeper)
 
     def _map(
         self,

@@ -14,7 +14,7 @@ import numpy as np
 from penstock import _native
 from penstock.caching import CachePlan
 from penstock.contracts import PythonSource, StreamSource
-from penstock.engine.caching import opened, warn
+from penstock.engine.caching import Keeper, opened
 from penstock.engine.checks import Checks
 from penstock.engine.draws import GlobalGenerators, shared_generators, waiting_for
 from penstock.engine.files import check_files, too_few_files
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 Measured = Mapping[str, Spec | Listed] | Failure
 Measure = Callable[[RowKey, Inputs], Measured]
+PATIENCE_S = 1.0  # for a cache's thread, where there will be no workers
 MEASURING = "measuring what a sample looks like"
 
 
@@ -65,7 +66,7 @@ def started(
     if plan.program is not None:
         return _in_threads(plan, at, bell, watch)
     with contextlib.ExitStack() as unless_workers_have_it:
-        kept = None if plan.cache is None else opened(plan.cache)
+        kept = None if plan.cache is None else opened(plan.cache, strict=plan.cache.cache.strict)
         if kept is not None:
             unless_workers_have_it.callback(kept.close)
         with refusals(plan):
@@ -96,9 +97,12 @@ def _in_threads(
     generators = shared_generators()
     kept = None
     with contextlib.ExitStack() as unless_workers_have_it:
-        if plan.cache is not None and (found := opened(plan.cache)) is not None:
-            kept = Kept(plan.cache, found, warn)
-            unless_workers_have_it.callback(kept.close)
+        strict = plan.cache is not None and plan.cache.cache.strict
+        if plan.cache is not None and (found := opened(plan.cache, strict=strict)) is not None:
+            keeper = Keeper(plan.cache, found)
+            kept = Kept(keeper)
+            unless_workers_have_it.callback(kept.close, PATIENCE_S)
+            keeper.start()
         if plan.open or recipe.keeps_samples:
             fields, record = _measured_in_threads(plan, at, recipe, generators, watch, kept)
             plan = plan.measured(fields, record) if plan.open else plan
@@ -181,7 +185,7 @@ def _in_processes(
 
 def _can_be_had(cache: CachePlan) -> bool:
     """Whether there is such a set, which each worker will open for itself; said once if not."""
-    found = opened(cache)
+    found = opened(cache, strict=cache.cache.strict)
     if found is not None:
         found.close()
     return found is not None

@@ -180,7 +180,7 @@ class ThreadWorkers(QueueWorkers):
         ended = [has_ended(thread, ends - time.monotonic()) for thread in self._threads]
         self._supplies.close(max(ends - time.monotonic(), 0))
         if self._supplies.kept is not None and all(ended):  # else a thread may look a sample up yet
-            self._supplies.kept.close()
+            ended.append(self._supplies.kept.close(max(ends - time.monotonic(), 0)))
         return all(ended)
 
     def _is_hopeless(self, seat: Seat) -> bool:

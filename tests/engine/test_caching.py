@@ -1,0 +1,111 @@
+"""A cache in every process that makes rows: storage holds nobody up, room comes soon, and what goes wrong is told."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from caches import base
+from penstock.engine import caching
+from programs import LIMIT_S, output
+from samples import Samples
+
+EXECUTORS = ("thread", "process", "inline")
+ROWS = 12
+PYTHON = "ps.Pipeline(ps.Indexed(Samples(lambda index: {'x': np.full(1000, index)}, 12)))"
+PASSES = """
+import logging
+from samples import Samples
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+cache = ps.Cache("eval", {memory!r}, directory={directory!r}, spill={spill!r})
+pipeline = {pipeline}.cache(cache).batch(4)
+with pipeline.loader(memory="512MiB", workers=2, executor={executor!r}) as loader:
+    rows = sum(len(batch["index"]) for _ in range({epochs}) for batch in loader)
+    counted = loader.stats()
+print(rows, "rows")
+"""
+
+
+def given(index: int) -> dict[str, int]:
+    return {"x": index}
+
+
+def passes(
+    folder: Path, executor: str, *, faults: str, memory: int | str = "32MiB", spill: str | None = None, epochs: int = 2
+) -> list[str]:
+    """What a program says and prints that reads some epochs with a cache."""
+    program = PASSES.format(
+        memory=memory, directory=str(folder), spill=spill, pipeline=PYTHON, executor=executor, epochs=epochs
+    )
+    return output(program, environment={"PENSTOCK_FAULTS": faults}).splitlines()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_storage_that_blocks_keeps_no_batch_waiting(tmp_path: Path, executor: str) -> None:
+    """Room that isn't given for ten minutes: rows aren't kept, all of them come, and the loader ends."""
+    told = passes(tmp_path, executor, faults="cache.extent=delay:600s")
+    assert told[-1] == f"{2 * ROWS} rows"
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_what_is_known_at_the_end_only_is_told(tmp_path: Path, executor: str) -> None:
+    """The disk takes its time over one row and fails at the next, when all batches are there."""
+    faults = "cache.row=delay:200ms@#9;cache.row=eio@#10;cache.row=eio@#11"
+    told = passes(tmp_path, executor, faults=faults, memory=1, spill=str(tmp_path), epochs=1)
+    assert told[-1] == f"{ROWS} rows"
+    assert [line for line in told if "the spill can't be written: Input/output error" in line]
+
+
+def test_room_that_another_process_kept_is_asked_for_again_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would wake the thread for it: it looks after the set once in a day here."""
+    monkeypatch.setattr(caching, "STAMPS_S", 86400.0)  # private: no loader waits so long
+    pipeline = ps.Pipeline(ps.Indexed(Samples(given, ROWS)))
+    pipeline = pipeline.cache(ps.Cache("eval", "32MiB", directory=tmp_path)).batch(4)
+    ps.create_cache(ps.Cache("eval", "32MiB", directory=tmp_path))
+    session = os.open(base(tmp_path) / "sessions" / "eval", os.O_RDONLY)
+    try:
+        fcntl.flock(session, fcntl.LOCK_EX)  # as who gives room
+        with pipeline.loader(memory="512MiB", executor="inline") as loader:
+            list(loader)
+            assert loader.stats().cache_stored == 0
+            fcntl.flock(session, fcntl.LOCK_UN)
+            until = time.monotonic() + LIMIT_S
+            while not loader.stats().cache_stored:
+                assert time.monotonic() < until
+                list(loader)
+    finally:
+        os.close(session)
+
+
+def test_a_system_without_a_thread_for_it_keeps_no_new_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those that are there are used, which is said."""
+    pipeline = ps.Pipeline(ps.Indexed(Samples(given, ROWS)))
+    pipeline = pipeline.cache(ps.Cache("eval", "32MiB", directory=tmp_path)).batch(4)
+    with pipeline.loader(memory="512MiB", executor="inline") as loader:
+        next(iter(loader))
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "penstock-cache":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with caplog.at_level(logging.WARNING, "penstock"), pipeline.loader(memory="512MiB", executor="inline") as loader:
+        assert len(list(loader)) == ROWS / 4
+        assert loader.stats().cache_hits >= 4
+        assert loader.stats().cache_stored == 0
+    assert caplog.text.count("keeps no new rows: can't start new thread; those that are there are used") == 1
+    (session,) = ps.list_caches(tmp_path)
+    assert [each.users for each in session.sets] == [0]
