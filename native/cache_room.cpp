@@ -118,6 +118,11 @@ void CacheRoom::refuse() {
     refused_ = true;
 }
 
+void CacheRoom::ask_again() {
+    std::scoped_lock lock(mutex_);
+    if (std::exchange(refused_, false)) asked_ = false;
+}
+
 void CacheRoom::close() {
     std::scoped_lock lock(mutex_);
     closed_ = true;

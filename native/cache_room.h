@@ -55,6 +55,8 @@ class CacheRoom {
     // over or it is closed, which gives false.
     bool wait(std::chrono::milliseconds patience);
     void refuse();
+    // The next row without room asks, although that was refused.
+    void ask_again();
     void close();
 
   private:

@@ -142,6 +142,7 @@ CacheStore::Wants CacheStore::wants() const {
 
 bool CacheStore::wait(std::chrono::milliseconds patience) { return writer_->room.wait(patience); }
 void CacheStore::refuse() { writer_->room.refuse(); }
+void CacheStore::ask_again() { writer_->room.ask_again(); }
 CacheStats CacheStore::stats() const { return writer_->counts.now(); }
 std::string CacheStore::last_error() const { return writer_->last_error(); }
 

@@ -73,8 +73,9 @@ class CacheStore : public std::enable_shared_from_this<CacheStore> {
     // Until it wants an extent, a first error is to be told, the patience is over, or it is closed, which
     // gives false. An extent that is wanted yet ends it once only.
     bool wait(std::chrono::milliseconds patience);
-    // There will be no more extents: rows without room are skipped.
+    // There are no more extents: rows without room are skipped, until ask_again().
     void refuse();
+    void ask_again();
 
     CacheStats stats() const;
     std::string last_error() const;

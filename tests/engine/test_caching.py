@@ -19,6 +19,7 @@ from samples import Samples
 
 EXECUTORS = ("thread", "process", "inline")
 ROWS = 12
+NATIVE = "ps.Pipeline(ps.Arrays(image=np.zeros((12, 8, 8, 3), np.uint8))).map(ps.Resize((4, 4)))"
 PYTHON = "ps.Pipeline(ps.Indexed(Samples(lambda index: {'x': np.full(1000, index)}, 12)))"
 PASSES = """
 import logging
@@ -109,3 +110,26 @@ def test_a_system_without_a_thread_for_it_keeps_no_new_rows(
     assert caplog.text.count("keeps no new rows: can't start new thread; those that are there are used") == 1
     (session,) = ps.list_caches(tmp_path)
     assert [each.users for each in session.sets] == [0]
+
+
+@pytest.mark.parametrize("pipeline", [NATIVE, PYTHON], ids=["native", "python"])
+def test_room_that_comes_later_is_used_in_a_later_epoch(tmp_path: Path, pipeline: str) -> None:
+    """The first two tries find a full disk, and that there is no room is said; then there is some."""
+    program = f"""
+from samples import Samples
+import logging
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+cache = ps.Cache("eval", "32MiB", directory={str(tmp_path)!r})
+with {pipeline}.cache(cache).batch(4).loader(memory="512MiB", workers=1) as loader:
+    list(loader)
+    until = time.monotonic() + {LIMIT_S // 2}
+    while not loader.stats().cache_stored:
+        assert time.monotonic() < until
+        list(loader)
+print("stored")
+"""
+    faults = "cache.extent=enospc@1;cache.extent=enospc@2"
+    *told, stored = output(program, environment={"PENSTOCK_FAULTS": faults}).splitlines()
+    assert stored == "stored"
+    assert len(told) == 1
+    assert "keeps no more rows" in told[0]

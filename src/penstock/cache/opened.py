@@ -61,7 +61,7 @@ class OpenSet:
         self._extents: list[Extent] = []
         self._notes: list[str] = []
         self._said: set[str] = set()
-        self._refused = self._closed = self._said_full = self._lacks_spill = False
+        self._closed = self._said_full = self._lacks_spill = False
         self._look_for_spill()
 
     @property
@@ -75,10 +75,10 @@ class OpenSet:
         While another process gives room to the same session nothing happens: the next call tries again.
         """
         wants = self.store.wants()
-        if not wants.extent or self._refused or not self.writes:
+        if not wants.extent or not self.writes:
             return
         if not self.is_there:
-            self._refuse()
+            self.store.refuse()
             return
         with claimed(self._parts.session.folder) as free:
             if free:
@@ -167,7 +167,7 @@ class OpenSet:
                 self._keep(found)
                 return
             reasons.append(found.reason)
-        self._refuse()
+        self.store.refuse()
         if failed:
             return
         more = "" if self._spilled is not None else ", or give it spill=, a folder on a disk"
@@ -180,10 +180,6 @@ class OpenSet:
         self._extents.append(extent)
         if len(self._extents) > KEPT:
             self._extents.pop(0).retire()
-
-    def _refuse(self) -> None:
-        self._refused = True
-        self.store.refuse()
 
     def _look_for_spill(self) -> None:
         """Use the set's folder on a disk, if it has one by now; give it one, if it is to have one."""

@@ -105,7 +105,10 @@ class Keeper:
             return
         with self._entering:
             begins, self._epoch = epoch > self._epoch >= 0, max(epoch, self._epoch)
-        if begins and self._plan.cache.validate == "epoch":
+        if not begins:
+            return
+        self.store.ask_again()  # there may be room that there wasn't: others have gone, or idle for long enough
+        if self._plan.cache.validate == "epoch":
             self.store.forget_checks()
 
     def close(self, patience_s: float) -> bool:
