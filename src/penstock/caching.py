@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from penstock.cache import QUEUE_BYTES, Cache, Forecast, Identity, look
+from penstock.cache import Cache, Forecast, Identity, look, queue_bytes, spills
 from penstock.contents import kernels_around
 from penstock.contracts import Encoded, KnownHere, OpenSource, PythonSource, StreamSource, Transform
 from penstock.errors import PlanError
@@ -36,6 +36,7 @@ class CachePlan:
     identity   names the set of all rows that are the same ones
     records    of the source
     row_bytes  of a row; None where they differ
+    spills     whether rows may go to a disk
     """
 
     cache: Cache
@@ -44,6 +45,7 @@ class CachePlan:
     identity: Identity
     records: int
     row_bytes: int | None
+    spills: bool
 
     def look(self) -> Forecast:
         """What a loader would find now. Raises ``CacheError`` for a cache that can't be used."""
@@ -56,7 +58,7 @@ class CachePlan:
 
     def memory_bytes(self) -> int:
         """What the process has beside the slots: a mark for each record, and rows on their way to the disk."""
-        return -(-self.records // 8) + (0 if self.cache.spill is None else QUEUE_BYTES)
+        return -(-self.records // 8) + (queue_bytes(self.row_bytes) if self.spills else 0)
 
     def of_worker(self, cost: WorkerCost) -> WorkerCost:
         """What a worker takes, with an image between two kernels."""
@@ -74,13 +76,9 @@ def cache_plan(pipeline: Pipeline, source: OpenSource, program: SampleProgram | 
     cached.cache.check()
     check_place(pipeline, source)
     kind, before, row_bytes = _kept(pipeline, source, program)
+    identity = Identity(_identity(pipeline, source, kind), _label(pipeline, kind))
     return CachePlan(
-        cached.cache,
-        kind,
-        before,
-        Identity(_identity(pipeline, source, kind), _label(pipeline, kind)),
-        source.num_records,
-        row_bytes,
+        cached.cache, kind, before, identity, source.num_records, row_bytes, spills(cached.cache, identity)
     )
 
 

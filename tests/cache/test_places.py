@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,24 @@ def test_explain_says_what_is_kept_and_what_that_brings(tmp_path: Path, cache: p
     with pipeline.loader() as loader:
         list(loader)
     assert "8 rows are there" in pipeline.plan().explain()
+
+
+def test_the_queue_for_a_disk_counts_whoever_named_the_disk(tmp_path: Path, cache: ps.Cache) -> None:
+    """The job, its session, or an earlier job whose set has rows there."""
+
+    def counted(used: ps.Cache) -> int:
+        return source(tmp_path).map(ps.CenterCrop(32)).cache(used).batch(2).plan().forecast.cache
+
+    without, queue = counted(cache), 16 << 20
+    spilling = replace(cache, spill=tmp_path)
+    assert counted(spilling) == without + queue
+    assert counted(cache) == without
+    ps.create_cache(replace(spilling, name="session"))
+    assert counted(replace(cache, name="session")) == without + queue
+    with source(tmp_path).map(ps.CenterCrop(32)).cache(spilling).batch(2).loader() as loader:
+        list(loader)
+    ps.destroy_cache(replace(cache, name="session"))
+    assert counted(replace(cache, name="other")) == without + queue
 
 
 def costs(folder: Path, monkeypatch: pytest.MonkeyPatch, pipeline: ps.Pipeline, read_s: float) -> None:

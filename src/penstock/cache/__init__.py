@@ -2,17 +2,16 @@
 
 from penstock.cache.cached import Cached
 from penstock.cache.description import Cache
-from penstock.cache.facts import CachedSet, Forecast, look
+from penstock.cache.facts import CachedSet, Forecast, look, spills
 from penstock.cache.filesystem import file_system
 from penstock.cache.identity import Identity
 from penstock.cache.opened import OpenSet
 from penstock.cache.removal import FreedCache
 from penstock.cache.sessions import CacheSession, create_cache, destroy_cache, list_caches, stop_caches
-from penstock.cache.sets import QUEUE_BYTES, open_set
+from penstock.cache.sets import open_set, queue_bytes
 from penstock.cache.verifying import CheckedCache, CheckedSet, verify_cache
 
 __all__ = [
-    "QUEUE_BYTES",
     "Cache",
     "CacheSession",
     "Cached",
@@ -29,6 +28,8 @@ __all__ = [
     "list_caches",
     "look",
     "open_set",
+    "queue_bytes",
+    "spills",
     "stop_caches",
     "verify_cache",
 ]

@@ -108,6 +108,26 @@ def look(cache: Cache, identity: Identity) -> Forecast:
         home.close()
 
 
+def spills(cache: Cache, identity: Identity) -> bool:
+    """Whether rows may go to a disk: the cache says so, its session, or the set that is there has some. Creates nothing
+    and reads no table; False too for what can't be used.
+    """
+    if cache.spill is not None:
+        return True
+    with contextlib.suppress(OSError, CacheError), contextlib.ExitStack() as opened:
+        home = open_home(cache.directory_path, access_of(cache), make=False)
+        opened.callback(home.close)
+        with contextlib.suppress(FileNotFoundError):
+            session = Session(home, cache.name)
+            opened.callback(session.close)
+            if session.limits.spill is not None:
+                return True
+        folder = os.open(identity.digest, READ_FOLDER, dir_fd=home.sets)
+        opened.callback(os.close, folder)
+        return read_set(folder, identity.digest).spill is not None
+    return False
+
+
 def _unmade(cache: Cache) -> Forecast:
     """Where there is no cache at all yet."""
     limits = first_limits(cache)

@@ -37,6 +37,11 @@ QUEUE_BYTES = 16 << 20  # of rows on their way to a disk
 QUEUE_ROWS = 4  # at least
 
 
+def queue_bytes(row_bytes: int | None) -> int:
+    """What a process may have of rows on their way to a disk. ``row_bytes``: of each row; None: they differ."""
+    return max(QUEUE_BYTES, QUEUE_ROWS * (row_bytes or 0))
+
+
 def open_set(
     cache: Cache,
     identity: Identity,
@@ -181,7 +186,7 @@ def _may_write(folder: int) -> bool:
 
 def _store(folder: int, manifest: Manifest, writes: bool) -> _native.CacheStore:
     """The native store of a set. Raises ``CacheError``."""
-    queue = max(QUEUE_BYTES, QUEUE_ROWS * (manifest.row_bytes or 0))
+    queue = queue_bytes(manifest.row_bytes)
     try:
         return _native.CacheStore(folder, manifest.records, manifest.salt, writes, queue)
     except (ValueError, RuntimeError, OSError) as error:
