@@ -130,6 +130,14 @@ std::tuple<Bytes, std::string, Stamp> read(SampleMaker& maker, Reader& reader, c
     return {Bytes(data, {size}, owner), std::move(error), stamp};
 }
 
+bool admit(SampleMaker& maker, uint64_t bytes) {
+    if (bytes <= maker.read_bytes) return true;
+    if (!maker.part.fits(bytes)) return false;
+    nb::gil_scoped_release unlocked;
+    const AtDesk at(maker);
+    return maker.part.add(bytes, true);
+}
+
 uint64_t account_bytes(const SharedSide& shared, size_t account) {
     if (account >= shared.accounts()) throw nb::index_error("account");
     return shared.used_by(account);
@@ -226,6 +234,9 @@ void bind_samples(nb::module_& m) {
         .def("read", &read, "reader"_a, "path"_a, "offset"_a, "length"_a,
              "Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; "
              "and the file's stamp.")
+        .def("admit", &admit, "bytes"_a,
+             "Wait for the memory that a file of that size takes which is read from elsewhere. False when "
+             "there will be none.")
         .def("from_encoded", &from_encoded, "program"_a, "data"_a, "seed"_a, "epoch"_a, "position"_a,
              "attempt"_a, "out"_a.noconvert(), "Write the row; '' or 'foreign' or what is wrong.")
         .def_ro("damaged", &SampleMaker::damaged, "Rows made of JPEGs that were decoded over damage.")

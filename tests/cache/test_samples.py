@@ -340,6 +340,23 @@ def test_a_file_that_may_change_within_its_clocks_tick_is_made_again(
         assert stats.cache_stored == (stale or ROWS)
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_large_file_that_is_kept_takes_its_turn_for_memory(
+    tmp_path: Path, cache: ps.Cache, executor: str
+) -> None:
+    """As one that is read: more than a worker has room for comes out of the side arena."""
+    large = encoded(picture(1, 64, 64)) + bytes(5 << 20)
+    source = ps.Pipeline(write_list(tmp_path, [large]))
+    os.utime(next(tmp_path.glob("*.jpg")), ns=(LONG_AGO_NS, LONG_AGO_NS))
+    pipeline = IMAGE(source.cache(cache).map(*EVAL), darker).batch(1)
+    for misses in (1, 0):
+        with pipeline.loader(memory=MEMORY, executor=executor, workers=1) as loader:
+            next(iter(loader))
+            stats = loader.stats()
+        assert stats.cache_misses == misses
+        assert len(large) <= stats.side_peak_bytes < 2 * len(large)
+
+
 def test_truncated_files_are_counted_when_they_are_found_too(tmp_path: Path, cache: ps.Cache) -> None:
     whole = encoded(picture(1, 64, 64), quality=95)
     source = ps.Pipeline(write_list(tmp_path, [whole, whole[: len(whole) * 2 // 3]])).decode(

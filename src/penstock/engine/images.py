@@ -105,7 +105,7 @@ class ImageMaker:
         stale = None
         if self._kept is not None:
             self._kept.enter(key.epoch)
-            found, stale = self._kept.file(key.index, file.path)
+            found, stale = self._kept.file(key.index, file.path, self._native.admit)
             if found is not None:
                 return found
         data, wrong, stamp = self._native.read(self._reader, file.path, file.offset, file.length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock._native import CachedRow, Stamp
@@ -47,8 +48,16 @@ class Kept:
         """Whether there seems to be a row. Nothing is counted."""
         return self._store.find(record) is not None
 
-    def file(self, record: int, path: bytes) -> tuple[UInt8Array | None, CachedRow | None]:
-        """A file's bytes if they were kept, and else what is kept and wrong."""
+    def file(
+        self, record: int, path: bytes, admit: Callable[[int], bool]
+    ) -> tuple[UInt8Array | None, CachedRow | None]:
+        """A file's bytes if they were kept, and else what is kept and wrong.
+
+        admit  waits for memory for so many; where it gives False they count as not kept
+        """
+        there = self._store.find(record)
+        if there is not None and not admit(there.length):
+            return None, None
         return self._store.take(record, path if self._keeper.checks else None)
 
     def find(self, record: int, file: EncodedFile | None) -> tuple[Found | None, CachedRow | None]:
