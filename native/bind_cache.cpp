@@ -200,7 +200,8 @@ void bind_cache(nb::module_& m) {
             "Wait until it wants another extent or a first error is to be told. False when it is closed.")
         .def("forget_checks", &CacheStore::forget_checks, Unlocked())
         .def("refuse", &CacheStore::refuse, "There are no more extents.")
-        .def("ask_again", &CacheStore::ask_again, "There may be some by now: the next row that needs one asks.")
+        .def("ask_again", &CacheStore::ask_again,
+             "There may be some by now: the next row that needs one asks.")
         .def("stats", &CacheStore::stats)
         .def("last_error", &CacheStore::last_error, "Empty without one.")
         .def(

@@ -663,6 +663,11 @@ class SampleMaker:
         Bytes [offset, offset + length) of a file, or to its end for length < 0; '' or what is wrong; and the file's stamp.
         """
 
+    def admit(self, bytes: int) -> bool:
+        """
+        Wait for the memory that a file of that size takes which is read from elsewhere. False when there will be none.
+        """
+
     def from_encoded(
         self,
         program: Program,
@@ -926,7 +931,10 @@ class CacheStore:
 
     def forget_checks(self) -> None: ...
     def refuse(self) -> None:
-        """There will be no more extents."""
+        """There are no more extents."""
+
+    def ask_again(self) -> None:
+        """There may be some by now: the next row that needs one asks."""
 
     def stats(self) -> CacheStats: ...
     def last_error(self) -> str:

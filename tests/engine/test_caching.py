@@ -7,8 +7,11 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock as ps
@@ -19,7 +22,6 @@ from samples import Samples
 
 EXECUTORS = ("thread", "process", "inline")
 ROWS = 12
-NATIVE = "ps.Pipeline(ps.Arrays(image=np.zeros((12, 8, 8, 3), np.uint8))).map(ps.Resize((4, 4)))"
 PYTHON = "ps.Pipeline(ps.Indexed(Samples(lambda index: {'x': np.full(1000, index)}, 12)))"
 PASSES = """
 import logging
@@ -27,7 +29,7 @@ from samples import Samples
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 cache = ps.Cache("eval", {memory!r}, directory={directory!r}, spill={spill!r})
 pipeline = {pipeline}.cache(cache).batch(4)
-with pipeline.loader(memory="512MiB", workers=2, executor={executor!r}) as loader:
+with pipeline.loader(memory="512MiB", workers={workers}, executor={executor!r}) as loader:
     rows = sum(len(batch["index"]) for _ in range({epochs}) for batch in loader)
     counted = loader.stats()
 print(rows, "rows")
@@ -38,12 +40,29 @@ def given(index: int) -> dict[str, int]:
     return {"x": index}
 
 
+def blank(index: int) -> dict[str, Any]:
+    return {"image": np.zeros((8, 8, 3), np.uint8)}
+
+
 def passes(
-    folder: Path, executor: str, *, faults: str, memory: int | str = "32MiB", spill: str | None = None, epochs: int = 2
+    folder: Path,
+    executor: str,
+    *,
+    faults: str,
+    memory: int | str = "32MiB",
+    spill: str | None = None,
+    epochs: int = 2,
+    workers: int = 2,
 ) -> list[str]:
     """What a program says and prints that reads some epochs with a cache."""
     program = PASSES.format(
-        memory=memory, directory=str(folder), spill=spill, pipeline=PYTHON, executor=executor, epochs=epochs
+        memory=memory,
+        directory=str(folder),
+        spill=spill,
+        pipeline=PYTHON,
+        executor=executor,
+        epochs=epochs,
+        workers=workers,
     )
     return output(program, environment={"PENSTOCK_FAULTS": faults}).splitlines()
 
@@ -59,7 +78,7 @@ def test_storage_that_blocks_keeps_no_batch_waiting(tmp_path: Path, executor: st
 def test_what_is_known_at_the_end_only_is_told(tmp_path: Path, executor: str) -> None:
     """The disk takes its time over one row and fails at the next, when all batches are there."""
     faults = "cache.row=delay:200ms@#9;cache.row=eio@#10;cache.row=eio@#11"
-    told = passes(tmp_path, executor, faults=faults, memory=1, spill=str(tmp_path), epochs=1)
+    told = passes(tmp_path, executor, faults=faults, memory=1, spill=str(tmp_path), epochs=1, workers=1)
     assert told[-1] == f"{ROWS} rows"
     assert [line for line in told if "the spill can't be written: Input/output error" in line]
 
@@ -103,7 +122,10 @@ def test_a_system_without_a_thread_for_it_keeps_no_new_rows(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    with caplog.at_level(logging.WARNING, "penstock"), pipeline.loader(memory="512MiB", executor="inline") as loader:
+    with (
+        caplog.at_level(logging.WARNING, "penstock"),
+        pipeline.loader(memory="512MiB", executor="inline") as loader,
+    ):
         assert len(list(loader)) == ROWS / 4
         assert loader.stats().cache_hits >= 4
         assert loader.stats().cache_stored == 0
@@ -112,24 +134,30 @@ def test_a_system_without_a_thread_for_it_keeps_no_new_rows(
     assert [each.users for each in session.sets] == [0]
 
 
-@pytest.mark.parametrize("pipeline", [NATIVE, PYTHON], ids=["native", "python"])
-def test_room_that_comes_later_is_used_in_a_later_epoch(tmp_path: Path, pipeline: str) -> None:
-    """The first two tries find a full disk, and that there is no room is said; then there is some."""
-    program = f"""
-from samples import Samples
-import logging
-logging.basicConfig(format="%(message)s", stream=sys.stdout)
-cache = ps.Cache("eval", "32MiB", directory={str(tmp_path)!r})
-with {pipeline}.cache(cache).batch(4).loader(memory="512MiB", workers=1) as loader:
-    list(loader)
-    until = time.monotonic() + {LIMIT_S // 2}
-    while not loader.stats().cache_stored:
-        assert time.monotonic() < until
-        list(loader)
-print("stored")
-"""
-    faults = "cache.extent=enospc@1;cache.extent=enospc@2"
-    *told, stored = output(program, environment={"PENSTOCK_FAULTS": faults}).splitlines()
-    assert stored == "stored"
-    assert len(told) == 1
-    assert "keeps no more rows" in told[0]
+def pictures(step: ps.Resize) -> ps.Pipeline:
+    """What native threads make."""
+    return ps.Pipeline(ps.Arrays(image=np.zeros((ROWS, 8, 8, 3), np.uint8))).map(step)
+
+
+def arrays(step: ps.Resize) -> ps.Pipeline:
+    """What Python code makes."""
+    return ps.Pipeline(ps.Indexed(Samples(blank, ROWS))).map(step)
+
+
+@pytest.mark.parametrize("made", [pictures, arrays])
+def test_room_that_comes_later_is_used_in_a_later_epoch(
+    tmp_path: Path, made: Callable[[ps.Resize], ps.Pipeline], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another set has it all, and goes when nobody uses it any more."""
+    cache = ps.Cache("eval", "64KiB", directory=tmp_path, idle_after=1e-3)
+    other, pipeline = (made(ps.Resize((64, 64 + width))).cache(cache).batch(4) for width in range(2))
+    with pipeline.loader(memory="512MiB", workers=1) as loader, caplog.at_level(logging.WARNING, "penstock"):
+        with other.loader(memory="512MiB", workers=1) as first:
+            list(first)
+            list(loader)
+        assert loader.stats().cache_stored == 0
+        until = time.monotonic() + LIMIT_S
+        while not loader.stats().cache_stored:
+            assert time.monotonic() < until
+            list(loader)
+    assert len([record for record in caplog.records if "keeps no more rows" in record.message]) == 2

@@ -85,13 +85,9 @@ class OpenSet:
                 self._grow(wants)
 
     def notes(self) -> list[str]:
-        """What became known since the last call and is worth a warning; each thing once."""
-        if error := self.store.last_error():
-            text = f"cache {self._name!r}: {error}; what can't be read or kept comes from its source"
-            if any(os.strerror(code) in error for code in FULL):
-                self._note_full(text)
-            elif not (_is_missing(error) and (self._lacks_spill or not self.is_there)):
-                self._note(text)  # where files are known to be gone, each that isn't found is no news
+        """What became known since the last call and is worth a warning; each thing once. Also of one that is closed."""
+        if not self._closed:
+            self._note_error()
         notes, self._notes = self._notes, []
         return notes
 
@@ -118,6 +114,7 @@ class OpenSet:
         self._closed = True
         ended = self.store.close(CLOSE_MS)
         self.stamp()
+        self._note_error()
         for extent in self._extents:
             if ended:
                 extent.leave()
@@ -208,6 +205,15 @@ class OpenSet:
             place = make_spilled(directory, self._parts.home, manifest.digest)
             manifest.at(place).write(self._parts.home, self._parts.folder)
         return place
+
+    def _note_error(self) -> None:
+        """What the store met last."""
+        if error := self.store.last_error():
+            text = f"cache {self._name!r}: {error}; what can't be read or kept comes from its source"
+            if any(os.strerror(code) in error for code in FULL):
+                self._note_full(text)
+            elif not (_is_missing(error) and (self._lacks_spill or not self.is_there)):
+                self._note(text)  # where files are known to be gone, each that isn't found is no news
 
     def _note_full(self, text: str) -> None:
         """There is no room: said once, whoever found it, the store or the one that gives it room."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.cache import OpenSet, open_set
@@ -54,7 +53,10 @@ def warn(text: str) -> None:
 
 
 def opened(plan: CachePlan, tell: Tell = warn, *, strict: bool) -> OpenSet | None:
-    """The set of a plan; None where there is none to be had, which is told, or ``CacheError`` where that is ``strict``."""
+    """The set of a plan; None where there is none to be had, which is told.
+
+    strict  whether that is a ``CacheError`` instead
+    """
     try:
         return open_set(
             plan.cache,
@@ -95,7 +97,9 @@ class Keeper:
             self._thread.start()
         except RuntimeError as error:
             self.store.refuse()
-            self._tell(f"cache {self._plan.cache.name!r} keeps no new rows: {error}; those that are there are used")
+            self._tell(
+                f"cache {self._plan.cache.name!r} keeps no new rows: {error}; those that are there are used"
+            )
             return
         self._supplied.wait(FIRST_S)
 

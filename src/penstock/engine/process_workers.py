@@ -90,7 +90,9 @@ class ProcessWorkers(QueueWorkers):
             self._server.end()  # one may be waiting for a new worker
         if self._plan.cache is not None:
             for driver in idle:
-                driver.let_go(max(ends - time.monotonic(), 0) / 2)  # then there is time to say what came of that
+                driver.let_go(
+                    max(ends - time.monotonic(), 0) / 2
+                )  # then there is time to say what came of that
             for driver in idle:
                 driver.has_let_go(max(ends - time.monotonic(), 0))
         for driver in self._drivers:

@@ -18,7 +18,7 @@ import socket
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,10 +29,10 @@ from penstock import _native
 from penstock.batch import SlotLayout
 from penstock.engine.answers import Answers
 from penstock.engine.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, shared_words
+from penstock.engine.caching import Keeper, opened
 from penstock.engine.calls import said
 from penstock.engine.draws import generators_of_worker
 from penstock.engine.functions import apply, gather
-from penstock.engine.caching import Keeper, opened
 from penstock.engine.keeping import Kept
 from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
 from penstock.engine.recipe import Recipe, Supplies
