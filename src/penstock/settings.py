@@ -201,7 +201,7 @@ def parse_bytes(name: str, value: int | str) -> int:
 
 def show_bytes(number: int, *, up: bool = False) -> str:
     """A number of bytes for people, such as ``"294.0MiB"``; ``up`` rounds up, so that it suffices."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+    for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if number >= size:
             tenths = -(-number * 10 // size) if up else number * 10 // size
             return f"{tenths // 10}.{tenths % 10}{unit}"

@@ -70,7 +70,7 @@ def test_memory_of_none_is_off_wherever_it_would_be() -> None:
 
 
 def test_more_than_the_machine_has_is_refused_with_the_numbers() -> None:
-    with pytest.raises(ps.PlanError, match=r"memory='1048576.0GiB' is more than there is at all") as told:
+    with pytest.raises(ps.PlanError, match=r"memory='1024.0TiB' is more than there is at all") as told:
         ps.Cache("eval", 1 << 50).check()
     assert "a tmpfs, has" in str(told.value)
     assert "of memory" in str(told.value)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
 
 import penstock as ps
 from caches import RECORDS, fill, identity, opened, right
+from penstock.cache import Identity
 from penstock.cli import main
 from photos import write_photos
 
@@ -52,6 +58,81 @@ def test_list_fits_a_terminal(here: Path, capsys: pytest.CaptureFixture[str]) ->
     assert label == "    photos"
     assert all(len(line) <= 80 for line in lines[1:])
     assert lines[7] == "train: 0B of 1.0GiB in memory"
+
+
+def at_a_terminal(*words: str) -> list[str]:
+    """The lines that ``penstock cache`` prints at one of 80 columns, without their styles."""
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    with subprocess.Popen(
+        [sys.executable, "-m", "penstock", "cache", *words],
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm"},
+    ) as command:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: nobody has the terminal any more
+            while data := os.read(ours, 4096):
+                shown += data
+        os.close(ours)
+        command.wait()
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).splitlines()
+
+
+def test_all_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
+    """Long names, long lists of transforms, many rows and a disk far down: no line is broken by the terminal."""
+    disk = tmp_path / "a-folder-on-the-disk-of-this-machine" / "for-what-does-not-fit"
+    disk.mkdir(parents=True)
+    name = "imagenet-validation-at-224-of-the-second-team"
+    cache = ps.Cache(name, "500kB", directory=tmp_path, spill=disk)
+    label = (
+        "ImageFolder('/data/imagenet/val') → Resize(256, interpolation='bicubic') → CenterCrop(224) → twice"
+    )
+    source = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    with opened(
+        cache, Identity({"source": source, "transforms": label, "numpy": "", "crop": 224}, label)
+    ) as found:
+        fill(found)
+    where = ["--directory", str(tmp_path)]
+    for words in (["list"], ["info", name], ["verify", name], ["info", "imagenet-validation"]):
+        lines = at_a_terminal(*words, *where)
+        assert all(len(line) <= 80 or " " not in line.strip() for line in lines), words
+        assert any(name in line for line in lines) or words[0] == "verify"
+    lines = at_a_terminal("list", *where)
+    assert any(
+        line.startswith("    ImageFolder('/data") and line.endswith("→ twice") and "…" in line
+        for line in lines
+    )
+    told = "\n".join(at_a_terminal("info", name, *where))
+    assert "source      9f86d081\n" in told
+    assert "CenterCrop(224) → twice" in " ".join(told.split())
+    assert "numpy" not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["lst"], "no command 'lst'; did you mean 'list'?"),
+        (["xyz"], "no command 'xyz'; there are create, list, info, warm, verify, destroy, stop"),
+        (["info", "evil"], "there is no cache 'evil' in {here}; did you mean 'eval'?"),
+        (["destroy", "other"], "there is no cache 'other' in {here}; there are eval, train"),
+        (["verify", "trian"], "there is no cache 'trian' in {here}; did you mean 'train'?"),
+        (["list", "--directory", "{here}/nowhere"], "there is no folder {here}/nowhere"),
+        (["create", "new", "--memory", "100TiB"], "memory='100.0TiB' is more than there is at all: "),
+        (
+            ["create", "new", "--spill", "{here}", "--spill-limit", "1000TiB"],
+            "spill_limit='1000.0TiB' is more than there is",
+        ),
+    ],
+)
+def test_what_was_mistyped_is_named(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    words = [word.format(here=here) for word in words]
+    where = [] if "--directory" in words or len(words) == 1 else ["--directory", str(here)]
+    assert main(["cache", *words, *where]) in (1, 2)
+    assert says.format(here=here) in capsys.readouterr().err
 
 
 def test_list_says_who_uses_it_now(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +222,7 @@ def test_stop_destroys_all_and_says_what_is_still_read(
         text = said(capsys, "stop", "--directory", str(here))
         assert "2 sets\n  jobs still read " in text
         assert right(found) > 0
-    assert said(capsys, "list", "--directory", str(here)) == "no caches\n"
+    assert said(capsys, "list", "--directory", str(here)) == f"no caches in {here}\n"
     facts = json.loads(said(capsys, "stop", "--directory", str(here), "--json"))
     assert facts == {"memory": 0, "spilled": 0, "held": 0, "sets": 0}
 

@@ -388,7 +388,7 @@ def test_cache_of_0_1_or_too_many_bytes(tmp_path: Path) -> None:
         (note,) = found.notes()
         assert "1B hold no row of 9.7KiB" in note
     with pytest.raises(
-        ps.PlanError, match=r"'1048576.0GiB' is more than there is at all: /dev/shm, a tmpfs, has"
+        ps.PlanError, match=r"'1024.0TiB' is more than there is at all: /dev/shm, a tmpfs, has"
     ):
         opened(ps.Cache("eval", 1 << 50))
 

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.cache.description import Cache, group_number
@@ -28,6 +28,7 @@ from penstock.faults import faultpoint
 
 MANIFEST = "session.json"
 LINKS = "sets"
+MOST_NAMED = 8  # sessions, to somebody who looks for another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,18 @@ def create_session(home: Home, name: str, limits: Limits) -> None:
         write_manifest(home, folder, MANIFEST, facts)
         faultpoint("cache.create")
         publish(home, made, home.sessions, name)
+
+
+def no_session(cache: Cache, names: Sequence[str]) -> CacheError:
+    """That there is no session of that name. ``names``: of those that there are."""
+    import difflib
+
+    near = difflib.get_close_matches(cache.name, names, n=1)
+    if near:
+        there = f"did you mean {near[0]!r}?"
+    else:
+        there = f"there are {', '.join(names[:MOST_NAMED])}" if names else "there is none at all"
+    return CacheError(f"there is no cache {cache.name!r} in {cache.directory_path}; {there}")
 
 
 def sessions_of(home: Home) -> Iterator[Session]:

@@ -20,6 +20,7 @@ from penstock.cache.session import (
     first_limits,
     linked_sets,
     links_in,
+    no_session,
 )
 from penstock.cache.spilled import clear_spilled
 from penstock.errors import CacheError
@@ -84,18 +85,26 @@ def create_cache(cache: Cache) -> CacheSession:
 
 
 def list_caches(
-    directory: str | os.PathLike[str] | None = None, *, shared_group: str | int | None = None
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    name: str | None = None,
+    shared_group: str | int | None = None,
 ) -> list[CacheSession]:
     """All sessions that this user, or a group of users, has in a directory, by name. It counts what their tables say.
 
     directory     as of ``Cache``
+    name          of the only one that is asked for; ``CacheError`` when there is none of that name
     shared_group  as of ``Cache``
     """
-    with _home_of(Cache("all", directory=directory, shared_group=shared_group), make=False) as home:
+    cache = Cache(name or "all", directory=directory, shared_group=shared_group)
+    with _home_of(cache, make=False) as home:
+        names = [] if home is None else names_in(home.sessions)
+        if name is not None and name not in names:
+            raise no_session(cache, names)
         if home is None:
             return []
         clear(home)
-        return [_listed(home, name) for name in names_in(home.sessions)]
+        return [_listed(home, each) for each in names if name in (None, each)]
 
 
 def destroy_cache(cache: Cache) -> FreedCache:
@@ -106,7 +115,7 @@ def destroy_cache(cache: Cache) -> FreedCache:
     check_name(cache.name)
     with _home_of(cache, make=False) as home:
         if home is None or cache.name not in names_in(home.sessions):
-            raise CacheError(f"there is no cache {cache.name!r} in {cache.directory_path}")
+            raise no_session(cache, [] if home is None else names_in(home.sessions))
         freed = _destroy(home, cache.name)
         clear(home)
         return freed
@@ -137,7 +146,9 @@ def _home_of(cache: Cache, *, make: bool) -> Iterator[Home | None]:
     """Penstock's folder; None where there is none. What the system refuses inside is a ``CacheError``."""
     try:
         home = open_home(cache.directory_path, access_of(cache), make=make)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if not os.path.isdir(cache.directory_path):  # noqa: PTH112 (text, as everywhere here)
+            raise CacheError(f"there is no folder {cache.directory_path}") from error
         yield None
         return
     try:

@@ -12,10 +12,10 @@ import numpy as np
 
 from penstock import _native
 from penstock.cache.description import Cache, check_name
-from penstock.cache.directory import READ_FOLDER, Home, open_home
+from penstock.cache.directory import READ_FOLDER, Home, names_in, open_home
 from penstock.cache.facts import entries_of
 from penstock.cache.manifest import Manifest, read_set
-from penstock.cache.session import Session, access_of
+from penstock.cache.session import Session, access_of, no_session
 from penstock.cache.spilled import Spilled
 from penstock.errors import CacheError
 
@@ -80,7 +80,7 @@ def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> Checke
     try:
         home = open_home(cache.directory_path, access_of(cache), make=False)
     except FileNotFoundError as error:
-        raise CacheError(f"there is no cache {cache.name!r} in {cache.directory_path}") from error
+        raise no_session(cache, []) from error
     checked: list[CheckedSet] = []
     try:
         session = Session(home, cache.name)
@@ -92,7 +92,7 @@ def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> Checke
         finally:
             session.close()
     except FileNotFoundError as error:
-        raise CacheError(f"there is no cache {cache.name!r} in {cache.directory_path}") from error
+        raise no_session(cache, names_in(home.sessions)) from error
     except OSError as error:
         raise CacheError(f"the cache in {home.path} can't be used: {error.strerror or error}") from error
     finally:

@@ -58,13 +58,11 @@ def _run(argv: list[str]) -> int:
     from penstock import PenstockError, SampleError
     from penstock.cli.terminal import Unwritten, printable, written
 
-    parser, commands = _parser()
-    named = next((argument for argument in argv if not argument.startswith("-")), None)
+    parser = _parser()
     failed = FAILED
     try:
         try:
-            if named is not None and named not in commands:
-                parser.error(_unknown(named, commands))
+            _check_commands(parser, argv)
             args = parser.parse_args(argv)
             failed = args.failed
             code = int(args.run(args))
@@ -86,8 +84,8 @@ def _run(argv: list[str]) -> int:
     return code
 
 
-def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
-    """The parser, and the names of its commands."""
+def _parser() -> argparse.ArgumentParser:
+    """The parser; its default for ``commands`` are the parsers of those, by name, and so is theirs."""
     from penstock.cli import audit, bench, cache, explain, index, scan, show, synth
 
     parser = argparse.ArgumentParser(
@@ -100,7 +98,20 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (synth, bench, show, explain, audit, index, scan, cache):
         module.add_parser(commands)
-    return parser, list(commands.choices)
+    parser.set_defaults(commands=commands.choices)
+    return parser
+
+
+def _check_commands(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """End with what may have been meant where a word names no command."""
+    for word in argv:
+        if not word.startswith("-"):
+            commands = parser.get_default("commands")
+            if commands is None:
+                return
+            if word not in commands:
+                parser.error(_unknown(word, list(commands)))
+            parser = commands[word]
 
 
 class _Version(argparse.Action):

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+from penstock.cli.terminal import (
+    columns_of,
+    harmless,
+    in_columns,
+    print_json,
+    printable,
+    say,
+    shortened,
+    size,
+    stages,
+    verbatim,
+)
 
 if TYPE_CHECKING:
     import penstock as ps
     from penstock.cli.terminal import Subparsers
 
 FAILED = 1
-DIGITS = 8  # of a set's digest, in a table
+DIGITS = 8  # of a digest, where it only has to be told from others
+DIGEST = re.compile(r"\b[0-9a-f]{16,}\b")
 # Of the table of `list`; with two spaces in front and one between them 80 together.
 COLUMNS = (
     ("", "set", 8),
@@ -34,6 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "it needs, and these commands are for limits set ahead, for looking, and for giving the memory back.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.set_defaults(commands=commands.choices)
     _add_create(commands)
     _add(commands, "list", _list, "list all caches", named=False)
     _add(commands, "info", _info, "tell all about one")
@@ -87,7 +105,6 @@ def _add_create(commands: Subparsers) -> None:
 
 def _create(args: argparse.Namespace) -> int:
     import penstock as ps
-    from penstock.cli.terminal import print_json, say
 
     made = ps.create_cache(
         ps.Cache(
@@ -109,14 +126,13 @@ def _create(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     import penstock as ps
-    from penstock.cli.terminal import print_json, say, verbatim
 
     found = ps.list_caches(args.directory, shared_group=args.shared_group)
     if args.json:
         print_json([each.facts() for each in found])
         return 0
     if not found:
-        say("no caches")
+        say(f"no caches in {verbatim(harmless(ps.Cache('all', directory=args.directory).directory_path))}")
     for session in found:
         say("\n".join(_headline(session)))
         if session.sets:
@@ -124,20 +140,14 @@ def _list(args: argparse.Namespace) -> int:
             say(_line([name for _, name, _ in COLUMNS]))
         for each in session.sets:
             say(_line(_cells(each)))
-            say(f"    {verbatim(_clean(each.label))}")
+            say(f"    {_label(each.label, 4)}")
     return 0
 
 
 def _info(args: argparse.Namespace) -> int:
     import penstock as ps
-    from penstock.cli.terminal import print_json, say
 
-    found = ps.list_caches(args.directory, shared_group=args.shared_group)
-    session = next((each for each in found if each.name == args.name), None)
-    if session is None:
-        raise ps.CacheError(
-            f"there is no cache {args.name!r}; penstock cache list shows those that there are"
-        )
+    (session,) = ps.list_caches(args.directory, name=args.name, shared_group=args.shared_group)
     if args.json:
         print_json(session.facts())
         return 0
@@ -151,7 +161,6 @@ def _info(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     import penstock as ps
-    from penstock.cli.terminal import print_json, say, stages, verbatim
 
     with stages("reading") as on_progress:
         checked = ps.verify_cache(_named(args), on_progress=on_progress)
@@ -160,8 +169,10 @@ def _verify(args: argparse.Namespace) -> int:
         return 0 if checked.ok else FAILED
     for each in checked.sets:
         wrong = f"[bold]{each.wrong:,} wrong[/bold]" if each.wrong else "all right"
-        result = verbatim(each.problem) if each.problem else f"{each.rows:,} rows, {wrong}"
-        say(f"{each.digest[:DIGITS]}  {result}  {verbatim(_clean(each.label))}".rstrip())
+        result = verbatim(harmless(each.problem)) if each.problem else f"{each.rows:,} rows, {wrong}"
+        say(f"{each.digest[:DIGITS]}  {result}")
+        if each.label:
+            say(f"    {_label(each.label, 4)}")
     say(f"{checked.rows:,} rows, {checked.wrong:,} wrong")
     return 0 if checked.ok else FAILED
 
@@ -179,17 +190,13 @@ def _stop(args: argparse.Namespace) -> int:
 
 
 def _say_freed(freed: ps.FreedCache, args: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
-    from penstock.cli.terminal import print_json, say
-
     if args.json:
         print_json(asdict(freed))
         return 0
-    disk = f" and {_size(freed.spilled)} on disk" if freed.spilled else ""
-    say(f"freed {_size(freed.memory)} of memory{disk}, {_count(freed.sets, 'set')}")
+    disk = f" and {size(freed.spilled)} on disk" if freed.spilled else ""
+    say(f"freed {size(freed.memory)} of memory{disk}, {_count(freed.sets, 'set')}")
     if freed.held:
-        say(f"  jobs still read {_size(freed.held)} of it, which is free when they end")
+        say(f"  jobs still read {size(freed.held)} of it, which is free when they end")
     return 0
 
 
@@ -201,15 +208,20 @@ def _named(args: argparse.Namespace) -> ps.Cache:
 
 def _headline(session: ps.CacheSession) -> list[str]:
     """A session, and what it has of what it may have."""
-    from penstock.cli.terminal import printable, verbatim
-
-    memory = f"{_size(session.bytes)} of {_size(session.memory_limit)} in memory"
+    name, memory = (
+        session.name,
+        f"{size(session.bytes)} of {size(session.memory_limit)} in memory",
+    )
     disk = ""
     if session.spill is not None:
-        limit = "" if session.spill_limit is None else f" of {_size(session.spill_limit)}"
-        disk = f", {_size(session.bytes_on_disk)}{limit} in {verbatim(printable(session.spill))}"
-    problems = [f"  [bold]{verbatim(_clean(problem))}[/bold]" for problem in session.problems]
-    return [f"[bold]{verbatim(session.name)}[/bold]: {memory}{disk}", *problems]
+        limit = "" if session.spill_limit is None else f" of {size(session.spill_limit)}"
+        disk = f", {size(session.bytes_on_disk)}{limit} in {printable(session.spill)}"
+    told = in_columns(f"{name}: {memory}{disk}", sys.stdout)
+    problems = (verbatim(in_columns(f"  {harmless(problem)}", sys.stdout, 4)) for problem in session.problems)
+    return [
+        f"[bold]{verbatim(name)}[/bold]{verbatim(told[len(name) :])}",
+        *(f"[bold]{each}[/bold]" for each in problems),
+    ]
 
 
 def _cells(each: ps.CachedSet) -> list[str]:
@@ -217,9 +229,9 @@ def _cells(each: ps.CachedSet) -> list[str]:
         each.digest[:DIGITS],
         f"{each.rows - each.rows_on_disk:,}",
         f"{each.rows_on_disk:,}",
-        _size(int(each.mean_row_bytes)),
+        size(int(each.mean_row_bytes)),
         _nodes(each),
-        _size(each.bytes + each.bytes_on_disk),
+        size(each.bytes + each.bytes_on_disk),
         _rate(each),
         f"{each.users}",
         _last_use(each),
@@ -237,30 +249,32 @@ def _line(cells: list[str]) -> str:
 
 def _told(each: ps.CachedSet) -> list[str]:
     """All of a set."""
-    from penstock.cli.terminal import verbatim
-
     counts = each.counts
-    counted = f"{counts.hits:,} hits, {counts.misses:,} misses, hit rate {_rate(each)}"
-    return [
-        f"  [bold]{each.digest}[/bold]  {verbatim(_clean(each.label))}",
-        f"    rows     {each.rows:,} of {each.records:,} records: {each.rows - each.rows_on_disk:,} in memory, "
-        f"{each.rows_on_disk:,} on disk; {each.kind}, {_size(int(each.mean_row_bytes))} each on average",
-        f"    bytes    {_size(each.bytes)} in memory, {_size(each.bytes_on_disk)} on disk; NUMA node {_nodes(each)}",
-        f"    use      {_count(each.users, 'loader')} now; last use: {_last_use(each)}",
-        f"    counted  {counted}",
-        f"             {counts.stored:,} stored, {counts.skipped:,} not, for want of room or time; "
-        f"{counts.stale:,} stale, {counts.errors:,} errors",
-        *(
-            f"    {verbatim(_clean(name)):8s} {verbatim(_clean(str(value)))}"
+    facts = {
+        "of": each.label,
+        "rows": f"{each.rows:,} of {each.records:,} records: {each.rows - each.rows_on_disk:,} in memory, "
+        f"{each.rows_on_disk:,} on disk; {each.kind}, {size(int(each.mean_row_bytes))} each on average",
+        "bytes": f"{size(each.bytes)} in memory, {size(each.bytes_on_disk)} on disk; NUMA node {_nodes(each)}",
+        "use": f"{_count(each.users, 'loader')} now; last use: {_last_use(each)}",
+        "counted": f"{counts.hits:,} hits, {counts.misses:,} misses, hit rate {_rate(each)}; {counts.stored:,} stored, "
+        f"{counts.skipped:,} not, for want of room or time; {counts.stale:,} stale, {counts.errors:,} errors",
+        # What its name is a digest of; of other digests as much as tells two apart.
+        **{
+            name: DIGEST.sub(lambda found: found[0][:DIGITS], str(value))
             for name, value in each.parts.items()
-        ),
-    ]
+            if value != ""
+        },
+    }
+    width = max(map(len, facts))
+    lines = [f"    {harmless(name):{width}s}  {harmless(value)}" for name, value in facts.items()]
+    wrapped = (verbatim(in_columns(line, sys.stdout, width + 6)) for line in lines)
+    return [f"  set [bold]{each.digest}[/bold]", *wrapped]
 
 
-def _clean(text: str) -> str:
-    from penstock.cli.terminal import harmless
-
-    return harmless(text)
+def _label(label: str, indent: int) -> str:
+    """What a set is of, on one line of a terminal."""
+    columns = columns_of(sys.stdout)
+    return verbatim(harmless(label) if columns is None else shortened(harmless(label), columns - indent))
 
 
 def _nodes(each: ps.CachedSet) -> str:
@@ -279,17 +293,10 @@ def _last_use(each: ps.CachedSet) -> str:
 
 def _time(seconds: float) -> str:
     """About so long."""
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
+    for unit, of in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * of:
+            return f"{seconds / of:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def _size(number: int) -> str:
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if number >= size:
-            return f"{number / size:,.1f}{unit}"
-    return f"{number}B"
 
 
 def _count(number: int, what: str) -> str:

@@ -119,15 +119,40 @@ def harmless(text: str, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
-def in_columns(text: str, stream: TextIO) -> str:
-    """Text broken between words, where a stream is a terminal, which would break it anywhere; else as it is."""
-    if not stream.isatty():
+def size(number: int) -> str:
+    """Bytes, about: ``"1.5GiB"``."""
+    for unit, of in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= of:
+            return f"{number / of:,.1f}{unit}"
+    return f"{number}B"
+
+
+def columns_of(stream: TextIO) -> int | None:
+    """How wide a terminal is; None for what is none, where lines may be of any length."""
+    return (os.get_terminal_size(stream.fileno()).columns or COLUMNS) if stream.isatty() else None
+
+
+def shortened(text: str, columns: int) -> str:
+    """Text without its middle, where it is longer than so much."""
+    if len(text) <= columns:
+        return text
+    end = (columns - 1) // 2
+    return f"{text[: columns - 1 - end]}…{text[len(text) - end :]}"
+
+
+def in_columns(text: str, stream: TextIO, indent: int = 2) -> str:
+    """Text broken between words, where a stream is a terminal, which would break it anywhere; else as it is.
+
+    indent  of all lines but the first
+    """
+    columns = columns_of(stream)
+    if columns is None:
         return text
     import textwrap
 
     wrap = textwrap.TextWrapper(
-        os.get_terminal_size(stream.fileno()).columns or COLUMNS,
-        subsequent_indent="  ",
+        columns,
+        subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
