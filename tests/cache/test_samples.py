@@ -349,7 +349,7 @@ def test_a_large_file_that_is_kept_takes_its_turn_for_memory(
     """As one that is read: more than a worker has room for comes out of the side arena."""
     large = encoded(picture(1, 64, 64)) + bytes(5 << 20)
     source = ps.Pipeline(write_list(tmp_path, [large]))
-    os.utime(next(tmp_path.glob("*.jpg")), ns=(LONG_AGO_NS, LONG_AGO_NS))
+    age(*tmp_path.glob("*.jpg"))
     pipeline = IMAGE(source.cache(cache).map(*EVAL), darker).batch(1)
     for kept in (False, True):
         with pipeline.loader(memory=MEMORY, executor=executor, workers=1) as loader:
