@@ -49,6 +49,7 @@ constexpr KnownPoint kPoints[] = {
     {"index.publish.after", kSystem},
     {"ledger.write", kSystem},
     {"cache.create", kSystem},
+    {"cache.spill", kSystem},
     {"cache.link", kSystem},
     {"cache.extent", kSystem},
     {"cache.destroy", kSystem},

@@ -35,6 +35,7 @@ enum class Point : int {
     publish_after,
     ledger_write,
     cache_create,
+    cache_spill,
     cache_link,
     cache_extent,
     cache_destroy,

@@ -29,9 +29,11 @@ def base(directory: Path) -> Path:
 
 def opened(cache: ps.Cache, named: Identity | None = None, **facts: Any) -> OpenSet:
     """A set of ``RECORDS`` rows of ``ROW`` bytes, open; the caller closes it."""
-    return open_set(
+    found = open_set(
         cache, named or identity(), **{"records": RECORDS, "kind": "images", "row_bytes": ROW, **facts}
     )
+    found.look_for_spill()
+    return found
 
 
 def row(record: int, length: int = ROW) -> bytes:

@@ -68,9 +68,10 @@ def passes(
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_storage_that_blocks_keeps_no_batch_waiting(tmp_path: Path, executor: str) -> None:
-    """Room that isn't given for ten minutes: rows aren't kept, all of them come, and the loader ends."""
-    told = passes(tmp_path, executor, faults="cache.extent=delay:600s")
+@pytest.mark.parametrize("what", ["cache.extent", "cache.spill"])
+def test_storage_that_blocks_keeps_no_batch_waiting(tmp_path: Path, executor: str, what: str) -> None:
+    """Room that isn't given for ten minutes, or a folder on a disk: rows aren't kept, all come, and the loader ends."""
+    told = passes(tmp_path, executor, faults=f"{what}=delay:600s", spill=str(tmp_path))
     assert told[-1] == f"{2 * ROWS} rows"
 
 

@@ -61,8 +61,9 @@ class OpenSet:
         self._extents: list[Extent] = []
         self._notes: list[str] = []
         self._said: set[str] = set()
-        self._closed = self._said_full = self._lacks_spill = False
-        self._look_for_spill()
+        self._closed = self._said_full = False
+        self._lacks_spill = True  # until that is known: rows that lie there can't be found
+        self._full: str | None = None  # why there is no more room
 
     @property
     def is_there(self) -> bool:
@@ -88,6 +89,9 @@ class OpenSet:
         """What became known since the last call and is worth a warning; each thing once. Also of one that is closed."""
         if not self._closed:
             self._note_error()
+        if self._full is not None and not self._said_full and self.store.wants().skipped:
+            self._said_full = True
+            self._note(self._full)
         notes, self._notes = self._notes, []
         return notes
 
@@ -98,8 +102,6 @@ class OpenSet:
         with contextlib.suppress(OSError):
             self._parts.user.stamp(Counts.of(self.store.stats()))
             self._parts.session.link(self._manifest.digest)  # who clears up may have taken it away
-        if self._spilled is None:
-            self._look_for_spill()
 
     def __enter__(self) -> OpenSet:
         return self
@@ -178,8 +180,14 @@ class OpenSet:
         if len(self._extents) > KEPT:
             self._extents.pop(0).retire()
 
-    def _look_for_spill(self) -> None:
-        """Use the set's folder on a disk, if it has one by now; give it one, if it is to have one."""
+    def look_for_spill(self) -> None:
+        """Use the set's folder on a disk, if it has one by now; give it one, if it is to have one.
+
+        Until the first call rows that are there aren't found; later ones look for a folder that another job has given
+        it since. A disk that hangs holds it up.
+        """
+        if self._spilled is not None:
+            return
         try:
             place = read_set(self._parts.folder, self._manifest.digest).spill
             if place is None and self._limits.spill is not None and self.writes:
@@ -187,8 +195,8 @@ class OpenSet:
             if place is not None:
                 self._spilled = Spilled(place, self._parts.home.access)
                 self.store.set_spill(self._spilled.folder)
+            self._lacks_spill = False
         except (OSError, CacheError) as error:
-            self._lacks_spill = True
             self._note(
                 f"cache {self._name!r} can't use its folder on the disk: {_why(error)}; rows that are there come from "
                 "their source"
@@ -216,10 +224,8 @@ class OpenSet:
                 self._note(text)  # where files are known to be gone, each that isn't found is no news
 
     def _note_full(self, text: str) -> None:
-        """There is no room: said once, whoever found it, the store or the one that gives it room."""
-        if not self._said_full:
-            self._said_full = True
-            self._note(text)
+        """There is no room: said once a row goes without, and once whoever found it, the store or who gives it room."""
+        self._full = self._full or text
 
     def _note(self, text: str) -> None:
         if text not in self._said:

@@ -31,6 +31,7 @@ from penstock.cache.directory import (
 from penstock.cache.extents import trim
 from penstock.cache.moment import boot_id
 from penstock.errors import CacheError
+from penstock.faults import faultpoint
 
 NOTE = "home.json"
 NAME = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{16}")  # no other one: what it names is removed with its set
@@ -69,6 +70,7 @@ class Spilled:
 
     def __init__(self, place: Place, access: Access) -> None:
         """Raises ``OSError``, ``CacheError``."""
+        faultpoint("cache.spill")
         self.home = open_home(place.directory, access, make=False)
         try:
             self.folder = open_folder(self.home.spilled, place.name, access, make=False)

@@ -126,6 +126,7 @@ class Keeper:
     def _keep(self) -> None:
         stamped, patience_s = time.monotonic(), STAMPS_S
         try:
+            self._set.look_for_spill()
             while self.store.wait(int(1000 * patience_s)):
                 self._set.supply()
                 if self.store.wants().extent:
@@ -137,6 +138,7 @@ class Keeper:
                 if time.monotonic() - stamped >= STAMPS_S:
                     stamped = time.monotonic()
                     self._set.stamp()
+                    self._set.look_for_spill()
                 self._say()
         finally:
             self._end()
