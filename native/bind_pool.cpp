@@ -123,7 +123,7 @@ void attach_copy(SubmittedJob& s, AnyRows array, Column<int64_t> rows, size_t sl
 void attach_cache(SubmittedJob& s, std::shared_ptr<CacheStore> store, Column<int64_t> records,
                   std::shared_ptr<Program> before, bool checks) {
     check_rows(records.shape(0), s.job->rows, "cache: one record per row");
-    records_of(records, store->records());
+    if (store) records_of(records, store->records());
     if (before && (before->format.type != ElementType::u8 || before->format.planar))
         throw nb::value_error("cache: what is kept is (height, width, 3) uint8");
     s.job->cache = JobCache{std::move(store), records.data(), std::move(before), checks};
@@ -215,11 +215,11 @@ void bind_pool(nb::module_& m) {
             "records"_a, "share"_a, "most_pixels"_a,
             "Have a share of the records decoded by the GPU, where any decoder takes the file.")
         .def(
-            "cache", &attach_cache, "store"_a, "records"_a, "before"_a.none(), "checks"_a,
+            "cache", &attach_cache, "store"_a.none(), "records"_a, "before"_a.none(), "checks"_a,
             "Keep what is made of the rows, and take what is kept: the pixels that ``before`` makes, from "
             "which "
             "the job's program goes on, or the bytes of files where it is None. ``checks``: whether a row is "
-            "compared with its file before it is used.")
+            "compared with its file before it is used. Without a ``store`` nothing is kept or found.")
         .def_prop_ro("done", [](const SubmittedJob& s) { return s.job->remaining == 0; })
         .def(
             "has", [](const SubmittedJob& s, const AtWork& row) { return s.job.get() == row.job; }, "row"_a,

@@ -44,7 +44,8 @@ struct CopyInput {
 
 // Where what is made of a job's rows is kept, and found again.
 struct JobCache {
-    std::shared_ptr<CacheStore> store;
+    std::shared_ptr<CacheStore>
+        store;  // null: there is none to be had, and rows are made in two parts all the same
     const int64_t* records = nullptr;       // (rows,)
     std::shared_ptr<const Program> before;  // makes what is kept, (height, width, 3) bytes; null: files are
     bool checks = true;                     // whether a row is compared with its file before it is used
@@ -94,7 +95,7 @@ struct Job {
     // Keeps what was made of a row. `stale`: of what it takes the place of.
     void keep(int row, std::span<const uint8_t> bytes, const Stamp& stamp, const Outcome& made,
               const std::optional<Stamp>& stale) {
-        if (cache->store->put(record(row), bytes, stamp, made.damaged, made.truncated, stale))
+        if (cache->store && cache->store->put(record(row), bytes, stamp, made.damaged, made.truncated, stale))
             cache->store->set_checked(record(row));
     }
 

@@ -10,6 +10,7 @@ namespace penstock {
 
 std::optional<CachedRow> Pool::State::look_up(ReadyRow& row) {
     const Job& job = *row.job;
+    if (!job.cache->store) return std::nullopt;
     CacheStore& store = *job.cache->store;
     const uint64_t record = job.record(row.row);
     const std::optional<CachedRow> kept = store.find(record);

@@ -415,7 +415,7 @@ class Job:
 
     def cache(
         self,
-        store: CacheStore,
+        store: CacheStore | None,
         records: Annotated[
             NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
         ],
@@ -423,7 +423,7 @@ class Job:
         checks: bool,
     ) -> None:
         """
-        Keep what is made of the rows, and take what is kept: the pixels that ``before`` makes, from which the job's program goes on, or the bytes of files where it is None. ``checks``: whether a row is compared with its file before it is used.
+        Keep what is made of the rows, and take what is kept: the pixels that ``before`` makes, from which the job's program goes on, or the bytes of files where it is None. ``checks``: whether a row is compared with its file before it is used. Without a ``store`` nothing is kept or found.
         """
 
     @property

@@ -11,13 +11,11 @@ import numpy as np
 
 from penstock.cache import Cache, Forecast, Identity, look, queue_bytes, spills
 from penstock.contents import kernels_around
-from penstock.contracts import Encoded, KnownHere, OpenSource, PythonSource, StreamSource, Transform
+from penstock.contracts import Encoded, OpenSource, PythonSource, StreamSource, Transform
 from penstock.errors import PlanError
-from penstock.mixture import OpenMix
-from penstock.payoff import costs_of, payoff
+from penstock.payoff import costs_of, here_of, payoff
 from penstock.pipeline import Pipeline
 from penstock.sizing import WorkerCost
-from penstock.source import OpenConcat
 from penstock.spec import PIXEL_CONTRACT
 from penstock.transform import Function, ImageKernel, SampleProgram, code_parts, decoder_version, first_random
 
@@ -173,7 +171,7 @@ def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str
         "kind": kind,
         "source": source.digest,
         "records": source.num_records,
-        "here": ascii(_here(source)),
+        "here": ascii(here_of(source)),
     }
     if kind == "encoded":
         return parts
@@ -189,17 +187,14 @@ def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str
         "pixel_contract": PIXEL_CONTRACT,
         "decoder": decoder_version(),
         "pillow": pillow,
-        "numpy": np.__version__ if kind == "samples" else "",
+        **({"numpy": np.__version__, "fields": _fields(source)} if kind == "samples" else {}),
     }
 
 
-def _here(source: OpenSource) -> list[str]:
-    """What tells a source, or each of several, from others here: two folders may hold files of the same names."""
-    if isinstance(source, OpenMix):
-        return _here(source.concat)
-    if isinstance(source, OpenConcat):
-        return [each for part in source.parts for each in _here(part)]
-    return [source.here()] if isinstance(source, KnownHere) else []
+def _fields(source: OpenSource) -> str:
+    """What the first function is given: a mix adds a field to what the same sources have in a row."""
+    fields = source.declared if isinstance(source, PythonSource) else source.fields
+    return f"{type(source).__name__} of {'; '.join(f'{name} {spec}' for name, spec in sorted((fields or {}).items()))}"
 
 
 def _label(pipeline: Pipeline, kind: Kind) -> str:

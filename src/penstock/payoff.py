@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from penstock.cache import file_system
-from penstock.contracts import OpenSource
-from penstock.source import cache_folder
+from penstock.contracts import KnownHere, OpenSource
+from penstock.mixture import OpenMix
+from penstock.source import OpenConcat, cache_folder
 
 # Where no loader has measured it. Of benchmarks/cache_engine.py and eval_cache.py on one core of a server: writing into
 # memory that nobody has used yet, reading from there, and decoding.
@@ -137,4 +138,17 @@ def _bytes_of(path: bytes, length: int) -> int:
 
 
 def _path(source: OpenSource) -> bytes:
-    return cache_folder() + b"/costs/" + source.digest.encode()
+    """Of the same files in another place, the costs are others."""
+    from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
+
+    named = blake2b(ascii([source.digest, *here_of(source)]).encode(), digest_size=16)
+    return cache_folder() + b"/costs/" + named.hexdigest().encode()
+
+
+def here_of(source: OpenSource) -> list[str]:
+    """What tells a source, or each of several, from others here: two folders may hold files of the same names."""
+    if isinstance(source, OpenMix):
+        return here_of(source.concat)
+    if isinstance(source, OpenConcat):
+        return [each for part in source.parts for each in here_of(part)]
+    return [source.here()] if isinstance(source, KnownHere) else []

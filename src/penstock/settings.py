@@ -191,7 +191,7 @@ def parse_bytes(name: str, value: int | str) -> int:
     elif match is not None and unit is not None:
         number = float(match[1]) * unit
     if number <= 0:
-        raise PlanError(f"{name}={value!r}: a whole number of bytes, or text such as '2GiB' or '500MB'")
+        raise PlanError(f"{name}={value!r}: a number of bytes above 0, or text such as '2GiB' or '500MB'")
     if number > MOST_BYTES:
         raise PlanError(
             f"{name}={value!r}: above 2^60 bytes, which no machine has; write what this run may take"

@@ -52,7 +52,8 @@ def warm(
     """``Pipeline.warm`` says what it does."""
     if pipeline.cached is None:
         raise PlanError("warm() fills a cache, and the pipeline has none: add .cache(ps.Cache(…))")
-    plan = whole(pipeline).plan(**settings)
+    placed = pipeline if pipeline.cached.chosen else pipeline.plan(**settings).pipeline
+    plan = whole(placed).plan(**settings)
     if plan.cache is None:
         raise PlanError("warm() fills a cache, and this one is off")
     total, rows = plan.steps.per_epoch * plan.steps.batch, 0
@@ -83,19 +84,25 @@ def filled(plan: Plan, settings: Settings) -> Plan:
         return plan  # the loader says why there is none
     if present is None or present.rows < plan.order.num_positions:
         wanted = {name: value for name, value in settings.items() if name in PASSED_ON}
-        warm(pipeline, **cast(Settings, wanted))
+        try:
+            warm(pipeline, **cast(Settings, wanted))
+        except CacheError:  # likewise
+            if kept.cache.strict:
+                raise
     return plan
 
 
 def whole(pipeline: Pipeline) -> Pipeline:
-    """The pipeline as far as its cache, of all records that it keeps, in small batches."""
+    """The pipeline as far as its cache, of all records that it keeps, in small batches; without one it is an error."""
     assert pipeline.cached is not None
-    node = pipeline.cached.cache.scope == "node"
+    cache = pipeline.cached.cache
+    node = cache.scope == "node"
     rank, world = of_machine(os.environ) if node else (pipeline.rank, pipeline.world)
     return replace(
         pipeline,
         transforms=pipeline.transforms[: pipeline.cached.after]
         or (CenterCrop(1),),  # a batch has to have something
+        cached=replace(pipeline.cached, cache=replace(cache, strict=True)),
         batch_functions=(),
         rows=min(pipeline.rows or ROWS, ROWS),
         budget=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,27 @@ def test_batches_are_the_same_with_and_without(tmp_path: Path, cache: ps.Cache, 
     found, stats = epochs(kept, workers=1)
     assert_same(found, expected)
     assert (stats.cache_stored, stats.cache_misses) == (0, 0)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_batches_are_the_same_where_no_cache_is_to_be_had(
+    tmp_path: Path, cache: ps.Cache, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows are planned in two parts then, with nothing between them."""
+    (tmp_path / "rows" / f"penstock-{os.geteuid()}").write_text("in the way")
+    before, behind = PLACES[place]
+    arrays = ps.Arrays(image=np.stack([picture(seed) for seed in range(8)]))
+    for source in (photos(tmp_path), arrays):
+        pipeline = ps.Pipeline(source, seed=3)
+        if source is arrays and not before:
+            continue  # there is nothing to keep
+        kept = pipeline.map(*before).cache(replace(cache, strict=False)).map(*behind).batch(4)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "penstock"):
+            found, stats = epochs(kept)
+        assert_same(found, epochs(pipeline.map(*before, *behind).batch(4))[0])
+        assert (stats.cache_hits, stats.cache_misses, stats.cache_stored) == (0, 0, 0)
+        assert caplog.text.count("going on without a cache") == 1
 
 
 def test_damage_is_counted_when_a_row_is_found_too(tmp_path: Path, cache: ps.Cache) -> None:

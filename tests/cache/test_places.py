@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.payoff import Costs, costs_of, note_costs
 from photos import encoded, picture, write_list
 
 
@@ -82,9 +82,7 @@ def test_the_queue_for_a_disk_counts_whoever_named_the_disk(tmp_path: Path, cach
 def costs(folder: Path, monkeypatch: pytest.MonkeyPatch, pipeline: ps.Pipeline, read_s: float) -> None:
     """As if a loader had measured that files take so long."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    path = folder / "penstock" / "costs" / pipeline.batch(1).plan().source.digest
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"read_s": read_s, "make_s": 1e-3, "file_bytes": 2000, "measured": True}))
+    note_costs(pipeline.batch(1).plan().source, Costs(read_s, 1e-3, 2000, True))
 
 
 @pytest.mark.parametrize(
@@ -107,6 +105,17 @@ def test_auto_chooses_what_saves_most_and_says_why(
     assert f"cache {chosen}" in text
     assert "what a later epoch would save for each record" in text
     assert (plan.cache is None) == (chosen == "none")
+
+
+def test_costs_are_those_of_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the data on another storage has others."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    one, other = (source(tmp_path / name).source.open() for name in "ab")
+    assert one.digest == other.digest
+    note_costs(one, Costs(1.0, 1.0, 1.0, True))
+    assert (costs_of(one).measured, costs_of(other).measured) == (True, False)
 
 
 def test_auto_prefers_files_where_images_have_no_room(

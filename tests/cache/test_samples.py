@@ -466,6 +466,23 @@ def test_a_full_cache_is_said_once_and_training_goes_on(
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_mix_and_a_row_of_the_same_sources_share_nothing(
+    tmp_path: Path, cache: ps.Cache, executor: str
+) -> None:
+    """Samples of a mix say which source they are of."""
+    parts = [ps.Arrays(x=np.arange(8) + begin) for begin in (0, 100)]
+    row, mix = ps.Concat(*parts), ps.Mix({ps.Pipeline(part): 1 for part in parts})
+    for source in (row, mix):
+        plain = ps.Pipeline(source).map(_as_it_is)
+        expected, _ = epochs(plain.batch(4), executor)
+        assert_same(epochs(plain.cache(cache).batch(4), executor)[0], expected)
+
+
+def _as_it_is(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_cache_that_cant_be_had(
     tmp_path: Path, cache: ps.Cache, executor: str, caplog: pytest.LogCaptureFixture
 ) -> None:

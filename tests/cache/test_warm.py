@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,22 @@ def test_what_was_filled_ahead_is_found(tmp_path: Path, cache: ps.Cache, images:
     assert told[-1] == (ROWS, ROWS)
     assert kept.warm() == ps.Warmed(ROWS, 0, ROWS, 0)
     assert misses(kept) == 0
+
+
+def test_the_place_that_the_plan_chooses_is_filled(tmp_path: Path, cache: ps.Cache) -> None:
+    source = ps.Pipeline(write_list(tmp_path, [encoded(picture(seed)) for seed in range(ROWS)]))
+    kept = source.cache(cache, place="auto").map(ps.CenterCrop(32)).batch(4)
+    assert kept.warm().stored == ROWS
+    assert misses(kept) == 0
+
+
+def test_a_cache_that_cant_be_had_isnt_filled(tmp_path: Path, cache: ps.Cache) -> None:
+    (tmp_path / "rows" / f"penstock-{os.geteuid()}").write_text("in the way")
+    kept = pipeline(tmp_path, replace(cache, strict=False)).batch(4)
+    with pytest.raises(ps.CacheError):
+        kept.warm()
+    with kept.loader(workers=1) as loader:
+        assert len(list(loader)) == ROWS // 4
 
 
 def test_a_rank_fills_its_own_rows(tmp_path: Path, cache: ps.Cache) -> None:

@@ -104,6 +104,22 @@ def test_pictures_come_back_as_pictures(mode: str) -> None:
     assert (found.mode, found.size, found.tobytes()) == (value.mode, value.size, value.tobytes())
 
 
+def test_what_a_file_says_of_its_picture_comes_back() -> None:
+    """Functions turn images by their EXIF, and make transparent what a palette says."""
+    value = Image.new("RGB", (3, 2))
+    exif = value.getexif()
+    exif[0x0112] = 6  # turned by a quarter
+    value.info = {
+        "exif": exif.tobytes(),
+        "transparency": (1, 2, 3),
+        "dpi": (72.0, 72),
+        "of no kind": object(),
+    }
+    found = back(value)
+    assert found.info == {name: value.info[name] for name in ("exif", "transparency", "dpi")}
+    assert found.getexif()[0x0112] == 6
+
+
 def test_a_memory_map_comes_back_as_an_array(tmp_path: Any) -> None:
     np.save(tmp_path / "a.npy", np.arange(6))
     found = back(np.load(tmp_path / "a.npy", mmap_mode="r"))

@@ -225,6 +225,63 @@ CHANGES = {
             def __call__(self, x): return x + self.by()
         f = C[int]()
     """,
+    "each of two of one factory": """
+        def made(by):
+            def g(x): return x + by
+            return g
+        two, five = made(2), made(5)
+        T = [two, five, {{two|five}}]
+        def f(x): return [g(x) for g in T]
+    """,
+    "each of two classes of one factory": """
+        def made(by):
+            class C:
+                def g(self, x): return x + by
+            return C
+        T = [made(2), made(5)]
+        T += [{{T[0]|T[1]}}]
+        def f(x): return [C().g(x) for C in T]
+    """,
+    "class of a tensor": """
+        import torch
+        class C(torch.Tensor):
+            def by(self): return {{1|2}}
+        T = torch.ones(2).as_subclass(C)
+        def f(x): return x + T.by()
+    """,
+    "attribute of a tensor": """
+        import torch
+        class C(torch.Tensor): pass
+        T = torch.ones(2).as_subclass(C)
+        T.by = {{1|2}}
+        def f(x): return x + T.by
+    """,
+    "class that a call made": """
+        from dataclasses import field, make_dataclass
+        C = make_dataclass('C', [('by', int, field(default={{1|2}}))])
+        def f(x): return x + C().by
+    """,
+    "dunder of a class": """
+        class C:
+            __table__ = [{{1|2}}]
+            def __call__(self, x): return self.__table__
+        f = C()
+    """,
+    "attribute of a text in a set": """
+        class Text(str): pass
+        WORD = Text('a')
+        WORD.by = {{1|2}}
+        T = {WORD}
+        def f(x): return [x + word.by for word in T]
+    """,
+    "fingerprint": """
+        import threading
+        class C:
+            _fingerprint = '{{a|b}}'
+            def __init__(self): self.lock = threading.Lock()
+        T = [C()]
+        def f(x): return T[0].lock.locked()
+    """,
     "which of a package's functions": "import numpy as np\ndef f(x): return np.{{mean|median}}(x)",
     "which of a module's functions": "import math\ng = math.{{sin|cos}}\ndef f(x): return g(x)",
     "which universal function": "import numpy as np\ng = np.{{sin|cos}}\ndef f(x): return g(x)",
@@ -232,6 +289,13 @@ CHANGES = {
 NO_CHANGES = {
     "comment": "def f(x):\n    {{# one|# another, longer}}\n    return x",
     "where it stands": "{{|\n\n\n}}def f(x): return x",
+    "what a fingerprint stands for": """
+        class C:
+            _fingerprint = 'a'
+        T = [C()]
+        T[0].by = {{1|2}}
+        def f(x): return x + T[0].by
+    """,
     "what it doesn't use": "BY = {{1|2}}\ndef g(x): return x + BY\ndef f(x): return x",
     "order of a set": "T = {'a', {{'b', 'c'|'c', 'b'}}}\ndef f(x): return x in T",
 }
@@ -331,11 +395,24 @@ def test_modules_enter_with_what_they_import(use: str, package: Path) -> None:
     assert digest_anew(USES[use]) != before
 
 
-def test_a_module_s_value_that_was_changed_is_part_of_it(package: Path) -> None:
-    text = "import aug.tables\naug.tables.BY = {{1|2}}\ndef f(x): return x + aug.tables.BY"
-    first, changed = (digest_anew(each) for each in versions(text))
+SETS = {
+    "an attribute": "def f(x): return x + tables.BY",
+    "by full name": "import aug.tables\ndef f(x): return x + aug.tables.BY",
+    "another attribute first": "def g(x): return x + tables.BY\ndef f(x): return g(x) + tables.OTHER",
+    "given to a function": "def g(x, of): return x + of.BY\ndef f(x): return g(x, tables)",
+    "chosen by name": "def f(x): return x + getattr(tables, 'BY')",
+    "held by an object": "import types\nT = types.SimpleNamespace(of=tables)\ndef f(x): return x + T.of.BY",
+    "imported when called": "def f(x):\n    from aug import tables\n    return x + tables.BY",
+    "taken when called": "def f(x):\n    from aug.tables import BY\n    return x + BY",
+}
+
+
+@pytest.mark.parametrize("use", SETS)
+def test_values_of_modules_that_were_changed_are_part_of_it(use: str, package: Path) -> None:
+    """As a script does that sets what its arguments say."""
+    (package / "tables.py").write_text("BY = 1\nOTHER = 1\n")
+    first, changed = (digest_anew(f"from aug import tables\ntables.BY = {by}\n{SETS[use]}") for by in (1, 2))
     assert first != changed
-    assert package.is_dir()
 
 
 def test_what_is_pickled_by_a_name_of_no_package_is_refused() -> None:

@@ -136,6 +136,13 @@ class Cache:
             )
 
 
+def check_given(cache: object) -> None:
+    """Raise ``PlanError`` for what is no ``Cache``, or has no name that a session could have."""
+    if not isinstance(cache, Cache):
+        raise PlanError(f"{cache!r:.60} is no Cache: give ps.Cache(name)")
+    check_name(cache.name)
+
+
 def check_name(name: object) -> None:
     """Raise ``PlanError`` for what can't name a session."""
     if not isinstance(name, str) or not NAME.fullmatch(name):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from penstock.cache.description import Cache, check_name
+from penstock.cache.description import Cache, check_given
 from penstock.cache.directory import GONE, Home, names_in, open_home, remove
 from penstock.cache.facts import CachedSet, set_facts
 from penstock.cache.removal import FreedCache, clear, remove_set
@@ -68,7 +68,7 @@ def create_cache(cache: Cache) -> CacheSession:
 
     Raises ``CacheError`` when there is one of that name, ``PlanError`` as ``Cache.check`` does.
     """
-    check_name(cache.name)
+    check_given(cache)
     cache.check()
     if cache.is_off:
         raise CacheError(f"Cache({cache.name!r}, memory=0) is off, so there is nothing to create")
@@ -112,7 +112,7 @@ def destroy_cache(cache: Cache) -> FreedCache:
 
     Raises ``CacheError`` when there is none of that name.
     """
-    check_name(cache.name)
+    check_given(cache)
     with _home_of(cache, make=False) as home:
         if home is None or cache.name not in names_in(home.sessions):
             raise no_session(cache, [] if home is None else names_in(home.sessions))

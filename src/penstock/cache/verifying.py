@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock import _native
-from penstock.cache.description import Cache, check_name
+from penstock.cache.description import Cache, check_given
 from penstock.cache.directory import READ_FOLDER, Home, names_in, open_home
 from penstock.cache.facts import entries_of
 from penstock.cache.manifest import Manifest, read_set
@@ -76,7 +76,7 @@ def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> Checke
 
     Raises ``CacheError`` when there is no session of that name.
     """
-    check_name(cache.name)
+    check_given(cache)
     try:
         home = open_home(cache.directory_path, access_of(cache), make=False)
     except FileNotFoundError as error:

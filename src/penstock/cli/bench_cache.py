@@ -102,7 +102,6 @@ def measure_cache(args: argparse.Namespace) -> CacheResult:
         plan = kept.plan(memory=args.memory, workers=args.workers)
         with ps.Loader(plan) as loader:
             first = _pass(loader)
-            counted = loader.stats()
         with ps.Loader(kept.plan(memory=args.memory, workers=args.workers)) as loader:
             passes = [_pass(loader) for _ in range(LATER)]
         (session,) = [found for found in ps.list_caches() if found.name == cache.name]
@@ -114,7 +113,7 @@ def measure_cache(args: argparse.Namespace) -> CacheResult:
         statistics.median(each.seconds for each in passes),
         statistics.median(each.cpu_s for each in passes),
     )
-    stored = counted.cache_stored / max(counted.cache_misses, 1)
+    stored = sum(each.rows for each in session.sets) / plan.source.num_records
     return CacheResult(plan, args.task, args.output, without, first, later, stored, session.bytes)
 
 

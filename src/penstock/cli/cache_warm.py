@@ -46,10 +46,10 @@ def run(args: argparse.Namespace) -> int:
     started, pipeline = time.monotonic(), _pipeline(args)
     workers: int | Literal["auto"] = args.workers or "auto"
     plan = pipeline.plan(workers=workers)
-    before, records = _rows(plan, args), plan.source.num_records
+    before, records = _rows(plan), plan.source.num_records
     with progress("keeping", records) as advance:
         pipeline.warm(progress=lambda done, _: advance(done), workers=workers)
-    kept, seconds = _rows(plan, args), time.monotonic() - started
+    kept, seconds = _rows(plan), time.monotonic() - started
     if args.json:
         print_json({"records": records, "kept": kept, "before": before, "seconds": round(seconds, 3)})
         return 0
@@ -61,14 +61,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(plan: ps.Plan, args: argparse.Namespace) -> int:
+def _rows(plan: ps.Plan) -> int:
     """How many the plan's set has."""
-    import penstock as ps
-
     assert plan.cache is not None
-    sessions = ps.list_caches(args.directory, shared_group=args.shared_group)
-    sets = [each for session in sessions for each in session.sets if session.name == args.cache]
-    return sum(each.rows for each in sets if each.digest == plan.cache.identity.digest)
+    present = plan.cache.look().present
+    return 0 if present is None else present.rows
 
 
 def _pipeline(args: argparse.Namespace) -> ps.Pipeline:

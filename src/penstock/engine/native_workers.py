@@ -118,8 +118,9 @@ class NativeWorkers:
         self._costing = None if plan.pipeline.cached is None else Costing(plan.source)
         if plan.cache is not None and kept is not None:
             self._keeper = Keeper(plan.cache, kept)
-            if (before := plan.cache.before) is not None:
-                self._before = before.compile(plan.pipeline.decoding, plan.simd)
+        # Rows are planned to be made in two parts, whether a cache is to be had between them or not.
+        if plan.cache is not None and (before := plan.cache.before) is not None:
+            self._before = before.compile(plan.pipeline.decoding, plan.simd)
         self._checks = Checks(plan.pipeline.finite)
         self._jobs: list[NativeJob] = []  # in flight; replaced, never changed: the watch looks at it
         self._lock = threading.Lock()
@@ -198,6 +199,8 @@ class NativeWorkers:
                     job.for_gpu(records.index, gpu.share, gpu.most_pixels)
         if (keeper := self._keeper) is not None:
             job.cache(keeper.store, records.index, self._before, keeper.checks)
+        elif self._before is not None:
+            job.cache(None, records.index, self._before, False)
         for name, rows in records.rows.items():
             partial = bool(rows.others)
             for part in rows.parts:

@@ -150,6 +150,7 @@ class _Writer:
                 self._named(PICTURE, value.mode)
                 self.bytes += struct.pack("<II", *value.size)
                 self.bytes += value.tobytes()
+                self.value(_told(value.info), place, depth + 1)
             case _:
                 raise NotStorable(f"{place} is {_what(value)}")
 
@@ -198,6 +199,19 @@ class _Writer:
         self.bytes += data
 
 
+def _told(info: Mapping[Any, Any]) -> dict[str, Any]:
+    """Of what a file says of its image, such as EXIF and transparency, all that can be kept."""
+
+    def can_be(value: Any) -> bool:
+        try:
+            _Writer().value(value, "", 1)
+        except NotStorable:
+            return False
+        return True
+
+    return {name: value for name, value in info.items() if type(name) is str and can_be(value)}
+
+
 _KINDS: Mapping[type, int] = {list: LIST, tuple: TUPLE, dict: DICT}
 
 
@@ -214,6 +228,8 @@ class _Reader:
         kind = self.byte()
         if kind in (LIST, TUPLE, DICT) and depth < MOST_DEPTH:
             return self._several(kind, depth)
+        if kind == PICTURE:
+            return self._picture(depth)
         take = _SIMPLE.get(kind)
         if take is None:
             raise NotStored(f"kind {kind}")
@@ -267,6 +283,13 @@ class _Reader:
             return self._data[begin : self.at].view(dtype).reshape(shape)
         except ValueError as error:  # of no elements, and axes that are too long together
             raise NotStored(str(error)) from error
+
+    def _picture(self, depth: int) -> Any:
+        picture = _taken_picture(self)
+        picture.info = self.value(depth + 1)
+        if type(picture.info) is not dict:
+            raise NotStored("an image of which something else is told than names and values")
+        return picture
 
     def _several(self, kind: int, depth: int) -> Any:
         number = _U32.unpack(self.take(4))[0]
@@ -330,7 +353,6 @@ _SIMPLE = {
     SCALAR: _taken_scalar,
     ARRAY: _taken_array,
     TENSOR: _taken_tensor,
-    PICTURE: _taken_picture,
 }
 
 

@@ -27,9 +27,31 @@ from penstock.transform.randomness import draws, is_albumentations
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
-_FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
+_TABLES = (list, tuple, dict, set, frozenset, np.ndarray)
 # Of a class, what Python and its tools note down and what says nothing that its functions don't.
-_NOTED = frozenset(["_abc_impl", "__doc__", "__module__", "__firstlineno__"])
+_NOTED = frozenset(
+    [
+        "_abc_impl",
+        "__abstractmethods__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations__",
+        "__annotations_cache__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__dict__",
+        "__doc__",
+        "__firstlineno__",
+        "__match_args__",
+        "__module__",
+        "__orig_bases__",
+        "__parameters__",
+        "__static_attributes__",
+        "__type_params__",
+        "__weakref__",
+    ]
+)
+_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE of a type's __flags__
 
 
 class Unreadable(Exception):
@@ -60,9 +82,9 @@ def code_of(value: object) -> Code:
 
     Functions and classes enter by their bytecode, constants, defaults and what they refer to, in turn; those of
     installed packages by name alone, but for what they were given when they were made, such as the function that one
-    wraps. Objects enter by their class and what pickling would save of them, modules by their files, those that they
-    import, and the values that are used of them. Line numbers, comments and file names make no difference, but for
-    modules. Raises ``Unreadable``.
+    wraps. Objects enter by their class and what pickling would save of them, or their ``_fingerprint``, a text; modules
+    by their files, those that they import, and the values that are used of them. Line numbers, comments and file names
+    make no difference, but for modules. Raises ``Unreadable``.
     """
     from hashlib import blake2b  # loads OpenSSL, which importing penstock needn't
 
@@ -89,14 +111,15 @@ class _Parts(pickle.Pickler):
         self.fast = fast  # without a memo, so equal values are equal bytes, one object or two
         self.packages: set[str] = set()
         self.draws: dict[str, None] = {}
-        self._inside: dict[int, object] = {}
+        # What has been visited, each with its number, by what it is and how it was used.
+        self._visited: dict[tuple[object, ...], tuple[int, object]] = {}
 
     def persistent_id(self, value: Any) -> list[str] | None:
         """Of a set, whose order isn't the same in every process; it is asked before all else."""
         return sorted(map(self._element, value)) if type(value) in (set, frozenset) else None
 
     def _element(self, value: object) -> str:
-        if isinstance(value, _PLAIN):
+        if type(value) in _PLAIN:
             return repr(value)
         code = code_of(value)
         self.packages |= code.packages
@@ -111,6 +134,8 @@ class _Parts(pickle.Pickler):
         """
         if hasattr(type(value), "content_digest"):
             return _tuple(type(value).__name__, value.content_digest)
+        if isinstance(text := getattr(value, "_fingerprint", None), str) and not isinstance(value, type):
+            return _tuple("fingerprint", type(value), text)
         if is_albumentations(value):
             self._note_draws(value, draws(value))
             self._note_package(type(value).__module__)
@@ -124,12 +149,14 @@ class _Parts(pickle.Pickler):
             case types.FunctionType():
                 return self._function(value)
             case types.ModuleType():
-                return self._module(_Used(value, ()))
+                return self._module(_Used(value, None))
             case _Used():
                 return self._module(value)
             case _Imported():
                 self._note_package(value.name)
-                return _tuple("import", value.name, digests_of(value.name))
+                loaded = sys.modules.get(value.name)
+                used = None if loaded is None else _Used(loaded, value.names)
+                return _tuple("import", value.name, digests_of(value.name), used)
             case types.CodeType():
                 return _tuple(*_code_parts(value))
             case types.CellType():
@@ -160,7 +187,8 @@ class _Parts(pickle.Pickler):
         if class_ is tuple:
             return NotImplemented  # what all the others are written as
         name = (type(class_).__name__, class_.__module__, class_.__qualname__)
-        if not is_installed(file_of(class_.__module__)):
+        made_elsewhere = class_.__flags__ & _MADE_BY_PYTHON and not _is_by_name(class_)
+        if made_elsewhere or not is_installed(file_of(class_.__module__)):
             return self._once(class_, name, _class_parts)
         self._note_package(class_.__module__)
         return _tuple(*name)
@@ -170,7 +198,7 @@ class _Parts(pickle.Pickler):
         self._note_package(name)
         if is_installed(file_of(name)):
             return _tuple("module", name)
-        return self._once(used.module, ("module", name), lambda _: _module_parts(used))
+        return self._once(used.module, ("module", name), lambda _: _module_parts(used), used.names)
 
     def _object(self, value: Any) -> Any:
         """As it is pickled, unless that is a name: then it is that of something installed, or wraps what enters."""
@@ -187,11 +215,12 @@ class _Parts(pickle.Pickler):
             raise pickle.PicklingError(f"{reduced} of {module} is pickled by its name alone")
         return _tuple("name", module, reduced)
 
-    def _once(self, value: Any, name: tuple[str, ...], parts: Any) -> Any:
-        """By name and parts, and by name where those lead back to it."""
-        if id(value) in self._inside:
-            return _tuple(*name)
-        self._inside[id(value)] = value
+    def _once(self, value: Any, name: tuple[str, ...], parts: Any, *use: object) -> Any:
+        """By name and parts, and by its number where it is met again."""
+        key = (id(value), *use)
+        if key in self._visited:
+            return _tuple("again", self._visited[key][0])
+        self._visited[key] = len(self._visited), value  # which keeps it, and so its id
         return _tuple(*name, *parts(value))
 
     def _note_package(self, module: str | None) -> None:
@@ -218,28 +247,29 @@ def _tuple(*parts: object) -> tuple[type, tuple[object]]:
 
 @dataclass(frozen=True, slots=True)
 class _Imported:
-    """A module that a function imports when it is called."""
+    """A module that a function imports when it is called, and names that it uses: some may be of the module."""
 
     name: str
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Used:
-    """A module, and names of attributes of which some may be its own."""
+    """A module, and names of attributes of which some may be its own; None where nobody knows what is used of it."""
 
     module: types.ModuleType
-    names: tuple[str, ...]
+    names: tuple[str, ...] | None
 
 
-def _is_by_name(function: types.FunctionType) -> bool:
-    """Whether an installed package's function is what its name there says, and nothing that was made by a call."""
-    module = sys.modules.get(function.__module__)
+def _is_by_name(value: types.FunctionType | type) -> bool:
+    """Whether an installed package's function or class is what its name there says, and wasn't made by a call."""
+    module = sys.modules.get(value.__module__)
     if module is None or not is_installed(file_of(module.__name__)):
         return False
     found: Any = module
-    for name in function.__qualname__.split("."):
+    for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
-    return found is function
+    return found is value
 
 
 def _wrapper_parts(function: types.FunctionType) -> Iterator[object]:
@@ -264,24 +294,37 @@ def _given(function: types.FunctionType) -> Iterator[object]:
 
 def _function_parts(function: types.FunctionType) -> Iterator[object]:
     code, package = function.__code__, function.__globals__.get("__package__") or ""
-    yield code
-    yield [_Imported(name) for inner in codes(code) for name in imports_of(inner, package)]
-    yield from _given(function)
     names = tuple(sorted({name for inner in codes(code) for name in inner.co_names}))
-    for name in sorted({name for inner in codes(code) for name in _globals(inner)}):
+    yield code
+    yield [_Imported(name, names) for inner in codes(code) for name in imports_of(inner, package)]
+    yield from _given(function)
+    looked_up: dict[str, bool] = {}
+    for inner in codes(code):
+        for name, for_an_attribute in _globals(inner):
+            looked_up[name] = looked_up.get(name, True) and for_an_attribute
+    for name in sorted(looked_up):
         if name in function.__globals__:
             value = function.__globals__[name]
             yield name
-            yield _Used(value, names) if isinstance(value, types.ModuleType) else value
+            yield _used(value, names if looked_up[name] else None)
+
+
+def _used(value: object, names: tuple[str, ...] | None) -> object:
+    return _Used(value, names) if isinstance(value, types.ModuleType) else value
 
 
 def _module_parts(used: _Used) -> Iterator[object]:
+    """All its values where it isn't known which are used; its functions are in its file."""
     yield digests_of(used.module.__name__)
+    if used.names is None:
+        kinds = (*_PLAIN, *_TABLES)
+        values = {name: value for name, value in vars(used.module).items() if not name.startswith("__")}
+        yield {name: value for name, value in sorted(values.items()) if isinstance(value, kinds)}
+        return
     for name in used.names:
         if hasattr(used.module, name):
-            value = getattr(used.module, name)
             yield name
-            yield _Used(value, used.names) if isinstance(value, types.ModuleType) else value
+            yield _used(getattr(used.module, name), used.names)
 
 
 def _class_parts(class_: type) -> Iterator[object]:
@@ -292,18 +335,14 @@ def _class_parts(class_: type) -> Iterator[object]:
         members: dict[str, enum.Enum] = dict(class_.__members__)
         yield {name: member.value for name, member in members.items()}
     for name, value in sorted(vars(class_).items()):
-        if name not in _NOTED and _is_told(name, value, isinstance(class_, enum.EnumMeta)):
+        if name not in _NOTED and not (isinstance(class_, enum.EnumMeta) and _is_of_enum(value)):
             yield name
             yield type(value).__name__ if isinstance(value, _DESCRIPTORS) else value
 
 
-def _is_told(name: str, value: object, of_enum: bool) -> bool:
-    """Whether an attribute of a class enters: all that its author wrote, and nothing that Python wrote."""
-    if isinstance(value, (*_FUNCTIONS, *_PLAIN)):
-        return True
-    if name.startswith("__") and name.endswith("__"):
-        return callable(value) or hasattr(type(value), "__get__")
-    return not of_enum
+def _is_of_enum(value: object) -> bool:
+    """Whether an attribute of an enumeration is a member, or what Python notes down of members."""
+    return isinstance(value, enum.Enum | dict | list | types.BuiltinFunctionType | type)
 
 
 def _code_parts(code: types.CodeType) -> Iterator[object]:
@@ -318,17 +357,20 @@ def _tensor_parts(tensor: Any) -> Iterator[object]:
     import torch
 
     values = tensor.detach().cpu().contiguous()
+    yield from (type(tensor), tensor.__dict__)
     yield from (str(values.dtype), tuple(values.shape), tensor.requires_grad)
     yield values.reshape(-1).view(torch.uint8).numpy() if values.numel() else None
 
 
-def _globals(code: types.CodeType) -> Iterator[str]:
-    """Names of the globals that it looks up."""
+def _globals(code: types.CodeType) -> Iterator[tuple[str, bool]]:
+    """Names of the globals that it looks up, and whether it takes an attribute of each, there and then."""
     import dis  # loads much that importing penstock needn't
 
+    before: str | None = None
     for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield instruction.argval
+        if before is not None:
+            yield before, instruction.opname in ("LOAD_ATTR", "LOAD_METHOD")
+        before = instruction.argval if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") else None
 
 
 def _contents(cell: types.CellType) -> list[object]:

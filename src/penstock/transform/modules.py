@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+_INSTALLED = frozenset(["site-packages", "dist-packages"])
+
 
 def file_of(module: str) -> str | None:
     """Where a module's code is; None for none, such as a notebook's cells."""
@@ -30,8 +32,10 @@ def is_installed(file: str | None) -> bool:
 
 @functools.cache
 def is_packaged(file: str | None) -> bool:
-    """Whether it is that of an installed package."""
-    return file is not None and _is_in(file, "purelib", "platlib")
+    """Whether it is that of an installed package, of this environment or one that it is based on."""
+    if file is None:
+        return False
+    return not _INSTALLED.isdisjoint(Path(file).parts) or _is_in(file, "purelib", "platlib")
 
 
 def digests_of(module: str) -> dict[str, str]:

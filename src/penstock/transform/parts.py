@@ -50,9 +50,8 @@ def code_parts(transforms: Sequence[Transform], dataset: Any = None) -> dict[str
 
 
 def _code(name: str, value: Any) -> Code:
-    fingerprint = getattr(value, "_fingerprint", None)
     try:
-        code = code_of((type(value), fingerprint) if isinstance(fingerprint, str) else value)
+        code = code_of(value)
     except Unreadable as error:
         raise PlanError(
             f"cache(…): {name} can't be told from another one, so nothing could be kept of what it makes: {error}; "

@@ -66,6 +66,7 @@ ALBUMENTATIONS = frozenset(
         "VerticalFlip",
     ]
 )
+_ALBUMENTATIONS = ("albumentations", "albumentationsx")  # their packages
 _IN_TURN = ("Compose", "ReplayCompose", "Sequential")  # albumentations' that apply every part
 _POSITIONS = ("position", "pad_position")  # of a padding, or "random"
 
@@ -105,7 +106,7 @@ def is_albumentations(value: object) -> bool:
     names = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
     return any(
         f"{package}.{name}" in names
-        for package in ("albumentations", "albumentationsx")
+        for package in _ALBUMENTATIONS
         for name in ("BasicTransform", "BaseCompose")
     )
 
@@ -115,9 +116,10 @@ def _albumentation_draws(part: Any) -> bool:
         return True
     if type(part).__name__ in _IN_TURN:
         return False
+    theirs = type(part).__module__.partition(".")[0] in _ALBUMENTATIONS
     several = isinstance(getattr(part, "max_size", None), Sequence)  # of which one is drawn
     anywhere = any(str(getattr(part, name, "")).endswith("random") for name in _POSITIONS)
-    return type(part).__name__ not in ALBUMENTATIONS or several or anywhere
+    return not theirs or type(part).__name__ not in ALBUMENTATIONS or several or anywhere
 
 
 def _inside(fn: Any, seen: frozenset[int] = frozenset()) -> Iterator[object]:
