@@ -313,7 +313,6 @@ def versions(text: str) -> tuple[str, str]:
 def digest(text: str) -> str:
     """Of f in a module of this text."""
     module = types.ModuleType("of_mine")
-    module.__file__ = "of_mine.py"
     sys.modules["of_mine"] = module
     try:
         exec(compile(text, "of_mine.py", "exec", dont_inherit=True), vars(module))
@@ -413,6 +412,16 @@ def test_values_of_modules_that_were_changed_are_part_of_it(use: str, package: P
     (package / "tables.py").write_text("BY = 1\nOTHER = 1\n")
     first, changed = (digest_anew(f"from aug import tables\ntables.BY = {by}\n{SETS[use]}") for by in (1, 2))
     assert first != changed
+
+
+def test_what_is_pickled_by_its_name_enters_with_its_file(package: Path) -> None:
+    """As functions of a module in C are."""
+    named = "class Named:\n    def __reduce__(self): return 'NAMED'\nNAMED = Named()\n"
+    (package / "tables.py").write_text(named)
+    text = "from aug.tables import NAMED\nNAMED.__module__ = 'aug.tables'\ndef f(x): return NAMED"
+    before = digest_anew(text)
+    (package / "tables.py").write_text(named + "# another build\n")
+    assert digest_anew(text) != before
 
 
 def test_what_is_pickled_by_a_name_of_no_package_is_refused() -> None:

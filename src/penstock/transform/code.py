@@ -201,7 +201,9 @@ class _Parts(pickle.Pickler):
         return self._once(used.module, ("module", name), lambda _: _module_parts(used), used.names)
 
     def _object(self, value: Any) -> Any:
-        """As it is pickled, unless that is a name: then it is that of something installed, or wraps what enters."""
+        """As it is pickled, unless that is a name: of something installed, or of a module's whose file enters, such as
+        one in C; or it wraps what enters.
+        """
         reduce = copyreg.dispatch_table.get(type(value))
         reduced = value.__reduce_ex__(5) if reduce is None else reduce(value)
         if not isinstance(reduced, str):
@@ -211,9 +213,10 @@ class _Parts(pickle.Pickler):
         wrapped = getattr(value, "__wrapped__", None)
         if wrapped is not None:
             return self._once(value, (type(value).__qualname__, module, reduced), lambda _: (wrapped,))
-        if not is_installed(file_of(module)):
+        files = digests_of(module)
+        if not files and not is_installed(file_of(module)):
             raise pickle.PicklingError(f"{reduced} of {module} is pickled by its name alone")
-        return _tuple("name", module, reduced)
+        return _tuple("name", module, reduced, files)
 
     def _once(self, value: Any, name: tuple[str, ...], parts: Any, *use: object) -> Any:
         """By name and parts, and by its number where it is met again."""
