@@ -186,7 +186,7 @@ def test_an_import_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
     server = ps.ForkServer()
     sample = importlib.import_module("hangs_elsewhere").sample
     with pytest.raises(ps.StalledError, match=r"the dataset .*loading it") as stalled:
-        taken(Samples(sample), fork_from=server, stall_timeout_s=1.0)
+        taken(Samples(sample), fork_from=server, stall_timeout_s=5.0)
     assert "hangs_elsewhere" in "".join(stalled.value.__notes__)  # its stack
     assert taken(Samples(lambda index: index), fork_from=server)[1] == 1
     server.close()

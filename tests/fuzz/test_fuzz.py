@@ -27,4 +27,4 @@ def test_no_bytes_break_a_parser(target: str, tmp_path: Path) -> None:
     found = re.search(rf"driver: {target}, (\d+) runs .* (\d+) of them taken for good", done.stdout)
     assert found is not None, done.stdout
     assert int(found[1]) > 40, "too few to tell: " + done.stdout
-    assert int(found[2]) > 2, "the parser takes nothing: " + done.stdout
+    assert int(found[2]) > 0, "the parser takes nothing: " + done.stdout
