@@ -28,9 +28,7 @@ LOCAL = "local and warm"
 def main() -> None:
     arguments = parser(__doc__, rounds=6)
     arguments.add_argument("--open-ms", type=float, default=5.0, metavar="MS", help="default: 5")
-    arguments.add_argument(
-        "--rows", type=int, default=4, metavar="N", help="each photo is listed (default: 4)"
-    )
+    arguments.add_argument("--rows", type=int, default=2000, metavar="N", help="of an epoch (default: 2,000)")
     arguments.add_argument("--batches", type=int, default=50, metavar="N", help="of one turn (default: 50)")
     arguments.add_argument(
         "--workers", type=int, default=2, metavar="N", help="decoding threads (default: 2)"
