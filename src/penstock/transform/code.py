@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from penstock.transform.modules import (
+    Sources,
     codes,
-    digests_of,
     file_of,
     imports_of,
     is_installed,
@@ -113,6 +113,7 @@ class _Parts(pickle.Pickler):
         self.draws: dict[str, None] = {}
         # What has been visited, each with its number, by what it is and how it was used.
         self._visited: dict[tuple[object, ...], tuple[int, object]] = {}
+        self._sources = Sources()
 
     def persistent_id(self, value: Any) -> list[str] | None:
         """Of a set, whose order isn't the same in every process; it is asked before all else."""
@@ -156,7 +157,7 @@ class _Parts(pickle.Pickler):
                 self._note_package(value.name)
                 loaded = sys.modules.get(value.name)
                 used = None if loaded is None else _Used(loaded, value.names)
-                return _tuple("import", value.name, digests_of(value.name), used)
+                return _tuple("import", value.name, self._sources.digests(value.name), used)
             case types.CodeType():
                 return _tuple(*_code_parts(value))
             case types.CellType():
@@ -198,7 +199,8 @@ class _Parts(pickle.Pickler):
         self._note_package(name)
         if is_installed(file_of(name)):
             return _tuple("module", name)
-        return self._once(used.module, ("module", name), lambda _: _module_parts(used), used.names)
+        files = self._sources.digests(name)
+        return self._once(used.module, ("module", name), lambda _: (files, *_values_of(used)), used.names)
 
     def _object(self, value: Any) -> Any:
         """As it is pickled, unless that is a name: of something installed, or of a module's whose file enters, such as
@@ -213,7 +215,7 @@ class _Parts(pickle.Pickler):
         wrapped = getattr(value, "__wrapped__", None)
         if wrapped is not None:
             return self._once(value, (type(value).__qualname__, module, reduced), lambda _: (wrapped,))
-        files = digests_of(module)
+        files = self._sources.digests(module)
         if not files and not is_installed(file_of(module)):
             raise pickle.PicklingError(f"{reduced} of {module} is pickled by its name alone")
         return _tuple("name", module, reduced, files)
@@ -316,9 +318,8 @@ def _used(value: object, names: tuple[str, ...] | None) -> object:
     return _Used(value, names) if isinstance(value, types.ModuleType) else value
 
 
-def _module_parts(used: _Used) -> Iterator[object]:
-    """All its values where it isn't known which are used; its functions are in its file."""
-    yield digests_of(used.module.__name__)
+def _values_of(used: _Used) -> Iterator[object]:
+    """Of a module: all where it isn't known which are used; its functions are in its file."""
     if used.names is None:
         kinds = (*_PLAIN, *_TABLES)
         values = {name: value for name, value in vars(used.module).items() if not name.startswith("__")}

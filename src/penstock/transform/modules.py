@@ -38,13 +38,6 @@ def is_packaged(file: str | None) -> bool:
     return not _INSTALLED.isdisjoint(Path(file).parts) or _is_in(file, "purelib", "platlib")
 
 
-def digests_of(module: str) -> dict[str, str]:
-    """Digests of a module's file and those of all that it imports, by their names; without what is installed."""
-    found: dict[str, str] = {}
-    _look_into(module, found, set())
-    return dict(sorted(found.items()))
-
-
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:
     """Code, and that of functions and classes inside it."""
     yield code
@@ -73,28 +66,46 @@ def imports_of(code: types.CodeType, package: str) -> Iterator[str]:
         before = [before[1], instruction.argval]
 
 
-def _look_into(module: str, found: dict[str, str], seen: set[str]) -> None:
-    """A package that a module is in takes part too: importing the module runs it."""
+class Sources:
+    """Files of modules that aren't installed; each is read once."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, tuple[str, tuple[str, ...]] | None] = {}
+
+    def digests(self, module: str) -> dict[str, str]:
+        """Digests of a module's file and those of all that it imports, by their names."""
+        found: dict[str, str] = {}
+        seen, left = {module}, [module]
+        while left:
+            name = left.pop()
+            if name not in self._read:
+                self._read[name] = _read(name)
+            package, _, _ = name.rpartition(".")
+            imported: tuple[str, ...] = ()
+            if (source := self._read[name]) is not None:
+                found[name], imported = source
+            # A package that a module is in takes part too: importing the module runs it.
+            new = {each for each in (package, *imported) if each} - seen
+            seen |= new
+            left += new
+        return dict(sorted(found.items()))
+
+
+def _read(module: str) -> tuple[str, tuple[str, ...]] | None:
+    """The digest of a module's file, and what it imports; None without one, and for what is installed."""
     from hashlib import blake2b
 
-    if module in seen:
-        return
-    seen.add(module)
-    package, _, _ = module.rpartition(".")
-    if package:
-        _look_into(package, found, seen)
     file, is_package = _source_of(module)
     if file is None or is_installed(file):
-        return
+        return None
     source = Path(file).read_bytes()
-    found[module] = blake2b(source, digest_size=16).hexdigest()
+    digest = blake2b(source, digest_size=16).hexdigest()
     try:
         code = compile(source, file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError):  # of a module in C
-        return
-    for inner in codes(code):
-        for name in imports_of(inner, module if is_package else package):
-            _look_into(name, found, seen)
+        return digest, ()
+    package = module if is_package else module.rpartition(".")[0]
+    return digest, tuple(name for inner in codes(code) for name in imports_of(inner, package))
 
 
 def _source_of(module: str) -> tuple[str | None, bool]:
