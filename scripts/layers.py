@@ -2,8 +2,9 @@
 
 A module may import its own package and everything in the rows of ``LAYERS`` above its own; modules of one row
 never import one another. The native core is for those in ``NATIVE``. Those in ``OUTSIDE`` stand where a user
-stands: they see the names in ``penstock.__all__`` and their own package, nothing else. A method that leads to
-the next step, as ``Pipeline.plan`` does, needs what comes after it: pairs in ``LATE``, imported when called.
+stands: they see the names in ``penstock.__all__`` and their own package, nothing else but the pairs in ``BESIDE``.
+A method that leads to the next step, as ``Pipeline.plan`` does, needs what comes after it: pairs in ``LATE``,
+imported when called.
 
 Prints one line per breach and exits with 1 if there is any.
 """
@@ -33,7 +34,12 @@ LAYERS = (
     ("loader",),
     ("scan", "check", "warm"),
 )
-OUTSIDE = ("torch", "jax", "ray", "cli", "observe")
+OUTSIDE = ("torch", "jax", "ray", "cli", "observe", "doctor")
+BESIDE = {
+    ("cli", "observe"),  # it shows what that finds
+    ("doctor", "cli"),  # it is one of the commands
+    ("observe", "machine"),  # what the machine has is nobody's own
+}
 NATIVE = (*PLACES, "cache", "engine", "faults")
 LATE = {
     ("pipeline", "plan"),
@@ -68,7 +74,7 @@ def objection(owner: str, target: str, public: frozenset[str]) -> str | None:
     if owner == "__init__":
         return f"the public list must not need {target}" if target in OUTSIDE else None
     if owner in OUTSIDE:
-        seen = target == WHOLE or target in public or target.startswith("__")
+        seen = target == WHOLE or target in public or target.startswith("__") or (owner, target) in BESIDE
         return None if seen else f"{owner} sees public names only, not penstock.{target}"
     if owner not in RANK:
         return f"{owner} has no row in scripts/layers.py"

@@ -35,6 +35,7 @@ def test_the_source_keeps_the_import_rule() -> None:
         ("cli/main.py", "import penstock as ps\nps.engine.start()"),
         ("__main__.py", "from penstock.loader import Loader"),
         ("observe/report.py", "from ..loader import Loader"),
+        ("torch/__init__.py", "from penstock.observe import report"),
         ("__init__.py", "from penstock.cli import main\n__all__ = ['main']"),
         ("junk.py", "from penstock import errors"),
     ],
@@ -57,6 +58,7 @@ def test_a_breach_is_named_with_its_line(tmp_path: Path, file: str, code: str) -
         ("torch/__init__.py", "import penstock as ps\nfrom penstock.torch.data import X\nps.Pipeline"),
         ("cli/main.py", "from penstock import Pipeline, __version__\nfrom penstock.cli.show import show"),
         ("__main__.py", "from penstock.cli import main"),
+        ("cli/main.py", "from penstock.observe import report"),
     ],
 )
 def test_what_the_rule_allows(tmp_path: Path, file: str, code: str) -> None:

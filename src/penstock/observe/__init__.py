@@ -1,0 +1,1 @@
+"""What looks at loaders, ours and others', from outside."""

@@ -1,0 +1,111 @@
+"""Run a script as ``python SCRIPT`` does, with its DataLoaders watched, until enough has been seen of them."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib.abc
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+import types
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from .loaders import Watch
+from .record import Record
+
+PATCHED = "torch.utils.data.dataloader"
+
+
+def main(settings: str) -> None:
+    """Run ``sys.argv[1]``.
+
+    settings  JSON: ``folder`` for the facts, ``rank``, ``steps`` of an epoch, and ``seconds`` for all of it
+    """
+    given = json.loads(settings)
+    script = sys.argv[1]
+    sys.argv[:] = sys.argv[1:]
+    sys.path[0] = os.path.dirname(os.path.realpath(script))  # noqa: PTH120 (as Python itself has it)
+    record = Record(given["folder"], given["rank"])
+    watch = Watch(
+        record,
+        steps=given["steps"],
+        until=time.monotonic() + given["seconds"],
+        enough=lambda: _leave(record, "enough"),
+    )
+    sys.meta_path.insert(0, _Hook(watch))
+    record.write("start", script=script)
+    try:
+        with open(script, "rb") as file:  # noqa: PTH123
+            code = compile(file.read(), script, "exec")
+        _execute(code, script)
+    except SystemExit as done:
+        _leave(record, "exited", code=done.code if isinstance(done.code, int | None) else 1)
+    except BaseException as error:
+        _say(error, cut=watch.cut)
+        _leave(record, "raised", type=type(error).__name__, message=str(error)[:500], cut=watch.cut)
+    _leave(record, "finished")
+
+
+def _execute(code: Any, script: str) -> None:
+    """In a main module of its own, which stays: what worker processes unpickle looks for names there."""
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=os.path.abspath(script), __builtins__=builtins, __spec__=None)  # noqa: PTH100
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def _say(error: BaseException, *, cut: bool) -> None:
+    """Print an exception as Python does, without our own frames; not where it is ours."""
+    if cut and isinstance(error, StopIteration):
+        return
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_globals.get("__package__") == __package__:
+        frame = frame.tb_next
+    traceback.print_exception(type(error), error, frame)
+
+
+def _leave(record: Record, how: str, **facts: Any) -> NoReturn:
+    """Write the last facts and end: nothing of the script runs after this, such as what saves a model in the end."""
+    torch = sys.modules.get("torch")
+    available = False
+    if torch is not None and PATCHED in sys.modules:
+        with contextlib.suppress(Exception):  # a driver that doesn't fit
+            available = bool(torch.cuda.is_available())
+    record.write("end", how=how, cuda_available=available, **facts)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed by the script
+            stream.flush()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler takes a worker's end for a failure
+    multiprocessing = sys.modules.get("multiprocessing")
+    for child in multiprocessing.active_children() if multiprocessing else ():
+        child.terminate()
+    os._exit(0)
+
+
+class _Hook(importlib.abc.MetaPathFinder):
+    """Patches a module as soon as it is imported."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
+        if name != PATCHED:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.loader is not None
+        execute = spec.loader.exec_module
+
+        def executed(module: Any) -> None:
+            execute(module)
+            self.watch.install(module)
+
+        spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec

@@ -1,0 +1,149 @@
+"""``penstock doctor SCRIPT.py``, on real scripts: each finds what its comments say, line by line, and no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from programs import children, wait_for_end
+
+SCRIPTS = Path(__file__).parent / "scripts"
+LIMIT_S = 240
+HEADLINE = re.compile(r"^(?:problem|warning|note)  ([\w-]+)  \w+\.py:(\d+)$", re.MULTILINE)
+
+
+def doctor(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command, at its end."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "penstock.doctor", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        cwd=folder,
+        check=False,
+    )
+
+
+def expected(script: str) -> dict[int, set[str]]:
+    """What the comments of a script promise, by the line of the loader behind them."""
+    lines = (SCRIPTS / script).read_text().splitlines()
+    return {
+        number + 2: set(line.partition("finds:")[2].split())
+        for number, line in enumerate(lines)
+        if "# finds:" in line
+    }
+
+
+def check_report(script: str, text: str) -> None:
+    """What is printed is what the comments promise, within 80 columns."""
+    found: dict[int, set[str]] = {line: set() for line in expected(script)}
+    for code, line in HEADLINE.findall(text):
+        found[int(line)].add(code)
+    assert found == expected(script)
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+def test_a_healthy_script(tmp_path: Path) -> None:
+    done = doctor("--json", str(SCRIPTS / "healthy.py"), "--", "--lr", "0.5", "model.pt", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["findings"] == []
+    assert told["ended"] == "enough"
+    train, stream, validation = told["loaders"]
+    assert (train["samples"], train["workers"], train["batches"]) == (256, 1, 48)
+    assert list(train["transforms_s"])[-1] == "the rest"
+    assert {"Crop", "mirrored"} < set(train["transforms_s"])
+    assert (stream["samples"], stream["epochs"]) == (None, 2)
+    assert (validation["batches"], validation["worker_bytes_at_end"]) == (16, 0)
+    assert "epoch 1" in done.stderr
+    assert list(tmp_path.iterdir()) == []  # no checkpoint of a few steps
+
+
+def test_each_cause_alone() -> None:
+    done = doctor(str(SCRIPTS / "causes.py"), "--steps", "10")
+    assert done.returncode == 1, done.stderr
+    check_report("causes.py", done.stdout)
+    for evidence in (
+        "dataset.annotations: a dict of str: list, about 400,0",
+        "Dawdle takes 100% of a sample's time",
+        "dawdling_collate takes",
+        "the same state of dataset.generator",
+        "began epochs 0 and 1 with the same state of numpy.random",
+        "came from worker 1 too by their part [1]",
+        "1 thread at the fork: metrics",
+    ):
+        assert evidence in " ".join(done.stdout.split())
+
+
+def test_two_ranks() -> None:
+    done = doctor(str(SCRIPTS / "ranks.py"), "--ranks", "2")
+    assert done.returncode == 1, done.stderr
+    check_report("ranks.py", done.stdout)
+
+
+def test_workers_started_by_spawn() -> None:
+    done = doctor(str(SCRIPTS / "spawned.py"), "--steps", "4")
+    assert done.returncode == 1, done.stderr
+    check_report("spawned.py", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "code", "evidence"),
+    [
+        ("broken", "60", "bad-sample", "dataset[13], photos/13.jpg"),
+        ("grey", "60", "mixed-samples", "sample 13, photos/13.jpg: [0] (1, 8, 8) torch.float32, [1] int"),
+        ("hangs", "6", "stuck-sample", "worker 0 was still making dataset[13] when the time was over"),
+    ],
+)
+def test_bad_samples(kind: str, limit: str, code: str, evidence: str) -> None:
+    done = doctor("--json", "--seconds", limit, str(SCRIPTS / "bad.py"), "--", kind)
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (done.returncode, finding["code"]) == (1, code)
+    assert evidence in finding["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import sys\nsys.exit(3)\n", "it exited with 3; its own arguments go behind --"),
+        ("raise ValueError('of its own')\n", "it ended with ValueError: of its own"),
+        ("print('done')\n", "it iterated over no torch.utils.data.DataLoader"),
+        ("import os\nos.abort()\n", "it was killed by signal 6"),
+    ],
+)
+def test_a_script_without_a_loader(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "train.py").write_text(text)
+    done = doctor("train.py", folder=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stdout
+    assert "doctor" not in done.stderr  # the script's own traceback has no frames of ours
+
+
+def test_a_script_that_isnt_there(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    done = doctor("trian.py", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "penstock: there is no script trian.py; did you mean train.py?\n"
+
+
+def test_ctrl_c_leaves_nothing() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "penstock", "doctor", str(SCRIPTS / "bad.py"), "--", "hangs"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "it begins\n"
+        script = children(process.pid)
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(LIMIT_S) == 130
+        assert wait_for_end(script, LIMIT_S) == []
+        assert process.stderr.read().endswith("penstock: interrupted\n")
