@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.io:
         from penstock.cli.bench_io import measure_io
 
-        result = measure_io(args)
+        result = measure_io(args, standard_task(args))
     else:
         result = measure(args)
     if args.json:

@@ -14,7 +14,6 @@ from typing import Any
 
 import penstock as ps
 from penstock.cli.bench import endless
-from penstock.cli.task import standard_task
 
 MEMORY_BYTES = 64 << 20  # of files that are copied into memory, at most
 MEMORY_SHARE = 0.5  # of what is free there
@@ -101,9 +100,11 @@ class IoResult:
         return f"{'cold' if waited > 0.5 else 'partly cold'}: {waited:.0%} of the reads waited for it"
 
 
-def measure_io(args: argparse.Namespace) -> IoResult:
-    """Measure the three, each for as long as ``args`` say."""
-    pipeline = standard_task(args)
+def measure_io(args: argparse.Namespace, pipeline: ps.Pipeline) -> IoResult:
+    """Measure the three, each for as long as ``args`` say.
+
+    pipeline  of the task that ``args`` name
+    """
     plan = pipeline.plan(memory=args.memory, workers=args.workers)
     reads = ps.measure_reads(plan, seconds=args.seconds)
     folder, in_memory = _memory_folder()

@@ -4,10 +4,26 @@
 ``facts``      what it saw, in types; ``gather`` reads its lines, ``running`` runs the script
 ``judge_*``    facts in, findings out: pure functions
 ``script``     all of it together
+``data``       a folder of images, and what was measured on it
 """
 
+from penstock.observe.doctor.data import Data, Speeds, data_facts, judge_data, look_at
+from penstock.observe.doctor.facts import Host
 from penstock.observe.doctor.finding import Finding, Severity
-from penstock.observe.doctor.running import Limits
+from penstock.observe.doctor.running import Limits, host_facts
 from penstock.observe.doctor.script import ScriptReport, examine_script
 
-__all__ = ["Finding", "Limits", "ScriptReport", "Severity", "examine_script"]
+__all__ = [
+    "Data",
+    "Finding",
+    "Host",
+    "Limits",
+    "ScriptReport",
+    "Severity",
+    "Speeds",
+    "data_facts",
+    "examine_script",
+    "host_facts",
+    "judge_data",
+    "look_at",
+]
