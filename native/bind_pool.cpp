@@ -138,6 +138,21 @@ nb::list failures_of(Job& job) {
     return out;
 }
 
+constexpr const char* kLatency = "How many rows took how long, as penstock.counters.Latency counts.";
+
+nb::tuple counts_of(const Latency& latency) {
+    nb::list counts;
+    for (const uint64_t count : latency.counts()) counts.append(count);
+    return nb::tuple(counts);
+}
+
+nb::list threads_of(const PoolStats& stats) {
+    nb::list out;
+    for (const ThreadStats& t : stats.threads)
+        out.append(nb::make_tuple(desk_name(t.kind), t.number, t.rows, t.busy_s));
+    return out;
+}
+
 // Keeps the pool that lent the row's buffer.
 struct PendingRow {
     std::shared_ptr<Pool> pool;
@@ -147,17 +162,33 @@ struct PendingRow {
 }  // namespace
 
 void bind_pool(nb::module_& m) {
+    m.def(
+        "latency_bucket", [](uint64_t ns) { return Latency::bucket(ns); }, "nanoseconds"_a,
+        "Where penstock.counters.Latency counts a duration.");
+
     nb::class_<PoolStats>(m, "PoolStats", "Counters of a loader's native threads since they started.")
         .def_ro("rows", &PoolStats::rows)
+        .def_ro("bad", &PoolStats::bad)
         .def_ro("bytes", &PoolStats::bytes)
         .def_ro("decode_s", &PoolStats::decode_s)
+        .def_ro("decode_wait_s", &PoolStats::decode_wait_s)
+        .def_prop_ro(
+            "decode_latency", [](const PoolStats& s) { return counts_of(s.decode); },
+            nb::sig("def decode_latency(self) -> tuple[int, ...]"), kLatency)
         .def_ro("foreign", &PoolStats::foreign)
         .def_ro("gpu_rows", &PoolStats::gpu_rows)
         .def_ro("gpu_refused", &PoolStats::gpu_refused)
         .def_ro("damaged", &PoolStats::damaged)
         .def_ro("truncated", &PoolStats::truncated)
         .def_ro("read_s", &PoolStats::read_s)
-        .def_ro("wait_s", &PoolStats::wait_s)
+        .def_ro("read_wait_s", &PoolStats::read_wait_s)
+        .def_prop_ro(
+            "read_latency", [](const PoolStats& s) { return counts_of(s.read); },
+            nb::sig("def read_latency(self) -> tuple[int, ...]"), kLatency)
+        .def_prop_ro("threads", &threads_of,
+                     nb::sig("def threads(self) -> list[tuple[str, int, int, float]]"),
+                     "Kind, number, rows and seconds of work of every thread.")
+        .def_ro("readers", &PoolStats::readers)
         .def_ro("retries", &PoolStats::retries)
         .def_ro("hedged", &PoolStats::hedged)
         .def_ro("slowest_read_s", &PoolStats::slowest_read_s)

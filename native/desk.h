@@ -32,9 +32,14 @@ struct Desk {
     uint64_t rows_begun = 0;  // tells one row from the next
     Clock::time_point begin;
     bool given_up = false;  // another thread has taken its place: it ends when it comes back
+    uint64_t rows_ended = 0;
+    Clock::duration busy{};  // with rows, without waiting for what others hold
 
     std::atomic<Phase> phase{Phase::decoding};
     std::atomic<Clock::duration> waited{};  // of the time since `begin`, for what other rows hold
+
+    // How long its thread is at the row by now, without waiting for what others hold.
+    Clock::duration worked() const noexcept { return Clock::now() - begin - waited.load(); }
 
     // The calling thread's from now on.
     void sit_down() noexcept {

@@ -96,8 +96,18 @@ bool Pool::close(std::chrono::milliseconds patience) {
 PoolStats Pool::stats() const {
     std::scoped_lock lock(state_->mutex);
     PoolStats stats = state_->stats;
-    stats.damaged = state_->damaged;
-    stats.truncated = state_->truncated;
+    {
+        std::scoped_lock counting(state_->counting);
+        const RowCounts& counts = state_->counts;
+        stats.rows = counts.made;
+        stats.bad = counts.bad;
+        stats.damaged = counts.damaged;
+        stats.truncated = counts.truncated;
+    }
+    for (const auto& desk : state_->desks)
+        stats.threads.push_back(
+            {desk->kind, desk->number, desk->rows_ended, std::chrono::duration<double>(desk->busy).count()});
+    stats.readers = state_->ahead ? state_->num_readers : 0;
     stats.side_bytes = state_->side.used();
     stats.side_peak_bytes = state_->side.peak();
     stats.read_ahead_bytes = state_->buffers->total();

@@ -13,6 +13,7 @@
 
 #include "cache_store.h"
 #include "desk.h"
+#include "latency.h"
 #include "reader.h"
 #include "rows.h"
 #include "slots.h"
@@ -165,12 +166,25 @@ struct PoolOptions {
     size_t frame_bytes = 0;  // of either memory for what the GPU decodes
 };
 
+// What a thread of a pool has done.
+struct ThreadStats {
+    Desk::Kind kind;
+    int number;  // among its pool's
+    uint64_t rows;
+    double busy_s;
+};
+
 struct PoolStats {
-    uint64_t rows = 0, bytes = 0;
+    uint64_t rows = 0, bad = 0;              // made, and those that can't be
+    uint64_t bytes = 0;                      // read
     uint64_t foreign = 0;                    // of the rows, those that are no JPEG
     uint64_t damaged = 0, truncated = 0;     // of the rows, those of files that aren't whole
     uint64_t gpu_rows = 0, gpu_refused = 0;  // of the rows, those for the GPU's decoder, and those it refused
-    double decode_s = 0, read_s = 0, wait_s = 0;   // summed over decoding threads (read_s over all)
+    double decode_s = 0, decode_wait_s = 0;  // of all threads that make rows; without work, decoding threads
+    double read_s = 0, read_wait_s = 0;      // of all threads; without work, those that read ahead
+    Latency decode, read;                    // of each row
+    std::vector<ThreadStats> threads;
+    int readers = 0;                               // threads that read ahead, while that pays
     uint64_t retries = 0, hedged = 0;              // of reads
     double slowest_read_s = 0;                     // of all tries that have ended
     uint64_t side_bytes = 0, side_peak_bytes = 0;  // of the side arena

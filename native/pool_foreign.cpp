@@ -86,9 +86,12 @@ void Pool::release_foreign(ForeignRow& row) noexcept {
 }
 
 void Pool::end_foreign(ForeignRow& row, Outcome outcome) {
+    Desk* const desk = Desk::mine();
+    const bool began = desk && desk->job;  // else it was given up before
     state_->finish(*row.job, row.row, std::move(outcome));
     std::scoped_lock lock(state_->mutex);
-    if (Desk* const desk = Desk::mine()) desk->job.reset();
+    if (began) state_->note_row(*desk, desk->worked(), true);
+    if (desk) desk->job.reset();
 }
 
 }  // namespace penstock

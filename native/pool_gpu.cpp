@@ -24,19 +24,19 @@ Frames Pool::State::lend_frames(std::unique_ptr<uint8_t[]> memory) {
 void Pool::State::make_one(std::unique_lock<std::mutex>& lock, Desk& desk, ReadyRow row) {
     begin(desk, row.job, row.row, Phase::decoding);
     lock.unlock();
-    const bool made = !row.job->cancelled;
     Outcome outcome{Outcome::Kind::cancelled, false, {}};
     try {
         RowMaker maker(side);
-        if (made) outcome = make_row(maker, row);
+        if (!row.job->cancelled) outcome = make_row(maker, row);
     } catch (const std::bad_alloc&) {
         outcome = Outcome::decode_error("the machine has no memory left to decode it");
     }
     finish(*row.job, row.row, std::move(outcome));
+    const auto took = desk.worked();
     row = {};
     lock.lock();
     desk.job.reset();
-    stats.rows += made;
+    note_row(desk, took, true);
 }
 
 // Frames that wait to become rows are made here where none are left to decode into: the decoding threads may

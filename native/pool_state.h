@@ -31,6 +31,11 @@ struct ReadyRow {
     Size size;
 };
 
+// What became of rows.
+struct RowCounts {
+    uint64_t made = 0, bad = 0, damaged = 0, truncated = 0;
+};
+
 struct Pool::State : std::enable_shared_from_this<Pool::State> {
     State(const PoolOptions& given, std::shared_ptr<Bell> b)
         : options(given), bell(std::move(b)), side(given.side_bytes) {}
@@ -56,7 +61,8 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     double long_mean_blocked_s = 0;                // of more of them
     int calm_reads = 0;
     PoolStats stats;
-    std::atomic<uint64_t> damaged{0}, truncated{0};  // rows; counted without the lock
+    std::mutex counting;  // taken last
+    RowCounts counts;     // under it
 
     // With the lock held:
     std::unique_ptr<Desk> new_desk(Desk::Kind kind);  // one that there is room for
@@ -66,7 +72,9 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     // The next row in order that nobody has begun.
     bool take_unread(ReadyRow& out);
     // Decides whether reading ahead pays.
-    void note_read(double seconds, const ReadResult& read);
+    void note_read(Desk::Clock::duration took, const ReadResult& read);
+    // A thread is done with its row; `ended`, no other one goes on with it.
+    void note_row(Desk& desk, Desk::Clock::duration took, bool ended);
     // Throws std::system_error when the system allows no more threads.
     void start(Desk::Kind kind);
     void start_readers();
@@ -87,7 +95,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     void read_loop(Desk& desk);
     Outcome make_row(RowMaker& maker, ReadyRow& row);
     bool goes_to_gpu(RowMaker& maker, ReadyRow& row);
-    // Whether that was all; else another thread has it now, and brings it back.
+    // Whether that was all; else another thread has it now.
     bool run_row(RowMaker& maker, ReadyRow& row);
     void make_one(std::unique_lock<std::mutex>& lock, Desk& desk, ReadyRow row);
     Frames lend_frames(std::unique_ptr<uint8_t[]> memory);

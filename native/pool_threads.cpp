@@ -16,9 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
+double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 // Waits for storage of this mean length are worth the hop through a reading thread (about 20 µs).
 // One wait proves nothing: on a busy machine any lock can cost milliseconds.
@@ -107,8 +105,17 @@ ReadResult Pool::State::read_file(const ReadyRow& row) {
     return reader->read(range, *buffers);
 }
 
-void Pool::State::note_read(double seconds, const ReadResult& read) {
-    stats.read_s += seconds;
+void Pool::State::note_row(Desk& desk, Clock::duration took, bool ended) {
+    stats.decode_s += seconds(took);
+    desk.busy += took;
+    if (!ended) return;
+    ++desk.rows_ended;
+    stats.decode.add(took);
+}
+
+void Pool::State::note_read(Clock::duration took, const ReadResult& read) {
+    stats.read_s += seconds(took);
+    stats.read.add(took);
     stats.bytes += read.size;
     mean_blocked_s += (read.blocked_s - mean_blocked_s) * kReadWeight;
     long_mean_blocked_s += (read.blocked_s - long_mean_blocked_s) * kLongReadWeight;
@@ -128,8 +135,13 @@ void Pool::State::note_read(double seconds, const ReadResult& read) {
 }
 
 void Pool::State::finish(Job& job, int row, Outcome outcome) {
-    damaged += outcome.damaged;
-    truncated += outcome.truncated;
+    {
+        std::scoped_lock lock(counting);
+        counts.made += outcome.kind == Outcome::Kind::ok;
+        counts.bad += outcome.kind != Outcome::Kind::ok && outcome.kind != Outcome::Kind::cancelled;
+        counts.damaged += outcome.damaged;
+        counts.truncated += outcome.truncated;
+    }
     if (outcome.kind != Outcome::Kind::ok) {
         std::scoped_lock lock(job.mutex);
         job.failures.push_back({row, std::move(outcome)});
@@ -210,7 +222,7 @@ bool Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
     foreign.push_back(
         {row.job, row.row, std::move(row.read.buffer), row.read.size, row.read.stamp, row.stale});
     foreigners.notify_one();
-    return true;
+    return false;
 }
 
 // Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself:
@@ -229,7 +241,7 @@ void Pool::State::decode_loop(Desk& desk) {
         if (!has_work()) {
             const auto start = Clock::now();
             decoders.wait(lock, has_work);
-            stats.wait_s += seconds_since(start);
+            stats.decode_wait_s += seconds(Clock::now() - start);
         }
         ReadyRow row;
         bool was_read = false;
@@ -242,26 +254,25 @@ void Pool::State::decode_loop(Desk& desk) {
         }
         const bool reads = !was_read && row.job->reads_files();
         begin(desk, row.job, row.row, reads ? Phase::reading : Phase::decoding);
-        auto start = desk.begin;
         lock.unlock();
+        Clock::duration read_time{};
         if (reads && !row.job->cancelled) {
             read(row);
-            const double read_s = seconds_since(start);
+            read_time = desk.worked();
             lock.lock();
-            note_read(read_s, row.read);
+            note_read(read_time, row.read);
+            desk.busy += read_time;
             lock.unlock();
-            start = Clock::now();
             desk.phase = Phase::decoding;
         }
-        bool made = !row.job->cancelled;
-        if (made) made = run_row(maker, row);
+        bool ended = true;
+        if (!row.job->cancelled) ended = run_row(maker, row);
         else finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
-        const double decode_s = seconds_since(start);
+        const auto took = desk.worked() - read_time;
         row = {};
         lock.lock();
         desk.job.reset();
-        stats.decode_s += decode_s;
-        stats.rows += made;
+        note_row(desk, took, ended);
         if (desk.given_up) return;
     }
 }
@@ -273,7 +284,11 @@ void Pool::State::read_loop(Desk& desk) {
         return closed || (ahead && !unread.empty() && unread.front()->reads_files());
     };
     for (;;) {
-        readers.wait(lock, has_work);
+        if (!has_work()) {
+            const auto start = Clock::now();
+            readers.wait(lock, has_work);
+            if (ahead) stats.read_wait_s += seconds(Clock::now() - start);
+        }
         ReadyRow row;
         if (closed || !take_unread(row)) return;
         ++reading;
@@ -282,9 +297,11 @@ void Pool::State::read_loop(Desk& desk) {
         if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
         lock.unlock();
         if (!row.job->cancelled) read(row);
-        const double read_s = seconds_since(desk.begin);
+        const auto took = desk.worked();
         lock.lock();
-        note_read(read_s, row.read);
+        note_read(took, row.read);
+        desk.busy += took;
+        ++desk.rows_ended;
         ready.push_back(std::move(row));
         desk.job.reset();
         if (desk.given_up) return decoders.notify_one();

@@ -19,7 +19,7 @@ from pathlib import Path
 PLACES = ("source", "order", "read", "transform", "batch", "device")
 LAYERS = (
     ("errors",),
-    ("spec", "launcher", "faults", "worker", "machine"),
+    ("spec", "launcher", "faults", "worker", "machine", "counters"),
     ("contracts",),
     (*PLACES, "settings"),
     ("ordered", "cache"),
@@ -49,6 +49,8 @@ LATE = {
     ("pipeline", "warm"),
     ("plan", "explain"),
     ("epochs", "loader"),
+    ("loader", "observe"),
+    ("cli", "observe"),
 }
 
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}

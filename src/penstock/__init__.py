@@ -32,7 +32,8 @@ from penstock.cache import (
     verify_cache,
 )
 from penstock.check import CheckedFiles, FileFinding, LabelFinding, check_files
-from penstock.engine import ReadFigures, Stats, measure_reads
+from penstock.counters import Latency, PlaceStats, SlotStats, Stats, StepStats, WorkerStats
+from penstock.engine import ReadFigures, measure_reads
 from penstock.errors import (
     BudgetError,
     CacheError,
@@ -110,6 +111,7 @@ __all__ = [
     "Indexed",
     "Iterable",
     "LabelFinding",
+    "Latency",
     "Loader",
     "MemoryForecast",
     "MemoryLedger",
@@ -121,6 +123,7 @@ __all__ = [
     "Pad",
     "PenstockError",
     "Pipeline",
+    "PlaceStats",
     "Plan",
     "PlanError",
     "Ragged",
@@ -133,16 +136,19 @@ __all__ = [
     "Replace",
     "Resize",
     "SampleError",
+    "SlotStats",
     "Spec",
     "StalledError",
     "StateError",
     "Stats",
+    "StepStats",
     "ToDtype",
     "ToLayout",
     "TooManyBadSamples",
     "TransformError",
     "Warmed",
     "WorkerDied",
+    "WorkerStats",
     "build_index",
     "check_files",
     "check_ranks",

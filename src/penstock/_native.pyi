@@ -299,15 +299,26 @@ class GpuBatch:
 
     def fail(self, text: str) -> None: ...
 
+def latency_bucket(nanoseconds: int) -> int:
+    """Where penstock.counters.Latency counts a duration."""
+
 class PoolStats:
     """Counters of a loader's native threads since they started."""
 
     @property
     def rows(self) -> int: ...
     @property
+    def bad(self) -> int: ...
+    @property
     def bytes(self) -> int: ...
     @property
     def decode_s(self) -> float: ...
+    @property
+    def decode_wait_s(self) -> float: ...
+    @property
+    def decode_latency(self) -> tuple[int, ...]:
+        """How many rows took how long, as penstock.counters.Latency counts."""
+
     @property
     def foreign(self) -> int: ...
     @property
@@ -321,7 +332,17 @@ class PoolStats:
     @property
     def read_s(self) -> float: ...
     @property
-    def wait_s(self) -> float: ...
+    def read_wait_s(self) -> float: ...
+    @property
+    def read_latency(self) -> tuple[int, ...]:
+        """How many rows took how long, as penstock.counters.Latency counts."""
+
+    @property
+    def threads(self) -> list[tuple[str, int, int, float]]:
+        """Kind, number, rows and seconds of work of every thread."""
+
+    @property
+    def readers(self) -> int: ...
     @property
     def retries(self) -> int: ...
     @property

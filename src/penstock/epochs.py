@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
@@ -115,3 +116,31 @@ class SomeSteps:
             self._epoch = self._loader._rest()
         self._left -= 1
         return batch
+
+
+class RepeatedSteps:
+    """A few batches again and again, to see how fast the training loop is when it waits for nothing.
+
+    The loader is where it was before, when all are through or the loop is left.
+
+    number   steps that are timed, after one with each of the batches
+    batches  that are held meanwhile, from the next one on
+    """
+
+    def __init__(self, loader: Loader, number: int, batches: int) -> None:
+        self._steps = self._run(loader, number, batches)
+
+    def __iter__(self) -> Iterator[dict[str, AnyArray]]:
+        return self._steps
+
+    @staticmethod
+    def _run(loader: Loader, number: int, batches: int) -> Iterator[dict[str, AnyArray]]:
+        with loader._returning():
+            held = list(SomeSteps(loader, batches))
+        yield from held
+        begin, rows = time.perf_counter(), 0
+        for step in range(number):
+            batch = held[step % batches]
+            rows += len(batch["index"])
+            yield batch
+        loader._step_rows_per_s = rows / (time.perf_counter() - begin)

@@ -6,6 +6,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from types import TracebackType
@@ -15,9 +16,10 @@ import numpy as np
 
 from penstock.bad import BadSample, Ledger
 from penstock.contracts import Order
-from penstock.engine import Stats
-from penstock.epochs import Epoch, GivenEpoch, SomeSteps
+from penstock.counters import Stats
+from penstock.epochs import Epoch, GivenEpoch, RepeatedSteps, SomeSteps
 from penstock.errors import PenstockError, PlanError, StateError
+from penstock.machine import cpu_count
 from penstock.memory import MemoryLedger, planned_memory
 from penstock.mixture import OpenMix
 from penstock.order import Batches, Cursor, Given, Mixed
@@ -28,6 +30,7 @@ from penstock.state import MOST, STATE_VERSION, Edit, saved_state
 
 if TYPE_CHECKING:
     from penstock.engine.run import Run
+    from penstock.observe import Verdict
 
 
 class Loader:
@@ -58,6 +61,7 @@ class Loader:
         self._planned = plan.order  # before any edit
         self._cursor = Cursor()
         self._edits: tuple[Edit, ...] = ()
+        self._step_rows_per_s: float | None = None  # of the training loop, when it waits for nothing
         self._ledger = _ledger(plan)
         self._entered: int | None = None  # the epoch that a batch was last asked of
         self._run: Run | None = None
@@ -133,6 +137,33 @@ class Loader:
         """The next ``number`` batches, across epochs, for training by step; asked again, those after them."""
         _check_number("steps", number, "how many batches", least=0)
         return SomeSteps(self, number)
+
+    def repeated_steps(self, number: int = 50, *, batches: int = 2) -> Iterable[dict[str, AnyArray]]:
+        """The next ``batches`` batches, ``number`` times in turn: how fast is the training loop if it never waits?
+
+        ::
+
+            for batch in loader.repeated_steps(50):
+                step(batch)
+            print(loader.verdict())  # which knows now what the loop can take, at most
+
+        The loader then stands where it stood, so that training sees these batches again. Where a device works behind
+        the loop's back, the step has to wait for it, as ``loss.item()`` does.
+        """
+        _check_number("repeated_steps", number, "how many batches", least=1)
+        _check_number("repeated_steps(…, batches)", batches, "how many batches are held", least=1)
+        return RepeatedSteps(self, number, batches)
+
+    def verdict(self, since: Stats | None = None) -> Verdict:
+        """What limits this run: its steps or its input, which place of that, what to do, and what it would bring.
+
+        since  counters of before: of what has happened from then on. Default: since the loader started
+        """
+        from penstock.observe.verdict import verdict
+
+        stats = self.stats()
+        done = stats if since is None else stats - since
+        return verdict(done, self.plan, cores=cpu_count(), step_rows_per_s=self._step_rows_per_s)
 
     def skip_steps(self, number: int) -> None:
         """Leave out the next ``number`` batches, across epochs: those on which a run's loss jumped, say.
@@ -223,8 +254,12 @@ class Loader:
             )
 
     def stats(self) -> Stats:
-        """Counters of the workers, all 0 before they started."""
-        return self._run.stats() if self._run is not None else Stats()
+        """Counters since the loader started, all 0 before that; ``after - before`` is what happened in between.
+
+        Always on, and quick enough to be asked at every step: what penstock and the training loop did is counted as it
+        happens.
+        """
+        return Stats() if self._run is None else replace(self._run.stats(), epoch=self._cursor.epoch)
 
     def memory(self) -> MemoryLedger:
         """Who takes how much memory: forecast, now, and at most since the loader started; ``str()`` is a table.
@@ -233,11 +268,6 @@ class Loader:
         is counted, worker processes are measured once a second.
         """
         return planned_memory(self.plan) if self._run is None else self._run.memory()
-
-    @property
-    def wait_s(self) -> float:
-        """Seconds that the consumer has waited for batches."""
-        return self._run.wait_s if self._run is not None else 0.0
 
     def close(self) -> None:
         """End all threads. Batches that were delivered stay valid."""
@@ -274,6 +304,20 @@ class Loader:
         """The next batch is of an epoch that none was asked of yet."""
         if self._entered == self._cursor.epoch:
             self._cursor = Cursor(self._cursor.epoch + 1)
+
+    @contextmanager
+    def _returning(self) -> Iterator[None]:
+        """Where the loader stands now it stands again after a ``with`` block."""
+        cursor, entered, iterator = self._cursor, self._entered, self._iterator
+        bad = self._ledger.rows(cursor.epoch)
+        try:
+            yield
+        finally:
+            self._cursor, self._entered, self._iterator = cursor, entered, iterator
+            self._ledger.start(cursor.epoch, bad)
+            if self._run is not None:
+                self._run.leave()
+                self._run.seek(cursor)
 
     def _leave_out(self) -> None:
         """The batch after the next one is the next one."""

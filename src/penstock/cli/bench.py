@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import threading
 import time
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.cli.bench_cache import CacheResult
     from penstock.cli.bench_io import IoResult
     from penstock.cli.terminal import Subparsers
+    from penstock.observe import Verdict
 
 MIB = 1 << 20
 SAMPLE_EVERY_S = 0.25
@@ -100,7 +102,7 @@ class Result:
     first_batch_s: float
     wait_share: float
     idle: float
-    limit: str
+    verdict: Verdict
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under the names that programs read."""
@@ -114,7 +116,10 @@ class Result:
             "first_batch_s": round(self.first_batch_s, 3),
             "wait_share": round(self.wait_share, 3),
             "idle_share": round(self.idle, 4),
-            "limit": self.limit,
+            "limit": self.verdict.place,
+            "verdict": self.verdict.what,
+            "advice": self.verdict.advice,
+            "upper_images_per_s": finite(self.verdict.upper_rows_per_s),
             "workers": self.plan.workers,
             "batch": self.plan.steps.batch,
             "output": self.output,
@@ -133,7 +138,7 @@ class Result:
             f"  first batch   {self.first_batch_s:.2f} s after the process started\n"
             f"  memory        {self.peak_pss_mib:,.0f} MiB at its peak, forecast {forecast_mib:,.0f} MiB\n"
             f"  consumer      waited {self.wait_share:.0%} of the time; it does nothing else\n"
-            f"  limit         {self.limit}"
+            f"\n{self.verdict}"
         )
 
 
@@ -146,12 +151,12 @@ def measure(args: argparse.Namespace) -> Result:
         first_batch_s = seconds_since_process_start()
         for _ in range(WARM_UP_BATCHES):
             next(batches)
-        before, waited = loader.stats(), loader.wait_s
+        before = loader.stats()
         cpu, begin, images = time.process_time(), time.perf_counter(), 0
         while (elapsed := time.perf_counter() - begin) < args.seconds:
             images += len(next(batches)["index"])
         cpu = time.process_time() - cpu
-        after, waited = loader.stats(), loader.wait_s - waited
+        done = loader.stats() - before
         return Result(
             plan=plan,
             task=args.task,
@@ -160,31 +165,15 @@ def measure(args: argparse.Namespace) -> Result:
             cpu_s_per_1000=1000 * cpu / images,
             peak_pss_mib=memory.stop() / MIB,
             first_batch_s=first_batch_s,
-            wait_share=waited / elapsed,
-            idle=(after.wait_s - before.wait_s) / (elapsed * plan.workers),
-            limit=_limit(before, after, waited / elapsed, elapsed * plan.workers),
+            wait_share=done.step.wait_share,
+            idle=done.transform.wait_s / (elapsed * plan.workers),
+            verdict=loader.verdict(before),
         )
 
 
-def _limit(before: ps.Stats, after: ps.Stats, waited: float, decoding_s: float) -> str:
-    """What to change for more.
-
-    waited      share of the time that the consumer waited
-    decoding_s  seconds of all decoding threads together
-    """
-    idle = (after.wait_s - before.wait_s) / decoding_s
-    # While nobody reads ahead, decoding threads read themselves.
-    reading = 0.0 if after.reading_ahead else (after.read_s - before.read_s) / decoding_s
-    foreign = (after.foreign - before.foreign) / max(after.rows - before.rows, 1)
-    if waited < 0.1:
-        return "the consumer: batches were ready before it asked"
-    if foreign > 0.5:
-        return f"Pillow: it decodes the {foreign:.0%} of rows that are no JPEG"
-    if (idle > 0.3 and after.reading_ahead) or reading > 0.3:
-        return "storage: decoding threads waited for bytes; bench --io tells more"
-    if idle > 0.3:
-        return "handing over: batches are too small to keep workers busy; try a larger --batch"
-    return "decoding: all workers busy; for large photos try --decode fast"
+def finite(value: float) -> float | None:
+    """A figure as JSON can say it, rounded to a tenth."""
+    return round(value, 1) if math.isfinite(value) else None
 
 
 def endless(loader: ps.Loader) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,7 @@ from penstock import _native
 from penstock.engine.board import FOR_MEMORY, SINCE, STEP, Desk
 from penstock.engine.fields import bytes_of
 from penstock.engine.messages import LARGE_BYTES, Parcel, parcel
+from penstock.engine.timing import Took
 from penstock.engine.workers import BatchMade, Failure, Flaws
 
 Answer = tuple[list[Failure], dict[str, list[Any]], BatchMade | None]
@@ -30,7 +31,7 @@ class Answers:
         self.row_bytes = 0
         self._held = 0  # bytes of the side arena, for the answer that is being given
 
-    def parcel(self, answer: Answer, flaws: Flaws, first: int, rows: int) -> Parcel:
+    def parcel(self, answer: Answer, met: tuple[Flaws, Took], first: int, rows: int) -> Parcel:
         """The answer to a piece of ``rows`` rows from ``first`` on, once there is memory for it.
 
         A row whose own values are more than was forecast for one, and all of the side arena, can't be made: so it is
@@ -39,13 +40,13 @@ class Answers:
         failures, lists, made = answer
         most = self._side.cap_bytes + self.row_bytes * (1 if made is None else rows)
         try:
-            return parcel((*answer, flaws), self._admits(rows, most))
+            return parcel((*answer, *met), self._admits(rows, most))
         except TooMuch as error:
             if made is not None:
                 bad = Failure(first, "batch", self._reason("the batch's", error.args[0]), whole=True)
-                return parcel(([bad], {}, None, flaws))
+                return parcel(([bad], {}, None, *met))
         failures = failures + self._too_large(lists, first, most)
-        return parcel((failures, lists, None, flaws), self._admits(rows, None))
+        return parcel((failures, lists, None, *met), self._admits(rows, None))
 
     def given(self) -> None:
         """The last one is the trainer's now."""

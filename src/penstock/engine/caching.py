@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.cache import OpenSet, open_set
 from penstock.caching import CachePlan
 from penstock.contracts import OpenSource
-from penstock.engine.workers import Stats, has_ended
+from penstock.counters import Stats
+from penstock.engine.workers import has_ended
 from penstock.errors import CacheError
 from penstock.payoff import Costs, note_costs
 
@@ -173,7 +174,8 @@ class Costing:
         if self._noted or made.rows < LEAST_MEASURED or made.cache_hits > 0:
             return
         self._noted = True
-        costs = Costs(made.read_s / made.rows, made.decode_s / made.rows, made.bytes / made.rows, True)
+        read, rows = made.read, made.rows
+        costs = Costs(read.busy_s / rows, made.transform.busy_s / rows, read.bytes / rows, True)
         note_costs(self._source, costs)
 
 

@@ -23,10 +23,12 @@ class Delivered:
     """One batch, and the cursor once it is delivered.
 
     batch  None when a stream had none left
+    rows   in it
     after  where the run stands then; another epoch than the batch's when it was the epoch's last
     """
 
     batch: dict[str, Any] | None
+    rows: int
     after: Cursor
 
 

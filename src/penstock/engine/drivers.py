@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock import _native
+from penstock.counters import WorkerStats
 from penstock.engine.apart import Apart
 from penstock.engine.board import ANSWERING, IDLE, IN_TURN, PIECE, ROW, SINCE, STEP, step_text
 from penstock.engine.jobs import JobQueue, Piece, is_whole
 from penstock.engine.messages import Ended, Unreadable, encoded, receive_parcel, send_encoded
 from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.rows import PartOfRows
+from penstock.engine.timing import Took
 from penstock.engine.watch import Watch, Work
 from penstock.engine.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
 from penstock.engine.workers import WHOLE, Failure, Flaws, has_ended, too_long
@@ -80,6 +82,7 @@ class Driver:
         self._deaths_in_a_row = 0
         self._done_before = 0  # of all workers' work, when the last of them was counted
         self._sees_slots = False
+        self._rows, self._busy_s = 0, 0.0  # of this worker and those before it
         self._thread = threading.Thread(
             target=self._drive, name=f"penstock-worker-{worker.number}", daemon=True
         )
@@ -96,6 +99,10 @@ class Driver:
     def has_ended(self) -> bool:
         """Whether its thread has."""
         return not self._thread.is_alive()
+
+    def stats(self) -> WorkerStats:
+        """What the worker has done, and those that were in its place before."""
+        return WorkerStats(f"worker {self.worker.number}", self._rows, self._busy_s)
 
     def let_go(self, patience_s: float) -> None:
         """Have the worker, which does nothing, let go of the cache; ``has_let_go`` waits for that."""
@@ -206,14 +213,19 @@ class Driver:
         return self._asked.popleft().piece
 
     def _finish(
-        self, piece: Piece, answer: tuple[list[Failure], dict[str, list[Any]], Any, Flaws], seconds: float
+        self,
+        piece: Piece,
+        answer: tuple[list[Failure], dict[str, list[Any]], Any, Flaws, Took],
+        seconds: float,
     ) -> None:
-        bad, lists, made, flaws = answer
+        bad, lists, made, flaws, took = answer
         for name, values in lists.items():
             piece.job.content.lists[name][piece.first : piece.stop] = values
         if made is not None:
             piece.job.made = made
-        self._queue.finish(piece, bad, seconds, flaws)
+        self._rows += piece.stop - piece.first
+        self._busy_s += seconds
+        self._queue.finish(piece, bad, seconds, flaws, took)
 
     def _replace(self) -> bool:
         """The worker is gone: its work is issued again, and another one takes its place. False when none can."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,10 +26,11 @@ def gather(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
         samples: list[Any] = []
         bad: list[Failure] = []
         for row in range(len(rows.indices)):
-            maker.at(row)
+            maker.begins(row)
             try:
                 sample = maker.make(rows.key(row), rows.inputs.row(row), {}, seeded)
                 samples.append(maker.as_given(sample))
+                maker.ends()
             except RowFailed as failed:
                 if failed.place == END and samples:
                     made = _applied(maker, rows.cut(row), samples, seeded)
@@ -63,7 +65,9 @@ def _applied(maker: SampleMaker, rows: Rows, batch: Any, seeded: bool) -> BatchM
                 _bound(function, maker), function.takes_rng, BATCH_OP + number, "batch", function.describe()
             )
             maker.at(0, FUNCTIONS + number)
+            begin = time.perf_counter_ns()
             batch = maker.call(step, key, batch, seeded)
+            maker.laps.whole(FUNCTIONS + number, begin)
         return _placed(rows, batch)
     except RowFailed as failed:
         return [replace(failed.failure(0), whole=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,20 @@ class ImageMaker:
         # The cache of files; that of samples is for whoever makes them.
         self._kept = None if recipe.keeps_samples else supplies.kept
         self.stamp = NO_FILE  # of the file that was read last
+        self._reads = self._read_bytes = self._read_ns = 0
         self._damaged = self._truncated = 0  # rows of files other than JPEG, and of images that were kept
         self._programs: dict[tuple[int, int, int], tuple[_native.Program, Spec]] = {}
 
     @property
     def flaws(self) -> Flaws:
-        """Images that were made of files that aren't whole."""
-        return Flaws(self._native.damaged + self._damaged, self._native.truncated + self._truncated)
+        """Images that were made of files that aren't whole, and what was read."""
+        return Flaws(
+            self._native.damaged + self._damaged,
+            self._native.truncated + self._truncated,
+            reads=self._reads,
+            read_bytes=self._read_bytes,
+            read_s=self._read_ns / 1e9,
+        )
 
     def count(self, damaged: bool, truncated: bool) -> None:
         """An image that was kept, of a file that isn't whole."""
@@ -108,7 +116,11 @@ class ImageMaker:
             found, stale = self._kept.file(key.index, file.path, self._native.admit)
             if found is not None:
                 return found
+        begin = time.perf_counter_ns()
         data, wrong, stamp = self._native.read(self._reader, file.path, file.offset, file.length)
+        self._reads += 1
+        self._read_bytes += data.size
+        self._read_ns += time.perf_counter_ns() - begin
         if wrong:
             raise RowFailed("read", wrong)
         self.stamp = stamp

@@ -6,19 +6,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from penstock import _native
-from penstock.engine.board import FUNCTIONS, IDLE, IN_TURN
+from penstock.counters import PlaceStats, Stats
+from penstock.engine.board import FUNCTIONS, IDLE, IN_TURN, step_text
 from penstock.engine.caching import warn
 from penstock.engine.rows import END, EncodedFile, Inputs, Rows
-from penstock.engine.workers import WHOLE, Assignment, BatchMade, Failure, Flaws, Stats, Substitutes
+from penstock.engine.timing import Times, Took
+from penstock.engine.workers import WHOLE, Assignment, BatchMade, Failure, Flaws, Substitutes
 from penstock.errors import PenstockError
 from penstock.plan import Plan
 from penstock.source import shown
 
 NO_FLAWS = Flaws()
+NOTHING_TIMED = Took()
 
 
 class SlotJob:
@@ -174,9 +177,13 @@ def is_whole(piece: Piece, step: int) -> bool:
 class _Counts:
     jobs: int = 0
     rows: int = 0
+    bad: int = 0
     busy_s: float = 0.0
+    cpu_s: float = 0.0
     wait_s: float = 0.0
     flaws: Flaws = NO_FLAWS
+    times: Times = field(default_factory=Times)
+    steps: dict[int, float] = field(default_factory=dict)
 
 
 class JobQueue:
@@ -205,13 +212,29 @@ class JobQueue:
         counts = self._counts
         return max(int(seconds * counts.rows / counts.busy_s), 1) if counts.busy_s else 1
 
-    def stats(self) -> Stats:
-        """Rows, and seconds of work and of waiting."""
+    def stats(self, plan: Plan) -> Stats:
+        """What was done, by workers of this plan."""
         with self._lock:  # rows and their flaws belong together
             counts = self._counts
             flaws = asdict(counts.flaws)
-            del flaws["notes"]
-            return Stats(rows=counts.rows, decode_s=counts.busy_s, wait_s=counts.wait_s, **flaws)
+            for name in ("notes", "reads", "read_bytes", "read_s"):
+                del flaws[name]
+            read_s = counts.flaws.read_s
+            return Stats(
+                rows=counts.rows,
+                bad=counts.bad,
+                read=PlaceStats(rows=counts.flaws.reads, bytes=counts.flaws.read_bytes, busy_s=read_s),
+                transform=PlaceStats(
+                    threads=plan.workers,
+                    rows=counts.rows,
+                    busy_s=counts.busy_s - read_s,
+                    cpu_s=counts.cpu_s,
+                    wait_s=counts.wait_s,
+                    latency=counts.times.so_far(),
+                ),
+                functions={step_text(plan, step): seconds for step, seconds in counts.steps.items()},
+                **flaws,
+            )
 
     def put(self, job: SlotJob) -> None:
         """Work on it after those before, and before those after it where it comes again."""
@@ -248,9 +271,14 @@ class JobQueue:
             return piece
 
     def finish(
-        self, piece: Piece, bad: Sequence[Failure] = (), seconds: float = 0.0, flaws: Flaws = NO_FLAWS
+        self,
+        piece: Piece,
+        bad: Sequence[Failure] = (),
+        seconds: float = 0.0,
+        flaws: Flaws = NO_FLAWS,
+        took: Took = NOTHING_TIMED,
     ) -> None:
-        """A worker is done with it."""
+        """A worker is done with it, after so long: as it says itself, and as others see it."""
         job = piece.job
         self._tell(flaws.notes)
         with self._lock:
@@ -261,10 +289,23 @@ class JobQueue:
             elif job.made is not None and job.made.rows is not None:
                 job.ended_after = job.made.rows
             self.done += 1
-            self._counts.rows += piece.stop - piece.first
-            self._counts.busy_s += seconds
+            self._count(piece, bad, seconds, took)
             self._counts.flaws += replace(flaws, notes=())
             self._end(job, piece.size)
+
+    def _count(self, piece: Piece, bad: Sequence[Failure], seconds: float, took: Took) -> None:
+        """What became of it. The lock is held."""
+        counts = self._counts
+        stop = min([failure.row for failure in bad if failure.place == END], default=piece.stop)
+        failed = {failure.row for failure in bad if failure.row < stop and not failure.whole}
+        counts.rows += max(stop - piece.first - len(failed), 0)
+        counts.bad += len(failed)
+        counts.busy_s += seconds
+        counts.cpu_s += took.cpu_s
+        for nanoseconds in took.rows:
+            counts.times.add(nanoseconds)
+        for step, step_s in took.steps:
+            counts.steps[step] = counts.steps.get(step, 0.0) + step_s
 
     def meet(self, flaws: Flaws) -> None:
         """Count what a worker has met since its last piece of work."""
@@ -413,5 +454,5 @@ class QueueWorkers:
         return ()
 
     def stats(self) -> Stats:
-        """Rows, and seconds of work and of waiting, as seen from here."""
-        return self._queue.stats()
+        """What was done, as seen from here."""
+        return self._queue.stats(self._plan)

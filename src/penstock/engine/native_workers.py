@@ -14,6 +14,7 @@ import numpy as np
 from penstock import _native
 from penstock.cache import OpenSet
 from penstock.contracts import Records
+from penstock.counters import Latency, PlaceStats, Stats, WorkerStats
 from penstock.engine.caching import Costing, Keeper
 from penstock.engine.caching import counted as cache_counts
 from penstock.engine.checks import Checks
@@ -24,7 +25,6 @@ from penstock.engine.where import stack_of_thread, state_of
 from penstock.engine.workers import (
     Assignment,
     Failure,
-    Stats,
     Substitutes,
     Use,
     WorkersMemory,
@@ -227,7 +227,28 @@ class NativeWorkers:
     def stats(self) -> Stats:
         """Counters of the native threads."""
         counted = self._pool.stats()
-        stats = Stats(**{name: getattr(counted, name) for name in COUNTED})
+        stats = Stats(
+            read=PlaceStats(
+                threads=counted.readers,
+                rows=sum(counted.read_latency),
+                bytes=counted.bytes,
+                busy_s=counted.read_s,
+                wait_s=counted.read_wait_s,
+                latency=Latency(counted.read_latency),
+            ),
+            transform=PlaceStats(
+                threads=self._plan.workers,
+                rows=counted.rows,
+                busy_s=counted.decode_s,
+                wait_s=counted.decode_wait_s,
+                latency=Latency(counted.decode_latency),
+            ),
+            workers=tuple(
+                WorkerStats(f"{kind} thread {number}", rows, busy_s)
+                for kind, number, rows, busy_s in counted.threads
+            ),
+            **{name: getattr(counted, name) for name in COUNTED},
+        )
         return stats if self._keeper is None else replace(stats, **cache_counts(self._keeper.store))
 
     def at_work(self) -> Sequence[Work]:

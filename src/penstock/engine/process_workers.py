@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock import _native
+from penstock.counters import Stats
 from penstock.engine.apart import Apart
 from penstock.engine.drivers import Driver
 from penstock.engine.jobs import QueueWorkers, SlotJob
 from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.watch import Watch, Work
-from penstock.engine.workers import Assignment, Stats, Use, WorkersMemory
+from penstock.engine.workers import Assignment, Use, WorkersMemory
 from penstock.plan import Plan
 
 SHARED = "what they share"
@@ -60,7 +61,10 @@ class ProcessWorkers(QueueWorkers):
         deaths = sum(driver.deaths for driver in self._drivers)
         recycled = sum(driver.recycled for driver in self._drivers)
         side_peak = self._server.side.peak_bytes
-        return replace(super().stats(), deaths=deaths, recycled=recycled, side_peak_bytes=side_peak)
+        workers = tuple(driver.stats() for driver in self._drivers)
+        return replace(
+            super().stats(), deaths=deaths, recycled=recycled, side_peak_bytes=side_peak, workers=workers
+        )
 
     def at_work(self) -> Sequence[Work]:
         """What every worker has in hand."""

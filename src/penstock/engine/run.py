@@ -22,14 +22,16 @@ from typing import TYPE_CHECKING
 from penstock import _native
 from penstock.bad import Ledger
 from penstock.contracts import Order
+from penstock.counters import SlotStats, Stats
 from penstock.engine.delivery import Delivered, Delivery
 from penstock.engine.draws import waiting_for
 from penstock.engine.filling import Filled, Filler, Filling
 from penstock.engine.meter import Meter
 from penstock.engine.room import Room
 from penstock.engine.start import refusals, started
+from penstock.engine.timing import RunTimes
 from penstock.engine.watch import Watch, Work
-from penstock.engine.workers import INTERRUPTED_S, Job, Stats, Workers, has_ended
+from penstock.engine.workers import INTERRUPTED_S, Job, Workers, has_ended
 from penstock.errors import PenstockError, PlanError
 from penstock.machine import anonymous_bytes, on_cpus
 from penstock.memory import MemoryLedger
@@ -53,7 +55,6 @@ class Run:
 
     plan    what is run; what was measured at the start is in it
     ledger  takes down the bad samples of what is delivered
-    wait_s  seconds that the consumer has waited for batches
     """
 
     _workers: Workers  # these are there once it has started
@@ -80,10 +81,11 @@ class Run:
         self._sought: Cursor | None = None
         self._torn = False  # whether a batch may have left the queue and not reached the consumer
         self._waiting = self._starved = self._closed = False
+        self._lacks_slot = False  # whether the next batch has none, as the thread that fills batches last saw
         self._lends = plan.device.lends  # else a slot comes back by itself, soon
         self._starts = self._ended = False
         self._broken: BaseException | None = None
-        self.wait_s = 0.0
+        self._times = RunTimes()
         self._thread = threading.Thread(target=self._keep_filling, name="penstock-fill", daemon=True)
 
     def start(self, at: Cursor) -> None:
@@ -142,6 +144,7 @@ class Run:
         if os.getpid() != self._pid:
             return  # of a forked child: a thread that isn't there may hold the lock for ever
         with self._lock:
+            self._times.steps.leaves()
             if not self._ended:
                 self._delivery.rest()
 
@@ -155,13 +158,14 @@ class Run:
         Raises what made it impossible. Asked for the same batch again, it tries again.
         """
         self._check_process()
-        begin = time.perf_counter()
+        steps = self._times.steps
+        asked, ready = steps.asks(), len(self._ready)
         try:
             while (delivered := self._hand_over(at)) is None:
                 if not self._workers.help():
                     with waiting_for(self._workers):
                         if self._settled():
-                            self._await_news(begin)
+                            self._await_news(asked / 1e9)
                         else:
                             time.sleep(LOOKS_S)  # not inside CUDA, where nobody hears Ctrl-C
         except BaseException:
@@ -169,13 +173,19 @@ class Run:
             raise
         finally:
             self._waiting = False
-        self.wait_s += time.perf_counter() - begin
+        if delivered.batch is not None:
+            steps.gets(asked, delivered.rows, ready)
         return delivered
 
     def stats(self) -> Stats:
-        """Counters of the workers, and of what took too long."""
+        """All counters."""
         self._check_process()
-        return replace(self._workers.stats(), slow=self._watch.slow, stalled=self._watch.stalled)
+        ring = self._ring
+        slots = SlotStats(
+            self.plan.most_slots, ring.count("lent"), ring.count("filling"), ring.count("ready")
+        )
+        counted = self._times.stats(self._workers.stats(), slots)
+        return replace(counted, slow=self._watch.slow, stalled=self._watch.stalled)
 
     @property
     def in_flight(self) -> bool:
@@ -269,8 +279,10 @@ class Run:
                 assert filled.origins.error is not None
                 self._ledger.add(filled.origins.bad, filled.origins.error)
             if filled.ended and filled.rows == 0:
-                return Delivered(None, self._after_end(at))
+                return Delivered(None, 0, self._after_end(at))
+            begin = time.perf_counter_ns()
             batch = self._delivery.take(filled)
+            self._times.device.add(begin, filled.rows)
             self._torn = False
             if not self._delivery.settle():
                 self._bell.ring()  # the filling thread looks when the slot is free
@@ -279,7 +291,7 @@ class Run:
                 self._delivery.send(self._ready)
             else:
                 self._delivery.rest()
-            return Delivered(batch, after)
+            return Delivered(batch, filled.rows, after)
 
     def _after_end(self, at: Cursor) -> Cursor:
         """The next epoch, now that a stream has ended in this one."""
@@ -345,8 +357,9 @@ class Run:
                     settled = self._settled()
                 except RuntimeError:  # of a device that has failed: whoever asks for a batch is told
                     settled = True
-                # No bell rings when a device has read a slot.
-                seen = self._bell.wait(seen) if settled else self._bell.wait_for(seen, LOOKS_S)
+                with self._times.waiting_for_slot(self._lacks_slot and not self._filling):
+                    # No bell rings when a device has read a slot.
+                    seen = self._bell.wait(seen) if settled else self._bell.wait_for(seen, LOOKS_S)
         except BaseException as error:
             with self._lock:
                 self._broken = error
@@ -393,10 +406,12 @@ class Run:
     def _collect(self) -> None:
         """Hand over finished slots, oldest first."""
         while self._filling:
+            begin = time.perf_counter_ns()
             filled = self._filler.outcome(self._filling[0])
             if filled is None:
                 self._wake_helper()  # rows may be made again
                 return
+            self._times.batch.add(begin, filled.rows)
             with self._lock:
                 if self._sought is not None:
                     return
@@ -414,19 +429,23 @@ class Run:
 
     def _submit(self) -> None:
         """Fill every slot that can be had. The ring grows only for a consumer that waits while nothing comes."""
+        self._lacks_slot = False
         while not self._closed and self._sought is None and self._is_known(self._next):
             with self._lock:
                 needed = self._lends and self._waiting and not self._ready and not self._filling
             has_room = self._room.has_room()
             slot = self._ring.take(grow=needed and has_room) if needed or has_room else -1
             if slot < 0:
+                self._lacks_slot = True
                 with self._lock:
                     # A slot that came back meanwhile isn't lent any more, and has rung the bell.
                     self._starved = needed and self._room.no_slot()
                     if self._starved:
                         self._tell()
                 return
+            begin = time.perf_counter_ns()
             filling = self._filler.begin(slot, self._next)
+            self._times.order.add(begin, filling.rows)
             with self._lock:
                 self._starved = False
                 self._filling.append(filling)

@@ -26,6 +26,7 @@ from penstock.engine.own_generators import OwnGenerators
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.rows import END, CantBeKept, EncodedFile, Inputs, RowFailed, RowKey, Rows, Sample
 from penstock.engine.stored import NotStorable, to_bytes
+from penstock.engine.timing import Laps
 from penstock.engine.workers import Failure, Flaws
 from penstock.faults import faultpoint
 from penstock.source import NAMES, Stream, StreamEnded
@@ -76,6 +77,7 @@ class SampleMaker:
         self._checks = recipe.checks if recipe.checks.any else None
         self._kept = supplies.kept
         self._fixed = False  # whether it is at what comes before the cache, which may not draw
+        self.laps = Laps()
         self._proves = False  # whether samples are to be proven to be fit for the cache
         # A kernel makes numbers of bytes: all are finite.
         self._made_natively = "image" if self._steps and isinstance(self._steps[-1], NativeStep) else None
@@ -103,6 +105,16 @@ class SampleMaker:
         desk[ROW] = row
         desk[STEP] = step
 
+    def begins(self, row: int) -> None:
+        """A row of a piece of work begins."""
+        self.at(row)
+        self.laps.begins()
+
+    def ends(self) -> None:
+        """It is made."""
+        if self.laps.on:
+            self.laps.ends(time.monotonic_ns() - self.desk[SINCE])
+
     def fill(self, rows: Rows, first: int, stop: int) -> list[Failure]:
         """Make rows [first, stop); which of them can't be made."""
         return self.run(lambda seeded: self.filled(rows, first, stop, seeded))
@@ -116,9 +128,10 @@ class SampleMaker:
         for row in range(first, stop):
             if image is not None:
                 out = {"image": image[row]}
-            self.at(row)
+            self.begins(row)
             try:
                 write_row(make(key_of(row), inputs_of(row), out, seeded), row, rows, out)
+                self.ends()
             except RowFailed as failed:
                 bad.append(failed.failure(row))
                 if failed.place == END:
@@ -166,13 +179,17 @@ class SampleMaker:
     def _begun(self, key: RowKey, sample: Sample, seeded: bool) -> Sample:
         """What the source says of a record, with what the dataset gives."""
         if self._dataset is not None:
+            begin = time.perf_counter_ns() if self.laps.on else 0
             sample |= self.call(self._dataset, key, key, seeded)
+            if begin:
+                self.laps.step(0, begin)
         return sample
 
     def _through(
         self, first: int, stop: int, key: RowKey, sample: Sample, out: Mapping[str, AnyArray], seeded: bool
     ) -> Sample:
         """The sample after steps [first, stop)."""
+        since = time.perf_counter_ns() if self.laps.on else 0
         for number in range(first, stop):
             step = self._steps[number]
             self.desk[STEP] = 1 + number
@@ -181,6 +198,8 @@ class SampleMaker:
             else:
                 row = out.get("image") if number == len(self._steps) - 1 else None
                 sample = {**sample, "image": self._images.make(number, step, key, sample.get("image"), row)}
+            if since:
+                since = self.laps.step(1 + number, since)
         return sample
 
     def _found_or_made(

@@ -38,6 +38,7 @@ from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, se
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.rows import PartOfRows, Rows
 from penstock.engine.samples import SampleMaker, unforeseen
+from penstock.engine.timing import Took
 from penstock.engine.travel import unpack
 from penstock.engine.where import show_stacks_on_signal
 from penstock.engine.workers import BatchMade, Failure, Flaws
@@ -246,19 +247,21 @@ class Worker:
 
     def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> Parcel:
         """What to say of a piece of work, whatever became of it: an error ends nothing but its batch."""
+        self._maker.laps.piece_begins()
         try:
             answer = self._made(kind, slot, rows, first, *what)
             faultpoint("worker.answer", what[0].indices[0])
         except Exception as error:
-            return parcel(([_sendable(unforeseen(first, error))], {}, None, self._new_flaws()))
-        flaws = self._new_flaws()
+            return parcel(([_sendable(unforeseen(first, error))], {}, None, self._new_flaws(), Took()))
+        rows = 0 if kind == "functions" else len(what[0].indices)
+        met = self._new_flaws(), self._maker.laps.took(rows)
         self._desk[STEP] = ANSWERING
         try:
-            return self._answers.parcel(answer, flaws, first, len(what[0].indices))
+            return self._answers.parcel(answer, met, first, len(what[0].indices))
         except Exception as error:
             _, lists, made = answer
             objects = {name: [value] for name, value in made.objects.items()} if made is not None else {}
-            return parcel(([_unsendable(first, {**lists, **objects}, error)], {}, None, flaws))
+            return parcel(([_unsendable(first, {**lists, **objects}, error)], {}, None, *met))
 
     def _new_flaws(self) -> Flaws:
         """What was met since the last answer."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from penstock import _native
 from penstock.contracts import StreamSource
+from penstock.counters import Stats, WorkerStats
 from penstock.engine.board import IDLE, IN_TURN, ROW, SINCE, STEP, step_text
 from penstock.engine.caching import COUNTS
 from penstock.engine.draws import GlobalGenerators
@@ -18,9 +19,10 @@ from penstock.engine.jobs import Piece, QueueWorkers, SlotJob, is_whole
 from penstock.engine.keeping import Kept
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.samples import SampleMaker, unforeseen
+from penstock.engine.timing import Took
 from penstock.engine.watch import Overdue, Owner, Work
 from penstock.engine.where import stack_of_thread
-from penstock.engine.workers import CALLER, WHOLE, Failure, Stats, Use, WorkersMemory, has_ended, too_long
+from penstock.engine.workers import CALLER, WHOLE, Failure, Flaws, Use, WorkersMemory, has_ended, too_long
 from penstock.errors import StalledError
 from penstock.plan import Plan
 
@@ -41,10 +43,21 @@ class Seat:
         self.piece: Piece | None = None
         self.given_up = False
         self.thread = 0
+        self.rows, self.busy_s = 0, 0.0
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return CALLER if self.number < 0 else f"thread {self.number}"
+
+    def stats(self) -> WorkerStats:
+        """What it has done."""
+        return WorkerStats(self.name, self.rows, self.busy_s)
 
     def made(self, plan: Plan, piece: Piece) -> list[Failure]:
         """Make a piece of work; which rows of it can't be made."""
         content, maker = piece.job.content, self.maker
+        maker.laps.piece_begins()
         if not plan.gathers and not piece.is_functions:
             return maker.fill(content, piece.first, piece.stop)
         made = gather(maker, content) if plan.gathers else apply(maker, content)
@@ -52,6 +65,12 @@ class Seat:
             return made
         piece.job.made = made
         return []
+
+    def done(self, piece: Piece, seconds: float) -> tuple[float, Flaws, Took]:
+        """It is done with a piece, after so long: what it met, and how long that took."""
+        self.rows += piece.stop - piece.first
+        self.busy_s += seconds
+        return seconds, self.maker.new_flaws(), self.maker.laps.took(piece.stop - piece.first)
 
     def at_work(self, plan: Plan, owner: Owner) -> Work | None:
         """What it has in hand."""
@@ -62,8 +81,7 @@ class Seat:
         what, index, path = piece.job.named(WHOLE if is_whole(piece, step) else row)
         hand = Hand(self, piece, row, since)
         doing = step_text(plan, step)
-        worker = CALLER if self.number < 0 else f"thread {self.number}"
-        return Work(hand, what, doing, worker, since / 1e9, owner, index, path, waits=step >= IN_TURN)
+        return Work(hand, what, doing, self.name, since / 1e9, owner, index, path, waits=step >= IN_TURN)
 
 
 class Hand(NamedTuple):
@@ -117,7 +135,7 @@ class ThreadWorkers(QueueWorkers):
                 bad = seat.made(self._plan, piece)
         finally:
             seat.piece = None
-            self._queue.finish(piece, bad, time.perf_counter() - begin, seat.maker.new_flaws())
+            self._queue.finish(piece, bad, *seat.done(piece, time.perf_counter() - begin))
         return True
 
     def stats(self) -> Stats:
@@ -126,6 +144,7 @@ class ThreadWorkers(QueueWorkers):
         return replace(
             super().stats(),
             side_peak_bytes=self._supplies.side.peak_bytes,
+            workers=tuple(seat.stats() for seat in list(self._seats)),
             **{name: getattr(met, name) for name in MET},
         )
 
@@ -223,4 +242,4 @@ class ThreadWorkers(QueueWorkers):
                 except BaseException as error:  # whoever waits for this batch would wait for ever
                     bad = [unforeseen(piece.first, error)]
                 seat.piece = None
-                self._queue.finish(piece, bad, time.perf_counter() - begin, seat.maker.new_flaws())
+                self._queue.finish(piece, bad, *seat.done(piece, time.perf_counter() - begin))

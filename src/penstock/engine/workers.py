@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock import _native
 from penstock.contracts import OpenSource, Records
+from penstock.counters import Stats
 from penstock.engine.watch import Work
 from penstock.errors import (
     DecodeError,
@@ -104,6 +105,9 @@ class Flaws:
     retries         tries of reads after the first ones
     hedged          reads that got a second one beside them
     slowest_read_s  seconds of the slowest try; of two times the longer one counts
+    reads           files that were read by who makes samples
+    read_bytes      of these
+    read_s          seconds that this took
 
     notes           that are worth a warning
 
@@ -122,6 +126,9 @@ class Flaws:
     cache_stale: int = 0
     cache_errors: int = 0
     cache_bytes: int = 0
+    reads: int = 0
+    read_bytes: int = 0
+    read_s: float = 0.0
     notes: tuple[str, ...] = ()
 
     def __add__(self, more: Flaws) -> Flaws:
@@ -135,66 +142,6 @@ class Flaws:
 
 
 _SUMMED = tuple(each.name for each in fields(Flaws) if each.name not in ("slowest_read_s", "notes"))
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Counters of a loader's workers since they started.
-
-    rows             made
-    bytes            of encoded samples, read
-    foreign          of the rows, those that are no JPEG
-    gpu_rows         of the rows, those whose JPEG went to the GPU's decoder
-    gpu_refused      of these, those that it refused, which were decoded exactly
-    damaged          of the rows, those of JPEGs with damage in what was decoded of them, which Pillow decodes over too
-    truncated        of the rows, those of files that end too soon, with ``decode(allow_truncated=True)``
-    decode_s         seconds of work, summed over the workers
-    read_s           seconds of reading, summed over all that read
-    wait_s           seconds without work, summed over the workers
-    retries          tries of reads after the first ones
-    hedged           reads that got a second one beside them, because they took long
-    slowest_read_s   seconds that the slowest try of a read took
-    side_peak_bytes  most that the side arena held
-    reading_ahead    whether storage is slow, so that reading threads run ahead
-    slow             samples, and other work, that took longer than ``slow_after_s``
-    stalled          of these, given up after ``stall_timeout_s``
-    deaths           worker processes that ended before their work was done
-    recycled         worker processes that had more memory than their share, and gave way to new ones
-    cache_hits       of the rows, those that were kept
-    cache_misses     those that weren't, or were of files that have changed
-    cache_stored     rows that were kept for later
-    cache_skipped    rows for which there was no room, or which somebody else was just keeping
-    cache_stale      of the misses, those whose files have changed since, or may have
-    cache_errors     rows that couldn't be read, weren't what had been kept, or couldn't be written
-    cache_bytes      of the rows that were kept
-    """
-
-    rows: int = 0
-    bytes: int = 0
-    foreign: int = 0
-    gpu_rows: int = 0
-    gpu_refused: int = 0
-    damaged: int = 0
-    truncated: int = 0
-    decode_s: float = 0.0
-    read_s: float = 0.0
-    wait_s: float = 0.0
-    retries: int = 0
-    hedged: int = 0
-    slowest_read_s: float = 0.0
-    side_peak_bytes: int = 0
-    reading_ahead: bool = False
-    slow: int = 0
-    stalled: int = 0
-    deaths: int = 0
-    recycled: int = 0
-    cache_hits: int = 0
-    cache_misses: int = 0
-    cache_stored: int = 0
-    cache_skipped: int = 0
-    cache_stale: int = 0
-    cache_errors: int = 0
-    cache_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,326 @@
+"""What limits a training run: its steps, or its input; and of that which place, what to do, and what it would bring.
+
+A place's capacity is the rate at which it would go if it never waited: rows ÷ seconds of work × threads. The run goes
+at the rate of the slowest place, with its steps as the last of them, so taking one limit away brings at most the next
+one's capacity.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Literal
+
+import penstock as ps
+
+LEAST_STEPS = 5  # before anything is said
+KEEPS_UP = 0.05  # share of the time that a loop may wait without being called input-bound
+BUSY = 0.7  # share of the time that somebody who limits the others works
+SLOW_WORKER = 1 / 3  # of the others' rate
+LEAST_ROWS = 16  # of each, before workers are compared
+ON_PROCESSOR = 0.7  # of its time, what code is called that computes
+WIDTH = 78
+
+Bound = Literal["input", "step", "unknown"]
+Place = Literal["order", "read", "transform", "batch", "device", "slots", "worker", "step", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What limits a run.
+
+    bound             ``"input"``, ``"step"``, or ``"unknown"`` while too little was seen
+    place             ``"order"``, ``"read"``, ``"transform"``, ``"batch"``, ``"device"``; ``"slots"``, when there is
+                      no room to work ahead; ``"worker"``, when one of several is slow; ``"step"``; ``"unknown"``
+    wait_share        of the loop's time, from 0 to 1
+    rows_per_s        that the loop takes
+    upper_rows_per_s  that it would take without this limit, at most; infinite when nothing else was seen to limit it
+    what              says it in a sentence
+    advice            what to do, the best first
+    """
+
+    bound: Bound
+    place: Place
+    wait_share: float
+    rows_per_s: float
+    upper_rows_per_s: float
+    what: str
+    advice: tuple[str, ...]
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast the run would be without this limit, at most."""
+        return self.upper_rows_per_s / self.rows_per_s if self.rows_per_s else 1.0
+
+    def __str__(self) -> str:
+        import textwrap  # not for who only asks for numbers
+
+        lines = textwrap.wrap(
+            f"{self.bound}-bound: {self.what}" if self.bound != "unknown" else self.what, WIDTH
+        )
+        if self.bound == "input":
+            upper = (
+                f"{self.upper_rows_per_s:,.0f}" if math.isfinite(self.upper_rows_per_s) else "any number of"
+            )
+            lines.append(f"  now {self.rows_per_s:,.0f} rows/s; without that limit up to {upper} rows/s")
+        for each in self.advice:
+            lines += textwrap.wrap(f"- {each}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+        return "\n".join(lines)
+
+
+def verdict(done: ps.Stats, plan: ps.Plan, *, cores: int, step_rows_per_s: float | None = None) -> Verdict:
+    """What limits a run, by what was counted: since its start, or between two snapshots.
+
+    cores            that the process may use
+    step_rows_per_s  what the training loop takes when it waits for nothing, where that was measured; default: what its
+                     own time between batches allows, which is too much where a device works behind its back
+    """
+    return _Judge(done, plan, cores, step_rows_per_s).verdict()
+
+
+class _Judge:
+    """Looks at one place after the other."""
+
+    def __init__(self, done: ps.Stats, plan: ps.Plan, cores: int, step_rows_per_s: float | None) -> None:
+        self._done, self._plan, self._cores = done, plan, cores
+        step, transform = done.step, done.transform
+        self._loop_s = step.step_s + step.wait_s
+        # While nobody reads ahead, those who make rows read.
+        self._read_here_s = 0.0 if done.reading_ahead else done.read.busy_s
+        self._work_s = transform.busy_s + self._read_here_s
+        self._workers = max(transform.threads, 1)
+        # Where Pillow's threads make the rows, native ones wait: so of the loop's time too.
+        whole_s = min(self._work_s + transform.wait_s, self._workers * self._loop_s)
+        self._busy = self._work_s / whole_s if whole_s else 0.0
+        self._steps = step_rows_per_s or _rate(step.rows, step.step_s)
+
+    def verdict(self) -> Verdict:
+        step = self._done.step
+        if step.steps < LEAST_STEPS:
+            return self._say("unknown", "unknown", math.inf, f"{step.steps} steps are too few to tell", ())
+        if step.wait_share <= KEEPS_UP:
+            return self._of_steps()
+        for look in (
+            self._device,
+            self._filling,
+            self._slow_worker,
+            self._busy_workers,
+            self._readers,
+            self._slots,
+        ):
+            if (found := look()) is not None:
+                return found
+        return self._say(
+            "input",
+            "unknown",
+            self._upper(),
+            f"your loop waits {self._waits}, and no place of the loader is busy",
+            ("make batches larger: handing them over may be what takes the time",),
+        )
+
+    def _of_steps(self) -> Verdict:
+        able = min(self._rate_of_workers(), self._rate_of_readers(), self._rate_of_filling())
+        spare = f"; the loader could make {able:,.0f} rows/s" if math.isfinite(able) else ""
+        return self._say(
+            "step",
+            "step",
+            self._steps,
+            f"your steps take {1 - self._done.step.wait_share:.0%} of the time{spare}",
+            ("nothing of the input limits this run: make the step itself faster",),
+        )
+
+    def _device(self) -> Verdict | None:
+        took = self._done.device.busy_s
+        if took < BUSY * self._done.step.wait_s:
+            return None
+        return self._say(
+            "input",
+            "device",
+            self._upper(),
+            f"your loop waits {self._waits}, and bringing batches to the device takes {took / self._loop_s:.0%} of "
+            "its time",
+            (
+                "let batches be uint8 and normalise them on the device: a quarter of the bytes of float32",
+                "see that memory is pinned: without that a copy takes the host's time",
+            ),
+        )
+
+    def _filling(self) -> Verdict | None:
+        order, batch = self._done.order.busy_s, self._done.batch.busy_s
+        if order + batch < BUSY * self._loop_s:
+            return None
+        if order > batch:
+            what, place, advice = (
+                "finding out which records a batch has",
+                "order",
+                "use an index: penstock index PATH",
+            )
+        else:
+            what, place, advice = (
+                "putting batches together",
+                "batch",
+                "give fields one shape, so that none is collated",
+            )
+        return self._say(
+            "input",
+            "order" if place == "order" else "batch",
+            self._upper(filling=False),
+            f"your loop waits {self._waits}, and {what} takes {(order + batch) / self._loop_s:.0%} of a thread's time",
+            (advice, "make batches larger"),
+        )
+
+    def _slow_worker(self) -> Verdict | None:
+        kinds: dict[str, list[ps.WorkerStats]] = {}
+        for worker in self._done.workers:
+            if worker.rows >= LEAST_ROWS and worker.busy_s:
+                kinds.setdefault(worker.name.rpartition(" ")[0], []).append(worker)
+        workers = max(kinds.values(), key=lambda alike: sum(worker.busy_s for worker in alike), default=[])
+        if len(workers) < 2:
+            return None
+        slow = min(workers, key=lambda worker: worker.rows / worker.busy_s)
+        others = statistics.median(worker.rows / worker.busy_s for worker in workers if worker is not slow)
+        own = slow.rows / slow.busy_s
+        if own > SLOW_WORKER * others or slow.busy_s < BUSY * max(worker.busy_s for worker in workers):
+            return None
+        return self._say(
+            "input",
+            "worker",
+            min(self._upper(workers=False), others * len(workers)),
+            f"your loop waits {self._waits}, and {slow.name} makes {own:,.0f} rows/s while others make {others:,.0f}",
+            (
+                "see what that worker's processor does beside this, and what your code does by worker number",
+                "let others work on fewer cores: workers= less than there are",
+            ),
+        )
+
+    def _busy_workers(self) -> Verdict | None:
+        if self._busy < BUSY:
+            return None
+        if self._read_here_s > self._work_s / 2:
+            return self._reading(_rate(self._done.rows, self._done.transform.busy_s) * self._workers)
+        upper = self._upper(workers=False)
+        if self._done.read.rows and not self._done.reading_ahead:
+            upper = min(upper, _rate(self._done.rows, self._read_here_s) * self._workers)
+        if self._done.functions:
+            return self._python(upper)
+        advice = ["keep what was made: .cache(…) serves later epochs from memory"]
+        if self._workers < self._cores:
+            more = self._rate_of_workers() * self._cores / self._workers
+            gets = min(more, self._upper(workers=False))
+            advice.insert(0, f"workers={self._cores}: about {gets:,.0f} rows/s on all cores")
+        foreign = self._done.foreign / max(self._done.rows, 1)
+        if foreign > 0.5:
+            advice.append("store images as JPEG: Pillow decodes the others, and takes longer")
+        else:
+            advice.append('decode("fast") where images are more than twice as large as what is made of them')
+        who = f"all {self._workers} workers decode and transform"
+        if foreign > 0.5:
+            who = f"Pillow decodes {min(foreign, 1):.0%} of the rows, which are no JPEGs"
+        return self._say(
+            "input", "transform", upper, f"your loop waits {self._waits}, and {who}", tuple(advice)
+        )
+
+    def _python(self, upper: float) -> Verdict:
+        done = self._done
+        name, took = max(done.functions.items(), key=lambda each: each[1])
+        share = took / max(sum(done.functions.values()), 1e-9)
+        cpu, busy = done.transform.cpu_s, max(done.transform.busy_s, 1e-9)
+        executor = self._plan.executor.value
+        in_turn = executor == "thread" and self._workers > 1 and cpu < ON_PROCESSOR * busy
+        if in_turn and cpu > ON_PROCESSOR * self._loop_s:
+            rate = min(_rate(done.rows, cpu) * min(self._workers, self._cores), self._upper(workers=False))
+            why = "in threads, which share one interpreter: only one runs at a time"
+            advice = [f'executor="process": about {rate:,.0f} rows/s']
+        elif cpu < ON_PROCESSOR * busy:
+            why = "and waits most of that time, for a disk or the network"
+            advice = [f"workers={2 * self._workers}: while one waits, others go on"]
+        else:
+            why = "and computes"
+            advice = ["let native transforms do it, or a library that lets go of the interpreter"]
+            if self._workers < self._cores:
+                advice.insert(0, f"workers={self._cores}: there are more cores")
+        if executor == "inline":
+            advice = ['executor="thread" or "process": your own thread makes the rows now']
+        return self._say(
+            "input",
+            "transform",
+            upper,
+            f"your loop waits {self._waits}, and {name} takes {share:.0%} of making rows, {why}",
+            (*advice, "keep what it makes, if it is the same each time: .cache(…) behind it"),
+        )
+
+    def _readers(self) -> Verdict | None:
+        read = self._done.read
+        if not self._done.reading_ahead or read.busy_s < BUSY * self._loop_s:
+            return None
+        idle = read.wait_s > read.busy_s
+        at_once = (
+            f"larger batches, or depth= above {self._plan.depth}: most reading threads have nothing to read"
+        )
+        return self._reading(self._rate_of_workers(), (at_once,) if idle else ())
+
+    def _reading(self, others: float, first: tuple[str, ...] = ()) -> Verdict:
+        read = self._done.read
+        return self._say(
+            "input",
+            "read",
+            min(self._steps, others, self._rate_of_filling()),
+            f"your loop waits {self._waits} for storage: a file takes {1000 * read.latency.p50:.1f} ms, one in a "
+            f"hundred more than {1000 * read.latency.p99:.1f}",
+            (
+                *first,
+                "keep the files near: .cache(…) right after the source serves later epochs from memory",
+                "many small files cost an open each: pack them, or move them to a local disk",
+                "penstock bench --io PATH tells what the storage can give",
+            ),
+        )
+
+    def _slots(self) -> Verdict | None:
+        slots = self._done.slots
+        # A loop that takes batches and does nothing holds up nobody.
+        if min(slots.no_slot_s, self._done.step.step_s) < KEEPS_UP * self._loop_s:
+            return None
+        return self._say(
+            "input",
+            "slots",
+            self._upper(),
+            f"your loop waits {self._waits}, and at other times workers wait for it: there is no room to work ahead",
+            (
+                f"depth= above {self._plan.depth}, and memory= that has room for it: steps of unequal length need "
+                "batches in reserve",
+                "drop batches sooner, if your code holds them",
+            ),
+        )
+
+    @property
+    def _waits(self) -> str:
+        return f"{self._done.step.wait_share:.0%} of the time"
+
+    def _rate_of_workers(self) -> float:
+        return _rate(self._done.rows, self._work_s) * self._workers
+
+    def _rate_of_readers(self) -> float:
+        read = self._done.read
+        return _rate(read.rows, read.busy_s) * read.threads if self._done.reading_ahead else math.inf
+
+    def _rate_of_filling(self) -> float:
+        return _rate(self._done.order.rows, self._done.order.busy_s + self._done.batch.busy_s)
+
+    def _upper(self, *, workers: bool = True, filling: bool = True) -> float:
+        """The rate that is left when some place limits nothing any more."""
+        return min(
+            self._steps,
+            self._rate_of_readers(),
+            self._rate_of_workers() if workers else math.inf,
+            self._rate_of_filling() if filling else math.inf,
+        )
+
+    def _say(self, bound: Bound, place: Place, upper: float, what: str, advice: tuple[str, ...]) -> Verdict:
+        step = self._done.step
+        upper = max(upper, step.rows_per_s)
+        return Verdict(bound, place, step.wait_share, step.rows_per_s, upper, what, advice)
+
+
+def _rate(rows: int, seconds: float) -> float:
+    return rows / seconds if seconds else math.inf

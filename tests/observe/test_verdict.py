@@ -1,0 +1,171 @@
+"""What limits a run: by what was counted of runs that are made to have one limit, and of real ones."""
+
+import math
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.observe import Verdict
+from penstock.observe.verdict import verdict
+
+LOOP_S = 10.0
+ROWS = 1000
+FREE = ps.PlaceStats(threads=1, rows=ROWS, busy_s=0.01)
+
+
+def times(seconds: float) -> ps.Latency:
+    from penstock.counters import BUCKETS, bucket
+
+    counts = [0] * BUCKETS
+    counts[bucket(int(seconds * 1e9))] = ROWS
+    return ps.Latency(tuple(counts))
+
+
+def counted(wait: float, work: float, *, read: float = 0.0, **more: Any) -> ps.Stats:
+    """Ten seconds of a loop that waited for a share of them, while workers worked and read for so many seconds."""
+    idle = max(2 * LOOP_S - work - (0 if more.get("reading_ahead") else read), 0.0)
+    stats = ps.Stats(
+        rows=ROWS,
+        order=FREE,
+        batch=FREE,
+        device=FREE,
+        read=ps.PlaceStats(rows=ROWS, busy_s=read, latency=times(read / ROWS)),
+        transform=ps.PlaceStats(threads=2, rows=ROWS, busy_s=work, wait_s=idle),
+        step=ps.StepStats(steps=100, rows=ROWS, step_s=LOOP_S * (1 - wait), wait_s=LOOP_S * wait),
+    )
+    return replace(stats, **more)
+
+
+def workers_of(*rates: float) -> tuple[ps.WorkerStats, ...]:
+    return tuple(ps.WorkerStats(f"worker {n}", int(rate * LOOP_S), LOOP_S) for n, rate in enumerate(rates))
+
+
+def in_python(cpu_s: float) -> ps.PlaceStats:
+    return ps.PlaceStats(threads=2, rows=ROWS, busy_s=19.0, wait_s=1.0, cpu_s=cpu_s)
+
+
+SLOW = {"augment": 15.0, "the dataset": 2.0}
+READERS = ps.PlaceStats(threads=16, rows=ROWS, busy_s=150.0, wait_s=10.0, latency=times(0.15))
+FEW_READS = replace(READERS, busy_s=15.0, wait_s=145.0)
+
+CASES = {
+    # what was counted, what else there is; the place, words of it, the rate that is left
+    "steps": (counted(0.01, 4.0), {}, "step", "could make 500 rows/s", 101.0),
+    "decoding": (counted(0.5, 19.0), {}, "transform", "all 2 workers", 200.0),
+    "decoding, cores free": (counted(0.5, 19.0), {"cores": 8}, "transform", "workers=8: about 200 rows/s", 200.0),
+    "decoding, then storage": (counted(0.5, 15.0, read=5.0), {}, "transform", "all 2 workers", 200.0),
+    "reading here": (counted(0.8, 4.0, read=15.0), {}, "read", "a file takes 15.", 500.0),
+    "reading ahead": (counted(0.8, 4.0, read=150.0, reading_ahead=True) , {}, "read", "near", 500.0),
+    "too few reads at once": (
+        replace(counted(0.8, 4.0, reading_ahead=True), read=FEW_READS), {}, "read", "larger batches", 500.0,
+    ),
+    "Pillow": (counted(0.5, 19.0, foreign=ROWS), {}, "transform", "Pillow decodes 100%", 200.0),
+    "Python that computes": (
+        counted(0.5, 19.0, transform=in_python(18.0), functions=SLOW), {"executor": "process"},
+        "transform", "augment takes 88% of making rows, and computes", 200.0,
+    ),
+    "Python in turn": (
+        counted(0.9, 19.0, transform=in_python(9.5), functions=SLOW), {"executor": "thread"},
+        "transform", 'executor="process": about 211 rows/s', 1000.0,
+    ),
+    "Python that waits": (
+        counted(0.5, 19.0, transform=in_python(0.5), functions=SLOW), {"executor": "thread"},
+        "transform", "workers=4", 200.0,
+    ),
+    "collating": (counted(0.5, 4.0, batch=replace(FREE, busy_s=9.0)), {}, "batch", "putting batches", 200.0),
+    "the order": (counted(0.5, 4.0, order=replace(FREE, busy_s=9.0)), {}, "order", "penstock index", 200.0),
+    "the copy": (counted(0.5, 4.0, device=replace(FREE, busy_s=4.0)), {}, "device", "uint8", 200.0),
+    "no room": (counted(0.4, 8.0, slots=ps.SlotStats(most=2, no_slot_s=3.0)), {}, "slots", "depth= above", 166.7),
+    "a slow worker": (
+        counted(0.5, 19.0, workers=workers_of(10, 100)), {}, "worker", "worker 0 makes 10 rows/s", 200.0,
+    ),
+    "equal workers": (counted(0.5, 19.0, workers=workers_of(60, 100)), {}, "transform", "all 2", 200.0),
+    "small batches": (counted(0.9, 4.0), {}, "unknown", "make batches larger", 500.0),
+    "too few steps": (replace(counted(0.5, 19.0), step=ps.StepStats(3, 30, 1, 1)), {}, "unknown", "few", math.inf),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_place_that_limits_is_named_with_what_to_do(name: str) -> None:
+    done, more, place, words, upper = CASES[name]
+    plan = pipeline().plan(memory="300MiB", workers=2, executor=more.pop("executor", "thread"))
+    found = verdict(done, plan, **{"cores": 2, **more})
+    assert found.place == place
+    assert words in " ".join([found.what, *found.advice])
+    assert found.upper_rows_per_s == pytest.approx(upper, rel=0.01)
+    assert found.bound == ("step" if name == "steps" else "unknown" if "few steps" in name else "input")
+    assert max(map(len, str(found).splitlines())) <= 80
+
+
+def test_the_loops_own_rate_bounds_what_the_input_can_bring_where_it_was_measured() -> None:
+    plan = pipeline().plan(memory="300MiB", workers=2)
+    found = verdict(counted(0.5, 19.0), plan, cores=2, step_rows_per_s=130.0)
+    assert found.upper_rows_per_s == 130
+    assert found.gain == pytest.approx(1.3)
+
+
+def pipeline(rows: int = 64) -> ps.Pipeline:
+    return ps.Pipeline(ps.Arrays(x=np.arange(rows))).batch(4)
+
+
+class Slow:
+    """Takes its time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __call__(self, x: object) -> object:
+        pause(self._seconds)
+        return x
+
+
+def pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def found_of(described: ps.Pipeline, step_s: float, **settings: Any) -> Verdict:
+    with described.loader(memory="300MiB", workers=2, **settings) as loader:
+        for _ in loader:
+            pause(step_s)
+        return loader.verdict()
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_a_slow_function_limits_a_real_run(executor: str) -> None:
+    found = found_of(pipeline().map(Slow(0.01), field="x"), 0.0, executor=executor)
+    assert (found.bound, found.place) == ("input", "transform")
+    assert "Slow" in found.what
+    assert "workers=4" in found.advice[0]
+
+
+def test_a_slow_loop_limits_a_real_run() -> None:
+    found = found_of(pipeline(), 0.05)
+    assert (found.bound, found.place) == ("step", "step")
+
+
+def test_what_the_loop_takes_without_waiting_is_measured() -> None:
+    with pipeline().map(Slow(0.005), field="x").loader(memory="300MiB", workers=2) as loader:
+        seen = [batch["x"].tolist() for batch in loader.repeated_steps(10, batches=2)]
+        assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]] * 6
+        assert next(iter(loader))["x"].tolist() == [0, 1, 2, 3]  # training sees them again
+        for _ in loader:
+            pass
+        measured = loader.verdict()
+    assert measured.upper_rows_per_s > measured.rows_per_s
+
+
+def test_repeated_steps_leave_an_epoch_where_it_was() -> None:
+    with pipeline(16).loader(memory="80MiB", workers=1) as loader:
+        batches = iter(loader)
+        first = next(batches)["x"].tolist()
+        state = loader.state_dict()
+        for _ in loader.repeated_steps(3, batches=4):
+            break
+        assert loader.state_dict() == state
+        assert [first, *(batch["x"].tolist() for batch in batches)] == np.arange(16).reshape(4, 4).tolist()
+        with pytest.raises(ps.PlanError, match="repeated_steps"):
+            loader.repeated_steps(0)

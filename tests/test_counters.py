@@ -1,0 +1,140 @@
+"""Counters: buckets of durations, differences of snapshots, and what a run counts."""
+
+import math
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock import _native
+from penstock.counters import BUCKETS, bucket, edges
+
+LONGEST_S = 60
+
+
+@given(st.integers(1024, LONGEST_S * 10**9))
+def test_a_duration_lies_in_its_bucket(nanoseconds: int) -> None:
+    begin, end = edges(bucket(nanoseconds))
+    assert begin <= nanoseconds / 1e9 < end
+    assert end - begin <= begin / 8 * 1.000001
+
+
+def test_buckets_follow_one_another_and_the_ends_take_all_that_is_beyond() -> None:
+    for number in range(BUCKETS - 1):
+        assert edges(number)[1] == edges(number + 1)[0]
+    assert bucket(0) == bucket(1024) == 0
+    assert bucket(1 << 60) == BUCKETS - 1
+    assert edges(BUCKETS - 1)[0] == pytest.approx(68.7, abs=0.1)
+
+
+@given(st.lists(st.integers(1024, LONGEST_S * 10**9), min_size=1), st.sampled_from([0.01, 0.5, 0.9, 1.0]))
+def test_a_quantile_is_within_an_eighth_above(durations: list[int], share: float) -> None:
+    counts = [0] * BUCKETS
+    for duration in durations:
+        counts[bucket(duration)] += 1
+    found = ps.Latency(tuple(counts)).quantile(share)
+    exact = sorted(durations)[math.ceil(share * len(durations)) - 1] / 1e9
+    assert exact <= found <= exact * 1.126
+
+
+def test_of_nothing_there_is_no_quantile() -> None:
+    assert ps.Latency().p99 == ps.Latency((0,) * BUCKETS).p50 == 0
+    assert str(ps.Latency()) == "Latency(count=0, p50=0, p90=0, p99=0)"
+
+
+@given(st.integers(0, 1 << 62))
+def test_native_code_puts_a_duration_into_the_same_bucket(nanoseconds: int) -> None:
+    assert _native.latency_bucket(nanoseconds) == bucket(nanoseconds)
+
+
+def numbers(rows: int) -> ps.Arrays:
+    return ps.Arrays(x=np.arange(rows))
+
+
+@pytest.mark.parametrize("executor", ["thread", "process", "inline"])
+def test_each_place_counts_what_goes_through(executor: str) -> None:
+    pipeline = ps.Pipeline(numbers(12)).map(lambda x: x + 1, field="x").batch(4, given=True)
+    with pipeline.loader(memory="300MiB", workers=2, executor=executor) as loader:
+        batches = loader.given([range(begin, begin + 4) for begin in (0, 4, 8)])
+        assert sum(len(batch["x"]) for batch in batches) == 12
+        stats = loader.stats()
+    assert stats.rows == stats.transform.rows == stats.order.rows == stats.batch.rows == 12
+    assert stats.device.rows == stats.step.rows == 12
+    assert stats.step.steps == stats.step.wait.count == stats.order.latency.count == 3
+    assert sum(worker.rows for worker in stats.workers) == 12
+    assert 0 < stats.transform.latency.count <= 12
+    (name,) = (name for name in stats.functions if "lambda" in name)
+    assert 0 < stats.functions[name] <= stats.transform.busy_s
+    assert stats.transform.cpu_s > 0
+    assert stats.bad == 0
+
+
+def test_a_step_ends_when_the_next_batch_is_asked_for() -> None:
+    """What the loop does after its last batch of an epoch is a step; what it does between epochs isn't."""
+    with ps.Pipeline(numbers(8)).batch(4).loader(memory="80MiB", workers=1) as loader:
+        for _ in range(2):
+            for _ in loader:
+                pass
+        done = loader.stats().step
+    assert (done.steps, done.step.count, done.wait.count) == (4, 4, 4)
+
+
+def test_what_happened_between_two_snapshots_is_their_difference() -> None:
+    with ps.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=2) as loader:
+        batches = iter(loader)
+        next(batches)
+        before = loader.stats()
+        for _ in range(3):
+            next(batches)
+        after = loader.stats()
+    done = after - before
+    assert done.step.steps == 3
+    assert done.step.rows == done.device.rows == 12
+    assert done.device.latency.count == 3
+    assert done.time_s == after.time_s - before.time_s > 0
+    assert done.transform.threads == after.transform.threads == 2
+    assert done.slots.most == after.slots.most
+    nothing = after - after
+    assert (nothing.rows, nothing.step.steps, nothing.transform.latency.count) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_rows_that_cant_be_made_are_counted_apart(executor: str) -> None:
+    def fails(x: np.int64) -> np.int64:
+        if x in (2, 5):
+            raise ValueError(f"no {x}")
+        return x
+
+    pipeline = (
+        ps.Pipeline(numbers(8)).map(fails, field="x").on_bad(ps.Replace(at_most=8)).batch(8, given=True)
+    )
+    with pipeline.loader(memory="300MiB", workers=1, executor=executor) as loader:
+        assert sum(1 for _ in loader.given([range(8)])) == 1
+        stats = loader.stats()
+    assert stats.bad >= 2
+    assert stats.rows == 8
+
+
+def test_time_without_a_slot_is_counted_when_nothing_can_be_made() -> None:
+    """With all slots lent or ready, the workers wait for the loop, not for work."""
+    with ps.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=1, depth=2) as loader:
+        batches = iter(loader)
+        held = next(batches)
+        _until(lambda: loader.stats().slots.ready > 0 and loader.stats().slots.filling == 0)
+        held = next(batches)
+        _until(lambda: loader.stats().slots.no_slot_s > 0)
+        del held
+
+
+def test_without_a_run_all_is_zero() -> None:
+    assert ps.Pipeline(numbers(4)).batch(2).loader(memory="80MiB").stats() == ps.Stats()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    again = threading.Event()
+    while not condition():
+        again.wait(0.001)
