@@ -93,6 +93,26 @@ def test_the_smallest_quota_of_a_group_and_those_above_counts(root: Path) -> Non
     assert machine.cpu_count(root) == 3
 
 
+def test_what_a_container_suffered_v2(root: Path) -> None:
+    put(root, "proc/77/cgroup", "0::/job/task")
+    put(root, "sys/fs/cgroup/job/cpu.stat", "usage_usec 9000000\nnr_throttled 3\nthrottled_usec 2500000")
+    put(root, "sys/fs/cgroup/job/task/cpu.stat", "usage_usec 9000000\nnr_throttled 1\nthrottled_usec 500000")
+    put(root, "sys/fs/cgroup/job/memory.events", "low 0\nhigh 0\nmax 9\noom 2\noom_kill 2")
+    assert (machine.throttled_s(77, root), machine.memory_kills(77, root)) == (2.5, 2)
+
+
+def test_what_a_container_suffered_v1(root: Path) -> None:
+    put(root, "proc/77/cgroup", "5:memory:/job\n4:cpu,cpuacct:/job\n0::/")
+    put(
+        root,
+        "sys/fs/cgroup/cpu,cpuacct/job/cpu.stat",
+        "nr_periods 9\nnr_throttled 3\nthrottled_time 2500000000",
+    )
+    put(root, "sys/fs/cgroup/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1")
+    assert (machine.throttled_s(77, root), machine.memory_kills(77, root)) == (2.5, 1)
+    assert (machine.throttled_s(78, root), machine.memory_kills(78, root)) == (0.0, 0)
+
+
 @pytest.mark.usefixtures("many_cpus")
 def test_a_controller_mounted_alone(root: Path) -> None:
     v1(root, "/job")

@@ -64,6 +64,23 @@ def memory_in_use(root: Path = Path("/")) -> tuple[int, int]:
     return min(uses, key=lambda use: use[1] - use[0])
 
 
+def throttled_s(process: int | str = "self", root: Path = Path("/")) -> float:
+    """Seconds for which a process's CPU quotas have held it back so far, all CPUs together."""
+    held = [0.0]
+    for group in _groups(root, "cpu", process):
+        stats = _stats(group, "cpu.stat")  # of version 2, or 1
+        held.append(stats.get("throttled_usec", 0) / 1e6 + stats.get("throttled_time", 0) / 1e9)
+    return max(held)
+
+
+def memory_kills(process: int | str = "self", root: Path = Path("/")) -> int:
+    """Processes of a process's container that were killed for want of memory, so far."""
+    kills = [0]
+    for group in _groups(root, "memory", process):
+        kills += [_stats(group, name).get("oom_kill", 0) for name in ("memory.events", "memory.oom_control")]
+    return max(kills)
+
+
 def open_files() -> tuple[int, int]:
     """How many files this process has open, and how many it may have (``ulimit -n``)."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -153,10 +170,10 @@ class _Mount:
             folder = folder.parent
 
 
-def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's cgroups that may limit what a controller controls, and all above them."""
+def _groups(root: Path, controller: str, process: int | str = "self") -> Iterator[Path]:
+    """Yield the folders of a process's cgroups that may limit what a controller controls, and all above them."""
     try:
-        lines = (root / "proc" / "self" / "cgroup").read_text().splitlines()
+        lines = (root / "proc" / str(process) / "cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
@@ -228,9 +245,9 @@ def _reclaimable(group: Path) -> int:
     return total("inactive_file") + (total("active_file") + total("slab_reclaimable")) // 2
 
 
-def _stats(group: Path) -> dict[str, int]:
+def _stats(group: Path, name: str = "memory.stat") -> dict[str, int]:
     try:
-        lines = (group / "memory.stat").read_text().splitlines()
+        lines = (group / name).read_text().splitlines()
     except OSError:
         return {}
     return {name: int(number) for name, number in map(str.split, lines)}

@@ -1,4 +1,4 @@
-"""``penstock doctor``: what is wrong with a training script, a stuck process or a folder of images, and what to do."""
+"""``penstock doctor``: what is wrong with a training script, a stuck process or a folder of images, and the fix."""
 
 from __future__ import annotations
 
@@ -19,14 +19,21 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Say what is wrong, by what that was measured, and what to do. A script is run for a few steps, as "
         "it is: an epoch ends after --steps batches, the run when a loader begins its third epoch; what it prints goes "
         "to stderr, torch.save writes nothing, all else that it does it does. Of a folder or list, files are read and "
-        "decoded for a few seconds. Exits with 1 if there are problems or warnings, and with 2 if it can't look.",
+        "decoded for a few seconds. A process is looked at, not stopped or changed. Exits with 1 if there are problems "
+        "or warnings, and with 2 if it can't look.",
     )
     parser.add_argument(
         "target",
+        nargs="?",
         metavar="SCRIPT.py|PATH",
         help="a training script; or a folder of class folders, or a list of files",
     )
-    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="arguments of the script, behind --")
+    parser.add_argument(
+        "arguments", nargs="*", default=[], metavar="ARGUMENT", help="arguments of the script, behind --"
+    )
+    parser.add_argument(
+        "--pid", type=_at_least_one, metavar="PID", help="look at a running process that seems stuck"
+    )
     parser.add_argument(
         "--steps", type=_at_least_one, default=24, metavar="N", help="batches of an epoch (default: 24)"
     )
@@ -34,7 +41,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--seconds",
         type=_above_zero,
         metavar="S",
-        help="how long, about (default: 120 at most for a script, 9 for files)",
+        help="how long, about (default: 120 at most for a script, 9 for files, 2 for a process)",
     )
     parser.add_argument(
         "--ranks",
@@ -49,6 +56,16 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    if args.pid is not None:
+        from penstock.cli import doctor_process
+
+        return doctor_process.run(args)
+    if args.target is None:
+        import penstock as ps
+
+        raise ps.PlanError(
+            "what is to be looked at? A script, a folder, or --pid with the number of a process"
+        )
     if args.target.endswith(".py"):
         from penstock.cli import doctor_script
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.observe.doctor.facts import Bad, Holding, Host, Loader, Made, Maker, Memory, Start, Step
+from penstock.observe.doctor.judge_process import ADVICE
 from penstock.observe.doctor.script import judged
 
 MIB = 1 << 20
@@ -230,8 +231,8 @@ def test_judgements(host: dict[str, Any], loader: dict[str, Any], codes: list[st
 def test_the_guide_has_every_code() -> None:
     code = "".join(path.read_text() for path in (ROOT / "src/penstock/observe/doctor").glob("*.py"))
     page = (ROOT / "docs" / "guide" / "stuck.md").read_text(encoding="utf-8")
-    codes = re.findall(r'code="([\w-]+)"', code)
-    assert len(codes) > 15
+    codes = re.findall(r'code="([\w-]+)"', code) + list(ADVICE)
+    assert len(codes) > 30
     assert [each for each in codes if f"`{each}`" not in page] == []
 
 

@@ -5,6 +5,7 @@
 ``judge_*``    facts in, findings out: pure functions
 ``script``     all of it together
 ``data``       a folder of images, and what was measured on it
+``stuck``      a running process: ``processes`` reads /proc, ``scene`` holds what was read
 """
 
 from penstock.observe.doctor.data import Data, Speeds, data_facts, judge_data, look_at
@@ -12,16 +13,19 @@ from penstock.observe.doctor.facts import Host
 from penstock.observe.doctor.finding import Finding, Severity
 from penstock.observe.doctor.running import Limits, host_facts
 from penstock.observe.doctor.script import ScriptReport, examine_script
+from penstock.observe.doctor.stuck import ProcessReport, examine_process
 
 __all__ = [
     "Data",
     "Finding",
     "Host",
     "Limits",
+    "ProcessReport",
     "ScriptReport",
     "Severity",
     "Speeds",
     "data_facts",
+    "examine_process",
     "examine_script",
     "host_facts",
     "judge_data",
