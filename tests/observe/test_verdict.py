@@ -70,7 +70,7 @@ CASES = {
     ),
     "Python in turn": (
         counted(0.9, 19.0, transform=in_python(9.5), functions=SLOW), {"executor": "thread"},
-        "transform", 'executor="process": about 211 rows/s', 1000.0,
+        "transform", 'executor="process": about 211 rows/s', 894.7,
     ),
     "Python that waits": (
         counted(0.5, 19.0, transform=in_python(0.5), functions=SLOW), {"executor": "thread"},

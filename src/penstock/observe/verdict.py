@@ -36,6 +36,7 @@ class Verdict:
     wait_share        of the loop's time, from 0 to 1
     rows_per_s        that the loop takes
     upper_rows_per_s  that it would take without this limit, at most; infinite when nothing else was seen to limit it
+    fixed_rows_per_s  that it would take after the first advice
     what              says it in a sentence
     advice            what to do, the best first
     """
@@ -45,6 +46,7 @@ class Verdict:
     wait_share: float
     rows_per_s: float
     upper_rows_per_s: float
+    fixed_rows_per_s: float
     what: str
     advice: tuple[str, ...]
 
@@ -200,15 +202,13 @@ class _Judge:
         if self._read_here_s > self._work_s / 2:
             return self._reading(_rate(self._done.rows, self._done.transform.busy_s) * self._workers)
         upper = self._upper(workers=False)
-        if self._done.read.rows and not self._done.reading_ahead:
-            upper = min(upper, _rate(self._done.rows, self._read_here_s) * self._workers)
         if self._done.functions:
-            return self._python(upper)
+            return self._python()
         advice = ["keep what was made: .cache(…) serves later epochs from memory"]
+        fixed = None
         if self._workers < self._cores:
-            more = self._rate_of_workers() * self._cores / self._workers
-            gets = min(more, self._upper(workers=False))
-            advice.insert(0, f"workers={self._cores}: about {gets:,.0f} rows/s on all cores")
+            fixed = min(self._rate_of_workers() * self._cores / self._workers, self._upper(workers=False))
+            advice.insert(0, f"workers={self._cores}: about {fixed:,.0f} rows/s on all cores")
         foreign = self._done.foreign / max(self._done.rows, 1)
         if foreign > 0.5:
             advice.append("store images as JPEG: Pillow decodes the others, and takes longer")
@@ -217,30 +217,36 @@ class _Judge:
         who = f"all {self._workers} workers decode and transform"
         if foreign > 0.5:
             who = f"Pillow decodes {min(foreign, 1):.0%} of the rows, which are no JPEGs"
-        return self._say(
-            "input", "transform", upper, f"your loop waits {self._waits}, and {who}", tuple(advice)
-        )
+        what = f"your loop waits {self._waits}, and {who}"
+        return self._say("input", "transform", upper, what, tuple(advice), fixed)
 
-    def _python(self, upper: float) -> Verdict:
+    def _python(self) -> Verdict:
         done = self._done
+        without = self._upper(workers=False)
+        fixed = None
         name, took = max(done.functions.items(), key=lambda each: each[1])
         share = took / max(sum(done.functions.values()), 1e-9)
+        upper = min(without, _rate(done.rows, self._work_s * (1 - share)) * self._workers)
         cpu, busy = done.transform.cpu_s, max(done.transform.busy_s, 1e-9)
         executor = self._plan.executor.value
-        in_turn = executor == "thread" and self._workers > 1 and cpu < ON_PROCESSOR * busy
-        if in_turn and cpu > ON_PROCESSOR * self._loop_s:
-            rate = min(_rate(done.rows, cpu) * min(self._workers, self._cores), self._upper(workers=False))
+        # Threads that wait for the interpreter do so anywhere: they have one core between them, and no other wait.
+        all_busy = self._workers * self._loop_s
+        if executor == "thread" and ON_PROCESSOR * self._loop_s < cpu < ON_PROCESSOR * all_busy:
+            fixed = min(_rate(done.rows, cpu) * min(self._workers, self._cores), without)
             why = "in threads, which share one interpreter: only one runs at a time"
-            advice = [f'executor="process": about {rate:,.0f} rows/s']
+            advice = [f'executor="process": about {fixed:,.0f} rows/s']
         elif cpu < ON_PROCESSOR * busy:
+            fixed = min(2 * self._rate_of_workers(), without)
             why = "and waits most of that time, for a disk or the network"
-            advice = [f"workers={2 * self._workers}: while one waits, others go on"]
+            advice = [f"workers={2 * self._workers}: about {fixed:,.0f} rows/s; while one waits, others go on"]
         else:
             why = "and computes"
             advice = ["let native transforms do it, or a library that lets go of the interpreter"]
             if self._workers < self._cores:
-                advice.insert(0, f"workers={self._cores}: there are more cores")
+                fixed = min(self._rate_of_workers() * self._cores / self._workers, without)
+                advice.insert(0, f"workers={self._cores}: about {fixed:,.0f} rows/s on all cores")
         if executor == "inline":
+            fixed = None
             advice = ['executor="thread" or "process": your own thread makes the rows now']
         return self._say(
             "input",
@@ -248,6 +254,7 @@ class _Judge:
             upper,
             f"your loop waits {self._waits}, and {name} takes {share:.0%} of making rows, {why}",
             (*advice, "keep what it makes, if it is the same each time: .cache(…) behind it"),
+            fixed,
         )
 
     def _readers(self) -> Verdict | None:
@@ -316,10 +323,20 @@ class _Judge:
             self._rate_of_filling() if filling else math.inf,
         )
 
-    def _say(self, bound: Bound, place: Place, upper: float, what: str, advice: tuple[str, ...]) -> Verdict:
+    def _say(
+        self,
+        bound: Bound,
+        place: Place,
+        upper: float,
+        what: str,
+        advice: tuple[str, ...],
+        fixed: float | None = None,
+    ) -> Verdict:
         step = self._done.step
-        upper = max(upper, step.rows_per_s)
-        return Verdict(bound, place, step.wait_share, step.rows_per_s, upper, what, advice)
+        now = step.rows_per_s
+        upper = max(upper, now)
+        fixed = min(upper, max(fixed or upper, now))
+        return Verdict(bound, place, step.wait_share, now, upper, fixed, what, advice)
 
 
 def _rate(rows: int, seconds: float) -> float:

@@ -1,0 +1,179 @@
+"""Is the place that limits named, and does the first advice bring what was foretold?
+
+Each case is a pipeline with one limit, run for some seconds; beside it the same after what the verdict advises. A loop
+of a few milliseconds a step takes the batches. Nothing but the case of the interpreter's lock needs more than one core.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _measure import parser, report
+
+import penstock as ps
+from penstock._native import install_faults
+from penstock.device import HostMemory
+from penstock.observe import Verdict
+
+ROWS, BATCH = 4096, 32
+STEP_S = 0.008
+SETTINGS: dict[str, Any] = {"memory": "1GiB", "workers": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """place: that is to be named; limited, fixed: loaders before and after; step_s: seconds of each step, in turn."""
+
+    place: str
+    limited: Callable[[], ps.Loader]
+    fixed: Callable[[], ps.Loader]
+    step_s: Sequence[float] = (STEP_S,)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A function that waits. Worker ``only``, if that is given, alone."""
+
+    seconds: float
+    only: int | None = None
+
+    def __call__(self, x: Any) -> Any:
+        if self.only is None or ps.worker_number() == self.only:
+            time.sleep(self.seconds)
+        return x
+
+
+def computes(x: Any) -> Any:
+    """Some 0.5 ms of Python."""
+    total = 0
+    for number in range(12_000):
+        total += number
+    return x + total * 0
+
+
+class SlowCopy(HostMemory):
+    """A device to which a batch takes a while."""
+
+    def open(self, fields: Mapping[str, Any], finish: Any) -> SlowCopy:
+        return self
+
+    def take(self, *arguments: Any) -> Mapping[str, Any]:
+        time.sleep(2 * STEP_S)
+        return super().take(*arguments)
+
+
+def numbers(*functions: Callable[[Any], Any]) -> ps.Pipeline:
+    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(ROWS, dtype=np.float32)))
+    for function in functions:
+        pipeline = pipeline.map(function, field="x")
+    return pipeline.batch(BATCH)
+
+
+def photos(folder: Path, side: int) -> ps.Pipeline:
+    return ps.Pipeline(ps.ImageFolder(folder / str(side))).map(ps.Resize((32, 32))).batch(BATCH)
+
+
+def write_photos(folder: Path, side: int, number: int = 256) -> None:
+    from PIL import Image
+
+    (folder / str(side) / "a").mkdir(parents=True)
+    noise = np.random.default_rng(0).integers(0, 256, (side // 8, side // 8, 3), np.uint8)
+    image = Image.fromarray(noise).resize((side, side), Image.Resampling.BICUBIC)
+    for each in range(number):
+        image.save(folder / str(side) / "a" / f"{each}.jpg", quality=90)
+
+
+def cases(folder: Path) -> dict[str, Case]:
+    for side in (32, 1024):
+        write_photos(folder, side)
+    cache = ps.Cache("verdicts", "64MiB", directory=folder)
+
+    def slow_storage() -> ps.Loader:
+        install_faults("read.open=delay:30ms")
+        return photos(folder, 32).loader(**SETTINGS)
+
+    def quick_storage() -> ps.Loader:
+        install_faults("")
+        return photos(folder, 32).loader(**SETTINGS)
+
+    def cached() -> ps.Loader:
+        kept = ps.Pipeline(ps.ImageFolder(folder / "1024")).map(ps.Resize((32, 32))).cache(cache).batch(BATCH)
+        kept.warm()
+        return kept.loader(**SETTINGS)
+
+    def plain(*functions: Callable[[Any], Any], **more: Any) -> Callable[[], ps.Loader]:
+        return lambda: numbers(*functions).loader(**{**SETTINGS, **more})
+
+    def copied_slowly() -> ps.Loader:
+        return ps.Loader(replace(numbers().plan(**SETTINGS), device=SlowCopy()))
+
+    uneven = (*[STEP_S / 8] * 20, 40 * STEP_S)
+    return {
+        "slow storage": Case("read", slow_storage, quick_storage),
+        "slow native decode": Case("transform", lambda: photos(folder, 1024).loader(**SETTINGS), cached),
+        "a function that waits": Case(
+            "transform", plain(Waits(0.001)), plain(Waits(0.001), workers=4), (STEP_S / 4,)
+        ),
+        "a function that computes, in threads": Case(
+            "transform", plain(computes), plain(computes, executor="process"), (STEP_S / 8,)
+        ),
+        "a slow loop": Case("step", plain(lambda x: x), plain(lambda x: x, workers=4), (4 * STEP_S,)),
+        "a slow copy": Case("device", copied_slowly, plain()),
+        "no room to work ahead": Case(
+            "slots", plain(Waits(0.0002), depth=2), plain(Waits(0.0002), depth=24), uneven
+        ),
+        "one slow worker": Case(
+            "worker",
+            plain(Waits(0.0005), Waits(0.01, only=1), executor="process"),
+            plain(Waits(0.0005), executor="process"),
+        ),
+    }
+
+
+def run(loader: ps.Loader, seconds: float, step_s: Sequence[float]) -> tuple[Verdict, float]:
+    """The verdict of a run, and its rows per second."""
+    with loader:
+        batches = endless(loader)
+        for _ in range(len(step_s)):
+            next(batches)
+        before, begin, number = loader.stats(), time.perf_counter(), 0
+        while time.perf_counter() - begin < seconds or number % len(step_s):
+            time.sleep(step_s[number % len(step_s)])
+            next(batches)
+            number += 1
+        found = loader.verdict(before)
+    return found, found.rows_per_s
+
+
+def endless(loader: ps.Loader) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def main() -> None:
+    arguments = parser(__doc__, rounds=1)
+    arguments.add_argument("--seconds", type=float, default=4.0, metavar="S", help="of each run (default: 4)")
+    arguments.add_argument("--only", metavar="WORDS", help="cases with these words in their names")
+    args = arguments.parse_args()
+    header = ["limit", "named", "", "rows/s", "foretold", "after", "foretold ÷ after"]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, case in cases(Path(folder)).items():
+            if args.only and args.only not in name:
+                continue
+            found, now = run(case.limited(), args.seconds, case.step_s)
+            _, after = run(case.fixed(), args.seconds, case.step_s)
+            share = found.fixed_rows_per_s / after
+            right = "as it is" if found.place == case.place else f"WRONG, is {case.place}"
+            rows.append([name, found.place, right, round(now), round(found.fixed_rows_per_s), round(after), f"{share:.2f}"])
+    report(args, header, rows)
+
+
+if __name__ == "__main__":
+    main()
