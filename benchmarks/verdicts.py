@@ -171,7 +171,17 @@ def main() -> None:
             _, after = run(case.fixed(), args.seconds, case.step_s)
             share = found.fixed_rows_per_s / after
             right = "as it is" if found.place == case.place else f"WRONG, is {case.place}"
-            rows.append([name, found.place, right, round(now), round(found.fixed_rows_per_s), round(after), f"{share:.2f}"])
+            rows.append(
+                [
+                    name,
+                    found.place,
+                    right,
+                    round(now),
+                    round(found.fixed_rows_per_s),
+                    round(after),
+                    f"{share:.2f}",
+                ]
+            )
     report(args, header, rows)
 
 

@@ -48,6 +48,16 @@ class Stream:
                 self.broken = error
 
 
+class Happened(threading.Event):
+    """An event, and when it happened."""
+
+    time_s = math.nan
+
+    def happen(self) -> None:
+        self.time_s = time.monotonic()
+        self.set()
+
+
 class LateStreams:
     """Satisfies ``penstock.torch.streams.Streams``, in host memory.
 
@@ -72,10 +82,13 @@ class LateStreams:
     def current(self) -> Stream:
         return self.now
 
-    def record(self, stream: Stream) -> threading.Event:
-        event = threading.Event()
-        stream.put(event.set)
+    def record(self, stream: Stream) -> Happened:
+        event = Happened()
+        stream.put(event.happen)
         return event
+
+    def seconds(self, begin: Happened, end: Happened) -> float:
+        return end.time_s - begin.time_s
 
     def wait(self, stream: Stream, event: threading.Event) -> None:
         def work() -> None:

@@ -370,6 +370,10 @@ class Device(Protocol):
 class OpenDevice(Protocol):
     """Brings batches from slots to where the training step sees them. Called by one thread at a time."""
 
+    @property
+    def copying_s(self) -> float:
+        """Seconds that copies took beside the host: of batches that were taken, as far as that is known."""
+
     def send(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> bool:
         """Begin to bring the batch of a slot that is ready, before anybody asks for it.
 

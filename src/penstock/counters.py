@@ -105,8 +105,9 @@ class PlaceStats:
     threads  that work there at once, or worker processes; 0 where there are none
     rows     that went through
     bytes    of encoded samples; 0 where none are
-    busy_s   seconds of work, summed over the threads
-    cpu_s    of these, seconds on a processor, as far as that is measured (for Python code alone); else 0
+    busy_s   seconds of work, summed over the threads; of ``device`` also those that copies took beside the host
+    cpu_s    of these, seconds on a processor, as far as that is measured: of Python code, and of ``device`` those that
+             the host had to do with it; else 0
     wait_s   seconds without work, summed over the threads
     latency  how long each row took; for the places ``order``, ``batch`` and ``device``, each batch
     """

@@ -247,6 +247,18 @@ def test_the_next_batch_comes_while_nobody_asks(late: LateStreams) -> None:
             assert late.copies.acquire(timeout=20)
 
 
+def test_how_long_copies_take_beside_the_host_is_counted(late: LateStreams) -> None:
+    with images().loader(**SETTINGS, device=on(late)) as loader:
+        batches = iter(loader)
+        for _ in range(3):
+            next(batches)
+        late.wait_here(late.record(late.side))
+        next(batches)  # looks whether copies are over
+        device = loader.stats().device
+    assert device.rows == 4 * ROWS
+    assert device.busy_s - device.cpu_s > 0 < device.cpu_s
+
+
 def test_slots_are_filled_again_while_nobody_asks(late: LateStreams) -> None:
     """A step may take long, and its batches have left their slots meanwhile."""
     goes_on = threading.Event()

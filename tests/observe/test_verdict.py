@@ -78,7 +78,13 @@ CASES = {
     ),
     "collating": (counted(0.5, 4.0, batch=replace(FREE, busy_s=9.0)), {}, "batch", "putting batches", 200.0),
     "the order": (counted(0.5, 4.0, order=replace(FREE, busy_s=9.0)), {}, "order", "penstock index", 200.0),
-    "the copy": (counted(0.5, 4.0, device=replace(FREE, busy_s=4.0)), {}, "device", "uint8", 200.0),
+    "the copy": (counted(0.5, 4.0, device=replace(FREE, busy_s=4.0, cpu_s=4.0)), {}, "device", "uint8", 200.0),
+    "a copy beside the host": (
+        counted(0.01, 4.0, device=replace(FREE, busy_s=9.0, cpu_s=0.1)), {}, "device", "takes 90%", 500.0,
+    ),
+    "a copy beside slow decoding": (
+        counted(0.5, 19.0, device=replace(FREE, busy_s=5.0, cpu_s=0.1)), {}, "transform", "all 2 workers", 200.0,
+    ),
     "no room": (counted(0.4, 8.0, slots=ps.SlotStats(most=2, no_slot_s=3.0)), {}, "slots", "depth= above", 166.7),
     "a slow worker": (
         counted(0.5, 19.0, workers=workers_of(10, 100)), {}, "worker", "worker 0 makes 10 rows/s", 200.0,
@@ -143,7 +149,14 @@ def test_a_slow_function_limits_a_real_run(executor: str) -> None:
 
 
 def test_a_slow_loop_limits_a_real_run() -> None:
-    found = found_of(pipeline(), 0.05)
+    with pipeline().loader(memory="300MiB", workers=2, depth=3) as loader:
+        next(iter(loader))
+        before = loader.stats()
+        for _ in loader:
+            pause(0.02)
+            while loader.stats().slots.ready == 0:
+                pause(0.001)
+        found = loader.verdict(before)
     assert (found.bound, found.place) == ("step", "step")
 
 

@@ -16,6 +16,7 @@ class HostMemory:
 
     lends = True
     mixes = False
+    copying_s = 0.0
 
     def writes(self, finish: Finish) -> Finish:
         """As the pipeline says."""

@@ -66,6 +66,11 @@ class Delivery:
         mixes = tuple(drawn(self._plan, filled.at.epoch, filled.position, filled.rows))
         return dict(self._device.take(filled.slot, memory, self._arrays(filled, memory), mixes))
 
+    @property
+    def copying_s(self) -> float:
+        """Seconds that the device has copied batches beside the host."""
+        return self._device.copying_s
+
     def settle(self) -> bool:
         """Let go of slots whose batches were taken, as far as they aren't read any more; whether that is all."""
         return self._device.settle()

@@ -184,7 +184,7 @@ class Run:
         slots = SlotStats(
             self.plan.most_slots, ring.count("lent"), ring.count("filling"), ring.count("ready")
         )
-        counted = self._times.stats(self._workers.stats(), slots)
+        counted = self._times.stats(self._workers.stats(), slots, self._delivery.copying_s)
         return replace(counted, slow=self._watch.slow, stalled=self._watch.stalled)
 
     @property

@@ -180,14 +180,15 @@ class RunTimes:
         if waits:
             self.no_slot_s += time.perf_counter() - begin
 
-    def stats(self, workers: Stats, slots: SlotStats) -> Stats:
-        """With what the workers counted, and where batches lie."""
+    def stats(self, workers: Stats, slots: SlotStats, copying_s: float) -> Stats:
+        """With what the workers counted, where batches lie, and how long a device copied them beside the host."""
+        device = self.device.so_far()
         return replace(
             workers,
             time_s=time.monotonic(),
             order=self.order.so_far(),
             batch=self.batch.so_far(),
-            device=self.device.so_far(),
+            device=replace(device, busy_s=device.busy_s + copying_s, cpu_s=device.busy_s),
             step=self.steps.so_far(),
             slots=replace(slots, no_slot_s=self.no_slot_s),
         )

@@ -95,12 +95,17 @@ class _Judge:
         # Where Pillow's threads make the rows, native ones wait: so of the loop's time too.
         whole_s = min(self._work_s + transform.wait_s, self._workers * self._loop_s)
         self._busy = self._work_s / whole_s if whole_s else 0.0
+        self._measured = step_rows_per_s or math.inf
         self._steps = step_rows_per_s or _rate(step.rows, step.step_s)
 
     def verdict(self) -> Verdict:
         step = self._done.step
         if step.steps < LEAST_STEPS:
             return self._say("unknown", "unknown", math.inf, f"{step.steps} steps are too few to tell", ())
+        if (
+            self._done.device.busy_s >= BUSY * self._loop_s
+        ):  # the step waits for copies, which may not show as waiting
+            return self._copies()
         if step.wait_share <= KEEPS_UP:
             return self._of_steps()
         for look in (
@@ -133,19 +138,22 @@ class _Judge:
         )
 
     def _device(self) -> Verdict | None:
-        took = self._done.device.busy_s
-        if took < BUSY * self._done.step.wait_s:
-            return None
+        return self._copies() if self._done.device.cpu_s >= BUSY * self._done.step.wait_s else None
+
+    def _copies(self) -> Verdict:
+        device = self._done.device
+        share = min(device.busy_s / self._loop_s, 1)
+        beside = device.busy_s > 2 * device.cpu_s  # then the step's own time may be the copies'
         return self._say(
             "input",
             "device",
-            self._upper(),
-            f"your loop waits {self._waits}, and bringing batches to the device takes {took / self._loop_s:.0%} of "
-            "its time",
+            self._upper(steps=not beside),
+            f"bringing batches to the device takes {share:.0%} of your loop's time",
             (
                 "let batches be uint8 and normalise them on the device: a quarter of the bytes of float32",
                 "see that memory is pinned: without that a copy takes the host's time",
             ),
+            4 * _rate(device.rows, device.busy_s) if beside else None,
         )
 
     def _filling(self) -> Verdict | None:
@@ -238,7 +246,9 @@ class _Judge:
         elif cpu < ON_PROCESSOR * busy:
             fixed = min(2 * self._rate_of_workers(), without)
             why = "and waits most of that time, for a disk or the network"
-            advice = [f"workers={2 * self._workers}: about {fixed:,.0f} rows/s; while one waits, others go on"]
+            advice = [
+                f"workers={2 * self._workers}: about {fixed:,.0f} rows/s; while one waits, others go on"
+            ]
         else:
             why = "and computes"
             advice = ["let native transforms do it, or a library that lets go of the interpreter"]
@@ -314,10 +324,10 @@ class _Judge:
     def _rate_of_filling(self) -> float:
         return _rate(self._done.order.rows, self._done.order.busy_s + self._done.batch.busy_s)
 
-    def _upper(self, *, workers: bool = True, filling: bool = True) -> float:
+    def _upper(self, *, workers: bool = True, filling: bool = True, steps: bool = True) -> float:
         """The rate that is left when some place limits nothing any more."""
         return min(
-            self._steps,
+            self._steps if steps else self._measured,
             self._rate_of_readers(),
             self._rate_of_workers() if workers else math.inf,
             self._rate_of_filling() if filling else math.inf,

@@ -65,6 +65,8 @@ class Tensors:
     written  as it was done
     """
 
+    copying_s = 0.0
+
     def __init__(self, finish: Any, written: Any) -> None:
         self._finish, self._written = finish, written
 

@@ -60,11 +60,13 @@ class OnItsWay:
     """A batch whose bytes are being copied.
 
     fields  as they lie in the buffer
-    copied  an event: all of them are there
+    begun   an event: they begin to come
+    copied  another one: all of them are there
     """
 
     buffer: Buffer
     fields: Mapping[str, torch.Tensor]
+    begun: Any
     copied: Any
 
 
@@ -102,6 +104,7 @@ class Sender:
     sizes      most bytes, in a slot, of each field that is brought there
     ahead      batches whose bytes come before they are asked for, at most
     finishers  of fields that are finished there
+    copying_s  seconds that the side stream has copied batches which were taken
     """
 
     def __init__(
@@ -118,7 +121,8 @@ class Sender:
         self._most = self._ahead = ahead
         self._spare: list[Buffer] = []
         self._coming: dict[int, OnItsWay] = {}  # by slot
-        self._copying: deque[tuple[Any, Mapping[str, Any]]] = deque()  # taken; their slots are read yet
+        self._copying: deque[tuple[OnItsWay, Mapping[str, Any]]] = deque()  # taken; their slots are read yet
+        self.copying_s = 0.0
         self._pinned: set[int] = set()
         self._pins = True
         self._places: dict[str, torch.Tensor] = {}  # of static batches
@@ -149,7 +153,7 @@ class Sender:
         if slot not in self._coming:
             self._drop()  # what is on its way comes later, if ever
         coming = self._coming.pop(slot, None) or self._sent(memory, batch)
-        self._copying.append((coming.copied, batch))
+        self._copying.append((coming, batch))
         stream = self._streams.current()
         self._streams.wait(stream, coming.copied)
         if self._places and self._last != stream:
@@ -170,8 +174,9 @@ class Sender:
 
     def settle(self) -> bool:
         """Let go of batches that were taken and have left their slots; whether all have."""
-        while self._copying and self._streams.has_happened(self._copying[0][0]):
-            self._copying.popleft()
+        while self._copying and self._streams.has_happened(self._copying[0][0].copied):
+            copied = self._copying.popleft()[0]
+            self.copying_s += self._streams.seconds(copied.begun, copied.copied)
         return not self._copying
 
     def rest(self) -> None:
@@ -224,6 +229,7 @@ class Sender:
         buffer = self._spare.pop() if self._spare else Buffer(self._new_memory())
         self._after_reading(buffer)
         fields: dict[str, torch.Tensor] = {}
+        begun = self._streams.record(side)
 
         def copy(source: torch.Tensor, target: torch.Tensor) -> None:
             target.copy_(source, non_blocking=True)
@@ -232,7 +238,7 @@ class Sender:
             target = buffer.memory[begin : begin + source.nbytes].view(source.dtype).view(source.shape)
             self._streams.on(side, copy, source, target)
             fields[name] = target
-        return OnItsWay(buffer, fields, self._streams.record(side))
+        return OnItsWay(buffer, fields, begun, self._streams.record(side))
 
     def _after_reading(self, buffer: Buffer) -> None:
         """What comes onto the side stream from now on may write into the buffer."""

@@ -34,6 +34,9 @@ class Streams(Protocol):
     def record(self, stream: Any) -> Any:
         """An event: that all work which is on the stream by now has been done."""
 
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Between two events that lie behind."""
+
     def wait(self, stream: Any, event: Any) -> None:
         """Work that comes onto the stream from now on happens after the event."""
 
@@ -99,9 +102,14 @@ class CudaStreams:
     def record(self, stream: torch.cuda.Stream) -> torch.cuda.Event:
         """As ``Streams`` says."""
         with torch.cuda.device(self.device):
-            event: torch.cuda.Event = cuda.Event()
+            event: torch.cuda.Event = cuda.Event(enable_timing=True)
             event.record(stream)
         return event
+
+    def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        """As ``Streams`` says."""
+        with beside_captures():
+            return float(begin.elapsed_time(end)) / 1000
 
     def wait(self, stream: torch.cuda.Stream, event: torch.cuda.Event) -> None:
         """As ``Streams`` says."""

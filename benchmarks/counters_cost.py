@@ -1,0 +1,101 @@
+"""What do the counters cost, in CPU seconds a row?
+
+They are always on, so this is held beside another build of penstock: of a version without them, or with a change to
+them. ``--beside`` names its interpreter. Whole passes of both in turn, each in a process of its own; CPU seconds of
+that process and its workers.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from _measure import Figure, column, parser, progress, ratio, report
+
+PROGRAM = """
+import json, os, sys, time
+import numpy as np
+import penstock as ps
+
+def same(x):
+    return x
+
+def some_work(x):
+    return sum(range(5000)) * 0 + x
+
+path, task, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+arrays = ps.Arrays(image=np.zeros((4096, 32, 32, 3), np.uint8), x=np.arange(4096))
+small = ps.Pipeline(arrays, seed=1).shuffle(seed=1)
+photos = ps.Pipeline(ps.ImageFolder(path), seed=1).shuffle(seed=1)
+pipeline, executor = {
+    "photos, native": (lambda: photos.map(ps.RandomResizedCrop(224), ps.RandomHorizontalFlip()), "thread"),
+    "small arrays, native": (lambda: small.map(ps.RandomHorizontalFlip()), "thread"),
+    "a function that does nothing, threads": (lambda: small.map(same, field="x"), "thread"),
+    "a function of 0.1 ms, threads": (lambda: small.map(some_work, field="x"), "thread"),
+    "a function that does nothing, processes": (lambda: small.map(same, field="x"), "process"),
+    "photos and a function, processes": (
+        lambda: photos.map(ps.RandomResizedCrop(224)).map(same, field="image"), "process"),
+}[task]
+with pipeline().batch(64).loader(memory="1GiB", workers=2, executor=executor) as loader:
+    def endless():
+        while True:
+            yield from loader
+    batches = endless()
+    for _ in range(4):
+        next(batches)
+    def family(process):
+        found = [process]
+        for task in os.listdir(f"/proc/{process}/task"):
+            for child in open(f"/proc/{process}/task/{task}/children").read().split():
+                found += family(int(child))
+        return found
+    def cpu():
+        total = 0.0
+        for process in family(os.getpid()):
+            for task in os.listdir(f"/proc/{process}/task"):
+                total += int(open(f"/proc/{process}/task/{task}/schedstat").read().split()[0]) / 1e9
+        return total
+    begin, before, rows = time.perf_counter(), cpu(), 0
+    while time.perf_counter() - begin < seconds:
+        rows += len(next(batches)["index"])
+    print(json.dumps({"us_per_row": 1e6 * (cpu() - before) / rows}))
+"""
+TASKS = (
+    "photos, native",
+    "small arrays, native",
+    "a function that does nothing, threads",
+    "a function of 0.1 ms, threads",
+    "a function that does nothing, processes",
+    "photos and a function, processes",
+)
+
+
+def main() -> None:
+    arguments = parser(__doc__, rounds=9)
+    arguments.add_argument("--beside", metavar="PYTHON", required=True, help="the other build's interpreter")
+    arguments.add_argument("--seconds", type=float, default=2.0, metavar="S", help="of each run (default: 2)")
+    args = arguments.parse_args()
+    rows = []
+    for task in TASKS:
+        progress(task)
+        here, there = [], []
+        for _ in range(args.rounds):
+            here.append(measured(sys.executable, args, task))
+            there.append(measured(args.beside, args, task))
+        ours, theirs = column(here, "us_per_row"), column(there, "us_per_row")
+        rows.append([task, Figure(ours, ".2f"), Figure(theirs, ".2f"), ratio(ours, theirs)])
+    report(args, ["task", "µs of CPU a row", "beside", "ratio"], rows)
+
+
+def measured(python: str, args: Any, task: str) -> dict[str, Any]:
+    command = [python, "-c", PROGRAM, args.path, task, str(args.seconds)]
+    found: dict[str, Any] = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    )
+    return found
+
+
+if __name__ == "__main__":
+    main()
