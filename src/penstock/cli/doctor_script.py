@@ -81,8 +81,13 @@ def _ended(report: ScriptReport) -> list[str]:
         lines.append("the time was over before it was done; what was seen until then:")
     if run.withheld:
         lines.append(f"not written: {', '.join(run.withheld[:3])} (torch.save)")
-    if not report.loaders:
-        lines.append("it iterated over no torch.utils.data.DataLoader, so there is nothing to say")
+    if run.own:
+        lines.append("penstock's own loaders aren't looked at: loader.stats() and explain() tell of those")
+    elif not report.loaders:
+        lines.append(
+            "it iterated over no torch.utils.data.DataLoader, or only in processes that it started by itself: so there "
+            "is nothing to say"
+        )
     return lines
 
 

@@ -146,6 +146,18 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
         {"makers": makers(made(slowest=(13, 5.0), median_s=1e-3))},
         ["warning slow-sample"],
     ),
+    (
+        "slow for want of a CPU",
+        {},
+        {"makers": makers(made(slowest=(13, 5.0), median_s=1e-3, queued_s=4.9))},
+        [],
+    ),
+    (
+        "slow at first",
+        {},
+        {"makers": (Maker(epoch=0, worker=0, made=(made(slowest=(13, 5.0)), made())),)},
+        [],
+    ),
     ("all slow", {}, {"makers": makers(made(slowest=(13, 5.0), median_s=2.0))}, []),
     ("a stuck sample", {}, {"stuck": ((0, 13, 60.0),)}, ["problem stuck-sample"]),
     ("lists", {}, {"holdings": (TEXTS,)}, ["warning copy-on-write"]),

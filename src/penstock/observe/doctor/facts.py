@@ -271,8 +271,9 @@ class Run:
     how      ``enough``, ``finished``, ``raised``, ``exited``, or ``killed`` where it left no word
     error    type and message of what it raised
     code     that it exited with, or the negative number of a signal
-    seconds  that it took
     cut      whether epochs were cut short
+    withheld files that torch.save didn't write
+    own      epochs of penstock's loaders, of which nothing is known here
     """
 
     how: str
@@ -282,6 +283,7 @@ class Run:
     cuda: bool = False
     cut: bool = False
     withheld: tuple[str, ...] = ()
+    own: int = 0
 
 
 def _mean(numbers: list[float]) -> float:

@@ -45,6 +45,7 @@ def gather(folder: Path) -> Run:
         code=end.get("code"),
         cuda=any(event["cuda_available"] for event in ends),
         cut=any(event.get("cut", False) for event in ends),
+        own=sum(event["event"] == "own" for event in events),
         withheld=tuple(event["what"] for event in events if event["event"] == "withheld"),
     )
 

@@ -237,9 +237,13 @@ def _slow_sample(host: Host, loader: Loader) -> list[Finding]:
         for worker, index, took in loader.stuck
         if took > SLOW_SAMPLE_S
     ]
-    medians = [made.median_s for made in loader.made]
+    # A process's first samples import, open and allocate what others find there.
+    later = [made for maker in loader.makers for made in maker.made[1:]]
+    medians = [made.median_s for made in later]
     index, slowest = max(
-        (made.slowest for made in loader.made), key=lambda each: each[1], default=(None, 0.0)
+        ((made.slowest[0], made.slowest[1] - made.queued_s) for made in later),
+        key=lambda each: each[1],
+        default=(None, 0.0),
     )
     if stuck or slowest < max(SLOW_SAMPLE_S, SLOW_SAMPLE * statistics.median(medians or [0.0])):
         return stuck

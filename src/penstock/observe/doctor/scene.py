@@ -57,8 +57,8 @@ class Scene:
         return any(self.is_busy(process) for process in self.processes)
 
     def is_busy(self, process: Process) -> bool:
-        """Whether a process computes most of the time."""
-        return process.cpu_s >= BUSY * self.seconds
+        """Whether a process computes most of the time, or would if it had a CPU."""
+        return process.cpu_s >= BUSY * self.seconds or process.main.state == "R"
 
 
 def waits_for(process: Process, thread: Thread) -> str:

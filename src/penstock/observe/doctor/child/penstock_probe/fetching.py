@@ -13,8 +13,9 @@ from typing import Any
 from . import holdings, prints, timed
 from .record import Memory, Record, anonymous, queued
 
-SAMPLES_PRINTED = 64  # of a batch
-MANY = 8  # batches of a worker of which samples have fingerprints
+FEW = 64  # of a batch's samples have their numbers written down
+SAMPLES_PRINTED = 16  # and so many their fingerprints
+MANY = 4  # batches of a worker of which samples have fingerprints
 NO_WORKER = -1
 
 
@@ -112,8 +113,8 @@ class Maker:
     def _end_batch(self, collate_s: float) -> None:
         begin = time.monotonic()
         cpu_s, queued_s = time.process_time() - self.began[0], queued() - self.began[1]
-        few = self.samples[:SAMPLES_PRINTED]
-        shown = few if self.iterable and self.batches < MANY else []
+        few = self.samples[:FEW]
+        shown = few[:SAMPLES_PRINTED] if self.iterable and self.batches < MANY else []
         states = self._states() if self.batches == 0 else {}
         self.record.write(
             "made",

@@ -15,9 +15,14 @@ from . import fetching, holdings, prints
 from .record import Record
 
 EPOCHS = 2  # that are watched of each loader
-OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+OTHERS = (os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.__file__), "<")  # noqa: PTH100, PTH120
 ITERABLE = 1  # torch.utils.data._DatasetKind.Iterable
-KNOWN_THREADS = ("TMonitor", "QueueFeederThread", "_pin_memory_loop")  # of tqdm and of torch itself
+KNOWN_THREADS = (
+    "TMonitor",
+    "_RefreshThread",
+    "QueueFeederThread",
+    "_pin_memory_loop",
+)  # of tqdm, rich, torch
 
 
 class Watch:
@@ -35,11 +40,10 @@ class Watch:
         self.enough = enough
         self.cut = False  # whether any epoch was
         self.sites: dict[int, str] = {}  # by id of the loader
-        self.loaders: dict[
-            str, int
-        ] = {}  # numbers, by site: a script may make the same loader anew each epoch
+        self.loaders: dict[tuple[Any, ...], int] = {}  # numbers
         self.epochs: dict[int, int] = {}
         self.torch: Any = None
+        self.save: Any = None  # torch's own
 
     def install(self, module: Any) -> None:
         """Patch the classes of ``torch.utils.data.dataloader``."""
@@ -63,15 +67,14 @@ class Watch:
     def _made(self, inner: Any, loader: Any, *values: Any, **named: Any) -> None:
         inner(loader, *values, **named)
         self.sites[id(loader)] = site()
-        self.torch.save = self._withheld
+        if self.torch.save != self._withheld:
+            self.save, self.torch.save = self.torch.save, self._withheld
 
     def _iterated(self, inner: Any, loader: Any) -> Any:
-        where = self.sites.get(id(loader)) or site()
-        key = f"{where} {type(loader.dataset).__name__}"
-        number = self.loaders.get(key)
-        if number is None:
-            number = self.loaders[key] = len(self.loaders)
-            self.record.write("loader", loader=number, site=where, **described(loader, self.torch))
+        if any(type(each).__module__.startswith("penstock.") for each in (loader, loader.dataset)):
+            self.record.write("own")
+            return inner(loader)
+        number = self._number(loader)
         epoch = self.epochs[number] = self.epochs.get(number, -1) + 1
         if epoch >= EPOCHS:
             self.enough()
@@ -82,6 +85,18 @@ class Watch:
         state = {"loader": number, "epoch": epoch, "begin": begin, "returned": None, "batches": 0}
         iterator.__dict__["_penstock"] = state
         return iterator
+
+    def _number(self, loader: Any) -> int:
+        """Of a loader: the same for one that is made anew in each epoch."""
+        where = self.sites.get(id(loader)) or site()
+        alike = (where, type(loader.dataset), _length(loader.dataset), loader.batch_size, loader.num_workers)
+        number = self.loaders.get(alike)
+        if number is None:
+            number = self.loaders[alike] = len(self.loaders)
+            same = sum(other[0] == where for other in self.loaders)
+            name = where if same == 1 else f"{where} #{same}"
+            self.record.write("loader", loader=number, site=name, **described(loader, self.torch))
+        return number
 
     def _stepped(self, inner: Any, iterator: Any) -> Any:
         state = iterator.__dict__.get("_penstock")
@@ -123,8 +138,14 @@ class Watch:
         return batch
 
     def _withheld(self, what: Any, file: Any, *values: Any, **named: Any) -> None:
-        """In place of ``torch.save``: a model of a few steps mustn't replace a trained one."""
-        self.record.write("withheld", what=str(file) if isinstance(file, str | os.PathLike) else "a file")
+        """In place of ``torch.save``: a model of a few steps mustn't replace a trained one.
+
+        What goes to an open file, or to memory, goes there: an empty file would be no better.
+        """
+        if isinstance(file, str | os.PathLike):
+            self.record.write("withheld", what=os.fspath(file))
+        else:
+            self.save(what, file, *values, **named)
 
     def _workers(self, inner: Any, iterator: Any, loader: Any) -> None:
         method = _start_method(loader)
@@ -239,13 +260,17 @@ def _length(value: Any) -> int | None:
     return None
 
 
+def _is_installed(file: str) -> bool:
+    return "site-packages" in file or "dist-packages" in file
+
+
 def site() -> str:
     """The line of the script, or of what it imports, that is at work: not of torch, and not ours."""
     stack = traceback.extract_stack()
     own = [
         frame
         for frame in stack
-        if not frame.filename.startswith((OWN_FOLDER, "<")) and "site-packages" not in frame.filename
+        if not frame.filename.startswith(OTHERS) and not _is_installed(frame.filename)
     ]
     frame = own[-1] if own else stack[0]
     return f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119

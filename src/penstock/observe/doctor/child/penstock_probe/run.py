@@ -83,9 +83,19 @@ def _leave(record: Record, how: str, **facts: Any) -> NoReturn:
             stream.flush()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler takes a worker's end for a failure
     multiprocessing = sys.modules.get("multiprocessing")
-    for child in multiprocessing.active_children() if multiprocessing else ():
-        child.terminate()
+    if multiprocessing is not None:
+        for child in multiprocessing.active_children():
+            child.terminate()
+        _free_semaphores()
     os._exit(0)
+
+
+def _free_semaphores() -> None:
+    """Those that workers shared, of which multiprocessing would say that they were forgotten."""
+    util = sys.modules.get("multiprocessing.util")
+    for finalizer in list(util._finalizer_registry.values()) if util else ():
+        if getattr(finalizer._callback, "__qualname__", "") == "SemLock._cleanup":
+            finalizer()
 
 
 class _Hook(importlib.abc.MetaPathFinder):
