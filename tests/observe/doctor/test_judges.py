@@ -103,6 +103,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
         ["warning workers-too-few"],
     ),
     ("another process has the CPUs", {}, {"steps": steps(0.15)}, []),
+    ("another process has both CPUs", {"cores": 2}, {"steps": steps(0.15)}, []),
     (
         "none, and a script that waits",
         {},

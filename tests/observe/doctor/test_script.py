@@ -103,7 +103,7 @@ def test_workers_started_by_spawn() -> None:
 @pytest.mark.parametrize(
     ("kind", "limit", "code", "evidence"),
     [
-        ("broken", "60", "bad-sample", "dataset[13], photos/13.jpg"),
+        ("broken", "60", "bad-sample", "dataset[10], photos/13.jpg"),
         ("grey", "60", "mixed-samples", "sample 13, photos/13.jpg: [0] (1, 8, 8) torch.float32, [1] int"),
         ("hangs", "6", "stuck-sample", "worker 0 was still making dataset[13] when the time was over"),
     ],

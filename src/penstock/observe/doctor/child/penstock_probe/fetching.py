@@ -164,13 +164,23 @@ class Watched:
         try:
             samples = self._dataset.__getitems__(indices)
         except Exception as error:
-            maker.bad(list(indices), error, where="sample")
+            index, cause = self._culprit(indices) or (list(indices), error)
+            maker.bad(index, cause, where="sample")
             raise
         took = time.perf_counter() - begin
         maker.seconds += took
         maker.took += [took / max(len(indices), 1)] * len(indices)
         maker.samples += zip(indices, samples, strict=False)
         return samples
+
+    def _culprit(self, indices: Any) -> tuple[Any, Exception] | None:
+        """Which of several samples raises by itself."""
+        for index in indices:
+            try:
+                self._dataset[index]
+            except Exception as error:
+                return index, error
+        return None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dataset, name)
