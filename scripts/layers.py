@@ -30,7 +30,7 @@ LAYERS = (
     ("plan",),
     ("explain", "audit", "bad", "memory", "state"),
     ("engine", "ranks"),
-    ("epochs",),
+    ("epochs", "observing"),
     ("loader",),
     ("scan", "check", "warm"),
 )
@@ -50,6 +50,8 @@ LATE = {
     ("plan", "explain"),
     ("epochs", "loader"),
     ("loader", "observe"),
+    ("observing", "loader"),
+    ("observing", "observe"),
     ("cli", "observe"),
 }
 

@@ -22,6 +22,7 @@ from penstock.errors import PenstockError, PlanError, StateError
 from penstock.machine import cpu_count
 from penstock.memory import MemoryLedger, planned_memory
 from penstock.mixture import OpenMix
+from penstock.observing import Observable
 from penstock.order import Batches, Cursor, Given, Mixed
 from penstock.plan import Plan
 from penstock.settings import checked_log
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.observe import Verdict
 
 
-class Loader:
+class Loader(Observable):
     """Batches of a plan: each ``iter()`` is the next epoch.
 
     A batch is a dict of arrays, one per field of ``plan.fields`` with the rows in front: ``image``, ``label``,
@@ -49,6 +50,8 @@ class Loader:
 
     plan   what is run
     epoch  the epoch of the next batch
+
+    ``history`` has what it did over time.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -56,6 +59,7 @@ class Loader:
         # late for who has given up rights, or descriptors, since.
         from penstock.engine.run import Run
 
+        super().__init__()
         self.plan = plan
         self._new_run = Run
         self._planned = plan.order  # before any edit
@@ -272,11 +276,13 @@ class Loader:
     def close(self) -> None:
         """End all threads. Batches that were delivered stay valid."""
         self._closed = True
-        if self._finalizer is not None and (alive := self._finalizer.peek()) is not None:
-            alive[
-                1
-            ]()  # not the finalizer, which runs once only: a close() that was interrupted may come again
-            self._finalizer.detach()
+        try:
+            self._sampler.close()
+        finally:
+            if self._finalizer is not None and (alive := self._finalizer.peek()) is not None:
+                # not the finalizer, which runs once only: a close() that was interrupted may come again
+                alive[1]()
+                self._finalizer.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -361,9 +367,12 @@ class Loader:
         try:
             self._check_open()  # a close() after this finds the run
             run.start(self._cursor)
+            self._observe(run)
+            self._check_open()  # a close() after this finds the observer too
             self.plan, self._run = run.plan, run
         except BaseException:
             self._finalizer()
+            self._sampler.close()
             raise
 
     def _deliver(self, iterator: Epoch) -> dict[str, AnyArray] | None:

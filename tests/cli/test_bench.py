@@ -137,3 +137,14 @@ def test_what_cant_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str
         path.symlink_to("nowhere.jpg")
     assert main(["bench", str(folder), "--io", "--seconds", "0.1"]) == 1
     assert "none of the files could be read: can't be opened: No such file" in capsys.readouterr().err
+
+
+def test_it_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, page = photos(tmp_path, ".jpg", 32), tmp_path / "report.html"
+    assert main(["bench", folder, "--batch", "2", "--seconds", "0.1", "--report", str(page)]) == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    known = json.loads(page.with_suffix(".json").read_text(encoding="ascii"))
+    assert known["now"]["stats"]["step"]["rows"] > 0
+    for wrong in (["--report", "report.pdf"], ["--report", str(page), "--io"]):
+        assert main(["bench", folder, *wrong]) == 1
+        assert "report" in capsys.readouterr().err

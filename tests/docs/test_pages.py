@@ -9,6 +9,7 @@ import pytest
 
 import penstock as ps
 import penstock.jax
+import penstock.observe
 import penstock.torch
 from penstock.cli import main
 
@@ -35,8 +36,11 @@ def test_every_test_that_a_page_names_exists() -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    documented = re.findall(r"^\.\. auto(?:class|exception|function):: (\w+)", text, re.MULTILINE)
-    assert sorted(documented) == sorted([*ps.__all__, *penstock.torch.__all__, *penstock.jax.__all__])
+    documented = re.findall(
+        r"^\.\. auto(?:class|exception|function):: (?:penstock\.observe\.)?(\w+)", text, re.MULTILINE
+    )
+    outside = (penstock.torch, penstock.jax, penstock.observe)
+    assert sorted(documented) == sorted([*ps.__all__, *(name for each in outside for name in each.__all__)])
 
 
 @pytest.mark.parametrize("more", [[], ["--io"]])

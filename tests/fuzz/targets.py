@@ -558,6 +558,34 @@ class Manifests:
         return taken
 
 
+class Snapshots:
+    """A loader's memory file, which ``penstock top`` reads of any process: as it is, and with any snapshot in it."""
+
+    words = (b"null", b"true", b"NaN", b"1e999", b'"', b"{}", b"[]", b"[" * 2000, b"-1", b"9" * 30)
+
+    def __init__(self) -> None:
+        from observed import shown, small_plan
+        from penstock.cli import top
+        from penstock.observe import posted
+
+        self._posted, self._top = posted, top
+        whole = shown(small_plan()).as_json()
+        self.seeds = [whole, posted.framed(whole, 7)]
+
+    def run(self, data: bytes) -> bool:
+        taken = False
+        for file in (data, self._posted.framed(data, 3)):
+            try:
+                now = self._posted.newest(file)
+            except self._posted.Foreign:
+                continue
+            found = self._posted.Found(1, 1.0, now)
+            for pid in (None, 1):
+                assert all(line.isprintable() for line in self._top.text([found], pid).splitlines())
+            taken = True
+        return taken
+
+
 TARGETS: dict[str, Callable[[], Target]] = {
     "index": Index,
     "answers": Answers,
@@ -569,4 +597,5 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "samples": Samples,
     "foreign": Foreign,
     "manifests": Manifests,
+    "snapshots": Snapshots,
 }

@@ -56,6 +56,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="what --cache may take in memory, such as 8GiB (default: half of what is free)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--report", default=None, metavar="FILE.html", help="write a page about the run, too")
     parser.set_defaults(run=run)
 
 
@@ -68,6 +69,12 @@ def run(args: argparse.Namespace) -> int:
     result: Result | IoResult | CacheResult
     if args.io and args.cache:
         raise ps.PlanError("--io and --cache are two measurements: ask for one at a time")
+    if args.report is not None:
+        from penstock.observe.report import checked_name
+
+        if args.io or args.cache:
+            raise ps.PlanError("--report is of a run as it is, not of --io or --cache")
+        checked_name(args.report)
     if args.cache:
         from penstock.cli.bench_cache import measure_cache
 
@@ -157,7 +164,7 @@ def measure(args: argparse.Namespace) -> Result:
             images += len(next(batches)["index"])
         cpu = time.process_time() - cpu
         done = loader.stats() - before
-        return Result(
+        result = Result(
             plan=plan,
             task=args.task,
             output=args.output,
@@ -169,6 +176,9 @@ def measure(args: argparse.Namespace) -> Result:
             idle=done.transform.wait_s / (elapsed * plan.workers),
             verdict=loader.verdict(before),
         )
+        if args.report is not None:
+            loader.report(args.report)
+        return result
 
 
 def finite(value: float) -> float | None:

@@ -1,0 +1,84 @@
+"""A history is short, and says what happened when."""
+
+from __future__ import annotations
+
+import pytest
+
+from observed import counters
+from penstock.observe import History
+
+
+def run(seconds: range, history: History | None = None, **more: object) -> History:
+    history = history or History()
+    for second in seconds:
+        history.add(counters(second, **more), second << 20)
+    return history
+
+
+def test_a_second_is_a_moment() -> None:
+    moments = run(range(11)).moments
+    assert [(moment.begin_s, moment.seconds) for moment in moments] == [(second, 1) for second in range(10)]
+    last = moments[-1]
+    assert (last.steps, last.rows, last.bytes, last.memory, last.ready) == (10, 1000, 10**8, 10 << 20, 1)
+    assert last.rows_per_s == pytest.approx(1000)
+    assert last.wait_share == pytest.approx(0.4)
+    assert last.load == pytest.approx(
+        {"order": 0.05, "read": 0.3, "transform": 0.95, "batch": 0.1, "device": 0.02}
+    )
+
+
+@pytest.mark.parametrize("seconds", [600, 601, 5000])
+def test_however_long_a_run_is_its_history_has_few_moments_and_all_that_happened(seconds: int) -> None:
+    history = run(range(seconds + 1))
+    moments = history.moments
+    assert min(seconds, 300) <= len(moments) <= 600
+    assert len(history) == len(moments)
+    assert sum(moment.rows for moment in moments) == 1000 * seconds
+    assert sum(moment.seconds for moment in moments) == pytest.approx(seconds)
+    assert [moment.begin_s for moment in moments[1:]] == pytest.approx(
+        [moment.begin_s + moment.seconds for moment in moments[:-1]]
+    )
+    assert {round(moment.wait_share, 6) for moment in moments} == {0.4}
+    assert moments[-1].memory == seconds << 20  # the most of what became one
+
+
+def test_neighbours_become_one_of_what_they_were() -> None:
+    history = run(range(300))
+    run(range(300, 602), history, epoch=3)
+    moments = history.moments
+    assert [moment.seconds for moment in moments] == [2.0] * 300 + [1.0]
+    assert [moment.epoch for moment in moments] == [0] * 149 + [3] * 152  # what is so at its end
+
+
+def test_what_comes_more_often_than_once_a_second_makes_no_more_moments() -> None:
+    history = History()
+    for tenth in range(101):
+        history.add(counters(tenth / 10), 0)
+    assert len(history) == 10
+    assert sum(moment.rows for moment in history.moments) == 10_000
+
+
+def test_recent_seconds_are_exact_however_long_the_run() -> None:
+    history = run(range(2000))
+    history.add(counters(2000, rate=1001), 5)  # 3,000 rows in its last second
+    recent = history.recent(3)
+    assert (recent.begin_s, recent.seconds, recent.rows) == (pytest.approx(1997), 3.0, 5000)
+    assert recent.memory == 1999 << 20
+    assert run(range(3)).recent(10).rows == 2000
+    assert History().recent().rows == 0
+
+
+def test_nothing_happens_before_the_start_and_between_equal_times() -> None:
+    import penstock as ps
+
+    history = History()
+    history.add(ps.Stats(), 7)
+    history.add(counters(0), 7)
+    history.add(counters(0), 7)
+    assert history.moments == []
+
+
+def test_an_epoch_that_is_set_back_is_the_one_at_the_end() -> None:
+    history = run(range(3), epoch=5)
+    history.add(counters(3, epoch=1), 0)
+    assert history.recent(10).epoch == 1

@@ -1,0 +1,120 @@
+"""Other processes find a loader's newest snapshot, whole, and nobody else's."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import penstock as ps
+from observed import shown, small_plan
+from penstock.observe import loaders
+from penstock.observe.posted import PLACE, ROOM, Posted, framed, newest
+
+NOW = shown(small_plan())
+
+
+@contextmanager
+def posted() -> Iterator[Posted]:
+    post = Posted(0)
+    try:
+        yield post
+    finally:
+        post.close()
+
+
+def mine() -> list[ps.observe.Found]:
+    return [found for found in loaders() if found.pid == os.getpid()]
+
+
+def test_the_newest_one_is_found_under_proc() -> None:
+    with posted() as post, posted() as other:
+        assert mine() == []  # nothing written yet
+        for step in range(5):
+            post.write(replace(NOW, step=step))
+            assert [found.snapshot for found in mine()] == [replace(NOW, step=step)]
+        other.write(replace(NOW, rank=1))
+        copy = os.dup(post.descriptor)  # the same loader
+        assert [found.snapshot.rank for found in mine()] == [0, 1]
+        os.close(copy)
+    assert mine() == []
+
+
+def test_a_forked_childs_copy_is_not_another_loader() -> None:
+    with posted() as post:
+        post.write(NOW)
+        ends, goes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(goes)
+            os.read(ends, 1)  # until its parent closes the pipe
+            os._exit(0)
+        os.close(ends)
+        try:
+            assert [found.pid for found in loaders() if found.pid in (child, os.getpid())] == [os.getpid()]
+        finally:
+            os.close(goes)
+            os.waitpid(child, 0)
+
+
+def test_while_one_is_written_the_one_before_it_is_found() -> None:
+    first, second = framed(NOW.as_json(), 1), framed(replace(NOW, step=9).as_json(), 2)
+    for half in range(0, len(second), 97):
+        file = second[:half].ljust(PLACE, b"\0") + first
+        assert newest(file) == NOW
+    assert newest(second.ljust(PLACE, b"\0") + first).step == 9
+
+
+def test_readers_beside_a_writer_never_see_half_of_one() -> None:
+    with posted() as post:
+        post.write(NOW)
+        stop, seen = threading.Event(), []
+
+        def read() -> None:
+            while not stop.is_set():
+                seen.append(newest(os.pread(post.descriptor, 2 * PLACE, 0)))  # raises Foreign for half of one
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        for step in range(300):
+            post.write(replace(NOW, step=step, epoch=step))
+        stop.set()
+        reader.join()
+    assert all(now == NOW or now.step == now.epoch for now in seen)
+    assert seen
+
+
+def test_one_that_is_too_long_goes_without_names() -> None:
+    many = tuple(ps.WorkerStats("x" * 4000) for _ in range(40))
+    long = replace(NOW, stats=replace(NOW.stats, workers=many))
+    assert len(long.as_json()) > ROOM
+    with posted() as post:
+        post.write(long)
+        assert newest(os.pread(post.descriptor, 2 * PLACE, 0)).stats.workers == ()
+
+
+def test_what_has_the_name_but_is_none_is_left_out() -> None:
+    whole = framed(NOW.as_json(), 1)
+    older = whole[:8] + struct.pack("<I", 0) + whole[12:]
+    files = []
+    for content in (b"", b"\0" * 100, whole[:-1], older, framed(b"{}", 1), b"\xff" * 2 * PLACE):
+        files.append(os.memfd_create("penstock-loader-0", os.MFD_CLOEXEC))
+        os.write(files[-1], content)
+    try:
+        assert mine() == []
+    finally:
+        for file in files:
+            os.close(file)
+
+
+def test_processes_that_cant_be_read_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()  # ended meanwhile: no fd in it
+    (tmp_path / "2").write_text("")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "3" / "fd").mkdir(parents=True)
+    (tmp_path / "3" / "fd" / "0").symlink_to("/memfd:penstock-loader-0 (deleted)")  # leads nowhere
+    assert loaders(tmp_path) == []

@@ -1,0 +1,146 @@
+"""A loader is observed while it runs, and only then; nothing that goes wrong there reaches the training loop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import threading
+import weakref
+
+import pytest
+
+import penstock as ps
+from penstock.observe import History, loaders
+from photos import numbers
+from programs import output
+
+
+def make(rows: int = 64, batch: int = 8) -> ps.Loader:
+    return ps.Pipeline(numbers(rows)).batch(batch).loader(memory="64MiB", workers=1)
+
+
+def observers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "penstock-observe"]
+
+
+def test_a_snapshot_says_where_the_loader_stands() -> None:
+    with make() as loader:
+        before = loader.snapshot()
+        assert (before.epoch, before.step, before.steps_per_epoch, before.stats.step.steps) == (0, 0, 8, 0)
+        iterator = iter(loader)
+        for _ in range(3):
+            next(iterator)
+        now = loader.snapshot()
+        assert (now.pid, now.epoch, now.step, now.stats.step.rows) == (os.getpid(), 0, 3, 24)
+        assert now.run_s > 0
+        assert now.limit == 64 << 20
+        assert 0 < now.memory < now.limit
+        assert now.recent.rows == 24
+        assert str(now).startswith("epoch 0, step 3/8, ")
+
+
+def test_the_history_has_the_whole_run_once_it_is_closed() -> None:
+    with make() as loader:
+        for _ in range(3):
+            for _batch in loader:
+                pass
+    assert sum(moment.rows for moment in loader.history.moments) == 3 * 64
+    assert loader.history.moments[-1].epoch == 3
+    assert loader.snapshot().stats.step.rows == 3 * 64  # whoever asks later is told
+
+
+def test_it_begins_with_the_first_epoch_and_ends_with_the_loader() -> None:
+    others = len(observers())
+    loader = make()
+    loader.snapshot()
+    assert len(observers()) == others
+    iterator = iter(loader)
+    assert len(observers()) == others + 1
+    del iterator
+    loader.close()
+    loader.close()
+    assert len(observers()) == others
+    assert [found for found in loaders() if found.pid == os.getpid()] == []
+
+
+def test_it_keeps_no_loader_alive() -> None:
+    others = len(observers())
+    loader = make()
+    gone = weakref.ref(loader)
+    next(iter(loader))
+    del loader
+    gc.collect()
+    assert gone() is None
+    assert len(observers()) == others
+
+
+def test_other_processes_find_it() -> None:
+    with make() as train, make(32) as valid:
+        for loader in (train, valid):
+            next(iter(loader))
+            loader.snapshot()
+        found = [each.snapshot for each in loaders() if each.pid == os.getpid()]
+        assert sorted(now.steps_per_epoch for now in found if now.steps_per_epoch) == [4, 8]
+        assert {now.step for now in found} == {1}
+        assert all(each.age_s < 60 and not each.stale for each in loaders() if each.pid == os.getpid())
+
+
+def test_without_a_memory_file_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", refused)
+    with make() as loader:
+        assert sum(len(batch["x"]) for batch in loader) == 64
+        assert [each for each in loaders() if each.pid == os.getpid()] == []
+    assert sum(moment.rows for moment in loader.history.moments) == 64
+
+
+@pytest.mark.parametrize("fault", ["stats", "memory"])
+def test_what_fails_in_it_is_only_logged(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    from penstock.observe.sampler import Sampler, Where
+
+    class Broken:
+        """A run one of whose questions fails."""
+
+        def __init__(self, loader: ps.Loader) -> None:
+            self.plan = loader.plan
+
+        def stats(self) -> ps.Stats:
+            assert fault != "stats", "broken"
+            return ps.Stats()
+
+        def memory(self) -> ps.MemoryLedger:
+            raise AssertionError("broken")
+
+    caplog.set_level(logging.DEBUG, "penstock")
+    history = History()
+    sampler = Sampler(1, history)
+    sampler.begin(Broken(make()), lambda: Where(0, 0, None))
+    sampler.close()
+    assert "the observer has ended" in caplog.text
+    assert len(history) == 0
+
+
+def test_the_more_it_costs_the_less_often_it_looks() -> None:
+    from penstock.observe.sampler import pause_s
+
+    assert [pause_s(cost_s) for cost_s in (0, 0.0005, 0.002, 1)] == [1, 1, 4, 10]
+
+
+def test_a_forked_childs_close_leaves_it_alone() -> None:
+    text = output("""
+loader = make()
+next(iter(loader))
+import warnings
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    child = os.fork()
+if child == 0:
+    loader.close()
+    os._exit(0)
+print(os.waitpid(child, 0)[1], sum(thread.name == "penstock-observe" for thread in threading.enumerate()))
+loader.close()
+""")
+    assert text == "0 1\n"
