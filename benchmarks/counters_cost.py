@@ -74,7 +74,12 @@ TASKS = (
 
 def main() -> None:
     arguments = parser(__doc__, rounds=9)
-    arguments.add_argument("--beside", metavar="PYTHON", required=True, help="the other build's interpreter")
+    arguments.add_argument(
+        "--beside",
+        metavar="PYTHON",
+        default=sys.executable,
+        help="the other build's interpreter (default: this one, which shows the noise)",
+    )
     arguments.add_argument("--seconds", type=float, default=2.0, metavar="S", help="of each run (default: 2)")
     args = arguments.parse_args()
     rows = []

@@ -36,6 +36,7 @@ NB_MODULE(_native, m) {
     bind_slots(m);
     bind_reads(m);
     bind_gpu(m);
+    bind_counters(m);
     bind_pool(m);
     bind_faults(m);
     bind_samples(m);

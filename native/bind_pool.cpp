@@ -140,12 +140,6 @@ nb::list failures_of(Job& job) {
 
 constexpr const char* kLatency = "How many rows took how long, as penstock.counters.Latency counts.";
 
-nb::tuple counts_of(const Latency& latency) {
-    nb::list counts;
-    for (const uint64_t count : latency.counts()) counts.append(count);
-    return nb::tuple(counts);
-}
-
 nb::list threads_of(const PoolStats& stats) {
     nb::list out;
     for (const ThreadStats& t : stats.threads)
@@ -162,10 +156,6 @@ struct PendingRow {
 }  // namespace
 
 void bind_pool(nb::module_& m) {
-    m.def(
-        "latency_bucket", [](uint64_t ns) { return Latency::bucket(ns); }, "nanoseconds"_a,
-        "Where penstock.counters.Latency counts a duration.");
-
     nb::class_<PoolStats>(m, "PoolStats", "Counters of a loader's native threads since they started.")
         .def_ro("rows", &PoolStats::rows)
         .def_ro("bad", &PoolStats::bad)

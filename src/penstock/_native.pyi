@@ -302,6 +302,66 @@ class GpuBatch:
 def latency_bucket(nanoseconds: int) -> int:
     """Where penstock.counters.Latency counts a duration."""
 
+class Durations:
+    """Counts durations."""
+
+    def __init__(self) -> None: ...
+    def add(self, nanoseconds: int) -> None: ...
+    @property
+    def latency(self) -> tuple[int, ...]:
+        """As penstock.counters.Latency counts."""
+
+class PlaceCounter:
+    """Counts what one thread does at a place, batch by batch."""
+
+    def __init__(self) -> None: ...
+    def begin(self) -> None:
+        """It begins with a batch."""
+
+    def end(self, rows: int) -> None:
+        """It is done with a batch of so many rows."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def busy_s(self) -> float: ...
+    @property
+    def latency(self) -> tuple[int, ...]:
+        """As penstock.counters.Latency counts."""
+
+class StepCounter:
+    """Counts what the training loop does."""
+
+    def __init__(self) -> None: ...
+    def asks(self) -> None:
+        """It asks for a batch, and so is done with the one before."""
+
+    def gets(self, rows: int, ready: int) -> None:
+        """It has a batch of so many rows; ``ready`` were there when it asked."""
+
+    def leaves(self) -> None:
+        """
+        It asks for no more of this epoch: what it does until it asks again is no step.
+        """
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def ready(self) -> int: ...
+    @property
+    def step_s(self) -> float: ...
+    @property
+    def wait_s(self) -> float: ...
+    @property
+    def step_latency(self) -> tuple[int, ...]:
+        """As penstock.counters.Latency counts."""
+
+    @property
+    def wait_latency(self) -> tuple[int, ...]:
+        """Likewise."""
+
 class PoolStats:
     """Counters of a loader's native threads since they started."""
 

@@ -31,7 +31,7 @@ class Answers:
         self.row_bytes = 0
         self._held = 0  # bytes of the side arena, for the answer that is being given
 
-    def parcel(self, answer: Answer, met: tuple[Flaws, Took], first: int, rows: int) -> Parcel:
+    def parcel(self, answer: Answer, met: tuple[Flaws | None, Took | None], first: int, rows: int) -> Parcel:
         """The answer to a piece of ``rows`` rows from ``first`` on, once there is memory for it.
 
         A row whose own values are more than was forecast for one, and all of the side arena, can't be made: so it is

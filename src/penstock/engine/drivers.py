@@ -21,7 +21,7 @@ from penstock.engine.rows import PartOfRows
 from penstock.engine.timing import Took
 from penstock.engine.watch import Watch, Work
 from penstock.engine.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
-from penstock.engine.workers import WHOLE, Failure, Flaws, has_ended, too_long
+from penstock.engine.workers import NO_FLAWS, WHOLE, Failure, Flaws, has_ended, too_long
 from penstock.errors import PenstockError, StalledError, WorkerDied
 from penstock.plan import Plan
 
@@ -215,7 +215,7 @@ class Driver:
     def _finish(
         self,
         piece: Piece,
-        answer: tuple[list[Failure], dict[str, list[Any]], Any, Flaws, Took],
+        answer: tuple[list[Failure], dict[str, list[Any]], Any, Flaws | None, Took | None],
         seconds: float,
     ) -> None:
         bad, lists, made, flaws, took = answer
@@ -225,7 +225,7 @@ class Driver:
             piece.job.made = made
         self._rows += piece.stop - piece.first
         self._busy_s += seconds
-        self._queue.finish(piece, bad, seconds, flaws, took)
+        self._queue.finish(piece, bad, seconds, flaws or NO_FLAWS, took)
 
     def _replace(self) -> bool:
         """The worker is gone: its work is issued again, and another one takes its place. False when none can."""

@@ -12,7 +12,7 @@ from penstock.engine.board import READING, STEP, Desk
 from penstock.engine.keeping import NO_FILE
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.rows import EncodedFile, RowFailed, RowKey
-from penstock.engine.workers import Flaws
+from penstock.engine.workers import NO_FLAWS, Flaws
 from penstock.sizing import READ_BYTES
 from penstock.spec import AnyArray, Spec, UInt8Array
 from penstock.transform import NativeStep
@@ -43,13 +43,11 @@ class ImageMaker:
     @property
     def flaws(self) -> Flaws:
         """Images that were made of files that aren't whole, and what was read."""
-        return Flaws(
-            self._native.damaged + self._damaged,
-            self._native.truncated + self._truncated,
-            reads=self._reads,
-            read_bytes=self._read_bytes,
-            read_s=self._read_ns / 1e9,
-        )
+        damaged, truncated = self._native.damaged + self._damaged, self._native.truncated + self._truncated
+        if not (self._reads or damaged or truncated):
+            return NO_FLAWS
+        read_s = self._read_ns / 1e9
+        return Flaws(damaged, truncated, reads=self._reads, read_bytes=self._read_bytes, read_s=read_s)
 
     def count(self, damaged: bool, truncated: bool) -> None:
         """An image that was kept, of a file that isn't whole."""

@@ -10,18 +10,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from penstock import _native
-from penstock.counters import PlaceStats, Stats
+from penstock.counters import Latency, PlaceStats, Stats
 from penstock.engine.board import FUNCTIONS, IDLE, IN_TURN, step_text
 from penstock.engine.caching import warn
 from penstock.engine.rows import END, EncodedFile, Inputs, Rows
-from penstock.engine.timing import Times, Took
-from penstock.engine.workers import WHOLE, Assignment, BatchMade, Failure, Flaws, Substitutes
+from penstock.engine.timing import Took
+from penstock.engine.workers import NO_FLAWS, WHOLE, Assignment, BatchMade, Failure, Flaws, Substitutes
 from penstock.errors import PenstockError
 from penstock.plan import Plan
 from penstock.source import shown
-
-NO_FLAWS = Flaws()
-NOTHING_TIMED = Took()
 
 
 class SlotJob:
@@ -182,7 +179,7 @@ class _Counts:
     cpu_s: float = 0.0
     wait_s: float = 0.0
     flaws: Flaws = NO_FLAWS
-    times: Times = field(default_factory=Times)
+    times: _native.Durations = field(default_factory=_native.Durations)
     steps: dict[int, float] = field(default_factory=dict)
 
 
@@ -230,7 +227,7 @@ class JobQueue:
                     busy_s=counts.busy_s - read_s,
                     cpu_s=counts.cpu_s,
                     wait_s=counts.wait_s,
-                    latency=counts.times.so_far(),
+                    latency=Latency(counts.times.latency),
                 ),
                 functions={step_text(plan, step): seconds for step, seconds in counts.steps.items()},
                 **flaws,
@@ -276,7 +273,7 @@ class JobQueue:
         bad: Sequence[Failure] = (),
         seconds: float = 0.0,
         flaws: Flaws = NO_FLAWS,
-        took: Took = NOTHING_TIMED,
+        took: Took | None = None,
     ) -> None:
         """A worker is done with it, after so long: as it says itself, and as others see it."""
         job = piece.job
@@ -290,10 +287,11 @@ class JobQueue:
                 job.ended_after = job.made.rows
             self.done += 1
             self._count(piece, bad, seconds, took)
-            self._counts.flaws += replace(flaws, notes=())
+            if flaws is not NO_FLAWS:
+                self._counts.flaws += replace(flaws, notes=())
             self._end(job, piece.size)
 
-    def _count(self, piece: Piece, bad: Sequence[Failure], seconds: float, took: Took) -> None:
+    def _count(self, piece: Piece, bad: Sequence[Failure], seconds: float, took: Took | None) -> None:
         """What became of it. The lock is held."""
         counts = self._counts
         stop = min([failure.row for failure in bad if failure.place == END], default=piece.stop)
@@ -301,10 +299,12 @@ class JobQueue:
         counts.rows += max(stop - piece.first - len(failed), 0)
         counts.bad += len(failed)
         counts.busy_s += seconds
+        if took is None:
+            return
         counts.cpu_s += took.cpu_s
         for nanoseconds in took.rows:
             counts.times.add(nanoseconds)
-        for step, step_s in took.steps:
+        for step, step_s in took.steps.items():
             counts.steps[step] = counts.steps.get(step, 0.0) + step_s
 
     def meet(self, flaws: Flaws) -> None:

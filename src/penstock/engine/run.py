@@ -159,13 +159,14 @@ class Run:
         """
         self._check_process()
         steps = self._times.steps
-        asked, ready = steps.asks(), len(self._ready)
+        begin, ready = time.perf_counter(), len(self._ready)
+        steps.asks()
         try:
             while (delivered := self._hand_over(at)) is None:
                 if not self._workers.help():
                     with waiting_for(self._workers):
                         if self._settled():
-                            self._await_news(asked / 1e9)
+                            self._await_news(begin)
                         else:
                             time.sleep(LOOKS_S)  # not inside CUDA, where nobody hears Ctrl-C
         except BaseException:
@@ -174,7 +175,7 @@ class Run:
         finally:
             self._waiting = False
         if delivered.batch is not None:
-            steps.gets(asked, delivered.rows, ready)
+            steps.gets(delivered.rows, ready)
         return delivered
 
     def stats(self) -> Stats:
@@ -280,9 +281,9 @@ class Run:
                 self._ledger.add(filled.origins.bad, filled.origins.error)
             if filled.ended and filled.rows == 0:
                 return Delivered(None, 0, self._after_end(at))
-            begin = time.perf_counter_ns()
+            self._times.device.begin()
             batch = self._delivery.take(filled)
-            self._times.device.add(begin, filled.rows)
+            self._times.device.end(filled.rows)
             self._torn = False
             if not self._delivery.settle():
                 self._bell.ring()  # the filling thread looks when the slot is free
@@ -357,9 +358,11 @@ class Run:
                     settled = self._settled()
                 except RuntimeError:  # of a device that has failed: whoever asks for a batch is told
                     settled = True
-                with self._times.waiting_for_slot(self._lacks_slot and not self._filling):
-                    # No bell rings when a device has read a slot.
-                    seen = self._bell.wait(seen) if settled else self._bell.wait_for(seen, LOOKS_S)
+                begin = time.perf_counter() if self._lacks_slot and not self._filling else 0.0
+                # No bell rings when a device has read a slot.
+                seen = self._bell.wait(seen) if settled else self._bell.wait_for(seen, LOOKS_S)
+                if begin:
+                    self._times.no_slot_s += time.perf_counter() - begin
         except BaseException as error:
             with self._lock:
                 self._broken = error
@@ -406,12 +409,12 @@ class Run:
     def _collect(self) -> None:
         """Hand over finished slots, oldest first."""
         while self._filling:
-            begin = time.perf_counter_ns()
+            self._times.batch.begin()
             filled = self._filler.outcome(self._filling[0])
             if filled is None:
                 self._wake_helper()  # rows may be made again
                 return
-            self._times.batch.add(begin, filled.rows)
+            self._times.batch.end(filled.rows)
             with self._lock:
                 if self._sought is not None:
                     return
@@ -443,9 +446,9 @@ class Run:
                     if self._starved:
                         self._tell()
                 return
-            begin = time.perf_counter_ns()
+            self._times.order.begin()
             filling = self._filler.begin(slot, self._next)
-            self._times.order.add(begin, filling.rows)
+            self._times.order.end(filling.rows)
             with self._lock:
                 self._starved = False
                 self._filling.append(filling)

@@ -27,7 +27,7 @@ from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.rows import END, CantBeKept, EncodedFile, Inputs, RowFailed, RowKey, Rows, Sample
 from penstock.engine.stored import NotStorable, to_bytes
 from penstock.engine.timing import Laps
-from penstock.engine.workers import Failure, Flaws
+from penstock.engine.workers import NO_FLAWS, Failure, Flaws
 from penstock.faults import faultpoint
 from penstock.source import NAMES, Stream, StreamEnded
 from penstock.spec import AnyArray, Listed, Spec
@@ -113,7 +113,7 @@ class SampleMaker:
     def ends(self) -> None:
         """It is made."""
         if self.laps.on:
-            self.laps.ends(time.monotonic_ns() - self.desk[SINCE])
+            self.laps.ends(self.desk[SINCE])
 
     def fill(self, rows: Rows, first: int, stop: int) -> list[Failure]:
         """Make rows [first, stop); which of them can't be made."""
@@ -142,7 +142,7 @@ class SampleMaker:
         """Rows that were made of files that aren't whole, since the last call."""
         now = self._images.flaws
         before, self._told = self._told, now
-        return now - before
+        return NO_FLAWS if now is NO_FLAWS else now - before
 
     def run(self, make: Callable[[bool], Result]) -> Result:
         """``make(False)``, or ``make(True)`` where calls have to be seeded; ``draws`` says why."""

@@ -38,10 +38,9 @@ from penstock.engine.messages import Ended, Parcel, encoded, parcel, receive, se
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.rows import PartOfRows, Rows
 from penstock.engine.samples import SampleMaker, unforeseen
-from penstock.engine.timing import Took
 from penstock.engine.travel import unpack
 from penstock.engine.where import show_stacks_on_signal
-from penstock.engine.workers import BatchMade, Failure, Flaws
+from penstock.engine.workers import NO_FLAWS, BatchMade, Failure, Flaws
 from penstock.faults import faultpoint
 from penstock.spec import AnyArray
 from penstock.worker import be_worker
@@ -252,9 +251,10 @@ class Worker:
             answer = self._made(kind, slot, rows, first, *what)
             faultpoint("worker.answer", what[0].indices[0])
         except Exception as error:
-            return parcel(([_sendable(unforeseen(first, error))], {}, None, self._new_flaws(), Took()))
+            return parcel(([_sendable(unforeseen(first, error))], {}, None, self._new_flaws(), None))
         rows = 0 if kind == "functions" else len(what[0].indices)
-        met = self._new_flaws(), self._maker.laps.took(rows)
+        flaws = self._new_flaws()
+        met = None if flaws is NO_FLAWS else flaws, self._maker.laps.took(rows)
         self._desk[STEP] = ANSWERING
         try:
             return self._answers.parcel(answer, met, first, len(what[0].indices))
@@ -265,11 +265,14 @@ class Worker:
 
     def _new_flaws(self) -> Flaws:
         """What was met since the last answer."""
-        before, self._told = self._told, self._supplies.met
-        flaws = self._maker.new_flaws() + (self._told - before)
-        notes = tuple(self._notes)
-        del self._notes[: len(notes)]
-        return replace(flaws, notes=notes)
+        flaws, met = self._maker.new_flaws(), self._supplies.met
+        if met != self._told:
+            flaws += met - self._told
+            self._told = met
+        if notes := tuple(self._notes):
+            del self._notes[: len(notes)]
+            flaws = replace(flaws, notes=notes)
+        return flaws
 
     def _made(
         self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]

@@ -66,7 +66,7 @@ class Seat:
         piece.job.made = made
         return []
 
-    def done(self, piece: Piece, seconds: float) -> tuple[float, Flaws, Took]:
+    def done(self, piece: Piece, seconds: float) -> tuple[float, Flaws, Took | None]:
         """It is done with a piece, after so long: what it met, and how long that took."""
         self.rows += piece.stop - piece.first
         self.busy_s += seconds

@@ -3,136 +3,62 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from penstock.counters import BUCKETS, Latency, PlaceStats, SlotStats, Stats, StepStats, bucket
+from penstock import _native
+from penstock.counters import Latency, PlaceStats, SlotStats, Stats, StepStats
 
-TIMED_ROWS = 4  # of each piece of work, however many rows it has: timing one costs about a microsecond
-
-
-class Times:
-    """Counts durations."""
-
-    def __init__(self) -> None:
-        self._counts = [0] * BUCKETS
-
-    def add(self, nanoseconds: int) -> None:
-        """One more."""
-        self._counts[bucket(nanoseconds)] += 1
-
-    def so_far(self) -> Latency:
-        """All of them."""
-        return Latency(tuple(self._counts))
-
-
-class PlaceTimes:
-    """Counts what one thread does at a place, batch by batch."""
-
-    def __init__(self) -> None:
-        self._times = Times()
-        self._rows = self._busy_ns = 0
-
-    def add(self, begin_ns: int, rows: int) -> None:
-        """One more batch, since that time of ``time.perf_counter_ns()``."""
-        took = time.perf_counter_ns() - begin_ns
-        self._busy_ns += took
-        self._rows += rows
-        self._times.add(took)
-
-    def so_far(self) -> PlaceStats:
-        """What was done until now."""
-        return PlaceStats(
-            threads=1, rows=self._rows, busy_s=self._busy_ns / 1e9, latency=self._times.so_far()
-        )
-
-
-class Steps:
-    """Counts what the training loop does, from what it asks for and gets.
-
-    wait_s  seconds that it has waited
-    """
-
-    def __init__(self) -> None:
-        self._step, self._wait = Times(), Times()
-        self._steps = self._rows = self._ready = 0
-        self._step_ns = self._wait_ns = 0
-        self._since_ns: int | None = None  # when it got a batch that it works on
-
-    def asks(self) -> int:
-        """It asks for a batch, and so is done with the one before. When that was, for ``gets``."""
-        now = time.perf_counter_ns()
-        self._end(now)
-        return now
-
-    def gets(self, asked_ns: int, rows: int, ready: int) -> None:
-        """It has a batch of so many rows, after it asked at that time, when ``ready`` were there."""
-        now = time.perf_counter_ns()
-        self._wait_ns += now - asked_ns
-        self._wait.add(now - asked_ns)
-        self._steps += 1
-        self._rows += rows
-        self._ready += ready
-        self._since_ns = now
-
-    def leaves(self) -> None:
-        """It asks for no more of this epoch: what it does until it asks again is no step."""
-        self._end(time.perf_counter_ns())
-
-    def so_far(self) -> StepStats:
-        """What it has done until now."""
-        return StepStats(
-            steps=self._steps,
-            rows=self._rows,
-            step_s=self._step_ns / 1e9,
-            wait_s=self._wait_ns / 1e9,
-            step=self._step.so_far(),
-            wait=self._wait.so_far(),
-            ready=self._ready,
-        )
-
-    def _end(self, now: int) -> None:
-        if self._since_ns is not None:
-            self._step_ns += now - self._since_ns
-            self._step.add(now - self._since_ns)
-            self._since_ns = None
+# Timing a piece of work costs some ten microseconds: so not oftener than this, and no more of its rows.
+EVERY_NS = 10_000_000
+TIMED_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """How long a piece of work took who makes samples in Python.
+    """How long a piece of work took who makes samples in Python, and those before it that weren't timed.
 
-    cpu_s  seconds on a processor
-    rows   nanoseconds of each of its first rows
-    steps  seconds of each step, by its number as ``board`` has it: of all rows, as far as the first ones tell
+    cpu_s  seconds of its thread on a processor
+    rows   nanoseconds of each of the piece's first rows
+    steps  seconds of each step, by its number as ``board`` has it: of all rows, as far as those tell
     """
 
-    cpu_s: float = 0.0
-    rows: tuple[int, ...] = ()
-    steps: tuple[tuple[int, float], ...] = ()
+    cpu_s: float
+    rows: tuple[int, ...]
+    steps: dict[int, float]
 
 
 class Laps:
-    """Times the first rows of each piece of work, and the steps that make them.
+    """Times a piece of work now and then: its first rows, and the steps that make them. One thread's.
 
-    on  whether the row at hand is timed
+    on  whether what is at hand is timed
     """
 
     def __init__(self) -> None:
         self.on = False
+        self._piece = False  # whether this piece is timed
+        self._next_ns = 0
+        self._cpu_ns: int | None = None  # of the thread, when it was last looked at
+        self._untimed = 0  # rows since then
         self._rows: list[int] = []
         self._steps: dict[int, int] = {}
         self._whole: dict[int, int] = {}
-        self._cpu_ns = time.thread_time_ns()
+
+    def piece_begins(self) -> None:
+        """A piece of work begins."""
+        now = time.monotonic_ns()
+        self._piece = now >= self._next_ns
+        if self._piece:
+            self._next_ns = now + EVERY_NS
+        if self._cpu_ns is None:
+            self._cpu_ns = time.thread_time_ns()
 
     def begins(self) -> None:
         """A row begins."""
-        self.on = len(self._rows) < TIMED_ROWS
+        self.on = self._piece and len(self._rows) < TIMED_ROWS
 
-    def ends(self, nanoseconds: int) -> None:
-        """The row that is timed is made, in so long."""
-        self._rows.append(nanoseconds)
+    def ends(self, since_ns: int) -> None:
+        """The row that is timed, since that time of ``time.monotonic_ns()``, is made."""
+        self._rows.append(time.monotonic_ns() - since_ns)
         self.on = False
 
     def step(self, number: int, begin_ns: int) -> int:
@@ -145,18 +71,25 @@ class Laps:
         """A step with the whole batch, since that time."""
         self._whole[number] = self._whole.get(number, 0) + time.perf_counter_ns() - begin_ns
 
-    def piece_begins(self) -> None:
-        """A piece of work begins."""
-        self._rows, self._steps, self._whole, self.on = [], {}, {}, False
-        self._cpu_ns = time.thread_time_ns()
-
-    def took(self, rows: int) -> Took:
-        """How long the piece took, which has so many rows."""
-        each = rows / max(len(self._rows), 1)
+    def took(self, rows: int) -> Took | None:
+        """How long the piece took, which has so many rows; None when it wasn't timed."""
+        self._untimed += rows
+        if not self._piece:
+            return None
+        each = self._untimed / max(len(self._rows), 1)
         steps = {number: each * ns / 1e9 for number, ns in self._steps.items()}
         steps |= {number: ns / 1e9 for number, ns in self._whole.items()}
-        cpu_ns = time.thread_time_ns() - self._cpu_ns
-        return Took(cpu_ns / 1e9, tuple(self._rows), tuple(steps.items()))
+        assert self._cpu_ns is not None
+        cpu_ns, self._cpu_ns = self._cpu_ns, time.thread_time_ns()
+        took = Took((self._cpu_ns - cpu_ns) / 1e9, tuple(self._rows), steps)
+        self._rows, self._steps, self._whole, self._untimed = [], {}, {}, 0
+        self.on = False
+        return took
+
+
+def stats_of(counter: _native.PlaceCounter) -> PlaceStats:
+    """What was counted at a place where one thread works."""
+    return PlaceStats(threads=1, rows=counter.rows, busy_s=counter.busy_s, latency=Latency(counter.latency))
 
 
 class RunTimes:
@@ -168,27 +101,27 @@ class RunTimes:
     """
 
     def __init__(self) -> None:
-        self.order, self.batch, self.device = PlaceTimes(), PlaceTimes(), PlaceTimes()
-        self.steps = Steps()
+        self.order, self.batch, self.device = (_native.PlaceCounter() for _ in range(3))
+        self.steps = _native.StepCounter()
         self.no_slot_s = 0.0
-
-    @contextmanager
-    def waiting_for_slot(self, waits: bool) -> Iterator[None]:
-        """The time that a ``with`` block takes, if that is what it waits for."""
-        begin = time.perf_counter() if waits else 0.0
-        yield
-        if waits:
-            self.no_slot_s += time.perf_counter() - begin
 
     def stats(self, workers: Stats, slots: SlotStats, copying_s: float) -> Stats:
         """With what the workers counted, where batches lie, and how long a device copied them beside the host."""
-        device = self.device.so_far()
+        device, steps = stats_of(self.device), self.steps
         return replace(
             workers,
             time_s=time.monotonic(),
-            order=self.order.so_far(),
-            batch=self.batch.so_far(),
+            order=stats_of(self.order),
+            batch=stats_of(self.batch),
             device=replace(device, busy_s=device.busy_s + copying_s, cpu_s=device.busy_s),
-            step=self.steps.so_far(),
+            step=StepStats(
+                steps=steps.steps,
+                rows=steps.rows,
+                step_s=steps.step_s,
+                wait_s=steps.wait_s,
+                step=Latency(steps.step_latency),
+                wait=Latency(steps.wait_latency),
+                ready=steps.ready,
+            ),
             slots=replace(slots, no_slot_s=self.no_slot_s),
         )

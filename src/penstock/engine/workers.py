@@ -141,6 +141,8 @@ class Flaws:
         return Flaws(**left, slowest_read_s=self.slowest_read_s)
 
 
+NO_FLAWS = Flaws()
+
 _SUMMED = tuple(each.name for each in fields(Flaws) if each.name not in ("slowest_read_s", "notes"))
 
 
