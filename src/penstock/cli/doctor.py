@@ -41,7 +41,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--seconds",
         type=_above_zero,
         metavar="S",
-        help="how long, about (default: 120 at most for a script, 9 for files, 2 for a process)",
+        help="how long, about (default: 120 for a script, from its first epoch on; 9 for files, 2 for a process)",
     )
     parser.add_argument(
         "--ranks",

@@ -15,6 +15,7 @@ from penstock.observe.doctor import Limits, ScriptReport, examine_script
 from penstock.observe.doctor.finding import seconds, several, size
 
 SHOWN = 4  # transforms of a loader
+QUEUED = 0.2  # share of the time that is worth telling
 
 
 def run(args: argparse.Namespace) -> int:
@@ -112,6 +113,8 @@ def _print_loader(report: ScriptReport, number: int) -> None:
         parts = [f"{name} {seconds(took)}" for name, took in facts["transforms_s"].items()]
         parts = parts[:SHOWN] + parts[-1:] if len(parts) > SHOWN else parts
         named = f": {', '.join(parts)}" if parts else ""
+        queued = facts["queued_share"]
+        named += f"; {queued:.0%} of it without a CPU" if queued > QUEUED else ""
         print_wrapped(f"a sample     {seconds(facts['sample_s'])}{named}", "  ", 15)
         say(f"  a batch      {seconds(facts['collate_s'])} in collate, {size(facts['batch_bytes'])}")
     if facts["worker_bytes_at_end"]:

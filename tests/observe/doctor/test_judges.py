@@ -105,6 +105,18 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     ("another process has the CPUs", {}, {"steps": steps(0.15)}, []),
     ("another process has both CPUs", {"cores": 2}, {"steps": steps(0.15)}, []),
     (
+        "workers wait for CPUs that they take from one another",
+        {"cores": 2},
+        {"workers": 8, "steps": steps(0.15), "makers": makers(made(1.6, queued_s=1.2), workers=8)},
+        ["warning workers-above-cores", "warning input-bound"],
+    ),
+    (
+        "workers wait for CPUs that another process has",
+        {"cores": 2},
+        {"steps": steps(0.15), "makers": makers(made(0.4, queued_s=0.39))},
+        [],
+    ),
+    (
         "none, and a script that waits",
         {},
         {"workers": 0, "steps": steps(0.1), "makers": makers(made(0.1), workers=0), "starts": ()},

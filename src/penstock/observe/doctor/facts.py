@@ -226,8 +226,14 @@ class Loader:
 
     @property
     def sample_s(self) -> float:
-        """To make one sample, in the median of batches: a machine busy with other things makes some slower."""
-        return _median([made.seconds / max(made.samples, 1) for made in self.made])
+        """To make one sample, in the mean."""
+        return sum(made.seconds for made in self.made) / max(sum(made.samples for made in self.made), 1)
+
+    @property
+    def queued_share(self) -> float:
+        """Of the time that making batches takes: in which they waited for a CPU."""
+        whole = sum(made.seconds + made.collate_s for made in self.made)
+        return min(sum(made.queued_s for made in self.made) / whole, 1.0) if whole else 0.0
 
     @property
     def collate_s(self) -> float:
@@ -235,16 +241,15 @@ class Loader:
         return _median([made.collate_s for made in self.made])
 
     @property
-    def batch_s(self) -> float:
-        """To make one batch, in the median."""
-        return _median([made.seconds + made.collate_s for made in self.made])
+    def collate_share(self) -> float:
+        """Of the time that making batches takes: in the collate function."""
+        whole = sum(made.seconds + made.collate_s for made in self.made)
+        return sum(made.collate_s for made in self.made) / whole if whole else 0.0
 
     @property
-    def explained_s(self) -> float:
-        """For which a script should wait at each step, by what it takes to make a batch."""
-        if not self.workers:
-            return self.batch_s
-        return max(self.batch_s / self.workers - _median([step.step_s or 0.0 for step in self.steady]), 0.0)
+    def batch_s(self) -> float:
+        """To make one batch, in the median, without the time in which it waited for a CPU."""
+        return _median([max(made.seconds + made.collate_s - made.queued_s, 0.0) for made in self.made])
 
     @property
     def transforms(self) -> dict[str, float]:

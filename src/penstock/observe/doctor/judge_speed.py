@@ -26,13 +26,22 @@ def judge_speed(host: Host, loader: Loader) -> list[Finding]:
     return [finding for judge in judges for finding in judge(host, loader)]
 
 
-def waits(loader: Loader) -> bool:
+def waits(host: Host, loader: Loader) -> bool:
     """Whether the script waits for this loader, for long enough to do something about it.
 
     What making a batch doesn't explain isn't the loader's: another process may use the CPUs.
     """
-    wait_s = min(loader.wait_s, loader.explained_s)
+    wait_s = min(loader.wait_s, _explained_s(host, loader))
     return len(loader.steady) >= 4 and wait_s > max(WORTH_WAIT_S, WAITS * (wait_s + loader.step_s))
+
+
+def _explained_s(host: Host, loader: Loader) -> float:
+    """For how long a script should wait at each step, by what it takes to make a batch."""
+    if not loader.workers:
+        return loader.batch_s
+    steps = [step.step_s or 0.0 for step in loader.steady]
+    at_once = min(loader.workers, host.cores)
+    return loader.batch_s / at_once - (statistics.median(steps) if steps else 0.0)
 
 
 def busy_share(loader: Loader) -> float:
@@ -95,7 +104,7 @@ def _above_cores(host: Host, loader: Loader) -> list[Finding]:
 
 def _too_few(host: Host, loader: Loader) -> list[Finding]:
     most = max(1, host.cores // host.ranks)
-    if not waits(loader) or loader.workers >= most or busy_cores(loader) >= IDLE * most:
+    if not waits(host, loader) or loader.workers >= most or busy_cores(loader) >= IDLE * most:
         return []
     if loader.workers and busy_share(loader) < BUSY:
         return []
@@ -132,7 +141,7 @@ def _too_few(host: Host, loader: Loader) -> list[Finding]:
 
 def _cpu_bound(host: Host, loader: Loader) -> list[Finding]:
     most = max(1, host.cores // host.ranks)
-    if not waits(loader) or (loader.workers < most and busy_cores(loader) < IDLE * most):
+    if not waits(host, loader) or (loader.workers < most and busy_cores(loader) < IDLE * most):
         return []
     if most > 1 and not loader.workers:
         return []
@@ -157,7 +166,7 @@ def _cpu_bound(host: Host, loader: Loader) -> list[Finding]:
 def _slow_transform(host: Host, loader: Loader) -> list[Finding]:
     whole = sum(loader.transforms.values())
     named = [(name, took) for name, took in loader.transforms.items() if name]
-    if not waits(loader) or not named or named[0][1] < MOST_OF_IT * whole:
+    if not waits(host, loader) or not named or named[0][1] < MOST_OF_IT * whole:
         return []
     name, took = named[0]
     others = ", ".join(f"{other} {seconds(each)}" for other, each in named[1:4])
@@ -179,19 +188,20 @@ def _slow_transform(host: Host, loader: Loader) -> list[Finding]:
 
 
 def _slow_collate(host: Host, loader: Loader) -> list[Finding]:
-    batch_s = loader.batch_s
-    if not waits(loader) or loader.collate_s < max(COLLATE * batch_s, WORTH_WAIT_S):
+    if not waits(host, loader) or loader.collate_share < COLLATE or loader.collate_s < WORTH_WAIT_S:
         return []
     return [
         Finding(
             code="slow-collate",
             severity=Severity.WARNING,
-            title=f"{loader.collate} takes {loader.collate_s / batch_s:.0%} of a batch's time",
+            title=f"{loader.collate} takes {loader.collate_share:.0%} of a batch's time",
             where=loader.site,
-            evidence=(
-                f"a batch takes {seconds(batch_s)} to make, {seconds(loader.collate_s)} of it in {loader.collate}",
-            ),
-            numbers={"collate": loader.collate, "collate_s": loader.collate_s, "batch_s": batch_s},
+            evidence=(f"{seconds(loader.collate_s)} for every batch, in the median",),
+            numbers={
+                "collate": loader.collate,
+                "collate_s": loader.collate_s,
+                "share": round(loader.collate_share, 3),
+            },
             fix="do it per sample in the dataset, on arrays rather than lists; np.stack once, not piece by piece",
             penstock="rows are written where the batch has them; ragged fields: ps.Pad, ps.Ragged",
         )

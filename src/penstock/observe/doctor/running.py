@@ -24,6 +24,7 @@ PROBE = Path(__file__).parent / "child"
 BOOT = (
     "import sys; sys.path.append(sys.argv.pop(1)); from penstock_probe.run import main; main(sys.argv.pop(1))"
 )
+STARTUP_S = 900.0  # until a DataLoader is iterated over
 GRACE = 0.25  # of the time, for what a script does between epochs
 GRACE_S = 5.0
 TERMINATE_S = 5.0
@@ -35,7 +36,7 @@ class Limits:
     """How long a script runs.
 
     steps    batches of an epoch
-    seconds  of all of it, about
+    seconds  from the first DataLoader's first epoch on, about
     """
 
     steps: int = 24
@@ -61,18 +62,24 @@ def run_script(script: str, arguments: Sequence[str], limits: Limits, ranks: int
 
     What it prints goes to stderr.
     """
-    ends = time.monotonic() + (1 + GRACE) * limits.seconds + GRACE_S
+    begun, begins = os.pipe()
     with TemporaryDirectory(prefix="penstock-doctor-") as folder:
         processes: list[subprocess.Popen[bytes]] = []
+        given = {"folder": folder, "steps": limits.steps, "seconds": limits.seconds, "begins": begins}
         try:
             for rank, environment in enumerate(_environments(ranks)):
-                settings = {"folder": folder, "rank": rank, "steps": limits.steps, "seconds": limits.seconds}
-                processes.append(_started([json.dumps(settings), script, *arguments], environment))
-            in_time = _wait(processes, ends)
+                settings = json.dumps({**given, "rank": rank})
+                processes.append(_started([settings, script, *arguments], environment, begins))
+            # Imports, and a dataset that lists its files, may take minutes.
+            with _handle(processes[0].pid) as first:
+                select.select([begun, first], [], [], STARTUP_S)
+            in_time = _wait(processes, time.monotonic() + (1 + GRACE) * limits.seconds + GRACE_S)
             run = gather(Path(folder))
         finally:
             for process in processes:
                 _end(process)
+            os.close(begun)
+            os.close(begins)
     if run.how != "killed":
         return run
     code = min(process.returncode for process in processes)
@@ -98,13 +105,14 @@ def _environments(ranks: int) -> Iterator[dict[str, str]]:
         }
 
 
-def _started(arguments: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _started(arguments: Sequence[str], environment: dict[str, str], begins: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", BOOT, str(PROBE), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
         env=os.environ | environment,
         start_new_session=True,
+        pass_fds=(begins,),
     )
 
 
@@ -120,8 +128,9 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], ends: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a script with all that it started: first by a signal that lets it tidy up."""
+    """End a script, of which nothing runs any more then, and all that it started, by a signal that lets it tidy up."""
     members = _group(process.pid)
+    process.kill()
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     _wait_for(members, time.monotonic() + TERMINATE_S)

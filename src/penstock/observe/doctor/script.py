@@ -64,6 +64,7 @@ def _loader_facts(loader: Loader) -> dict[str, Any]:
         "step_s": loader.step_s,
         "startup_s": loader.startup_s,
         "sample_s": loader.sample_s,
+        "queued_share": round(loader.queued_share, 4),
         "collate_s": loader.collate_s,
         "transforms_s": {name or "the rest": took for name, took in loader.transforms.items()},
         "batch_bytes": loader.batch_bytes,

@@ -58,7 +58,7 @@ if __name__ == "__main__":
     photos = Photos(augment)
     train = DataLoader(Subset(photos, range(256)), 8, shuffle=True, num_workers=1, persistent_workers=True)
     more = DataLoader(Stream(), 8, num_workers=1, persistent_workers=True)
-    validation = DataLoader(Photos(Crop()), 64)
+    validation = DataLoader(Photos(Crop()), 16)
     for epoch in range(9):
         for images, _ in train:
             model(images.flatten(1)).sum().backward()

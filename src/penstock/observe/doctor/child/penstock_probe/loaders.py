@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -29,14 +30,19 @@ class Watch:
     """What is known of the loaders in the script's main process.
 
     steps      batches of an epoch after which it is cut short
-    until      time.monotonic() after which an epoch is cut short anyway
+    seconds    from the first epoch on, after which one is cut short anyway
+    begins     a pipe that is told of the first epoch
     enough     called when all has been seen
     """
 
-    def __init__(self, record: Record, *, steps: int, until: float, enough: Callable[[], None]) -> None:
+    def __init__(
+        self, record: Record, *, steps: int, seconds: float, begins: int, enough: Callable[[], None]
+    ) -> None:
         self.record = record
         self.steps = steps
-        self.until = until
+        self.seconds = seconds
+        self.until = math.inf
+        self.begins = begins
         self.enough = enough
         self.cut = False  # whether any epoch was
         self.sites: dict[int, str] = {}  # by id of the loader
@@ -74,6 +80,7 @@ class Watch:
         if any(type(each).__module__.startswith("penstock.") for each in (loader, loader.dataset)):
             self.record.write("own")
             return inner(loader)
+        self._begin()
         number = self._number(loader)
         epoch = self.epochs[number] = self.epochs.get(number, -1) + 1
         if epoch >= EPOCHS:
@@ -85,6 +92,12 @@ class Watch:
         state = {"loader": number, "epoch": epoch, "begin": begin, "returned": None, "batches": 0}
         iterator.__dict__["_penstock"] = state
         return iterator
+
+    def _begin(self) -> None:
+        if self.until == math.inf:
+            self.until = time.monotonic() + self.seconds
+            os.write(self.begins, b"1")
+            os.close(self.begins)
 
     def _number(self, loader: Any) -> int:
         """Of a loader: the same for one that is made anew in each epoch."""

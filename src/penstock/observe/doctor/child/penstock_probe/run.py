@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import time
 import traceback
 import types
 from collections.abc import Sequence
@@ -25,7 +24,8 @@ PATCHED = "torch.utils.data.dataloader"
 def main(settings: str) -> None:
     """Run ``sys.argv[1]``.
 
-    settings  JSON: ``folder`` for the facts, ``rank``, ``steps`` of an epoch, and ``seconds`` for all of it
+    settings  JSON: ``folder`` for the facts, ``rank``, ``steps`` of an epoch; ``seconds`` from the first epoch on, of
+              which the pipe ``begins`` is told
     """
     given = json.loads(settings)
     script = sys.argv[1]
@@ -35,7 +35,8 @@ def main(settings: str) -> None:
     watch = Watch(
         record,
         steps=given["steps"],
-        until=time.monotonic() + given["seconds"],
+        seconds=given["seconds"],
+        begins=given["begins"],
         enough=lambda: _leave(record, "enough"),
     )
     sys.meta_path.insert(0, _Hook(watch))
