@@ -52,7 +52,6 @@ LATE = {
     ("loader", "observe"),
     ("observing", "loader"),
     ("observing", "observe"),
-    ("cli", "observe"),
 }
 
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
