@@ -63,7 +63,8 @@ def _run(argv: list[str]) -> int:
     try:
         try:
             _check_commands(parser, argv)
-            args = parser.parse_args(argv)
+            own, of_script = _apart(argv)
+            args = parser.parse_args(own, argparse.Namespace(arguments=of_script))
             failed = args.failed
             code = int(args.run(args))
         except SystemExit as done:
@@ -100,6 +101,14 @@ def _parser() -> argparse.ArgumentParser:
         module.add_parser(commands)
     parser.set_defaults(commands=commands.choices)
     return parser
+
+
+def _apart(argv: list[str]) -> tuple[list[str], list[str]]:
+    """The doctor's own words, and those behind ``--``, which are a script's; of other commands all are their own."""
+    if argv[:1] != ["doctor"] or "--" not in argv:
+        return argv, []
+    place = argv.index("--")
+    return argv[:place], argv[place + 1 :]
 
 
 def _check_commands(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:

@@ -26,10 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "target",
         nargs="?",
         metavar="SCRIPT.py|PATH",
-        help="a training script; or a folder of class folders, or a list of files",
-    )
-    parser.add_argument(
-        "arguments", nargs="*", default=[], metavar="ARGUMENT", help="arguments of the script, behind --"
+        help="a training script, whose own arguments come behind --; or a folder of class folders, or a list of files",
     )
     parser.add_argument(
         "--pid", type=_at_least_one, metavar="PID", help="look at a running process that seems stuck"

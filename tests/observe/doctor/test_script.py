@@ -57,7 +57,7 @@ def check_report(script: str, text: str) -> None:
 
 
 def test_a_healthy_script(tmp_path: Path) -> None:
-    done = doctor("--json", str(SCRIPTS / "healthy.py"), "--", "--lr", "0.5", "model.pt", folder=tmp_path)
+    done = doctor(str(SCRIPTS / "healthy.py"), "--json", "--", "--lr", "0.5", "model.pt", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["findings"] == []
