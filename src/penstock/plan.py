@@ -146,16 +146,16 @@ class Plan:
     def most_descriptors(self) -> int:
         """Files that this process has open for the run at once, at most: one per thread that reads, two where reads may
         be hedged, or those by which it talks to worker processes; the source's index, tables of the order that don't
-        fit the memory, what a cache can't do without, and the arena of slots.
+        fit the memory, what a cache can't do without, the arena of slots, and the file of its snapshots.
         """
         index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
         index += 0 if self.cache is None else FILES_OF_CACHE
         if self.program is not None and self.executor is Executor.PROCESS:
-            return self.files_of_server + FILES_OF_PROCESS * self.workers + index + files_of(self.order) + 1
+            return self.files_of_server + FILES_OF_PROCESS * self.workers + index + files_of(self.order) + 2
         reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
         threads = self.workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
         each = 1 if self.reads.hedge_after_s is None else 2
-        return (each * threads if reads else 0) + index + files_of(self.order) + 1
+        return (each * threads if reads else 0) + index + files_of(self.order) + 2
 
     @property
     def files_of_server(self) -> int:
