@@ -19,7 +19,7 @@ def test_a_second_is_a_moment() -> None:
     moments = run(range(11)).moments
     assert [(moment.begin_s, moment.seconds) for moment in moments] == [(second, 1) for second in range(10)]
     last = moments[-1]
-    assert (last.steps, last.rows, last.bytes, last.memory, last.ready) == (10, 1000, 10**8, 10 << 20, 1)
+    assert (last.steps, last.rows, last.bytes, last.memory, last.ready) == (10, 1000, 10**8, 10 << 20, 0.5)
     assert last.rows_per_s == pytest.approx(1000)
     assert last.wait_share == pytest.approx(0.4)
     assert last.load == pytest.approx(

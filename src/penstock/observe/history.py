@@ -19,7 +19,7 @@ RECENT = 64  # samples that are kept as they came
 
 # What a moment is made of: sums over its time, then what is so at its end, then the most that was seen in it.
 COLUMNS = (
-    *("seconds", "steps", "rows", "bytes", "bad", "step_s", "wait_s", "ready_s"),
+    *("seconds", "steps", "rows", "bytes", "bad", "step_s", "wait_s", "ready"),
     *(f"{place} busy_s" for place in PLACES),
     *(f"{place} thread_s" for place in PLACES),
     *("epoch", "memory"),
@@ -42,7 +42,7 @@ class Moment:
     bad      rows that could not be made
     step_s   seconds of the training loop's own
     wait_s   seconds that it waited
-    ready    batches that were ready, on average
+    ready    batches that were ready when it asked for one, on average
     memory   most bytes that was seen of what ``memory=`` holds
     load     by place, from 0 to 1: the share of its threads' time in which they worked
     """
@@ -121,7 +121,6 @@ class History:
                 return
             row = now - before
             row[THREADS] = row[0] * now[THREADS]
-            row[COLUMNS.index("ready_s")] = row[0] * stats.slots.ready
             row[EPOCH:] = stats.epoch, memory
             self._recent.append(row)
             self._append(row)
@@ -161,7 +160,16 @@ def _counted(stats: ps.Stats) -> NDArray[np.float64]:
     step = stats.step
     return np.array(
         [
-            *(stats.time_s, step.steps, step.rows, stats.read.bytes, stats.bad, step.step_s, step.wait_s, 0),
+            *(
+                stats.time_s,
+                step.steps,
+                step.rows,
+                stats.read.bytes,
+                stats.bad,
+                step.step_s,
+                step.wait_s,
+                step.ready,
+            ),
             *(getattr(stats, place).busy_s for place in PLACES),
             *(threads_at(stats, place) for place in PLACES),
             *(0, 0),
@@ -189,7 +197,7 @@ def _moment(begin_s: float, row: NDArray[np.float64]) -> Moment:
         bad=int(at["bad"]),
         step_s=at["step_s"],
         wait_s=at["wait_s"],
-        ready=at["ready_s"] / at["seconds"] if at["seconds"] else 0.0,
+        ready=at["ready"] / at["steps"] if at["steps"] else 0.0,
         memory=int(at["memory"]),
         load={place: load(at[f"{place} busy_s"], at[f"{place} thread_s"]) for place in PLACES},
     )

@@ -126,8 +126,9 @@ def _verdict(now: Snapshot) -> str:
     if verdict is None:
         return f'<section class="verdict"><div class="figures">{cells}</div></section>\n'
     advice = "".join(f"<li>{escape(each)}</li>" for each in verdict.advice)
+    what = verdict.what[:1].upper() + verdict.what[1:]
     return (
-        f'<section class="verdict {escape(verdict.bound)}"><h2>{escape(verdict.what)}</h2>'
+        f'<section class="verdict {escape(verdict.bound)}"><h2>{escape(what)}</h2>'
         f"{f'<ul>{advice}</ul>' if advice else ''}"
         f'<div class="figures">{cells}</div></section>\n'
     )
@@ -215,10 +216,10 @@ def _histograms(stats: ps.Stats) -> str:
         title = TITLES.get(name, f"{name}, each {'batch' if name in PER_BATCH else 'row'}")
         times = ", ".join(
             f"{share} {duration(time)}"
-            for share, time in (("half", latency.p50), ("90%", latency.p90), ("99%", latency.p99))
+            for share, time in (("half within", latency.p50), ("90%", latency.p90), ("99%", latency.p99))
         )
         cells.append(
-            f"<figure><figcaption><b>{escape(title)}</b> within {escape(times)}</figcaption>"
+            f"<figure><figcaption><b>{escape(title)}</b>: {escape(times)}</figcaption>"
             f"{histogram(latency, title)}</figure>"
         )
     return f'<div class="pair">{"".join(cells)}</div>' if cells else ""
