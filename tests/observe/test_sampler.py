@@ -126,7 +126,8 @@ def test_what_fails_in_it_is_only_logged(fault: str, caplog: pytest.LogCaptureFi
 def test_the_more_it_costs_the_less_often_it_looks() -> None:
     from penstock.observe.sampler import pause_s
 
-    assert [pause_s(cost_s) for cost_s in (0, 0.0005, 0.002, 1)] == [1, 1, 4, 10]
+    assert [pause_s(spent_s, 0) for spent_s in (0, 0.03, 0.032, 1)] == pytest.approx([1, 1, 4, 10])
+    assert [pause_s(0.1, after_s) for after_s in (0, 137, 200)] == pytest.approx([10, 3, 1])
 
 
 def test_a_forked_childs_close_leaves_it_alone() -> None:

@@ -18,6 +18,7 @@ from penstock.observe.verdict import Verdict, verdict
 EVERY_S = 1.0
 SELDOM_S = 10.0
 SHARE = 0.0005  # of a processor's time that it takes at most, unless that were too seldom
+GRACE_S = 60.0  # of a run, whose share may be spent at its beginning
 JUDGED_S = 10.0  # of the run that a verdict is about; at first less
 PATIENCE_S = 1.0  # for a snapshot that is just being taken, when a loader is closed
 
@@ -128,11 +129,10 @@ class Sampler:
 
     def _keep_looking(self, run: Observed, where: Callable[[], Where]) -> None:
         try:
-            closed = False
+            closed, begin = False, time.monotonic()
             while not closed:
-                begin = time.thread_time()
                 self.look(run, where)
-                closed = self._done.wait(pause_s(time.thread_time() - begin))
+                closed = self._done.wait(pause_s(time.thread_time(), time.monotonic() - begin))
             self.look(run, where)  # how it ended
         except ReferenceError:  # nobody has the loader any more
             pass
@@ -169,9 +169,9 @@ class _Judged:
         return self._verdict
 
 
-def pause_s(cost_s: float) -> float:
-    """Seconds until the next snapshot, after one that took so many of a processor's."""
-    return min(max(cost_s / SHARE, EVERY_S), SELDOM_S)
+def pause_s(spent_s: float, after_s: float) -> float:
+    """Seconds until the next snapshot, after so many in which those before took so many of a processor's."""
+    return min(max(spent_s / SHARE - after_s - GRACE_S, EVERY_S), SELDOM_S)
 
 
 def _log() -> None:
