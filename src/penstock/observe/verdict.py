@@ -8,7 +8,6 @@ one's capacity.
 from __future__ import annotations
 
 import math
-import statistics
 from dataclasses import dataclass
 from typing import Literal
 
@@ -189,7 +188,8 @@ class _Judge:
         if len(workers) < 2:
             return None
         slow = min(workers, key=lambda worker: worker.rows / worker.busy_s)
-        others = statistics.median(worker.rows / worker.busy_s for worker in workers if worker is not slow)
+        rates = sorted(worker.rows / worker.busy_s for worker in workers if worker is not slow)
+        others = rates[len(rates) // 2]
         own = slow.rows / slow.busy_s
         if own > SLOW_WORKER * others or slow.busy_s < BUSY * max(worker.busy_s for worker in workers):
             return None
