@@ -24,10 +24,11 @@ Frames Pool::State::lend_frames(std::unique_ptr<uint8_t[]> memory) {
 void Pool::State::make_one(std::unique_lock<std::mutex>& lock, Desk& desk, ReadyRow row) {
     begin(desk, row.job, row.row, Phase::decoding);
     lock.unlock();
+    const bool wanted = !row.job->cancelled;
     Outcome outcome{Outcome::Kind::cancelled, false, {}};
     try {
         RowMaker maker(side);
-        if (!row.job->cancelled) outcome = make_row(maker, row);
+        if (wanted) outcome = make_row(maker, row);
     } catch (const std::bad_alloc&) {
         outcome = Outcome::decode_error("the machine has no memory left to decode it");
     }
@@ -36,7 +37,7 @@ void Pool::State::make_one(std::unique_lock<std::mutex>& lock, Desk& desk, Ready
     row = {};
     lock.lock();
     desk.job.reset();
-    note_row(desk, took, true);
+    note_row(desk, took, wanted);
 }
 
 // Frames that wait to become rows are made here where none are left to decode into: the decoding threads may

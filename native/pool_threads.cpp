@@ -265,7 +265,7 @@ void Pool::State::decode_loop(Desk& desk) {
             lock.unlock();
             desk.phase = Phase::decoding;
         }
-        bool ended = true;
+        bool ended = false;
         if (!row.job->cancelled) ended = run_row(maker, row);
         else finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
         const auto took = desk.worked() - read_time;
@@ -296,12 +296,13 @@ void Pool::State::read_loop(Desk& desk) {
         // Rows in memory may follow now, and those need a decoding thread.
         if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
         lock.unlock();
-        if (!row.job->cancelled) read(row);
+        const bool wanted = !row.job->cancelled;
+        if (wanted) read(row);
         const auto took = desk.worked();
         lock.lock();
-        note_read(took, row.read);
+        if (wanted) note_read(took, row.read);
         desk.busy += took;
-        ++desk.rows_ended;
+        desk.rows_ended += wanted;
         ready.push_back(std::move(row));
         desk.job.reset();
         if (desk.given_up) return decoders.notify_one();

@@ -3,6 +3,8 @@
 import math
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import _native
 from penstock.counters import BUCKETS, bucket, edges
+from photos import write_photos
 
 LONGEST_S = 60
 
@@ -81,6 +84,50 @@ def test_a_step_ends_when_the_next_batch_is_asked_for() -> None:
                 pass
         done = loader.stats().step
     assert (done.steps, done.step.count, done.wait.count) == (4, 4, 4)
+
+
+def test_who_keeps_his_iterator_doesnt_make_a_step_of_what_comes_between_epochs() -> None:
+    with ps.Pipeline(numbers(8)).batch(4).loader(memory="80MiB", workers=1) as loader:
+        batches = iter(loader)
+        assert sum(1 for _ in batches) == 2
+        before = loader.stats().step
+        batches = iter(loader)
+        assert next(batches, None) is not None
+        done = loader.stats().step - before
+    assert (done.steps, done.step.count) == (1, 0)
+
+
+def test_rows_that_nobody_wants_any_more_are_no_work(tmp_path: Path) -> None:
+    with (
+        ps.Pipeline(write_photos(tmp_path, 40))
+        .map(ps.CenterCrop(8))
+        .batch(8)
+        .loader(memory="80MiB", workers=1) as loader
+    ):
+        for _ in range(4):
+            next(iter(loader))
+    stats = loader.stats()
+    assert stats.transform.latency.count == sum(worker.rows for worker in stats.workers) == stats.rows
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_functions_of_a_batch_are_counted_beside_those_of_rows(executor: str) -> None:
+    def slow(x: np.int64) -> np.int64:
+        threading.Event().wait(0.004)
+        return x
+
+    def whole(batch: dict[str, Any]) -> dict[str, Any]:
+        return batch
+
+    pipeline = ps.Pipeline(numbers(16)).map(slow, field="x").batch(4, given=True).map_batch(whole)
+    with pipeline.loader(memory="300MiB", workers=1, executor=executor) as loader:
+        assert sum(1 for _ in loader.given([range(n, n + 4) for n in (0, 4, 8, 12)])) == 4
+        stats = loader.stats()
+    rows, batches = (
+        next(s for name, s in stats.functions.items() if each in name) for each in ("slow", "whole")
+    )
+    assert 0.5 * stats.transform.busy_s < rows <= stats.transform.busy_s
+    assert 0 < batches < rows
 
 
 def test_what_happened_between_two_snapshots_is_their_difference() -> None:

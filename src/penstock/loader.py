@@ -92,8 +92,7 @@ class Loader(Observable):
     def __iter__(self) -> Iterator[dict[str, AnyArray]]:
         """The next epoch; after ``load_state_dict`` the rest of the saved one."""
         self._check_open()
-        if isinstance(self.plan.order, Given):
-            raise PlanError("of batches that are given, loader.given(batches) is an epoch")
+        self._check_not_given()
         self._enter()
         return self._rest()
 
@@ -140,6 +139,7 @@ class Loader(Observable):
     def steps(self, number: int) -> Iterator[dict[str, AnyArray]]:
         """The next ``number`` batches, across epochs, for training by step; asked again, those after them."""
         _check_number("steps", number, "how many batches", least=0)
+        self._check_not_given()
         return SomeSteps(self, number)
 
     def repeated_steps(self, number: int = 50, *, batches: int = 2) -> Iterable[dict[str, AnyArray]]:
@@ -149,13 +149,17 @@ class Loader(Observable):
 
             for batch in loader.repeated_steps(50):
                 step(batch)
-            print(loader.verdict())  # which knows now what the loop can take, at most
+            for batch in loader:
+                step(batch)
+            print(loader.verdict())  # which knows what the loop can take, at most
 
-        The loader then stands where it stood, so that training sees these batches again. Where a device works behind
-        the loop's back, the step has to wait for it, as ``loss.item()`` does.
+        The loader then stands where it stood, so that training sees these batches again; bad samples among them are
+        taken down twice. Where a device works behind the loop's back, the step has to wait for it, as ``loss.item()``
+        does.
         """
         _check_number("repeated_steps", number, "how many batches", least=1)
         _check_number("repeated_steps(…, batches)", batches, "how many batches are held", least=1)
+        self._check_not_given()
         return RepeatedSteps(self, number, batches)
 
     def verdict(self, since: Stats | None = None) -> Verdict:
@@ -342,6 +346,10 @@ class Loader(Observable):
         if self._run is not None:
             self._run.follow(order, self._cursor)
 
+    def _check_not_given(self) -> None:
+        if isinstance(self.plan.order, Given):
+            raise PlanError("of batches that are given, loader.given(batches) is an epoch")
+
     def _check_open(self) -> None:
         if self._closed:
             raise PenstockError("the loader is closed")
@@ -353,6 +361,8 @@ class Loader(Observable):
         iterator = Epoch(self, self._cursor.epoch)
         run = self._run
         assert run is not None
+        if self._iterator is not None:
+            run.leave()  # whoever holds the old one yet
         self._iterator = weakref.ref(iterator, lambda _: run.leave())
         return iterator
 
@@ -384,6 +394,7 @@ class Loader(Observable):
                 "another iter() or load_state_dict() took over; a loader has one epoch at a time"
             )
         if self._cursor.epoch != iterator.epoch:
+            self._run.leave()
             return None
         me = threading.get_ident()
         if self._turn.setdefault("taker", me) != me:

@@ -171,6 +171,13 @@ def test_what_the_loop_takes_without_waiting_is_measured() -> None:
     assert measured.upper_rows_per_s > measured.rows_per_s
 
 
+def test_of_batches_that_are_given_none_are_repeated() -> None:
+    with pipeline().batch(4, given=True).loader(memory="80MiB", workers=1) as loader:
+        for steps in (loader.repeated_steps, loader.steps):
+            with pytest.raises(ps.PlanError, match="given"):
+                steps(2)
+
+
 def test_repeated_steps_leave_an_epoch_where_it_was() -> None:
     with pipeline(16).loader(memory="80MiB", workers=1) as loader:
         batches = iter(loader)

@@ -138,7 +138,9 @@ def _detail(found: Found) -> Iterator[str]:
     yield ""
     yield f"  {'':10}{'load':<{BAR + 6}}{'threads':>8}{'rows':>13}{'p50 ms':>9}{'p99 ms':>9}"
     for name, share in now.recent.load.items():
-        place: ps.PlaceStats = getattr(stats, name, ps.PlaceStats())
+        place = getattr(stats, name, None)
+        if not isinstance(place, ps.PlaceStats):
+            continue
         yield _place(name, share, place.threads, place.rows, place.latency)
     waits = now.recent.wait_share
     yield _place("your step", 1 - waits if stats.step.steps else 0.0, 0, stats.step.rows, stats.step.step)
@@ -151,6 +153,7 @@ def _detail(found: Found) -> Iterator[str]:
 
 
 def _place(name: str, share: float, threads: int, rows: int, latency: ps.Latency) -> str:
+    share = min(max(share, 0.0), 1.0)
     bar = ("█" * round(share * BAR)).ljust(BAR, "·")
     times = "".join(f"{1000 * time:>9,.2f}" for time in (latency.p50, latency.p99)) if latency.count else ""
     return f"  {name:10}{bar} {share:>4.0%} {threads or '':>8}{rows:>13,}{times}".rstrip()

@@ -294,6 +294,8 @@ class JobQueue:
     def _count(self, piece: Piece, bad: Sequence[Failure], seconds: float, took: Took | None) -> None:
         """What became of it. The lock is held."""
         counts = self._counts
+        if any(failure.place == "cancelled" for failure in bad):
+            return
         stop = min([failure.row for failure in bad if failure.place == END], default=piece.stop)
         failed = {failure.row for failure in bad if failure.row < stop and not failure.whole}
         counts.rows += max(stop - piece.first - len(failed), 0)

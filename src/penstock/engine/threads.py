@@ -181,6 +181,8 @@ class ThreadWorkers(QueueWorkers):
             else:
                 self._seats.remove(seat)
                 self._start(seat.number)
+                self._seats[-1].rows += seat.rows
+                self._seats[-1].busy_s += seat.busy_s
         return lost
 
     def memory(self) -> WorkersMemory:
@@ -216,6 +218,7 @@ class ThreadWorkers(QueueWorkers):
     def _new_seat(self, number: int = -1) -> Seat:
         caught: type[BaseException] = Exception if self.helps else BaseException
         maker = SampleMaker(self._recipe, self._generators, self._supplies, catches=caught, group=self)
+        maker.laps.guest = self.helps
         return Seat(maker, number)
 
     def _start(self, number: int) -> None:

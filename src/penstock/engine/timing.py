@@ -30,11 +30,12 @@ class Took:
 class Laps:
     """Times a piece of work now and then: its first rows, and the steps that make them. One thread's.
 
-    on  whether what is at hand is timed
+    on      whether what is at hand is timed
+    guest   whether the thread is somebody else's, who does other things between pieces
     """
 
     def __init__(self) -> None:
-        self.on = False
+        self.on = self.guest = False
         self._piece = False  # whether this piece is timed
         self._next_ns = 0
         self._cpu_ns: int | None = None  # of the thread, when it was last looked at
@@ -49,7 +50,7 @@ class Laps:
         self._piece = now >= self._next_ns
         if self._piece:
             self._next_ns = now + EVERY_NS
-        if self._cpu_ns is None:
+        if self._cpu_ns is None or (self.guest and self._piece):
             self._cpu_ns = time.thread_time_ns()
 
     def begins(self) -> None:
@@ -74,15 +75,20 @@ class Laps:
     def took(self, rows: int) -> Took | None:
         """How long the piece took, which has so many rows; None when it wasn't timed."""
         self._untimed += rows
-        if not self._piece:
+        if not self._piece and not self._whole:
             return None
-        each = self._untimed / max(len(self._rows), 1)
-        steps = {number: each * ns / 1e9 for number, ns in self._steps.items()}
-        steps |= {number: ns / 1e9 for number, ns in self._whole.items()}
-        assert self._cpu_ns is not None
-        cpu_ns, self._cpu_ns = self._cpu_ns, time.thread_time_ns()
-        took = Took((self._cpu_ns - cpu_ns) / 1e9, tuple(self._rows), steps)
-        self._rows, self._steps, self._whole, self._untimed = [], {}, {}, 0
+        steps = {number: ns / 1e9 for number, ns in self._whole.items()}
+        cpu_s = 0.0
+        if self._piece:
+            assert self._cpu_ns is not None
+            cpu_ns, self._cpu_ns = self._cpu_ns, time.thread_time_ns()
+            cpu_s = (self._cpu_ns - cpu_ns) / 1e9 * (self._untimed / max(rows, 1) if self.guest else 1)
+        if self._rows:
+            each = self._untimed / len(self._rows)
+            steps |= {number: each * ns / 1e9 for number, ns in self._steps.items()}
+            self._untimed = 0
+        took = Took(cpu_s, tuple(self._rows), steps)
+        self._rows, self._steps, self._whole = [], {}, {}
         self.on = False
         return took
 

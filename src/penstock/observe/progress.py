@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import penstock as ps
@@ -50,12 +50,15 @@ def progress(loader: ps.Loader) -> Iterator[None]:
     try:
         yield
     finally:
-        try:
-            done.set()
-            thread.join()
-            view.show(loader.snapshot())
-        finally:
-            view.close()
+        done.set()
+        thread.join()
+        with suppress(
+            Exception
+        ):  # of a terminal that is gone, or a fork: nothing that training should end with
+            try:
+                view.show(loader.snapshot())
+            finally:
+                view.close()
 
 
 def _view() -> View:
@@ -65,7 +68,7 @@ def _view() -> View:
             return _Bar()
         except ImportError:
             return _Lines()
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         try:
             return _Terminal()
         except ImportError:

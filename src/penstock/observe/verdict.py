@@ -19,6 +19,10 @@ BUSY = 0.7  # share of the time that somebody who limits the others works
 SLOW_WORKER = 1 / 3  # of the others' rate
 LEAST_ROWS = 16  # of each, before workers are compared
 ON_PROCESSOR = 0.7  # of its time, what code is called that computes
+HALF = 0.5  # of the cores that it could have: with more, what takes long waits for a core
+ONE_CORE = (
+    1.2  # cores that threads have between them which take turns, with what they do outside of the interpreter
+)
 WIDTH = 78
 
 Bound = Literal["input", "step", "unknown"]
@@ -182,7 +186,8 @@ class _Judge:
     def _slow_worker(self) -> Verdict | None:
         kinds: dict[str, list[ps.WorkerStats]] = {}
         for worker in self._done.workers:
-            if worker.rows >= LEAST_ROWS and worker.busy_s:
+            makes = not worker.name.startswith(("reading", "GPU"))
+            if makes and worker.rows >= LEAST_ROWS and worker.busy_s:
                 kinds.setdefault(worker.name.rpartition(" ")[0], []).append(worker)
         workers = max(kinds.values(), key=lambda alike: sum(worker.busy_s for worker in alike), default=[])
         if len(workers) < 2:
@@ -237,13 +242,14 @@ class _Judge:
         upper = min(without, _rate(done.rows, self._work_s * (1 - share)) * self._workers)
         cpu, busy = done.transform.cpu_s, max(done.transform.busy_s, 1e-9)
         executor = self._plan.executor.value
+        at_once = min(self._workers, self._cores)
         # Threads that wait for the interpreter do so anywhere: they have one core between them, and no other wait.
-        all_busy = self._workers * self._loop_s
-        if executor == "thread" and ON_PROCESSOR * self._loop_s < cpu < ON_PROCESSOR * all_busy:
-            fixed = min(_rate(done.rows, cpu) * min(self._workers, self._cores), without)
+        one_core = ON_PROCESSOR * self._loop_s < cpu <= ONE_CORE * self._loop_s
+        if executor == "thread" and at_once > 1 and one_core:
+            fixed = min(_rate(done.rows, cpu) * at_once, without)
             why = "in threads, which share one interpreter: only one runs at a time"
             advice = [f'executor="process": about {fixed:,.0f} rows/s']
-        elif cpu < ON_PROCESSOR * busy:
+        elif cpu < min(ON_PROCESSOR * busy, HALF * at_once * self._loop_s):
             fixed = min(2 * self._rate_of_workers(), without)
             why = "and waits most of that time, for a disk or the network"
             advice = [

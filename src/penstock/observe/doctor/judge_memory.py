@@ -95,6 +95,8 @@ def _grows(host: Host, loader: Loader) -> list[Finding]:
     growing = [rate for maker in loader.makers if (rate := _growth(maker)) > 0]
     if not growing or not loader.batches:
         return []
+    if loader.workers * (loader.prefetch or 0) >= loader.batches:
+        return []  # they may do all of an epoch ahead, and hold it
     rate = sum(growing) / len(growing)
     total = int(rate * loader.batches * host.ranks)
     if total <= MUCH * host.memory:
