@@ -383,7 +383,9 @@ def test_thread_that_hangs_is_an_error(gate: Gate) -> None:
         assert [batch["x"].tolist() for batch in batches.steps(5)] == all_of()[3:]
         stats = batches.stats()
         with gate.opened():
-            wait_until(lambda: threading.active_count() == threads + 4)  # two workers, the filler, the watch
+            wait_until(
+                lambda: threading.active_count() == threads + 5
+            )  # two workers, the filler, the watch, the sampler
     assert caught.value.index == 9
     assert "gates.py" in caught.value.where
     assert stats.stalled == 1
@@ -397,7 +399,7 @@ def test_what_a_thread_writes_late_reaches_no_batch(gate: Gate) -> None:
     with loader(pipeline.on_bad(ps.Replace(at_most=3)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
         delivered = list(batches)
         with gate.opened():
-            wait_until(lambda: threading.active_count() == threads + 4)
+            wait_until(lambda: threading.active_count() == threads + 5)
             assert [batch["x"].tolist() for batch in delivered] == [batch["x"].tolist() for batch in expected]
             assert [batch["index"].tolist() for batch in delivered] == [
                 batch["index"].tolist() for batch in expected

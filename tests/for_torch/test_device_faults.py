@@ -159,6 +159,8 @@ def test_a_device_that_has_failed_is_let_go_quietly(
     assert not unraisable
     assert not run._thread.is_alive()
     failing.error.__traceback__ = None  # its frames hold a batch
+    failing.error = None
+    failing.wait_here(failing.record(failing.side))  # what waits on the stream holds what it copies
     assert run._ring.used == 0
 
 
