@@ -84,18 +84,11 @@ def _less(after: T, before: T, keep: tuple[str, ...] = ()) -> T:
 
 
 def edges(bucket: int) -> tuple[float, float]:
-    """The durations in seconds between which a bucket of ``Latency.counts`` counts."""
+    """The durations in seconds between which a bucket of ``Latency.counts`` counts. native/latency.h says which it is."""
     doubling, part = divmod(bucket, PARTS)
     begin = LEAST_NS * (1 << doubling)
     width = begin / PARTS
     return (begin + part * width) / 1e9, (begin + (part + 1) * width) / 1e9
-
-
-def bucket(nanoseconds: int) -> int:
-    """The bucket of ``Latency.counts`` that counts a duration. native/latency.h has the same."""
-    steps = max(nanoseconds, LEAST_NS) * PARTS // LEAST_NS  # from 8 on
-    doubling = steps.bit_length() - 4
-    return min(doubling * PARTS + (steps >> doubling) - PARTS, BUCKETS - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,11 @@ FREE = ps.PlaceStats(threads=1, rows=ROWS, busy_s=0.01)
 
 
 def times(seconds: float) -> ps.Latency:
-    from penstock.counters import BUCKETS, bucket
+    from penstock._native import latency_bucket
+    from penstock.counters import BUCKETS
 
     counts = [0] * BUCKETS
-    counts[bucket(int(seconds * 1e9))] = ROWS
+    counts[latency_bucket(int(seconds * 1e9))] = ROWS
     return ps.Latency(tuple(counts))
 
 
