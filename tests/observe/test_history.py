@@ -68,6 +68,16 @@ def test_recent_seconds_are_exact_however_long_the_run() -> None:
     assert History().recent().rows == 0
 
 
+def test_recent_seconds_are_as_many_however_often_somebody_looks() -> None:
+    history = run(range(20))
+    for hundredth in range(2000, 3001):
+        history.add(counters(hundredth / 100), 7)
+    recent = history.recent(10)
+    assert recent.seconds == pytest.approx(10, abs=1)
+    assert recent.rows_per_s == pytest.approx(1000)
+    assert recent.memory == 7
+
+
 def test_nothing_happens_before_the_start_and_between_equal_times() -> None:
     import penstock as ps
 

@@ -15,7 +15,8 @@ import penstock as ps
 PLACES = ("order", "read", "transform", "batch", "device")  # that are timed; the source is asked by the order
 MOMENTS = 600  # of half a kilobyte in a report
 SECOND = 1.0
-RECENT = 64  # samples that are kept as they came
+RECENT = 64  # rows for what was lately
+RECENT_S = 0.25  # that each of them has at least, however often somebody looks
 
 # What a moment is made of: sums over its time, then what is so at its end, then the most that was seen in it.
 COLUMNS = (
@@ -122,11 +123,14 @@ class History:
             row = now - before
             row[THREADS] = row[0] * now[THREADS]
             row[EPOCH:] = stats.epoch, memory
-            self._recent.append(row)
+            if self._recent and _is_short(self._recent[-1], row, RECENT_S):
+                _join(self._recent[-1], row)
+            else:
+                self._recent.append(row)
             self._append(row)
 
     def _append(self, row: NDArray[np.float64]) -> None:
-        if self._count and self._rows[self._count - 1, 0] + row[0] / 2 < self._least_s:
+        if self._count and _is_short(self._rows[self._count - 1], row, self._least_s):
             _join(self._rows[self._count - 1], row)
             return
         if self._count == MOMENTS:
@@ -176,6 +180,11 @@ def _counted(stats: ps.Stats) -> NDArray[np.float64]:
         ],
         np.float64,
     )
+
+
+def _is_short(row: NDArray[np.float64], after: NDArray[np.float64], least_s: float) -> bool:
+    """Whether a row has room for the one after it."""
+    return bool(row[0] + after[0] / 2 < least_s)
 
 
 def _join(row: NDArray[np.float64], after: NDArray[np.float64]) -> None:
