@@ -158,7 +158,6 @@ struct PendingRow {
 void bind_pool(nb::module_& m) {
     nb::class_<PoolStats>(m, "PoolStats", "Counters of a loader's native threads since they started.")
         .def_ro("rows", &PoolStats::rows)
-        .def_ro("bad", &PoolStats::bad)
         .def_ro("bytes", &PoolStats::bytes)
         .def_ro("decode_s", &PoolStats::decode_s)
         .def_ro("decode_wait_s", &PoolStats::decode_wait_s)

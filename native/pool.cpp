@@ -100,7 +100,6 @@ PoolStats Pool::stats() const {
         std::scoped_lock counting(state_->counting);
         const RowCounts& counts = state_->counts;
         stats.rows = counts.made;
-        stats.bad = counts.bad;
         stats.damaged = counts.damaged;
         stats.truncated = counts.truncated;
     }

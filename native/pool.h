@@ -175,14 +175,14 @@ struct ThreadStats {
 };
 
 struct PoolStats {
-    uint64_t rows = 0, bad = 0;              // made, and those that can't be
-    uint64_t bytes = 0;                      // read
+    uint64_t rows = 0;                       // made
+    uint64_t bytes = 0;                      // of files that were read
     uint64_t foreign = 0;                    // of the rows, those that are no JPEG
     uint64_t damaged = 0, truncated = 0;     // of the rows, those of files that aren't whole
     uint64_t gpu_rows = 0, gpu_refused = 0;  // of the rows, those for the GPU's decoder, and those it refused
     double decode_s = 0, decode_wait_s = 0;  // of all threads that make rows; without work, decoding threads
     double read_s = 0, read_wait_s = 0;      // of all threads; without work, those that read ahead
-    Latency decode, read;                    // of each row
+    Latency decode, read;                    // of each row, each file
     std::vector<ThreadStats> threads;
     int readers = 0;                               // threads that read ahead, while that pays
     uint64_t retries = 0, hedged = 0;              // of reads

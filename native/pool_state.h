@@ -33,7 +33,7 @@ struct ReadyRow {
 
 // What became of rows.
 struct RowCounts {
-    uint64_t made = 0, bad = 0, damaged = 0, truncated = 0;
+    uint64_t made = 0, damaged = 0, truncated = 0;
 };
 
 struct Pool::State : std::enable_shared_from_this<Pool::State> {
@@ -72,7 +72,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     // The next row in order that nobody has begun.
     bool take_unread(ReadyRow& out);
     // Decides whether reading ahead pays.
-    void note_read(Desk::Clock::duration took, const ReadResult& read);
+    void note_read(Desk::Clock::duration took, const ReadyRow& row);
     // A thread is done with its row; `ended`, no other one goes on with it.
     void note_row(Desk& desk, Desk::Clock::duration took, bool ended);
     // Throws std::system_error when the system allows no more threads.

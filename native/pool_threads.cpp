@@ -113,10 +113,13 @@ void Pool::State::note_row(Desk& desk, Clock::duration took, bool ended) {
     stats.decode.add(took);
 }
 
-void Pool::State::note_read(Clock::duration took, const ReadResult& read) {
+void Pool::State::note_read(Clock::duration took, const ReadyRow& row) {
+    const ReadResult& read = row.read;
     stats.read_s += seconds(took);
-    stats.read.add(took);
-    stats.bytes += read.size;
+    if (!row.kept) {  // what a cache had is no file
+        stats.read.add(took);
+        stats.bytes += read.size;
+    }
     mean_blocked_s += (read.blocked_s - mean_blocked_s) * kReadWeight;
     long_mean_blocked_s += (read.blocked_s - long_mean_blocked_s) * kLongReadWeight;
     blocked_share += ((read.blocked_s > 0 ? 1.0 : 0.0) - blocked_share) * kReadWeight;
@@ -138,7 +141,6 @@ void Pool::State::finish(Job& job, int row, Outcome outcome) {
     {
         std::scoped_lock lock(counting);
         counts.made += outcome.kind == Outcome::Kind::ok;
-        counts.bad += outcome.kind != Outcome::Kind::ok && outcome.kind != Outcome::Kind::cancelled;
         counts.damaged += outcome.damaged;
         counts.truncated += outcome.truncated;
     }
@@ -260,7 +262,7 @@ void Pool::State::decode_loop(Desk& desk) {
             read(row);
             read_time = desk.worked();
             lock.lock();
-            note_read(read_time, row.read);
+            note_read(read_time, row);
             desk.busy += read_time;
             lock.unlock();
             desk.phase = Phase::decoding;
@@ -300,7 +302,7 @@ void Pool::State::read_loop(Desk& desk) {
         if (wanted) read(row);
         const auto took = desk.worked();
         lock.lock();
-        if (wanted) note_read(took, row.read);
+        if (wanted) note_read(took, row);
         desk.busy += took;
         desk.rows_ended += wanted;
         ready.push_back(std::move(row));

@@ -1,6 +1,8 @@
 """Counters: buckets of durations, differences of snapshots, and what a run counts."""
 
 import math
+import os
+import signal
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
@@ -151,21 +153,39 @@ def test_what_happened_between_two_snapshots_is_their_difference() -> None:
     assert (nothing.rows, nothing.step.steps, nothing.transform.latency.count) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("executor", ["thread", "process"])
-def test_rows_that_cant_be_made_are_counted_apart(executor: str) -> None:
-    def fails(x: np.int64) -> np.int64:
-        if x in (2, 5):
-            raise ValueError(f"no {x}")
-        return x
+def raises(x: np.int64) -> np.int64:
+    if x in (2, 5):
+        raise ValueError(f"no {x}")
+    return x
 
-    pipeline = (
-        ps.Pipeline(numbers(8)).map(fails, field="x").on_bad(ps.Replace(at_most=8)).batch(8, given=True)
-    )
-    with pipeline.loader(memory="300MiB", workers=1, executor=executor) as loader:
+
+def kills(x: np.int64) -> np.int64:
+    if x in (2, 5):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def grows(x: np.int64) -> Any:
+    return np.arange(20 if x in (2, 5) else 4)
+
+
+FLOATS = np.where(np.isin(np.arange(8), (2, 5)), np.nan, np.arange(8))
+FAILS = {
+    "raises": (ps.Pipeline(numbers(8)).map(raises, field="x"), "thread", {}),
+    "raises in a process": (ps.Pipeline(numbers(8)).map(raises, field="x"), "process", {}),
+    "kills its process": (ps.Pipeline(numbers(8)).map(kills, field="x"), "process", {}),
+    "isn't finite": (ps.Pipeline(ps.Arrays(x=FLOATS, y=FLOATS)).check_finite(), "thread", {}),
+    "is too large": (ps.Pipeline(numbers(8)).map(grows, field="x"), "thread", {"x": ps.Pad(max_shape=9)}),
+}
+
+
+@pytest.mark.parametrize("why", FAILS)
+def test_a_row_that_cant_be_made_counts_once(why: str) -> None:
+    pipeline, executor, collate = FAILS[why]
+    described = pipeline.on_bad(ps.Replace(at_most=8)).batch(8, given=True, collate=collate)
+    with described.loader(memory="300MiB", workers=1, executor=executor) as loader:
         assert sum(1 for _ in loader.given([range(8)])) == 1
-        stats = loader.stats()
-    assert stats.bad >= 2
-    assert stats.rows == 8
+        assert loader.stats().bad == len(loader.bad_samples) >= 2
 
 
 def test_time_without_a_slot_is_counted_when_nothing_can_be_made() -> None:

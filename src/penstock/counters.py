@@ -84,7 +84,7 @@ def _less(after: T, before: T, keep: tuple[str, ...] = ()) -> T:
 
 
 def edges(bucket: int) -> tuple[float, float]:
-    """The durations in seconds between which a bucket of ``Latency.counts`` counts. native/latency.h says which it is."""
+    """The durations in seconds between which a bucket of ``Latency.counts`` counts; native/latency.h chooses it."""
     doubling, part = divmod(bucket, PARTS)
     begin = LEAST_NS * (1 << doubling)
     width = begin / PARTS
@@ -102,7 +102,7 @@ class PlaceStats:
     cpu_s    of these, seconds on a processor, as far as that is measured: of Python code, and of ``device`` those that
              the host had to do with it; else 0
     wait_s   seconds without work, summed over the threads
-    latency  how long each row took; for the places ``order``, ``batch`` and ``device``, each batch
+    latency  how long each row took; of ``read`` each file, of ``order``, ``batch`` and ``device`` each batch
     """
 
     threads: int = 0
@@ -204,7 +204,7 @@ class Stats:
     gpu_refused      of these, those that it refused, which were decoded exactly
     damaged          of the rows, those of JPEGs with damage in what was decoded of them, which Pillow decodes over too
     truncated        of the rows, those of files that end too soon, with ``decode(allow_truncated=True)``
-    bad              rows that could not be made
+    bad              rows that could not be made, or be put into their batch; each once
     retries          tries of reads after the first ones
     hedged           reads that got a second one beside them, because they took long
     slowest_read_s   seconds that the slowest try of a read took
@@ -223,7 +223,7 @@ class Stats:
     cache_bytes      of the rows that were kept
 
     order            finding out which records a batch has, and where they are
-    read             reading files
+    read             reading files; its time also that of finding rows in a cache, which aren't counted here
     transform        making rows of what was read: decoding, native transforms and Python code
     batch            putting batches together
     device           bringing batches to the device, and handing them out

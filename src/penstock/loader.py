@@ -68,6 +68,7 @@ class Loader(Observable):
         self._step_rows_per_s: float | None = None  # of the training loop, when it waits for nothing
         self._ledger = _ledger(plan)
         self._entered: int | None = None  # the epoch that a batch was last asked of
+        self._returns = False  # whether what is taken now comes again
         self._run: Run | None = None
         self._closed = False
         self._turn: dict[str, int] = {}  # "taker": the thread inside next(); setting it by default is atomic
@@ -153,9 +154,9 @@ class Loader(Observable):
                 step(batch)
             print(loader.verdict())  # which knows what the loop can take, at most
 
-        The loader then stands where it stood, so that training sees these batches again; bad samples among them are
-        taken down twice. Where a device works behind the loop's back, the step has to wait for it, as ``loss.item()``
-        does.
+        The loader then stands where it stood, so that training sees these batches again: only then they count as steps,
+        and bad samples among them are taken down. Where a device works behind the loop's back, the step has to wait
+        for it, as ``loss.item()`` does.
         """
         _check_number("repeated_steps", number, "how many batches", least=1)
         _check_number("repeated_steps(…, batches)", batches, "how many batches are held", least=1)
@@ -319,12 +320,12 @@ class Loader(Observable):
     def _returning(self) -> Iterator[None]:
         """Where the loader stands now it stands again after a ``with`` block."""
         cursor, entered, iterator = self._cursor, self._entered, self._iterator
-        bad = self._ledger.rows(cursor.epoch)
+        self._returns = True
         try:
             yield
         finally:
+            self._returns = False
             self._cursor, self._entered, self._iterator = cursor, entered, iterator
-            self._ledger.start(cursor.epoch, bad)
             if self._run is not None:
                 self._run.leave()
                 self._run.seek(cursor)
@@ -403,7 +404,7 @@ class Loader(Observable):
             )
         try:
             self._entered = iterator.epoch
-            delivered = self._run.take(self._cursor)
+            delivered = self._run.take(self._cursor, counts=not self._returns)
             self._cursor = delivered.after
             return delivered.batch
         finally:

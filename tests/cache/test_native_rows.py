@@ -88,6 +88,7 @@ def test_batches_are_the_same_with_and_without(tmp_path: Path, cache: ps.Cache, 
     found, stats = epochs(kept, workers=1)
     assert_same(found, expected)
     assert (stats.cache_stored, stats.cache_misses) == (0, 0)
+    assert (stats.read.rows, stats.read.bytes, stats.read.latency.count) == (0, 0, 0)  # no file was
 
 
 @pytest.mark.parametrize("place", PLACES)

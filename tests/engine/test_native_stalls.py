@@ -57,7 +57,7 @@ with pipeline.loader(**settings) as loader:
         os.sched_yield()  # until the thread that hung has come back, and ended
     told["unchanged"] = [digests(batch) for batch in kept] == told["images"]
     stats = loader.stats()
-    told |= {{"slow": stats.slow, "stalled": stats.stalled, "ahead": stats.reading_ahead}}
+    told |= {{"slow": stats.slow, "stalled": stats.stalled, "bad_rows": stats.bad, "ahead": stats.reading_ahead}}
     kept.clear()
     if {waits}:
         told["again"] = sum(len(batch["index"]) for batch in loader.steps(2))  # before the record comes again
@@ -77,6 +77,7 @@ class Told:
     unchanged: bool
     slow: int
     stalled: int
+    bad_rows: int
     ahead: bool
     again: int = 0
     went_on_s: float = 0.0
@@ -136,7 +137,7 @@ def test_thread_that_hangs_is_an_error(folder: Path, point: str) -> None:
     expected = without_faults(folder)
     assert told.images == expected[:2] + expected[3:]
     assert told.went_on_s < HANGS_S
-    assert (told.unchanged, told.stalled, told.again) == (True, 1, 2 * ROWS)
+    assert (told.unchanged, told.stalled, told.bad_rows, told.again) == (True, 1, 1, 2 * ROWS)
 
 
 @pytest.mark.parametrize("point", ["read.pread", "decode.row"])

@@ -246,7 +246,7 @@ def test_sample_that_hangs_twice_is_given_up_in_a_process(how: str, tmp_path: Pa
     assert ("stopped by a signal" if how == "stop" else "in loops") in error.where
     assert error.where in "\n".join(error.__notes__)
     log.wait_for("record 9 was not done after", "stall_timeout_s=")
-    assert (stats.slow >= 2, stats.stalled, stats.deaths) == (True, 2, 0)
+    assert (stats.slow >= 2, stats.stalled, stats.deaths, stats.bad) == (True, 2, 0, 1)
 
 
 def test_sample_that_hangs_twice_is_replaced_in_a_process() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +16,8 @@ from penstock.batch import Shape
 from penstock.contracts import StreamSource
 from penstock.engine.collating import Made, collated
 from penstock.engine.mixes import unmixable
-from penstock.engine.replacing import Origins, advise
+from penstock.engine.replacing import Origins, advise, is_replaced
+from penstock.engine.timing import RunTimes
 from penstock.engine.watch import Watch
 from penstock.engine.workers import Assignment, BatchMade, Failure, Job, Workers
 from penstock.errors import StalledError
@@ -61,6 +62,7 @@ class Filler:
     """What the thread that fills slots does with one of them.
 
     plan   what is run
+    times  counts rows that can't be made
     hangs  is told when the thread hangs
     stuck  why nothing comes: what the thread is at has been given up, and it hangs there yet
     """
@@ -72,10 +74,12 @@ class Filler:
         ring: _native.SlotRing,
         ledger: Ledger,
         watch: Watch,
+        *,
+        times: RunTimes,
         hangs: Callable[[], None],
     ) -> None:
         self.plan, self._workers, self._ring = plan, workers, ring
-        self._ledger, self._watch, self._hangs = ledger, watch, hangs
+        self._ledger, self._watch, self._times, self._hangs = ledger, watch, times, hangs
         self.stuck: StalledError | None = None
 
     def begin(self, slot: int, at: Cursor) -> Filling | Filled:
@@ -89,6 +93,7 @@ class Filler:
     def again(self, filling: Filling, failure: Failure) -> Filling | Filled:
         """The work on a batch in another slot, without a row that can't be made; or that row's error."""
         at, origins = filling.at, filling.origins
+        self._count([failure])
         replaces = isinstance(self.plan.pipeline.bad, Replace) and not failure.whole
         slot = self._ring.take(grow=True) if replaces else -1
         if slot < 0:
@@ -144,6 +149,7 @@ class Filler:
             failures += made.failures
         if self.plan.mixings and not failures:
             failures += unmixable(self.plan, self.plan.layout.views(self._ring.view(slot), rows))
+        self._count(failures)
         if (substitutes := origins.substitutes(failures)) is not None:
             self._workers.exchange(job, substitutes, self._ring)
             return None
@@ -164,6 +170,10 @@ class Filler:
             origins=origins if origins.bad else None,
             position=int(origins.assignment.positions[0]),
         )
+
+    def _count(self, failures: Sequence[Failure]) -> None:
+        """Each bad row once, whoever found it, and in however many of its fields."""
+        self._times.bad += len({failure.row for failure in failures if is_replaced(failure)})
 
     def _views(self, slot: int, indices: Int64Array, valid: NDArray[np.bool_]) -> dict[str, AnyArray]:
         """A slot's fields, of which those are written that are no sample's."""

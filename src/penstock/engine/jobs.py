@@ -174,7 +174,6 @@ def is_whole(piece: Piece, step: int) -> bool:
 class _Counts:
     jobs: int = 0
     rows: int = 0
-    bad: int = 0
     busy_s: float = 0.0
     cpu_s: float = 0.0
     wait_s: float = 0.0
@@ -219,7 +218,6 @@ class JobQueue:
             read_s = counts.flaws.read_s
             return Stats(
                 rows=counts.rows,
-                bad=counts.bad,
                 read=PlaceStats(rows=counts.flaws.reads, bytes=counts.flaws.read_bytes, busy_s=read_s),
                 transform=PlaceStats(
                     threads=plan.workers,
@@ -299,7 +297,6 @@ class JobQueue:
         stop = min([failure.row for failure in bad if failure.place == END], default=piece.stop)
         failed = {failure.row for failure in bad if failure.row < stop and not failure.whole}
         counts.rows += max(stop - piece.first - len(failed), 0)
-        counts.bad += len(failed)
         counts.busy_s += seconds
         if took is None:
             return

@@ -73,7 +73,7 @@ class Origins:
         failed = {failure.row: failure for failure in failures}
         rows = np.array(sorted({*failed, *self._left_out}))
         policy = self.plan.pipeline.bad
-        if not isinstance(policy, Replace) or not len(rows) or not all(map(_is_replaced, failures)):
+        if not isinstance(policy, Replace) or not len(rows) or not all(map(is_replaced, failures)):
             return None
         attempts = np.array([self._attempt(row) + (row in failed) for row in rows.tolist()])
         if attempts.max() > MOST_ATTEMPTS:
@@ -131,7 +131,7 @@ class Origins:
 
 def advise(error: PenstockError, plan: Plan, failures: Sequence[Failure]) -> PenstockError:
     """The error of these, with what a policy would do about them, or why it didn't help; as it is where none can."""
-    if isinstance(plan.source, StreamSource) or not all(map(_is_replaced, failures)):
+    if isinstance(plan.source, StreamSource) or not all(map(is_replaced, failures)):
         return error
     replaced = isinstance(plan.pipeline.bad, Replace)
     error.add_note(f"{MOST_ATTEMPTS} samples in its place were bad too" if replaced else HOW_TO_REPLACE)
@@ -145,6 +145,6 @@ def substitute_of(plan: Plan, epoch: int, position: int, attempt: int, index: in
     )
 
 
-def _is_replaced(failure: Failure) -> bool:
+def is_replaced(failure: Failure) -> bool:
     """Whether another sample helps."""
     return not failure.whole and failure.place not in ("cancelled", END)

@@ -115,7 +115,13 @@ class Run:
         self._meter = Meter(self.plan, self._ring, self._workers, before)
         self._room = Room(self.plan, self._ring, self._workers)
         self._filler = Filler(
-            self.plan, self._workers, self._ring, self._ledger, self._watch, self._tell_of_hang
+            self.plan,
+            self._workers,
+            self._ring,
+            self._ledger,
+            self._watch,
+            times=self._times,
+            hangs=self._tell_of_hang,
         )
         with refusals(self.plan):
             self._workers.start()
@@ -152,8 +158,10 @@ class Run:
         """More batches were given."""
         self._bell.ring()
 
-    def take(self, at: Cursor) -> Delivered:
+    def take(self, at: Cursor, *, counts: bool = True) -> Delivered:
         """The batch that starts at ``at``; waits for it.
+
+        counts  whether it is a step of the training loop, and its bad samples are taken down; else it comes again
 
         Raises what made it impossible. Asked for the same batch again, it tries again.
         """
@@ -162,7 +170,7 @@ class Run:
         begin, ready = time.perf_counter(), len(self._ready)
         steps.asks()
         try:
-            while (delivered := self._hand_over(at)) is None:
+            while (delivered := self._hand_over(at, counts)) is None:
                 if not self._workers.help():
                     with waiting_for(self._workers):
                         if self._settled():
@@ -174,7 +182,7 @@ class Run:
             raise
         finally:
             self._waiting = False
-        if delivered.batch is not None:
+        if delivered.batch is not None and counts:
             steps.gets(delivered.rows, ready)
         return delivered
 
@@ -257,7 +265,7 @@ class Run:
 
     # The consumer's side.
 
-    def _hand_over(self, at: Cursor) -> Delivered | None:
+    def _hand_over(self, at: Cursor, counts: bool) -> Delivered | None:
         """The batch that starts at ``at``, or None while it isn't ready."""
         with self._lock:
             self._check_open()
@@ -276,7 +284,7 @@ class Run:
             filled = self._ready.popleft()
             if filled.error is not None:
                 raise filled.error
-            if filled.origins is not None and filled.origins.bad:
+            if counts and filled.origins is not None and filled.origins.bad:
                 assert filled.origins.error is not None
                 self._ledger.add(filled.origins.bad, filled.origins.error)
             if filled.ended and filled.rows == 0:

@@ -103,12 +103,14 @@ class RunTimes:
 
     order, batch, device  its threads' work at these places
     steps                 the training loop's
+    bad                   rows that could not be made
     no_slot_s             seconds that nothing was made because there was no slot to make it in
     """
 
     def __init__(self) -> None:
         self.order, self.batch, self.device = (_native.PlaceCounter() for _ in range(3))
         self.steps = _native.StepCounter()
+        self.bad = 0
         self.no_slot_s = 0.0
 
     def stats(self, workers: Stats, slots: SlotStats, copying_s: float) -> Stats:
@@ -117,6 +119,7 @@ class RunTimes:
         return replace(
             workers,
             time_s=time.monotonic(),
+            bad=self.bad,
             order=stats_of(self.order),
             batch=stats_of(self.batch),
             device=replace(device, busy_s=device.busy_s + copying_s, cpu_s=device.busy_s),
