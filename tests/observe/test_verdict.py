@@ -3,24 +3,26 @@
 import math
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import penstock as ps
+from penstock._native import latency_bucket
+from penstock.counters import BUCKETS
 from penstock.observe import Verdict
 from penstock.observe.verdict import verdict
+from photos import encoded, picture, write_list
 
 LOOP_S = 10.0
 ROWS = 1000
+NONE = ps.Latency((0,) * BUCKETS)
 FREE = ps.PlaceStats(threads=1, rows=ROWS, busy_s=0.01)
 
 
 def times(seconds: float) -> ps.Latency:
-    from penstock._native import latency_bucket
-    from penstock.counters import BUCKETS
-
     counts = [0] * BUCKETS
     counts[latency_bucket(int(seconds * 1e9))] = ROWS
     return ps.Latency(tuple(counts))
@@ -79,7 +81,7 @@ CASES = {
     ),
     "collating": (counted(0.5, 4.0, batch=replace(FREE, busy_s=9.0)), {}, "batch", "putting batches", 200.0),
     "the order": (counted(0.5, 4.0, order=replace(FREE, busy_s=9.0)), {}, "order", "penstock index", 200.0),
-    "the copy": (counted(0.5, 4.0, device=replace(FREE, busy_s=4.0, cpu_s=4.0)), {}, "device", "uint8", 200.0),
+    "the copy": (counted(0.5, 4.0, device=replace(FREE, busy_s=4.0, cpu_s=4.0)), {}, "device", "takes 40%", 200.0),
     "a copy beside the host": (
         counted(0.01, 4.0, device=replace(FREE, busy_s=9.0, cpu_s=0.1)), {}, "device", "takes 90%", 500.0,
     ),
@@ -91,7 +93,11 @@ CASES = {
         counted(0.5, 19.0, workers=workers_of(10, 100)), {}, "worker", "worker 0 makes 10 rows/s", 200.0,
     ),
     "equal workers": (counted(0.5, 19.0, workers=workers_of(60, 100)), {}, "transform", "all 2", 200.0),
-    "small batches": (counted(0.9, 4.0), {}, "unknown", "make batches larger", 500.0),
+    "small batches": (counted(0.9, 4.0), {}, "transform", "larger than 10 rows", 500.0),
+    "small batches of arrays": (
+        counted(0.9, 4.0, order=replace(FREE, busy_s=3.0)), {}, "order", "has takes the most, 30%", 332.2,
+    ),
+    "nobody": (counted(0.9, 0.1), {}, "unknown", "no place is busy", 1000.0),
     "too few steps": (replace(counted(0.5, 19.0), step=ps.StepStats(3, 30, 1, 1)), {}, "unknown", "few", math.inf),
 }  # fmt: skip
 
@@ -106,6 +112,42 @@ def test_the_place_that_limits_is_named_with_what_to_do(name: str) -> None:
     assert found.upper_rows_per_s == pytest.approx(upper, rel=0.01)
     assert found.bound == ("step" if name == "steps" else "unknown" if "few steps" in name else "input")
     assert max(map(len, str(found).splitlines())) <= 80
+
+
+def images(dtype: str) -> ps.Pipeline:
+    return ps.Pipeline(ps.Arrays(image=np.zeros((8, 512, 512, 3), np.uint8))).map(ps.ToDtype(dtype)).batch(4)
+
+
+COPIED = {
+    "float32 images": (images("float32"), "uint8 and normalise them on the device: a quarter", 444.4),
+    "float16 images": (images("float16"), "half of the bytes of float16", 222.2),
+    "uint8 images": (images("uint8"), "image is uint8, and comes at 83 MiB/s", 500.0),
+    "other floats": (ps.Pipeline(ps.Arrays(x=np.zeros((64, 9)))).batch(4), "x be float16: a quarter", 444.4),
+}
+
+
+@pytest.mark.parametrize("of", COPIED)
+def test_batches_that_take_long_to_copy_could_have_fewer_bytes(of: str) -> None:
+    described, words, fixed = COPIED[of]
+    done = counted(0.01, 4.0, device=replace(FREE, busy_s=9.0, cpu_s=0.1))
+    found = verdict(done, described.plan(memory="300MiB", workers=2), cores=2)
+    assert found.place == "device"
+    assert words in found.advice[0]
+    assert found.fixed_rows_per_s == pytest.approx(fixed, rel=0.01)
+
+
+@pytest.mark.parametrize("decodes", [True, False])
+def test_of_a_native_step_nobody_is_told_to_make_it_native(tmp_path: Path, decodes: bool) -> None:
+    source = write_list(tmp_path, [encoded(picture(0))]) if decodes else images("uint8").source
+    described = ps.Pipeline(source).map(ps.Resize((4, 4))).map(Slow(0), field="image").batch(1)
+    plan = described.plan(memory="300MiB", workers=2, executor="process")
+    assert plan.program is not None
+    (step,) = plan.program.native
+    done = counted(0.5, 19.0, transform=in_python(18.0), functions={step: 15.0, "Slow": 2.0})
+    found = verdict(done, plan, cores=2)
+    assert f"{step} takes 88% of making rows, natively" in found.what
+    assert [each for each in found.advice if "native" in each] == []
+    assert ('decode("fast")' in found.advice[0]) == decodes
 
 
 def test_the_loops_own_rate_bounds_what_the_input_can_bring_where_it_was_measured() -> None:
@@ -190,3 +232,22 @@ def test_repeated_steps_leave_an_epoch_where_it_was() -> None:
         assert [first, *(batch["x"].tolist() for batch in batches)] == np.arange(16).reshape(4, 4).tolist()
         with pytest.raises(ps.PlanError, match="repeated_steps"):
             loader.repeated_steps(0)
+
+
+def fails(x: np.int64) -> np.int64:
+    if x in (1, 6):
+        raise ValueError(f"no {x}")
+    return x
+
+
+def test_batches_that_are_repeated_are_no_steps_of_training_and_their_bad_samples_come_once() -> None:
+    described = pipeline(16).map(fails, field="x").on_bad(ps.Replace(at_most=8))
+    with described.loader(memory="300MiB", workers=1) as loader:
+        assert sum(1 for _ in loader.repeated_steps(6, batches=2)) == 8
+        assert loader.stats().step == ps.StepStats(step=NONE, wait=NONE)
+        assert loader.bad_samples == []
+        assert loader.state_dict()["bad_rows"] == 0
+        trained = [batch["x"].tolist() for batch in loader]
+        assert loader.stats().step.steps == len(trained) == 4
+        places = [(bad.position, bad.attempt) for bad in loader.bad_samples]
+    assert len(places) == len(set(places)) >= 2

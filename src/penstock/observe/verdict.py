@@ -24,6 +24,16 @@ ONE_CORE = (
     1.2  # cores that threads have between them which take turns, with what they do outside of the interpreter
 )
 WIDTH = 78
+MIB = 1 << 20
+PARTS = {2: "half", 4: "a quarter", 8: "an eighth"}
+FAST = 'decode("fast") where images are more than twice as large as what is made of them'
+
+DOING = {
+    "order": "finding out which records a batch has",
+    "batch": "putting batches together",
+    "device": "bringing batches to the device",
+    "transform": "making rows",
+}
 
 Bound = Literal["input", "step", "unknown"]
 Place = Literal["order", "read", "transform", "batch", "device", "slots", "worker", "step", "unknown"]
@@ -121,13 +131,7 @@ class _Judge:
         ):
             if (found := look()) is not None:
                 return found
-        return self._say(
-            "input",
-            "unknown",
-            self._upper(),
-            f"your loop waits {self._waits}, and no place of the loader is busy",
-            ("make batches larger: handing them over may be what takes the time",),
-        )
+        return self._handing_over()
 
     def _of_steps(self) -> Verdict:
         able = min(self._rate_of_workers(), self._rate_of_readers(), self._rate_of_filling())
@@ -147,40 +151,69 @@ class _Judge:
         device = self._done.device
         share = min(device.busy_s / self._loop_s, 1)
         beside = device.busy_s > 2 * device.cpu_s  # then the step's own time may be the copies'
+        advice, times = self._fewer_bytes()
         return self._say(
             "input",
             "device",
             self._upper(steps=not beside),
             f"bringing batches to the device takes {share:.0%} of your loop's time",
-            (
-                "let batches be uint8 and normalise them on the device: a quarter of the bytes of float32",
-                "see that memory is pinned: without that a copy takes the host's time",
-            ),
-            4 * _rate(device.rows, device.busy_s) if beside else None,
+            (advice, "see that memory is pinned: without that a copy takes the host's time"),
+            times * _rate(device.rows, device.busy_s) if beside and times > 1 else None,
+        )
+
+    def _fewer_bytes(self) -> tuple[str, int]:
+        """What would make batches smaller, and how many times."""
+        name, spec = max(self._plan.fields.items(), key=lambda field: field[1].row_bytes)
+        size = spec.dtype.itemsize
+        if name == "image" and size > 1:
+            less = f"{PARTS[size]} of the bytes of {spec.dtype.name}"
+            return f"let batches be uint8 and normalise them on the device: {less}", size
+        if size > 2 and spec.dtype.kind == "f":
+            return f"let {name} be float16: {PARTS[size // 2]} of the bytes of {spec.dtype.name}", size // 2
+        device = self._done.device
+        speed = f"{_rate(device.rows, device.busy_s) * spec.row_bytes / MIB:,.0f} MiB/s"
+        return (
+            f"{name} is {spec.dtype.name}, and comes at {speed}: see what the device's link can do, and who shares it "
+            "(nvidia-smi topo -m); else smaller samples",
+            1,
         )
 
     def _filling(self) -> Verdict | None:
         order, batch = self._done.order.busy_s, self._done.batch.busy_s
         if order + batch < BUSY * self._loop_s:
             return None
-        if order > batch:
-            what, place, advice = (
-                "finding out which records a batch has",
-                "order",
-                "use an index: penstock index PATH",
-            )
-        else:
-            what, place, advice = (
-                "putting batches together",
-                "batch",
-                "give fields one shape, so that none is collated",
-            )
+        place: Place = "order" if order > batch else "batch"
+        advice = {
+            "order": "use an index: penstock index PATH",
+            "batch": "give fields one shape, so that none is collated",
+        }
         return self._say(
             "input",
-            "order" if place == "order" else "batch",
+            place,
             self._upper(filling=False),
-            f"your loop waits {self._waits}, and {what} takes {(order + batch) / self._loop_s:.0%} of a thread's time",
-            (advice, "make batches larger"),
+            f"your loop waits {self._waits}, and {DOING[place]} takes {(order + batch) / self._loop_s:.0%} of a "
+            "thread's time",
+            (advice[place], "make batches larger"),
+        )
+
+    def _handing_over(self) -> Verdict:
+        """Nobody is busy all the time, and what a batch costs however few rows it has is what counts."""
+        done, step = self._done, self._done.step
+        shares: dict[Place, float] = {
+            "order": done.order.busy_s,
+            "batch": done.batch.busy_s,
+            "device": done.device.cpu_s,
+            "transform": self._work_s / self._workers,
+        }
+        place = max(shares, key=lambda each: shares[each])
+        share, rows = shares[place] / self._loop_s, step.rows // step.steps
+        return self._say(
+            "input",
+            place if share > KEEPS_UP else "unknown",
+            self._upper(),
+            f"your loop waits {self._waits}, and no place is busy all that time: {DOING[place]} takes the most, "
+            f"{share:.0%}",
+            (f"make batches larger than {rows} rows: each costs as much to hand over as a large one",),
         )
 
     def _slow_worker(self) -> Verdict | None:
@@ -217,61 +250,67 @@ class _Judge:
         upper = self._upper(workers=False)
         if self._done.functions:
             return self._python()
-        advice = ["keep what was made: .cache(…) serves later epochs from memory"]
-        fixed = None
-        if self._workers < self._cores:
-            fixed = min(self._rate_of_workers() * self._cores / self._workers, self._upper(workers=False))
-            advice.insert(0, f"workers={self._cores}: about {fixed:,.0f} rows/s on all cores")
+        more, rate = self._more_workers()
+        advice = [*more, "keep what was made: .cache(…) serves later epochs from memory"]
         foreign = self._done.foreign / max(self._done.rows, 1)
         if foreign > 0.5:
             advice.append("store images as JPEG: Pillow decodes the others, and takes longer")
         else:
-            advice.append('decode("fast") where images are more than twice as large as what is made of them')
+            advice.append(FAST)
         who = f"all {self._workers} workers decode and transform"
         if foreign > 0.5:
             who = f"Pillow decodes {min(foreign, 1):.0%} of the rows, which are no JPEGs"
         what = f"your loop waits {self._waits}, and {who}"
-        return self._say("input", "transform", upper, what, tuple(advice), fixed)
+        return self._say("input", "transform", upper, what, tuple(advice), rate)
 
     def _python(self) -> Verdict:
         done = self._done
         without = self._upper(workers=False)
-        fixed = None
         name, took = max(done.functions.items(), key=lambda each: each[1])
         share = took / max(sum(done.functions.values()), 1e-9)
-        upper = min(without, _rate(done.rows, self._work_s * (1 - share)) * self._workers)
-        cpu, busy = done.transform.cpu_s, max(done.transform.busy_s, 1e-9)
-        executor = self._plan.executor.value
-        at_once = min(self._workers, self._cores)
-        # Threads that wait for the interpreter do so anywhere: they have one core between them, and no other wait.
-        one_core = ON_PROCESSOR * self._loop_s < cpu <= ONE_CORE * self._loop_s
-        if executor == "thread" and at_once > 1 and one_core:
-            fixed = min(_rate(done.rows, cpu) * at_once, without)
-            why = "in threads, which share one interpreter: only one runs at a time"
-            advice = [f'executor="process": about {fixed:,.0f} rows/s']
-        elif cpu < min(ON_PROCESSOR * busy, HALF * at_once * self._loop_s):
-            fixed = min(2 * self._rate_of_workers(), without)
-            why = "and waits most of that time, for a disk or the network"
-            advice = [
-                f"workers={2 * self._workers}: about {fixed:,.0f} rows/s; while one waits, others go on"
-            ]
-        else:
-            why = "and computes"
-            advice = ["let native transforms do it, or a library that lets go of the interpreter"]
-            if self._workers < self._cores:
-                fixed = min(self._rate_of_workers() * self._cores / self._workers, without)
-                advice.insert(0, f"workers={self._cores}: about {fixed:,.0f} rows/s on all cores")
-        if executor == "inline":
-            fixed = None
-            advice = ['executor="thread" or "process": your own thread makes the rows now']
+        why, advice, rate = self._in_python(name)
+        if self._plan.executor.value == "inline":
+            advice, rate = ['executor="thread" or "process": your own thread makes the rows now'], None
         return self._say(
             "input",
             "transform",
-            upper,
+            min(without, _rate(done.rows, self._work_s * (1 - share)) * self._workers),
             f"your loop waits {self._waits}, and {name} takes {share:.0%} of making rows, {why}",
             (*advice, "keep what it makes, if it is the same each time: .cache(…) behind it"),
-            fixed,
+            rate,
         )
+
+    def _in_python(self, name: str) -> tuple[str, list[str], float | None]:
+        """How the time passes of which this function takes most, what to do, and the rate of workers after that."""
+        done, program = self._done, self._plan.program
+        cpu, busy = done.transform.cpu_s, max(done.transform.busy_s, 1e-9)
+        at_once = min(self._workers, self._cores)
+        # Threads that wait for the interpreter do so anywhere: they have one core between them, and no other wait.
+        one_core = ON_PROCESSOR * self._loop_s < cpu <= ONE_CORE * self._loop_s
+        if self._plan.executor.value == "thread" and at_once > 1 and one_core:
+            rate = _rate(done.rows, cpu) * at_once
+            advice = f'executor="process": about {self._at_most(rate)} rows/s'
+            return "in threads, which share one interpreter: only one runs at a time", [advice], rate
+        if cpu < min(ON_PROCESSOR * busy, HALF * at_once * self._loop_s):
+            rate = 2 * self._rate_of_workers()
+            advice = f"workers={2 * self._workers}: about {self._at_most(rate)} rows/s; while one waits, others go on"
+            return "and waits most of that time, for a disk or the network", [advice], rate
+        more, rate_of_more = self._more_workers()
+        if program is not None and name in program.native:
+            return "natively", [*more, *([FAST] if name.startswith("decode") else [])], rate_of_more
+        let = "let native transforms do it, or a library that lets go of the interpreter"
+        return "and computes", [*more, let], rate_of_more
+
+    def _more_workers(self) -> tuple[list[str], float | None]:
+        """The advice to work on all cores, where there are more, and the rate of workers then."""
+        if self._workers >= self._cores:
+            return [], None
+        rate = self._rate_of_workers() * self._cores / self._workers
+        return [f"workers={self._cores}: about {self._at_most(rate)} rows/s on all cores"], rate
+
+    def _at_most(self, rate: float) -> str:
+        """A rate of workers, as far as nothing else limits it."""
+        return f"{min(rate, self._upper(workers=False)):,.0f}"
 
     def _readers(self) -> Verdict | None:
         read = self._done.read
@@ -284,19 +323,26 @@ class _Judge:
         return self._reading(self._rate_of_workers(), (at_once,) if idle else ())
 
     def _reading(self, others: float, first: tuple[str, ...] = ()) -> Verdict:
-        read = self._done.read
+        latency = self._done.read.latency
+        if latency.count:
+            what = (
+                f"storage: a file takes {1000 * latency.p50:.1f} ms, one in a hundred more than "
+                f"{1000 * latency.p99:.1f}"
+            )
+            advice = [
+                "keep the files near: .cache(…) right after the source serves later epochs from memory",
+                "many small files cost an open each: pack them, or move them to a local disk",
+                "penstock bench --io PATH tells what the storage can give",
+            ]
+        else:
+            what = "what its cache keeps"
+            advice = ["Cache(memory=…) with room for more of it: what doesn't fit lies on a disk"]
         return self._say(
             "input",
             "read",
             min(self._steps, others, self._rate_of_filling()),
-            f"your loop waits {self._waits} for storage: a file takes {1000 * read.latency.p50:.1f} ms, one in a "
-            f"hundred more than {1000 * read.latency.p99:.1f}",
-            (
-                *first,
-                "keep the files near: .cache(…) right after the source serves later epochs from memory",
-                "many small files cost an open each: pack them, or move them to a local disk",
-                "penstock bench --io PATH tells what the storage can give",
-            ),
+            f"your loop waits {self._waits} for {what}",
+            (*first, *advice),
         )
 
     def _slots(self) -> Verdict | None:
@@ -325,7 +371,7 @@ class _Judge:
 
     def _rate_of_readers(self) -> float:
         read = self._done.read
-        return _rate(read.rows, read.busy_s) * read.threads if self._done.reading_ahead else math.inf
+        return _rate(self._done.rows, read.busy_s) * read.threads if self._done.reading_ahead else math.inf
 
     def _rate_of_filling(self) -> float:
         return _rate(self._done.order.rows, self._done.order.busy_s + self._done.batch.busy_s)

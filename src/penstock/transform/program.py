@@ -83,6 +83,11 @@ class SampleProgram:
         """Whether no Python code takes part."""
         return not any(isinstance(step, FunctionStep) for step in self.steps)
 
+    @property
+    def native(self) -> tuple[str, ...]:
+        """What its native steps are called."""
+        return tuple(step.describe() for step in self.steps if isinstance(step, NativeStep))
+
 
 def sample_program(
     transforms: Sequence[Transform], fields: Mapping[str, Spec | Encoded] | None, cached: int = 0
