@@ -18,6 +18,7 @@ import penstock as ps
 from penstock._native import latency_bucket as bucket
 from penstock.counters import BUCKETS, edges
 from photos import write_photos
+from programs import output
 
 LONGEST_S = 60
 
@@ -78,6 +79,25 @@ def test_each_place_counts_what_goes_through(executor: str) -> None:
     assert 0 < stats.functions[name] <= stats.transform.busy_s
     assert stats.transform.cpu_s > 0
     assert stats.bad == 0
+
+
+def test_who_has_no_processor_isnt_said_to_wait_for_storage() -> None:
+    """Two processes compute on one core."""
+    told = output("""
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+
+        def spins(x):
+            ends = time.thread_time() + 0.02
+            while time.thread_time() < ends:
+                pass
+            return x
+
+        pipeline = ps.Pipeline(ps.Arrays(x=np.arange(32))).map(spins, field="x").batch(4)
+        with pipeline.loader(memory="300MiB", workers=2, executor="process") as loader:
+            list(loader)
+            print(loader.verdict().what, loader.stats().transform.queued_s > 0.1)
+    """)
+    assert "for a processor, which others have True" in told
 
 
 def test_a_step_ends_when_the_next_batch_is_asked_for() -> None:

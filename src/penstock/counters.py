@@ -95,14 +95,15 @@ def edges(bucket: int) -> tuple[float, float]:
 class PlaceStats:
     """What one place of the loader has done.
 
-    threads  that work there at once, or worker processes; 0 where there are none
-    rows     that went through
-    bytes    of encoded samples; 0 where none are
-    busy_s   seconds of work, summed over the threads; of ``device`` also those that copies took beside the host
-    cpu_s    of these, seconds on a processor, as far as that is measured: of Python code, and of ``device`` those that
-             the host had to do with it; else 0
-    wait_s   seconds without work, summed over the threads
-    latency  how long each row took; of ``read`` each file, of ``order``, ``batch`` and ``device`` each batch
+    threads   that work there at once, or worker processes; 0 where there are none
+    rows      that went through
+    bytes     of encoded samples; 0 where none are
+    busy_s    seconds of work, summed over the threads; of ``device`` also those that copies took beside the host
+    cpu_s     of these, seconds on a processor, as far as that is measured: of Python code, and of ``device`` those that
+              the host had to do with it; else 0
+    queued_s  seconds that Python code could have run and had no processor, as others had them
+    wait_s    seconds without work, summed over the threads
+    latency   how long each row took; of ``read`` each file, of ``order``, ``batch`` and ``device`` each batch
     """
 
     threads: int = 0
@@ -110,6 +111,7 @@ class PlaceStats:
     bytes: int = 0
     busy_s: float = 0.0
     cpu_s: float = 0.0
+    queued_s: float = 0.0
     wait_s: float = 0.0
     latency: Latency = Latency()
 

@@ -79,6 +79,14 @@ CASES = {
         counted(0.5, 19.0, transform=in_python(0.5), functions=SLOW), {"executor": "thread"},
         "transform", "workers=4", 200.0,
     ),
+    "Python without processors": (
+        counted(0.5, 19.0, transform=replace(in_python(5.0), queued_s=12.0), functions=SLOW),
+        {"executor": "process"}, "transform", "for a processor, which others have", 200.0,
+    ),
+    "more workers than cores": (
+        counted(0.5, 19.0, transform=replace(in_python(5.0), queued_s=12.0), functions=SLOW),
+        {"executor": "process", "cores": 1}, "transform", "workers=1: more than", 200.0,
+    ),
     "collating": (counted(0.5, 4.0, batch=replace(FREE, busy_s=9.0)), {}, "batch", "putting batches", 200.0),
     "the order": (counted(0.5, 4.0, order=replace(FREE, busy_s=9.0)), {}, "order", "penstock index", 200.0),
     "the copy": (counted(0.5, 4.0, device=replace(FREE, busy_s=4.0, cpu_s=4.0)), {}, "device", "takes 40%", 200.0),

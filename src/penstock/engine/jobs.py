@@ -176,6 +176,7 @@ class _Counts:
     rows: int = 0
     busy_s: float = 0.0
     cpu_s: float = 0.0
+    queued_s: float = 0.0
     wait_s: float = 0.0
     flaws: Flaws = NO_FLAWS
     times: _native.Durations = field(default_factory=_native.Durations)
@@ -224,6 +225,7 @@ class JobQueue:
                     rows=counts.rows,
                     busy_s=counts.busy_s - read_s,
                     cpu_s=counts.cpu_s,
+                    queued_s=counts.queued_s,
                     wait_s=counts.wait_s,
                     latency=Latency(counts.times.latency),
                 ),
@@ -301,6 +303,7 @@ class JobQueue:
         if took is None:
             return
         counts.cpu_s += took.cpu_s
+        counts.queued_s += took.queued_s
         for nanoseconds in took.rows:
             counts.times.add(nanoseconds)
         for step, step_s in took.steps.items():

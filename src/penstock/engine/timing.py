@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, replace
 
 from penstock import _native
 from penstock.counters import Latency, PlaceStats, SlotStats, Stats, StepStats
 
-# Timing a piece of work costs some ten microseconds: so not oftener than this, and no more of its rows.
+# Timing a piece of work costs some twenty microseconds: so not oftener than this, and no more of its rows.
 EVERY_NS = 10_000_000
 TIMED_ROWS = 4
 
@@ -17,12 +18,14 @@ TIMED_ROWS = 4
 class Took:
     """How long a piece of work took who makes samples in Python, and those before it that weren't timed.
 
-    cpu_s  seconds of its thread on a processor
-    rows   nanoseconds of each of the piece's first rows
-    steps  seconds of each step, by its number as ``board`` has it: of all rows, as far as those tell
+    cpu_s     seconds of its thread on a processor
+    queued_s  seconds that it could have run and had none
+    rows      nanoseconds of each of the piece's first rows
+    steps     seconds of each step, by its number as ``board`` has it: of all rows, as far as those tell
     """
 
     cpu_s: float
+    queued_s: float
     rows: tuple[int, ...]
     steps: dict[int, float]
 
@@ -38,7 +41,7 @@ class Laps:
         self.on = self.guest = False
         self._piece = False  # whether this piece is timed
         self._next_ns = 0
-        self._cpu_ns: int | None = None  # of the thread, when it was last looked at
+        self._spent_ns: tuple[int, int] | None = None  # of the thread, as ``_spent_ns`` last said
         self._untimed = 0  # rows since then
         self._rows: list[int] = []
         self._steps: dict[int, int] = {}
@@ -50,8 +53,8 @@ class Laps:
         self._piece = now >= self._next_ns
         if self._piece:
             self._next_ns = now + EVERY_NS
-        if self._cpu_ns is None or (self.guest and self._piece):
-            self._cpu_ns = time.thread_time_ns()
+        if self._spent_ns is None or (self.guest and self._piece):
+            self._spent_ns = _spent_ns()
 
     def begins(self) -> None:
         """A row begins."""
@@ -78,19 +81,34 @@ class Laps:
         if not self._piece and not self._whole:
             return None
         steps = {number: ns / 1e9 for number, ns in self._whole.items()}
-        cpu_s = 0.0
+        cpu_s = queued_s = 0.0
         if self._piece:
-            assert self._cpu_ns is not None
-            cpu_ns, self._cpu_ns = self._cpu_ns, time.thread_time_ns()
-            cpu_s = (self._cpu_ns - cpu_ns) / 1e9 * (self._untimed / max(rows, 1) if self.guest else 1)
+            assert self._spent_ns is not None
+            before, self._spent_ns = self._spent_ns, _spent_ns()
+            each = self._untimed / max(rows, 1) if self.guest else 1
+            cpu_s, queued_s = (
+                each * (now - then) / 1e9 for now, then in zip(self._spent_ns, before, strict=True)
+            )
         if self._rows:
             each = self._untimed / len(self._rows)
             steps |= {number: each * ns / 1e9 for number, ns in self._steps.items()}
             self._untimed = 0
-        took = Took(cpu_s, tuple(self._rows), steps)
+        took = Took(cpu_s, queued_s, tuple(self._rows), steps)
         self._rows, self._steps, self._whole = [], {}, {}
         self.on = False
         return took
+
+
+def _spent_ns() -> tuple[int, int]:
+    """Nanoseconds of this thread: on a processor, and without one although it could have run, where the system says."""
+    try:
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return time.thread_time_ns(), 0
+    try:
+        return time.thread_time_ns(), int(os.read(file, 64).split()[1])
+    finally:
+        os.close(file)
 
 
 def stats_of(counter: _native.PlaceCounter) -> PlaceStats:

@@ -19,7 +19,7 @@ BUSY = 0.7  # share of the time that somebody who limits the others works
 SLOW_WORKER = 1 / 3  # of the others' rate
 LEAST_ROWS = 16  # of each, before workers are compared
 ON_PROCESSOR = 0.7  # of its time, what code is called that computes
-HALF = 0.5  # of the cores that it could have: with more, what takes long waits for a core
+HALF = 0.5  # of the cores that it could have, or of the time that it has none
 ONE_CORE = (
     1.2  # cores that threads have between them which take turns, with what they do outside of the interpreter
 )
@@ -284,7 +284,14 @@ class _Judge:
         """How the time passes of which this function takes most, what to do, and the rate of workers after that."""
         done, program = self._done, self._plan.program
         cpu, busy = done.transform.cpu_s, max(done.transform.busy_s, 1e-9)
+        queued = done.transform.queued_s
         at_once = min(self._workers, self._cores)
+        if cpu < ON_PROCESSOR * busy and queued > HALF * (busy - cpu):
+            rate = _rate(done.rows, max(busy - queued, cpu)) * at_once
+            advice = "cores of its own for this run, or less of what else runs there"
+            if self._workers > self._cores:
+                advice = f"workers={self._cores}: more than there are cores make nothing faster"
+            return "and waits most of that time for a processor, which others have", [advice], rate
         # Threads that wait for the interpreter do so anywhere: they have one core between them, and no other wait.
         one_core = ON_PROCESSOR * self._loop_s < cpu <= ONE_CORE * self._loop_s
         if self._plan.executor.value == "thread" and at_once > 1 and one_core:
