@@ -74,10 +74,11 @@ void Pool::State::start(Desk::Kind kind) {
     desks.push_back(std::move(desk));
 }
 
+// Those that wait for a buffer have it as soon as what was read is decoded.
 bool Pool::State::reads_stall() const {
-    const auto long_ago = Clock::now() - kLongRead;
     return std::ranges::any_of(desks, [&](const auto& desk) {
-        return desk->kind == Desk::Kind::reader && desk->job && !desk->given_up && desk->begin < long_ago;
+        const bool reads = desk->kind == Desk::Kind::reader && desk->job && !desk->given_up;
+        return reads && desk->phase != Phase::waiting && desk->worked() > kLongRead;
     });
 }
 

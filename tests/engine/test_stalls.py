@@ -131,24 +131,24 @@ def test_the_step_is_named(executor: str, gate: Gate) -> None:
             gate.wait()
         return x
 
-    def together(batch: dict[str, Any]) -> dict[str, Any]:
-        if batch["index"][0] == 16:
-            gate.wait()
-        return batch
-
-    pipeline = (
-        ps.Pipeline(ps.Indexed(range(32), fields="x")).map(waits, field="x").batch(ROWS).map_batch(together)
-    )
+    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).map(waits, field="x").batch(ROWS)
     with Log() as log, loader(pipeline, executor, workers=1) as batches:
         consumer = threading.Thread(target=lambda: list(batches))
         consumer.start()
         log.wait_for("record 9", "waits")
         with gate.opened():
             consumer.join(WAIT_S)
-    again = loader(pipeline, executor, workers=1)
-    gate.path.unlink()
-    os.mkfifo(gate.path)
-    with Log() as log, again as batches:
+
+
+@pytest.mark.parametrize("executor", WAYS)
+def test_the_step_with_the_whole_batch_is_named(executor: str, gate: Gate) -> None:
+    def together(batch: dict[str, Any]) -> dict[str, Any]:
+        if batch["index"][0] == 16:
+            gate.wait()
+        return batch
+
+    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).batch(ROWS).map_batch(together)
+    with Log() as log, loader(pipeline, executor, workers=1) as batches:
         batches.skip_steps(4)
         consumer = threading.Thread(target=lambda: next(iter(batches)))
         consumer.start()

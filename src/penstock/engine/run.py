@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -366,11 +367,9 @@ class Run:
                     settled = self._settled()
                 except RuntimeError:  # of a device that has failed: whoever asks for a batch is told
                     settled = True
-                begin = time.perf_counter() if self._lacks_slot and not self._filling else 0.0
-                # No bell rings when a device has read a slot.
-                seen = self._bell.wait(seen) if settled else self._bell.wait_for(seen, LOOKS_S)
-                if begin:
-                    self._times.no_slot_s += time.perf_counter() - begin
+                with self._times.without_slot() if self._lacks_slot and not self._filling else nullcontext():
+                    # No bell rings when a device has read a slot.
+                    seen = self._bell.wait(seen) if settled else self._bell.wait_for(seen, LOOKS_S)
         except BaseException as error:
             with self._lock:
                 self._broken = error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from penstock import _native
@@ -122,14 +124,31 @@ class RunTimes:
     order, batch, device  its threads' work at these places
     steps                 the training loop's
     bad                   rows that could not be made
-    no_slot_s             seconds that nothing was made because there was no slot to make it in
     """
 
     def __init__(self) -> None:
         self.order, self.batch, self.device = (_native.PlaceCounter() for _ in range(3))
         self.steps = _native.StepCounter()
         self.bad = 0
-        self.no_slot_s = 0.0
+        # Seconds that nothing was made for want of a slot, and since when that is so again: replaced as one.
+        self._no_slot: tuple[float, float | None] = (0.0, None)
+
+    @contextmanager
+    def without_slot(self) -> Iterator[None]:
+        """Inside a ``with`` block nothing is made, for want of a slot."""
+        before_s, begin = self._no_slot[0], time.perf_counter()
+        self._no_slot = before_s, begin
+        try:
+            yield
+        finally:
+            self._no_slot = before_s + time.perf_counter() - begin, None
+
+    @property
+    def no_slot_s(self) -> float:
+        """Seconds that nothing was made because there was no slot to make it in, up to now."""
+        now = time.perf_counter()  # first: what ends meanwhile has lasted longer, so the number never falls
+        before_s, begin = self._no_slot
+        return before_s if begin is None else before_s + max(now - begin, 0.0)
 
     def stats(self, workers: Stats, slots: SlotStats, copying_s: float) -> Stats:
         """With what the workers counted, where batches lie, and how long a device copied them beside the host."""
