@@ -32,7 +32,7 @@ from penstock.cache import (
     verify_cache,
 )
 from penstock.check import CheckedFiles, FileFinding, LabelFinding, check_files
-from penstock.counters import Latency, PlaceStats, SlotStats, Stats, StepStats, WorkerStats
+from penstock.counters import Latency, PlaceStats, SlotStats, SlowSample, Stats, StepStats, WorkerStats
 from penstock.engine import ReadFigures, measure_reads
 from penstock.errors import (
     BudgetError,
@@ -137,6 +137,7 @@ __all__ = [
     "Resize",
     "SampleError",
     "SlotStats",
+    "SlowSample",
     "Spec",
     "StalledError",
     "StateError",

@@ -137,6 +137,26 @@ class WorkerStats:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowSample:
+    """A sample, or other work, that took longer than ``slow_after_s``.
+
+    what     it is, for people: ``"record 37"``, ``"the batch of the records 8, 9"``
+    index    its record's number in the source; None for what is no single sample
+    path     its file as a printable string, or None
+    doing    what took long: ``"the dataset"``, ``"reading its file"``, a function
+    worker   who did it: ``"worker 3 (process 4711)"``, ``"decoding thread 2"``
+    seconds  that it took, or has taken, at least: it is looked at again after each ``slow_after_s``
+    """
+
+    what: str
+    index: int | None
+    path: str | None
+    doing: str
+    worker: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class StepStats:
     """What the training loop, which takes the batches, has done.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.bad import BadSample, Ledger
 from penstock.contracts import Order
-from penstock.counters import Stats
+from penstock.counters import SlowSample, Stats
 from penstock.epochs import Epoch, GivenEpoch, RepeatedSteps, SomeSteps
 from penstock.errors import PenstockError, PlanError, StateError
 from penstock.machine import cpu_count
@@ -222,6 +222,14 @@ class Loader(Observable):
         Those of batches that are only prefetched aren't among them.
         """
         return self._ledger.samples
+
+    @property
+    def slow_samples(self) -> list[SlowSample]:
+        """Samples, and other work, that took longer than ``slow_after_s``: the newest 1,000, as the log names them.
+
+        ``stats().slow`` counts all.
+        """
+        return [] if self._run is None else self._run.slow_samples
 
     def state_dict(self) -> dict[str, object]:
         """Where the loader stands, as plain data: batches delivered so far, none that are only prefetched."""

@@ -58,6 +58,7 @@ with pipeline.loader(**settings) as loader:
     told["unchanged"] = [digests(batch) for batch in kept] == told["images"]
     stats = loader.stats()
     told |= {{"slow": stats.slow, "stalled": stats.stalled, "bad_rows": stats.bad, "ahead": stats.reading_ahead}}
+    told["slow_samples"] = [[slow.index, slow.path, slow.doing] for slow in loader.slow_samples]
     kept.clear()
     if {waits}:
         told["again"] = sum(len(batch["index"]) for batch in loader.steps(2))  # before the record comes again
@@ -78,6 +79,7 @@ class Told:
     slow: int
     stalled: int
     bad_rows: int
+    slow_samples: list[list[Any]]
     ahead: bool
     again: int = 0
     went_on_s: float = 0.0
@@ -122,6 +124,7 @@ def test_slow_sample_is_named(folder: Path, point: str, doing: str) -> None:
         rf"record {STUCK}, {folder}/009.jpg, has taken 0\.\d s so far: {doing}, in decoding thread \d", line
     )
     assert (told.slow, told.stalled) == (1, 0)
+    assert told.slow_samples == [[STUCK, str(folder / "009.jpg"), doing]]
 
 
 @pytest.mark.parametrize("point", ["read.pread", "decode.row"])

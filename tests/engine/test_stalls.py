@@ -97,6 +97,10 @@ def test_slow_sample_is_named(executor: str, gate: Gate) -> None:
     assert re.search(r"test_stalls.py\", line \d+ in __getitem__", line) or executor != "process"
     assert [each for each in log.lines if each.startswith("record")] == [line]
     assert (stats.slow >= 1, stats.stalled, stats.deaths) == (True, 0, 0)
+    (told,) = (slow for slow in batches.slow_samples if slow.index == 9)
+    assert (told.what, told.path, told.doing) == ("record 9", None, "the dataset")
+    assert re.fullmatch(who[executor], told.worker)
+    assert told.seconds >= SLOW_S
 
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
@@ -247,6 +251,7 @@ def test_sample_that_hangs_twice_is_given_up_in_a_process(how: str, tmp_path: Pa
     assert error.where in "\n".join(error.__notes__)
     log.wait_for("record 9 was not done after", "stall_timeout_s=")
     assert (stats.slow >= 2, stats.stalled, stats.deaths, stats.bad) == (True, 2, 0, 1)
+    assert [slow.seconds >= STALLED_S for slow in batches.slow_samples if slow.index == 9] == [True, True]
 
 
 def test_sample_that_hangs_twice_is_replaced_in_a_process() -> None:

@@ -151,6 +151,17 @@ def test_of_ten_million_rows_it_has_less_than_two_mb() -> None:
     assert len(page(known, now, moments)) + len(json.dumps(known, indent=1)) < 2_000_000
 
 
+def test_what_was_slow_is_a_table() -> None:
+    loader = ps.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
+    now = loader.snapshot()
+    slow = {
+        "what": "record 9", "index": 9, "path": EVIL, "doing": "the dataset", "worker": "thread 1", "seconds": 7.25
+    }  # fmt: skip
+    text = page(known_of(loader, now) | {"slow_samples": [slow]}, now, [])
+    cells = Page(text).texts["td"]
+    assert cells[cells.index("record 9") :][:5] == ["record 9", EVIL, "the dataset", "thread 1", "7.2"]
+
+
 def test_before_anything_happened_it_is_a_page_too(tmp_path: Path) -> None:
     loader = ps.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
     loader.report(tmp_path / "report.html")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from penstock import _native
 from penstock.bad import Ledger
 from penstock.contracts import Order
-from penstock.counters import SlotStats, Stats
+from penstock.counters import SlotStats, SlowSample, Stats
 from penstock.engine.delivery import Delivered, Delivery
 from penstock.engine.draws import waiting_for
 from penstock.engine.filling import Filled, Filler, Filling
@@ -196,6 +196,11 @@ class Run:
         )
         counted = self._times.stats(self._workers.stats(), slots, self._delivery.copying_s)
         return replace(counted, slow=self._watch.slow, stalled=self._watch.stalled)
+
+    @property
+    def slow_samples(self) -> list[SlowSample]:
+        """What took long, the newest of it."""
+        return self._watch.slow_samples
 
     @property
     def in_flight(self) -> bool:

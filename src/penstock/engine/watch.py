@@ -10,11 +10,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock import _native
+from penstock.counters import SlowSample
 from penstock.engine.where import stack_of_thread
 from penstock.errors import StalledError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import logging
 
 MOST_S = 1e6  # that it sleeps at once: what clocks can count
+KEPT = 1000  # of what was slow, the newest
 
 
 class Party(Protocol):
@@ -83,7 +85,8 @@ class Watch:
         self._bell = _native.Bell()
         self.errands = Errands()
         self._parties: list[Party] = [self.errands]
-        self._named: set[Hashable] = set()
+        self._named: dict[Hashable, int] = {}  # what is slow now, by its number among all
+        self._slow: dict[int, SlowSample] = {}
         self._given_up: set[Hashable] = set()
         self._idle = self._closed = False
         self._nobody_works_since_s: float | None = None  # since when everybody waits for others
@@ -97,6 +100,11 @@ class Watch:
     def add(self, party: Party) -> None:
         """Look at these too."""
         self._parties.append(party)
+
+    @property
+    def slow_samples(self) -> list[SlowSample]:
+        """What was named, the newest 1,000, the oldest of them first."""
+        return list(self._slow.values())
 
     def wake(self) -> None:
         """Something is in flight now."""
@@ -142,7 +150,7 @@ class Watch:
     def _look(self, works: Sequence[Work]) -> float:
         """Name and give up what it is time for; seconds until the next look."""
         hands = {work.hand for work in works}
-        self._named &= hands
+        self._named = {hand: number for hand, number in self._named.items() if hand in hands}
         self._given_up &= hands
         now = time.monotonic()
         if not works or not all(work.waits for work in works):
@@ -156,11 +164,12 @@ class Watch:
                 if self._nobody_works_since_s is None:
                     continue  # what it waits for is in somebody's hands, which are looked at too
                 begin_s = max(begin_s, self._nobody_works_since_s)  # or was until just now
-            if work.hand not in self._named:
-                if begin_s + self._slow_after_s <= now:
-                    self._name(work)
-                else:
-                    looks.append(begin_s + self._slow_after_s)
+            if work.hand in self._named:
+                self._see_again(work, now)
+            elif begin_s + self._slow_after_s <= now:
+                self._name(work)
+            else:
+                looks.append(begin_s + self._slow_after_s)
             if self._stall_timeout_s is None or work.hand in self._given_up:
                 continue
             if begin_s + self._stall_timeout_s > now:
@@ -169,11 +178,19 @@ class Watch:
                 self._give_up(work)
         return max(min(looks) - time.monotonic(), 0)
 
+    def _see_again(self, work: Work, now: float) -> None:
+        """It isn't done yet."""
+        number = self._named[work.hand]
+        if number in self._slow:  # else many have been named since
+            self._slow[number] = replace(self._slow[number], seconds=now - work.begin_s)
+
     def _name(self, work: Work) -> None:
-        self._named.add(work.hand)
-        self.slow += 1
         where = _where(work)
         seconds = time.monotonic() - work.begin_s
+        self.slow += 1
+        self._named[work.hand] = self.slow
+        self._slow[self.slow] = SlowSample(work.what, work.index, work.path, work.doing, work.worker, seconds)
+        self._slow.pop(self.slow - KEPT, None)
         text = f"{work.what} has taken {seconds:.1f} s so far: {work.doing}, in {work.worker}"
         _logger().warning("%s%s", text, f"\n{where}" if where else "")
 

@@ -262,6 +262,12 @@ def _bad(known: Mapping[str, Any], stats: ps.Stats) -> str:
         f"{stats.stalled:,} of them were given up. {stats.retries:,} reads were tried again, and the slowest took "
         f"{slowest}. {stats.bad:,} rows could not be made.</p>"
     )
+    slow = [
+        [sample["what"], sample["path"] or "", sample["doing"], sample["worker"], f"{sample['seconds']:,.1f}"]
+        for sample in known["slow_samples"][::-1]
+    ]
+    if slow:
+        said += _table(("slow", "file", "what took long", "who did it", "s, at least"), slow)
     kinds = [[kind, f"{number:,}"] for kind, number in known["bad_kinds"].items()]
     samples = known["bad_samples"][-MOST_ROWS:][::-1]
     rows = [

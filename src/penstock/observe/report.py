@@ -63,6 +63,7 @@ def known_of(loader: ps.Loader, now: Snapshot) -> dict[str, Any]:
         "history": by_column(loader.history.moments),
         "bad_kinds": dict(Counter(sample.kind for sample in bad).most_common()),
         "bad_samples": [asdict(sample) for sample in bad[-MOST_BAD:]],
+        "slow_samples": [asdict(sample) for sample in loader.slow_samples],
         "edits": loader.edits,
     }
 
