@@ -47,6 +47,7 @@ class Meter:
 
     def __init__(self, plan: Plan, ring: _native.SlotRing, workers: Workers, start: int) -> None:
         self._plan, self._ring, self._workers, self._start = plan, ring, workers, start
+        self._planned = planned_memory(plan)
         self._lock = threading.Lock()  # of what follows
         self._peaks: dict[str, int] = {}
         self._warned: set[str] = set()
@@ -73,7 +74,7 @@ class Meter:
         memory, stride = self._workers.memory(), self._ring.stride_bytes
         threads, engine, growth = self._own(memory)
         processes = sum(use.now for use in memory.processes.values())
-        planned = planned_memory(self._plan)
+        planned = self._planned
         uses = {
             INDEX: Use(planned[INDEX].now),
             SLOTS: Use(self._ring.used * stride, self._ring.peak * stride),
@@ -113,7 +114,10 @@ class Meter:
             note = (
                 f"{', '.join(f'{count} {state}' for state, count in counts.items() if count)} {note}".strip()
             )
-        return replace(owner, now=use.now, peak=self._peak(owner.name, max(use.now, use.peak)), note=note)
+        peak = self._peak(owner.name, max(use.now, use.peak))
+        return MemoryOwner(
+            owner.name, owner.forecast, use.now, peak, owner.most, note
+        )  # replace() takes three times as long
 
     def _peak(self, name: str, now: int) -> int:
         """Most there ever was. The lock is held."""
