@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import PlanError
 from penstock.source import Arrays
 from penstock.spec import Spec
+from programs import output
 
 IMAGE = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
 LABEL = np.array([3, 1, 2, 0])
@@ -106,6 +107,12 @@ def test_what_is_no_array_of_rows(value: object, message: str) -> None:
     assert source.describe().startswith("Arrays(field=")
     with pytest.raises(PlanError, match=f"'field'.*{message}"):
         source.open()
+
+
+def test_masked_arrays_are_not_imported_to_refuse_them() -> None:
+    """That would take as long as half of a plan."""
+    text = "ps.Pipeline(ps.Arrays(x=np.arange(8))).batch(2).plan()\nprint('numpy.ma' in sys.modules)"
+    assert output(text) == "False\n"
 
 
 @pytest.mark.parametrize(("value", "message"), REFUSED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,7 +176,8 @@ def _open_field(name: str, value: AnyArray | AnyPath) -> _Field:
     if not isinstance(name, str) or name in ("", RESERVED):
         raise PlanError(f"Arrays: {name!r} can't be a field's name; take another one")
     match value:
-        case np.ma.MaskedArray():
+        case np.ndarray() if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
+            # Importing that takes half as long as planning; whoever has a masked array has done it.
             raise PlanError(f"Arrays: {name!r} is a masked array; fill it, as array.filled(0)")
         case np.ndarray():
             array = np.asarray(value).view()
