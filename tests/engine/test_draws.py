@@ -50,6 +50,32 @@ def test_what_the_trainer_draws_meanwhile_is_its_own_and_stops_nobody() -> None:
     assert got == expected
 
 
+def test_what_the_trainer_draws_while_a_sample_is_made_again_is_its_own_too() -> None:
+    """As a DataLoader that is iterated twice at once draws a seed for the workers and one for the sampler."""
+    made, drawn = threading.Semaphore(0), threading.Semaphore(0)
+    times = iter(range(2))
+
+    def waits(x: float) -> float:
+        if x == 7 and next(times, None) is not None:
+            made.release()
+            assert drawn.acquire(timeout=WAIT_S)
+        return x
+
+    random.seed(5)
+    expected = [random.random() for _ in range(3)]
+    random.seed(5)
+    with loader(waits, executor="thread", workers=1) as batches:
+        got = []
+        for batch in batches:
+            if batch["index"][0] == 5:
+                for _ in range(2):
+                    assert made.acquire(timeout=WAIT_S)
+                    got.append(random.random())
+                    drawn.release()
+    got.append(random.random())
+    assert got == expected
+
+
 @pytest.mark.parametrize("library", ["random", "numpy"])
 def test_a_normal_number_that_a_generator_keeps_is_a_draw_too(library: str) -> None:
     def normal() -> float:

@@ -23,8 +23,8 @@ from programs import children
 
 ROWS = 4  # of a batch
 SLOW_S = 0.3  # before something is named, here
-STALLED_S = 3.0  # and before it is given up: a server of worker processes must start in that time
-SHORT_S = 1.0  # the same where there is no server
+STALLED_S = 3.0  # and before it is given up: a dataset must be loaded in that time
+SHORT_S = 1.0  # the same in threads
 WAYS = ["inline", "thread", "process"]
 
 
@@ -53,15 +53,29 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 
 
 @pytest.fixture(autouse=True)
-def _undrawn() -> None:
+def _undrawn(_preloaded: None) -> None:
     """Calls show that they don't draw from global generators, as other tests' did: these are made one at a time."""
     with loader(of(range(64)), "inline") as batches:
         list(batches)
 
 
+@pytest.fixture(scope="module")
+def _preloaded() -> Iterator[None]:
+    """Worker processes come from one that has imported all they need: a dataset is there within milliseconds."""
+    global server
+    server = ps.ForkServer()
+    with loader(of(Numbers(Gate(Path("none")), at=-1)), "process") as batches:
+        next(iter(batches))
+    yield
+    server.close()
+
+
+server: ps.ForkServer | None = None
+
+
 def loader(pipeline: ps.Pipeline, executor: str = "thread", **settings: Any) -> ps.Loader:
     given = {"workers": 2, "memory": "512MiB", "slow_after_s": SLOW_S, "stall_timeout_s": None, **settings}
-    return pipeline.loader(**{"executor": executor, **given})
+    return pipeline.loader(**{"executor": executor, "fork_from": server, **given})
 
 
 def of(dataset: Any) -> ps.Pipeline:
@@ -207,14 +221,15 @@ def stop(_: int = 0) -> None:
 
 def test_stopped_worker_is_named_and_replaced(gate: Gate) -> None:
     """It never ends, and it can't show its stack."""
+    others = children()
     with (
         Log() as log,
         loader(of(Numbers(gate, at=-1, size=4000)), "process", stall_timeout_s=STALLED_S) as batches,
     ):
         iterator = iter(batches)
         delivered = [next(iterator)["x"].tolist()]
-        server = max(children(), key=lambda process: len(children(process)))
-        for worker in children(server):
+        workers = [process for process in children() if process not in others and not children(process)]
+        for worker in workers:
             os.kill(worker, signal.SIGSTOP)
         delivered += [batch["x"].tolist() for batch in iterator]
         stats = batches.stats()
@@ -526,6 +541,16 @@ def test_a_turn_that_a_closed_loader_keeps_is_waited_for_so_long_and_no_longer(g
     gate.abolish()
     with loader(pipeline, stall_timeout_s=None) as drawing:
         assert len(list(drawing)) == 16
+
+
+def test_what_hangs_when_its_loader_is_closed_is_waited_for_until_that_loaders_deadline(gate: Gate) -> None:
+    with loader(of(Numbers(gate)), workers=1, stall_timeout_s=SHORT_S) as hanging, Log() as log:
+        batches = iter(hanging)
+        assert [next(batches)["x"].tolist() for _ in range(2)] == all_of()[:2]
+        log.wait_for("record 9 has taken")
+    pipeline = ps.Pipeline(ps.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
+    with loader(pipeline, stall_timeout_s=None) as batches:
+        assert len(list(batches)) == 16
 
 
 def test_a_turn_of_what_was_given_up_is_not_waited_for(gate: Gate) -> None:

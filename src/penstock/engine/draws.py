@@ -15,9 +15,11 @@ Three ways, from best to worst for threads:
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Set
 from typing import Any, TypeVar
 
@@ -25,6 +27,7 @@ from penstock.engine.generators import Generators, Marks, moved, put_back, seed
 from penstock.engine.own_generators import OwnGenerators
 
 WAKE_S = 1.0  # that waking others may take: who hangs inside a seeded call has the lock, and has it for ever
+AGAIN = 2  # times that samples are made as they are once more, before calls are seeded to find out who draws
 CALLS_WITHOUT_DRAW = 16  # after which a generator isn't seeded any more: seeded calls run one at a time
 
 Made = TypeVar("Made")
@@ -76,6 +79,10 @@ class GlobalGenerators:
         """One less; nobody waits for its calls any more. Any thread may say so, whatever others hang in."""
         with self._coming_and_going:
             self._callers = tuple(other for other in self._callers if other is not caller)
+        self.look()
+
+    def look(self) -> None:
+        """Whoever waits for a turn looks again, whatever others hang in."""
         if self._waiting and self._lock.acquire(timeout=WAKE_S):
             try:
                 self._calm.notify_all()
@@ -133,12 +140,8 @@ class GlobalGenerators:
                 if not self._idle:
                     caller.unseeded = True  # before the second look: whoever seeds looks the other way round
                     try:
-                        if not self._idle:
-                            before = self._begin(caller)
-                            made = make(False)
-                            moved = self._moved(before, suspected)
-                            if not caller.missed_torch() and not moved:
-                                return made
+                        if not self._idle and (made := self._unseeded(caller, make, suspected)):
+                            return made[0]
                     finally:
                         caller.unseeded = False
                         if self._waiting:
@@ -164,7 +167,7 @@ class GlobalGenerators:
             self._waiting += 1
             try:
                 while self._idle and not self._is_turn_of(caller):
-                    self._calm.wait()
+                    self._calm.wait(self._patience_s())
             finally:
                 self._waiting -= 1
             if not self._idle:
@@ -190,7 +193,14 @@ class GlobalGenerators:
     def _is_turn_of(self, caller: OwnGenerators) -> bool:
         """Whether nothing is being called but what waits for the caller. The lock is held."""
         called = self._lent[-1:] or [other for other in self._callers if other.unseeded]
-        return all(self._waits_for(other, caller) for other in called)
+        now = time.monotonic()
+        return all(self._waits_for(other, caller) for other in called if other.until_s > now)
+
+    def _patience_s(self) -> float | None:
+        """Seconds until one of those that hang is not waited for any more; None: there are none."""
+        now = time.monotonic()
+        ends = [other.until_s - now for other in self._callers if now < other.until_s < math.inf]
+        return min(ends, default=None)
 
     def _waits_for(self, other: OwnGenerators, caller: OwnGenerators) -> bool:
         """Whether a call waits for one of the caller's: by its loader, or by way of others' calls."""
@@ -213,15 +223,28 @@ class GlobalGenerators:
         self._after = None
         return before
 
-    def _moved(self, before: Marks, suspected: set[str]) -> bool:
-        """Whether generators have moved since. Unseeded calls may have drawn from them."""
-        after = self._generators.marks()
-        if names := moved(before, after):
+    def _unseeded(
+        self, caller: OwnGenerators, make: Callable[[bool], Made], suspected: set[str]
+    ) -> tuple[Made] | None:
+        """``make(False)``; None when its calls may have drawn, or could without being seen."""
+        disturbed: set[str] = set()
+        before = self._begin(caller)
+        for _ in range(1 + AGAIN if self._shared else 1):
+            made = make(False)
+            after = self._generators.marks()
+            names = moved(before, after)
+            disturbed |= names
+            if caller.missed_torch():
+                break
+            if not names:
+                return (made,)
+            before = after
+        if disturbed:
             with self._lock:
-                self._disturbed |= names
+                self._disturbed |= disturbed
                 self._left = after
-            self._suspect(names, suspected)
-        return bool(names)
+            self._suspect(disturbed, suspected)
+        return None
 
     def _suspect(self, names: Set[str], suspected: set[str]) -> None:
         """Seed these until samples are made again, and it shows whether calls draw from them."""

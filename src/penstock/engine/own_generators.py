@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +27,7 @@ class OwnGenerators:
         self.group = group
         self.waits_for: object = None  # the group of the loader that a call of this one waits for
         self.unseeded = False  # whether it is inside a call whose draws nobody has prepared for
+        self.until_s = math.inf  # how long others wait for its calls, as time.monotonic() counts
         self.seeded = 0  # how often it is inside one with generators seeded
         self.thread = 0  # the one that makes samples with it
         self.drew = False  # whether the last seeded call drew from a global generator
@@ -53,9 +56,13 @@ class OwnGenerators:
                 self._torch.__exit__(*exception)
             self._shared.remove(self)
 
-    def leave(self) -> None:
-        """Nobody waits for its calls any more: its thread hangs."""
-        self._shared.remove(self)
+    def leave(self, after_s: float | None = 0.0) -> None:
+        """Nobody waits for its calls any more, or in so many seconds; None: that is never so. Its thread hangs."""
+        if after_s == 0:
+            self._shared.remove(self)
+        elif after_s is not None:
+            self.until_s = time.monotonic() + after_s
+            self._shared.look()
 
     def catch_torch(self) -> None:
         """Give torch's functions this thread's generator until the context manager is left."""

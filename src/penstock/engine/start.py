@@ -125,7 +125,11 @@ def _measured_in_threads(
             if plan.executor is Executor.THREAD:
                 maker = SampleMaker(recipe, generators, supplies, catches=BaseException, group=group)
                 with waiting_for(group):
-                    return _measured_aside(maker, watch, key, inputs)
+                    try:
+                        return _measured_aside(maker, watch, key, inputs)
+                    except BaseException:  # an interrupt
+                        maker.own.leave(plan.stall_timeout_s)
+                        raise
             maker = SampleMaker(recipe, generators, supplies, group=group)
             with maker.own, watch.errand(f"record {key.index}", MEASURING, CALLER):
                 return maker.measure(key, inputs)

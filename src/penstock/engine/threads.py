@@ -194,11 +194,17 @@ class ThreadWorkers(QueueWorkers):
         )
 
     def close(self, patience_s: float) -> bool:
-        """End the threads; one that is inside a function ends when that returns."""
+        """End the threads; one that is inside a function ends when that returns.
+
+        It may draw until then, so other loaders that draw wait for it, as long as it would have been waited for here.
+        """
         ends = time.monotonic() + patience_s
         self._queue.close()
         self._supplies.close()
         ended = [has_ended(thread, ends - time.monotonic()) for thread in self._threads]
+        if not all(ended):
+            for seat in list(self._seats):
+                seat.maker.own.leave(self._plan.stall_timeout_s)
         self._supplies.close(max(ends - time.monotonic(), 0))
         if self._supplies.kept is not None and all(ended):  # else a thread may look a sample up yet
             ended.append(self._supplies.kept.close(max(ends - time.monotonic(), 0)))
