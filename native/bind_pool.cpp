@@ -177,6 +177,7 @@ void bind_pool(nb::module_& m) {
         .def_prop_ro("threads", &threads_of,
                      nb::sig("def threads(self) -> list[tuple[str, int, int, float]]"),
                      "Kind, number, rows and seconds of work of every thread.")
+        .def_ro("decoders", &PoolStats::decoders)
         .def_ro("readers", &PoolStats::readers)
         .def_ro("retries", &PoolStats::retries)
         .def_ro("hedged", &PoolStats::hedged)
@@ -306,6 +307,8 @@ void bind_pool(nb::module_& m) {
             "first"_a = false)
         .def(
             "cancel", [](Pool& p, const SubmittedJob& s) { p.cancel(s.job); }, "job"_a)
+        .def("employ", &Pool::employ, Unlocked(), "workers"_a,
+             "From now on so many of the decoding threads work at once, at least one; the others wait.")
         .def(
             "take_foreign",
             [](std::shared_ptr<Pool> p) -> std::optional<PendingRow> {

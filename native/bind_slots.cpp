@@ -72,6 +72,13 @@ void bind_slots(nb::module_& m) {
              "Give up a slot that a stuck thread may write into yet; ``release`` it when that is over.")
         .def("release", &SlotRing::release, Unlocked(), "slot"_a)
         .def("release_ready", &SlotRing::release_ready, Unlocked(), "Release every ready slot.")
+        .def(
+            "set_base",
+            [](SlotRing& r, size_t base) {
+                if (base == 0) throw nb::value_error("a ring needs slots");
+                r.set_base(base);
+            },
+            Unlocked(), "base"_a, "How many slots exist without growing, from now on.")
         .def("trim", &SlotRing::trim, Unlocked(), "Give back the memory of slots beyond the base.")
         .def("retire", &SlotRing::retire, Unlocked(),
              "Give back the memory of all slots that aren't lent, and of these as they come back.")

@@ -1,5 +1,6 @@
 #include "pool.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -17,6 +18,7 @@ Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
     } catch (...) {
         state_->closed = true;
         state_->decoders.notify_all();
+        state_->spare_decoders.notify_all();
         throw;
     }
 }
@@ -30,6 +32,14 @@ void Pool::submit(std::shared_ptr<Job> job, bool first) {
     unread.insert(first ? unread.begin() : unread.end(), std::move(job));
     state_->decoders.notify_all();
     state_->readers.notify_all();
+}
+
+void Pool::employ(int workers) {
+    State& s = *state_;
+    std::scoped_lock lock(s.mutex);
+    s.employed = std::clamp(workers, 1, s.options.workers);
+    s.spare_decoders.notify_all();
+    s.decoders.notify_all();
 }
 
 void Pool::cancel(const std::shared_ptr<Job>& job) {
@@ -60,6 +70,7 @@ bool Pool::give_up(const AtWork& row) {
     desk.given_up = true;
     desk.job->cancelled = true;
     if (desk.kind == Desk::Kind::reader) --s.reading;
+    if (desk.kind == Desk::Kind::decoder) --s.on_duty;
     s.decoders.notify_all();
     return true;
 }
@@ -76,6 +87,7 @@ bool Pool::close(std::chrono::milliseconds patience) {
     s.foreign.clear();
     s.for_gpu.clear();
     s.decoders.notify_all();
+    s.spare_decoders.notify_all();
     s.readers.notify_all();
     s.foreigners.notify_all();
     s.gpus.notify_all();
@@ -106,6 +118,7 @@ PoolStats Pool::stats() const {
     for (const auto& desk : state_->desks)
         stats.threads.push_back(
             {desk->kind, desk->number, desk->rows_ended, std::chrono::duration<double>(desk->busy).count()});
+    stats.decoders = state_->employed;
     stats.readers = state_->ahead ? state_->num_readers : 0;
     stats.side_bytes = state_->side.used();
     stats.side_peak_bytes = state_->side.peak();

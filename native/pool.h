@@ -184,6 +184,7 @@ struct PoolStats {
     double read_s = 0, read_wait_s = 0;      // of all threads; without work, those that read ahead
     Latency decode, read;                    // of each row, each file
     std::vector<ThreadStats> threads;
+    int decoders = 0;                              // threads that decode, of those that there are
     int readers = 0;                               // threads that read ahead, while that pays
     uint64_t retries = 0, hedged = 0;              // of reads
     double slowest_read_s = 0;                     // of all tries that have ended
@@ -202,6 +203,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void submit(std::shared_ptr<Job> job, bool first = false);
     // Rows not begun yet are given up; the job still finishes.
     void cancel(const std::shared_ptr<Job>& job);
+
+    // From now on so many of the `workers` decoding threads work at once, at least one; the others wait.
+    void employ(int workers);
 
     // Waits for a row that is no JPEG. False when the pool is closed.
     bool take_foreign(ForeignRow& out);

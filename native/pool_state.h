@@ -47,7 +47,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     const std::shared_ptr<Reader> reader = std::make_shared<Reader>(options.reads, buffers, max_encoded());
 
     mutable std::mutex mutex;
-    std::condition_variable decoders, readers, foreigners, gpus, ended;
+    std::condition_variable decoders, spare_decoders, readers, foreigners, gpus, ended;
     std::deque<std::shared_ptr<Job>> unread;  // jobs with rows that nobody has begun
     std::deque<ReadyRow> ready;
     std::deque<ForeignRow> foreign;
@@ -55,6 +55,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     std::vector<std::unique_ptr<uint8_t[]>> idle_frames;
     bool closed = false, ahead = false;
     int alive = 0, num_readers = 0;
+    int employed = options.workers, on_duty = 0;  // decoding threads: that may work at once, and that do
     std::vector<std::unique_ptr<Desk>> desks;
     int reading = 0;                               // rows in the hands of reading threads
     double mean_blocked_s = 0, blocked_share = 0;  // of recent reads
@@ -77,6 +78,8 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     void note_row(Desk& desk, Desk::Clock::duration took, bool ended);
     // Throws std::system_error when the system allows no more threads.
     void start(Desk::Kind kind);
+    // Lets the calling thread, which decodes, wait while more than enough others do.
+    void make_way(std::unique_lock<std::mutex>& lock);
     void start_readers();
 
     // Without it:

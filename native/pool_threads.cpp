@@ -71,7 +71,15 @@ void Pool::State::start(Desk::Kind kind) {
         state->ended.notify_all();
     }).detach();
     ++alive;
+    on_duty += desk->kind == Desk::Kind::decoder;
     desks.push_back(std::move(desk));
+}
+
+void Pool::State::make_way(std::unique_lock<std::mutex>& lock) {
+    if (on_duty <= employed) return;
+    --on_duty;
+    spare_decoders.wait(lock, [this] { return closed || on_duty < employed; });
+    ++on_duty;
 }
 
 // Those that wait for a buffer have it as soon as what was read is decoded.
@@ -237,14 +245,16 @@ void Pool::State::decode_loop(Desk& desk) {
     std::unique_lock lock(mutex);
     desk.sit_down();
     const auto has_work = [this] {
-        return closed || !ready.empty() ||
+        return closed || on_duty > employed || !ready.empty() ||
                (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files()));
     };
     for (;;) {
+        make_way(lock);
         if (!has_work()) {
             const auto start = Clock::now();
             decoders.wait(lock, has_work);
             stats.decode_wait_s += seconds(Clock::now() - start);
+            continue;
         }
         ReadyRow row;
         bool was_read = false;

@@ -88,6 +88,8 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     void release(int slot);
     // Releases every ready slot; looks at all.
     void release_ready();
+    // How many slots exist at first, from now on; of more, those that come back are spare.
+    void set_base(size_t base);
     // Punches spare slots.
     void trim();
     // For a ring that won't be filled again: punches all slots but the lent ones, and these as they come

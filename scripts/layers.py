@@ -19,12 +19,13 @@ from pathlib import Path
 PLACES = ("source", "order", "read", "transform", "batch", "device")
 LAYERS = (
     ("errors",),
-    ("spec", "launcher", "faults", "worker", "machine", "counters"),
+    ("spec", "launcher", "faults", "worker", "machine", "counters", "shares"),
     ("contracts",),
     (*PLACES, "settings"),
     ("ordered", "cache"),
     ("pipeline",),
     ("mixture", "sizing", "kept"),
+    ("tuning",),
     ("ordering", "contents", "payoff"),
     ("caching",),
     ("plan",),

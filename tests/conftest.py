@@ -31,3 +31,11 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Loaders of this process share the machine with one another, not with those of tests that run beside them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.shares.FOLDER", tmp_path_factory.mktemp("shares"))
+        yield

@@ -81,6 +81,7 @@ from penstock.transform import (
     ToDtype,
     ToLayout,
 )
+from penstock.tuning import Trial, Tuning, load_tuning
 from penstock.warm import Warmed
 from penstock.worker import ForkServer, worker_number
 
@@ -147,6 +148,8 @@ __all__ = [
     "ToLayout",
     "TooManyBadSamples",
     "TransformError",
+    "Trial",
+    "Tuning",
     "Warmed",
     "WorkerDied",
     "WorkerStats",
@@ -157,6 +160,7 @@ __all__ = [
     "create_cache",
     "destroy_cache",
     "list_caches",
+    "load_tuning",
     "measure_reads",
     "pack_list",
     "stop_caches",

@@ -188,6 +188,9 @@ class SlotRing:
     def release_ready(self) -> None:
         """Release every ready slot."""
 
+    def set_base(self, base: int) -> None:
+        """How many slots exist without growing, from now on."""
+
     def trim(self) -> None:
         """Give back the memory of slots beyond the base."""
 
@@ -400,6 +403,8 @@ class PoolStats:
         """Kind, number, rows and seconds of work of every thread."""
 
     @property
+    def decoders(self) -> int: ...
+    @property
     def readers(self) -> int: ...
     @property
     def retries(self) -> int: ...
@@ -578,6 +583,11 @@ class Pool:
     ) -> None: ...
     def submit(self, job: Job, first: bool = False) -> None: ...
     def cancel(self, job: Job) -> None: ...
+    def employ(self, workers: int) -> None:
+        """
+        From now on so many of the decoding threads work at once, at least one; the others wait.
+        """
+
     def take_foreign(self) -> ForeignRow | None:
         """Wait for a row that is no JPEG; None when the pool is closed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from typing import assert_never
 
 from penstock.caching import room_bytes
@@ -14,8 +15,10 @@ from penstock.plan import Plan, environment
 from penstock.settings import show_bytes
 from penstock.spec import Executor, Reads, shape_text
 from penstock.transform import FunctionStep, NativeStep, decoder_of_gpu
+from penstock.tuning import Tuning
 
 COLUMNS = 80
+SHOWN = 20  # trials, the newest
 NAME_COLUMNS = 12  # two of indentation, and the longest name of a place
 
 
@@ -36,9 +39,21 @@ def explain(plan: Plan) -> str:
             [f"digest {plan.digest}", environment()],
         ),
     ):
-        wrapped = [line for text in texts for line in _wrapped(text)]
-        lines += [f"  {name if i == 0 else '':<10s}{line}" for i, line in enumerate(wrapped)]
+        lines += _placed(name, texts)
     return "\n".join(lines)
+
+
+def tuning_text(tuning: Tuning) -> str:
+    """What a loader has found out, as one more part of that."""
+    now = f"{tuning.workers} worker{'s' if tuning.workers > 1 else ''}, {tuning.depth} slots"
+    texts = [f"{now}, {'settled' if tuning.settled else 'being tuned'}", *map(str, tuning.trials[-SHOWN:])]
+    return "\n".join(_placed("tuning", texts))
+
+
+def _placed(name: str, texts: Iterable[str]) -> list[str]:
+    """Lines of one part, beside its name."""
+    wrapped = [line for text in texts for line in _wrapped(text)]
+    return [f"  {name if i == 0 else '':<10s}{line}" for i, line in enumerate(wrapped)]
 
 
 def _wrapped(text: str) -> list[str]:

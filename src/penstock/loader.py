@@ -26,8 +26,10 @@ from penstock.observing import Observable
 from penstock.order import Batches, Cursor, Given, Mixed
 from penstock.plan import Plan
 from penstock.settings import checked_log
+from penstock.shares import Claim
 from penstock.spec import AnyArray
 from penstock.state import MOST, STATE_VERSION, Edit, saved_state
+from penstock.tuning import Tuning
 
 if TYPE_CHECKING:
     from penstock.engine.run import Run
@@ -70,6 +72,8 @@ class Loader(Observable):
         self._entered: int | None = None  # the epoch that a batch was last asked of
         self._returns = False  # whether what is taken now comes again
         self._run: Run | None = None
+        self._claim = Claim()  # until it is closed, or dropped
+        self._claim.promise(plan.memory_bytes)
         self._closed = False
         self._turn: dict[str, int] = {}  # "taker": the thread inside next(); setting it by default is atomic
         self._iterator: weakref.ref[Epoch] | None = None
@@ -278,6 +282,23 @@ class Loader(Observable):
         """
         return Stats() if self._run is None else replace(self._run.stats(), epoch=self._cursor.epoch)
 
+    def tuning(self) -> Tuning:
+        """How many workers and slots there are now, and what was tried to find that out.
+
+        ``workers="auto"`` and ``depth="auto"``, both the default, are tuned while the loader runs, within ``memory=``
+        and the processors that this process may use. ``autotune=False`` keeps what ``plan`` begins with.
+        """
+        if self._run is not None:
+            return self._run.tuning()
+        plan, settled = self.plan, not (self.plan.tunes_workers or self.plan.tunes_depth)
+        return Tuning(plan.workers, plan.depth, plan.executor.value, plan.most_workers, settled)
+
+    def explain(self) -> str:
+        """``plan.explain()``, and what was found out since about how many workers and slots are best."""
+        from penstock.explain import tuning_text
+
+        return f"{self.plan.explain()}\n{tuning_text(self.tuning())}"
+
     def memory(self) -> MemoryLedger:
         """Who takes how much memory: forecast, now, and at most since the loader started; ``str()`` is a table.
 
@@ -289,6 +310,7 @@ class Loader(Observable):
     def close(self) -> None:
         """End all threads. Batches that were delivered stay valid."""
         self._closed = True
+        self._claim.close()
         try:
             self._sampler.close()
         finally:
@@ -380,7 +402,7 @@ class Loader(Observable):
             self._run.seek(self._cursor)
             return
         self._ledger.open()
-        run = self._new_run(self.plan, self._ledger)
+        run = self._new_run(self.plan, self._ledger, self._claim)
         # Not through the loader: a reference to it would keep it alive.
         self._finalizer = weakref.finalize(self, run.close)
         try:

@@ -96,7 +96,7 @@ def planned_memory(plan: Plan) -> MemoryLedger:
     """The ledger of a loader that hasn't started: what is there is the index."""
     forecast, cost = plan.forecast, plan.cost
     processes = plan.program is not None and plan.executor is Executor.PROCESS
-    workers = cost.shared + plan.workers * plan.worker_bytes if processes else forecast.workers
+    workers = cost.shared + plan.workers * plan.worker_bytes if processes else cost.of(plan.most_workers)
     slots = plan.most_slots * plan.layout.stride_bytes
     owners = (
         MemoryOwner(INDEX, forecast.index, forecast.index, forecast.index, forecast.index),

@@ -315,13 +315,16 @@ class Pipeline(Ordered):
         """Check the description, size everything and forecast memory. Reads metadata, no sample.
 
         memory           ceiling in bytes of what penstock allocates, or text such as ``"2GiB"``; default: half of the
-                         memory that is free
-        workers          threads or processes that make rows; ``"auto"`` (default): one per CPU that this process may
-                         use, fewer when memory is short
+                         memory that is free and that no other loader of this user may take yet, in equal parts for the
+                         processes that a launcher has started on this machine
+        workers          threads or processes that make rows; ``"auto"`` (default): at first one per CPU that this
+                         process may use, fewer when memory is short; then as many as turn out to be best
         executor         who runs Python code, of datasets and transforms: ``"thread"`` (default), ``"process"``, or
                          ``"inline"``, the thread that asks for a batch, in which a debugger can stop
-        depth            slots in turn: one lent, the others filling; default: 2, more for batches smaller than what
-                         the workers have in hand
+        depth            slots in turn: one lent, the others filling; ``"auto"`` (default): at first 2, more for
+                         batches smaller than what the workers have in hand; then as many as turn out to be best
+        autotune         whether ``workers="auto"`` and ``depth="auto"`` are tuned while a loader runs, within
+                         ``memory`` and the CPUs that there are (default); False: they stay what they are at first
         side_memory      bytes (or text) for rows that need a whole frame at once: progressive JPEGs, other formats;
                          default: 256 MiB, less when ``memory`` is short
         worker_memory    bytes (or text) that a worker process may have of its own; one with more gives way to a new

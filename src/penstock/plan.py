@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from penstock.contents import bytes_apart, device_share, has_more_than_slots, sa
 from penstock.contracts import Device, Encoded, Finish, KeepsIndex, OpenSource, Order, StreamSource
 from penstock.device import HostMemory
 from penstock.errors import PlanError
+from penstock.launcher import of_machine
 from penstock.order import Batches, Given, Steps, Streamed
 from penstock.ordering import (
     bytes_of,
@@ -40,6 +42,7 @@ from penstock.settings import (
     deadlines,
     parse_bytes,
 )
+from penstock.shares import promised
 from penstock.sizing import (
     ENGINE_BYTES,
     FILES_OF_CACHE,
@@ -56,6 +59,7 @@ from penstock.sizing import (
     Sizes,
     WorkerCost,
     fit,
+    slots_for,
 )
 from penstock.spec import Executor, Labels, Listed, Reads, Spec
 from penstock.transform import (
@@ -69,6 +73,7 @@ from penstock.transform import (
 )
 from penstock.worker import ForkServer
 
+LEAST_PART = 16  # of the free memory, that a loader takes by default whatever others may take yet
 MOST_CLASSES = 1 << 16  # whose names are in a manifest
 
 
@@ -80,6 +85,7 @@ class Plan:
     program   what workers in Python do to every sample, when some does
     contents  how a batch holds each field of its samples; None for what is measured when a loader starts
     settings  what the plan was asked for with
+    workers   that begin; ``most_workers`` is how many there may be where they are tuned
     cost      memory of the workers: an estimate, which is measured for processes when a loader starts
     labels    those that are looked at sample by sample, as no column tells them
     device    where batches go
@@ -105,6 +111,7 @@ class Plan:
     executor: Executor
     cost: WorkerCost
     workers: int
+    most_workers: int
     depth: int
     most_slots: int
     worker_bytes: int
@@ -146,16 +153,17 @@ class Plan:
     def most_descriptors(self) -> int:
         """Files that this process has open for the run at once, at most: one per thread that reads, two where reads may
         be hedged, or those by which it talks to worker processes; the source's index, tables of the order that don't
-        fit the memory, what a cache can't do without, the arena of slots, and the file of its snapshots.
+        fit the memory, what a cache can't do without, the arena of slots, the file of its snapshots, and that by which
+        loaders share the machine.
         """
         index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
-        index += 0 if self.cache is None else FILES_OF_CACHE
+        others = index + (0 if self.cache is None else FILES_OF_CACHE) + files_of(self.order) + 3
         if self.program is not None and self.executor is Executor.PROCESS:
-            return self.files_of_server + FILES_OF_PROCESS * self.workers + index + files_of(self.order) + 2
+            return self.files_of_server + FILES_OF_PROCESS * self.most_workers + others
         reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
-        threads = self.workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
+        threads = self.most_workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
         each = 1 if self.reads.hedge_after_s is None else 2
-        return (each * threads if reads else 0) + index + files_of(self.order) + 2
+        return (each * threads if reads else 0) + others
 
     @property
     def files_of_server(self) -> int:
@@ -221,6 +229,28 @@ class Plan:
     def collated(self) -> Mapping[str, Collation]:
         """Fields whose samples differ in shape, and how they come into the slot."""
         return {name: how for name, how in self.contents.items() if isinstance(how, Collation)}
+
+    @property
+    def tunes_workers(self) -> bool:
+        """Whether a run finds out how many workers are best."""
+        if self.executor is Executor.INLINE or isinstance(self.source, StreamSource):
+            return False
+        return self._tunes("workers")
+
+    @property
+    def tunes_depth(self) -> bool:
+        """Whether a run finds out how many slots are best."""
+        return self._tunes("depth")
+
+    def _tunes(self, name: Literal["workers", "depth"]) -> bool:
+        return self.settings.get("autotune", True) and self.settings.get(name, "auto") in ("auto", None)
+
+    def depth_for(self, workers: int) -> int:
+        """Slots that keep so many workers busy, and one that is lent; as many as there may be, at most."""
+        return min(
+            max(slots_for(workers, self.cost, self.layout.rows, whole=self.gathers), self.depth),
+            self.most_slots,
+        )
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -333,7 +363,7 @@ def make_plan(
     most = None if pipeline.budget is None else pipeline.budget.most
     contents = placed(samples, pipeline.collate, rows, most)
     layout = slot_layout(contents, rows, steps.tail)
-    budget = parse_bytes("memory", memory) if memory is not None else machine.free_memory_bytes() // 2
+    budget = _budget(memory) if before is None else before.memory_bytes
     whole = any(function.samples for function in pipeline.batch_functions)
     alone = executor is Executor.INLINE or isinstance(source, StreamSource)
     asked = 1 if alone else settings.get("workers", "auto")
@@ -367,6 +397,7 @@ def make_plan(
         executor=executor,
         cost=cost,
         workers=sizes.workers,
+        most_workers=sizes.most_workers,
         depth=sizes.depth,
         most_slots=sizes.most_slots,
         memory_bytes=budget,
@@ -384,6 +415,17 @@ def make_plan(
         cache=cache,
         recipe=whole_recipe(pipeline, source),
     )
+
+
+def _budget(memory: int | str | None) -> int:
+    """The ceiling. By default half of what is free and promised to no other loader, in equal parts for the processes
+    that a launcher has started on this machine.
+    """
+    if memory is not None:
+        return parse_bytes("memory", memory)
+    free = machine.free_memory_bytes()
+    _, processes = of_machine(os.environ)
+    return max((free - promised()) // 2, free // LEAST_PART) // processes
 
 
 def _forecast(needs: Needs, sizes: Sizes) -> MemoryForecast:

@@ -24,7 +24,8 @@ class Settings(TypedDict, total=False):
     memory: int | str | None
     workers: int | Literal["auto"]
     executor: Literal["thread", "process", "inline"]
-    depth: int | None
+    depth: int | Literal["auto"] | None
+    autotune: bool
     side_memory: int | str | None
     worker_memory: int | str | None
     lend_wait_s: float

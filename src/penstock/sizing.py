@@ -19,6 +19,7 @@ READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
 SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
 MOST_WORKERS = 4096
 MOST_DEPTH = 1 << 16
+MOST_TUNED = 64  # workers that are tried, where nobody has said how many
 ROWS_IN_HAND = (
     4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
 )
@@ -88,6 +89,7 @@ class WorkerCost:
     shared  bytes that all of them share
     kind    what one is called
     reads   whether encoded samples are read ahead of them
+    waits   whether one may wait for something else than a processor, so that more of them than CPUs may pay
     slots   that are filled at once. Python code takes its time, and unevenly: whoever is done with a batch goes on
             with the next one, while the caller holds a third
     """
@@ -96,6 +98,7 @@ class WorkerCost:
     shared: int
     kind: Literal["worker", "worker process"]
     reads: bool
+    waits: bool
     slots: int
 
     def of(self, workers: int) -> int:
@@ -103,9 +106,19 @@ class WorkerCost:
         return self.shared + workers * self.each
 
 
-NATIVE_WORKERS = WorkerCost(WORKER_BYTES, 0, "worker", True, 1)
-THREADS = WorkerCost(WORKER_BYTES, 0, "worker", False, 2)
-PROCESSES = WorkerCost(PROCESS_BYTES, SERVER_BYTES, "worker process", False, 2)
+NATIVE_WORKERS = WorkerCost(WORKER_BYTES, 0, "worker", True, False, 1)
+THREADS = WorkerCost(WORKER_BYTES, 0, "worker", False, True, 2)
+PROCESSES = WorkerCost(PROCESS_BYTES, SERVER_BYTES, "worker process", False, True, 2)
+
+
+def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool) -> int:
+    """Slots that keep so many workers busy, and one that is lent.
+
+    rows   of a batch
+    whole  whether one worker makes a whole batch
+    """
+    filling = -(-ROWS_IN_HAND * workers // rows)
+    return 1 + (workers if whole else max(cost.slots, filling))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +150,7 @@ class Needs:
 
     def depth(self, workers: int) -> int:
         """Slots that keep so many workers busy, and one that is lent."""
-        filling = -(-ROWS_IN_HAND * workers // self.rows)
-        return 1 + (workers if self.whole else max(self.cost.slots, filling))
+        return slots_for(workers, self.cost, self.rows, whole=self.whole)
 
     def batches(self, slots: int) -> int:
         """Of so many slots, with what belongs to them."""
@@ -149,6 +161,7 @@ class Needs:
 class Sizes:
     """What was chosen.
 
+    workers     that begin, and the most that there may be where they are tuned
     worker      bytes that a worker process may have of its own, before another one takes its place
     read_ahead  bytes
     side        bytes of the side arena
@@ -156,6 +169,7 @@ class Sizes:
     """
 
     workers: int
+    most_workers: int
     worker: int
     depth: int
     most_slots: int
@@ -204,14 +218,21 @@ def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Set
     if needs.cost.reads:
         read_ahead = min(READ_AHEAD_BYTES[1], read_ahead + spare // 4)
         spare -= read_ahead - fixed.read_ahead
+    most = threads
+    tuned = workers == "auto" and needs.cost.waits and settings.get("autotune", True)
+    if tuned and not needs.cost.shared:
+        most = max(min(threads + spare // 4 // needs.cost.each, MOST_TUNED), threads)
+        spare -= needs.cost.of(most) - needs.cost.of(threads)
     if needs.side and "side_memory" not in fixed.given:
         side = min(SIDE_BYTES[1], side + spare // 2)
         spare -= side - fixed.side
     if needs.cost.shared and "worker_memory" not in fixed.given:
         worker += spare // 2 // threads
         spare -= (worker - fixed.worker) * threads
+        if tuned:  # of more processes, each has a smaller part of the same memory
+            most = max(min(threads * worker // fixed.worker, MOST_TUNED), threads)
     most_slots = slots + spare // (needs.slot + needs.apart)
-    return Sizes(threads, worker, slots, most_slots, read_ahead, side, needs.batches(slots) + spare)
+    return Sizes(threads, most, worker, slots, most_slots, read_ahead, side, needs.batches(slots) + spare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,13 +252,18 @@ class _Fixed:
     def of(cls, needs: Needs, workers: int | Literal["auto"], settings: Settings) -> _Fixed:
         """Raises ``PlanError`` for settings that are none."""
         depth, cost = settings.get("depth"), needs.cost
+        if not isinstance(settings.get("autotune", True), bool):
+            raise PlanError(f"autotune={settings.get('autotune')!r}: True or False")
         if workers != "auto" and not is_count(workers, 1, MOST_WORKERS):
             raise PlanError(
                 f"workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"
             )
+        if depth == "auto":
+            depth = None
         if depth is not None and not is_count(depth, 2, MOST_DEPTH):
             raise PlanError(
-                f"depth={depth!r}: a number of slots, at least 2, one lent and one filling, and at most {MOST_DEPTH}"
+                f"depth={depth!r}: 'auto' or a number of slots, at least 2, one lent and one filling, and at most "
+                f"{MOST_DEPTH}"
             )
         side, worker = SIDE_BYTES[0], cost.each + (GROWTH_BYTES if cost.shared else 0)
         given = {}

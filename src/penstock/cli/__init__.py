@@ -87,7 +87,7 @@ def _run(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     """The parser; its default for ``commands`` are the parsers of those, by name, and so is theirs."""
-    from penstock.cli import audit, bench, cache, doctor, explain, index, scan, show, synth, top
+    from penstock.cli import audit, bench, cache, doctor, explain, index, scan, show, synth, top, tune
 
     parser = argparse.ArgumentParser(
         prog="penstock",
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     parser.set_defaults(failed=FAILED)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (synth, bench, show, explain, audit, index, scan, cache, doctor, top):
+    for module in (synth, bench, tune, show, explain, audit, index, scan, cache, doctor, top):
         module.add_parser(commands)
     parser.set_defaults(commands=commands.choices)
     return parser

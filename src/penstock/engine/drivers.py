@@ -50,7 +50,7 @@ class Driver:
     recycled  how often it had more memory than its share, and gave way to a new one
     memory    what it has of its own
 
-    ``unsaid`` is free until one of all drivers has said that a worker has too much.
+    ``drivers`` tells how many there are. ``unsaid`` is free until one of them has said that a worker has too much.
     """
 
     def __init__(
@@ -62,12 +62,13 @@ class Driver:
         queue: JobQueue,
         watch: Watch,
         apart: Apart,
+        drivers: Callable[[], int],
         unsaid: threading.Lock,
     ) -> None:
         self.worker, self.deaths, self.recycled = worker, 0, 0
         self.memory = WorkerMemory(
             plan.worker_bytes,
-            sharers=plan.workers + server.copies,
+            sharers=lambda: drivers() + server.copies,
             side=lambda: server.side.used_by(worker.number),
         )
         self.memory.begin(worker.process)
@@ -181,7 +182,7 @@ class Driver:
         takes = not self.memory.over  # else it is to do nothing soon, to be measured
         if takes and self._waiting is None and len(self._asked) < 2:
             least, most = (min(self._queue.rows_in(seconds), MOST_ROWS) for seconds in (LEAST_S, MOST_S))
-            piece = self._queue.take(most, least=least, wait=not self._asked)
+            piece = self._queue.take(worker.number, most, least=least, wait=not self._asked)
             if piece is not None:
                 self._numbers += 1
                 message = _message(piece, self._numbers, self._plan.gathers)

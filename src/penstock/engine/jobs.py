@@ -186,17 +186,20 @@ class _Counts:
 class JobQueue:
     """Jobs that wait for workers. Rings the bell when one is done.
 
-    hands   pieces of work that workers may have at once
-    whole   whether all rows of a batch go to one worker
-    done    pieces of work that workers have finished
-    broken  why nobody works any more
+    employed  workers that work at once
+    hands     pieces of work that each may have at once
+    whole     whether all rows of a batch go to one worker
+    done      pieces of work that workers have finished
+    broken    why nobody works any more
     """
 
-    def __init__(self, bell: _native.Bell, *, hands: int, whole: bool) -> None:
+    def __init__(self, bell: _native.Bell, *, employed: int, hands: int, whole: bool) -> None:
+        self.employed = employed
         self._bell, self._hands, self._whole = bell, hands, whole
         # Entered itself: an interrupt inside a condition's own methods would leave it locked.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
+        self._called = threading.Condition(self._lock)  # for workers that aren't employed now
         self._jobs: deque[SlotJob] = deque()
         self._counts = _Counts()
         self._said: set[str] = set()
@@ -221,7 +224,7 @@ class JobQueue:
                 rows=counts.rows,
                 read=PlaceStats(rows=counts.flaws.reads, bytes=counts.flaws.read_bytes, busy_s=read_s),
                 transform=PlaceStats(
-                    threads=plan.workers,
+                    threads=self.employed,
                     rows=counts.rows,
                     busy_s=counts.busy_s - read_s,
                     cpu_s=counts.cpu_s,
@@ -246,26 +249,48 @@ class JobQueue:
             if self.broken is not None:
                 self.break_with(self.broken)
 
-    def take(self, most: int, *, least: int = 1, wait: bool) -> Piece | None:
+    def employ(self, number: int) -> None:
+        """From now on so many workers work, those with the lowest numbers; the others wait."""
+        with self._lock:
+            self.employed = number
+            self._called.notify_all()
+            self._changed.notify_all()
+
+    def take(self, worker: int, most: int, *, least: int = 1, wait: bool) -> Piece | None:
         """What nobody has begun: at most ``most`` rows, of all workers' shares or ``least``. None when there is
         nothing, or it is closed.
+
+        worker  who asks, by its number
         """
         with self._lock:
             if wait:
-                begin = time.perf_counter()
-                while not self._jobs and not self.closed:
-                    self._changed.wait()
-                self._counts.wait_s += time.perf_counter() - begin
-            if not self._jobs or self.closed:
+                self._await_job(worker)
+            if not self._jobs or self.closed or worker >= self.employed:
                 return None
             job = self._jobs[0]
             if not job.todo:
                 job.functions_left = False
-            share = job.rows if self._whole else min(most, max(least, -(-job.rows_todo // self._hands)))
+            share = (
+                job.rows
+                if self._whole
+                else min(most, max(least, -(-job.rows_todo // (self.employed * self._hands))))
+            )
             piece = Piece(job, *job.begin(max(1, share)))
             if not job.todo:
                 self._jobs.popleft()
             return piece
+
+    def _await_job(self, worker: int) -> None:
+        """Until there is one for this worker, or the queue is closed. The lock is held."""
+        while not self.closed:
+            if worker >= self.employed:
+                self._called.wait()
+            elif self._jobs:
+                return
+            else:
+                begin = time.perf_counter()
+                self._changed.wait()
+                self._counts.wait_s += time.perf_counter() - begin
 
     def finish(
         self,
@@ -388,6 +413,7 @@ class JobQueue:
             self.closed = True
             self._jobs.clear()
             self._changed.notify_all()
+            self._called.notify_all()
 
     def _cut(self, job: SlotJob, rows: int) -> None:
         """A stream has no more than so many rows for it. The lock is held."""
@@ -430,9 +456,14 @@ class JobQueue:
 class QueueWorkers:
     """The part of ``Workers`` that threads and processes share: jobs go into a queue."""
 
-    def __init__(self, plan: Plan, hands: int, bell: _native.Bell) -> None:
+    def __init__(self, plan: Plan, workers: int, hands: int, bell: _native.Bell) -> None:
         self._plan = plan
-        self._queue = JobQueue(bell, hands=hands, whole=plan.gathers)
+        self._queue = JobQueue(bell, employed=workers, hands=hands, whole=plan.gathers)
+
+    @property
+    def employed(self) -> int:
+        """Workers that work at once."""
+        return self._queue.employed
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
         """Take down what the rows are made of."""

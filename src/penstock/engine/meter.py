@@ -28,6 +28,7 @@ from penstock.memory import (
 )
 from penstock.plan import Plan
 from penstock.settings import show_bytes
+from penstock.shares import Claim
 
 EVERY_S = 1.0
 WARNED_SHARE = 0.8  # of ``memory=``, or of what the machine or container has
@@ -42,11 +43,14 @@ class Meter:
     is left of this process's own growth since ``start`` counts for its threads and the engine, up to their forecast,
     and beyond that as growth for other reasons.
 
+    claim  is told how much memory it may take yet
     start  heaps and stacks of this process before the run began, in bytes
     """
 
-    def __init__(self, plan: Plan, ring: _native.SlotRing, workers: Workers, start: int) -> None:
-        self._plan, self._ring, self._workers, self._start = plan, ring, workers, start
+    def __init__(
+        self, plan: Plan, ring: _native.SlotRing, workers: Workers, claim: Claim, start: int
+    ) -> None:
+        self._plan, self._ring, self._workers, self._claim, self._start = plan, ring, workers, claim, start
         self._planned = planned_memory(plan)
         self._lock = threading.Lock()  # of what follows
         self._peaks: dict[str, int] = {}
@@ -64,7 +68,9 @@ class Meter:
         if now < self._next_s:
             return
         self._next_s = now + EVERY_S
-        for name, text in self._excesses(self.ledger()):
+        ledger = self.ledger()
+        self._claim.promise(ledger.limit - ledger.now)
+        for name, text in self._excesses(ledger):
             if name not in self._warned:
                 self._warned.add(name)
                 _warn(text)
@@ -102,7 +108,9 @@ class Meter:
         in_threads += 0 if memory.processes else memory.side.now
         left = max(machine.anonymous_bytes() - self._start - in_threads, 0)
         forecast = self._plan.forecast
-        threads = 0 if memory.processes or self._closed else min(left, forecast.workers)
+        threads = (
+            0 if memory.processes or self._closed else min(left, self._plan.cost.of(self._workers.employed))
+        )
         engine = 0 if self._closed else min(left - threads, forecast.engine)
         return threads, engine, left - threads - engine
 

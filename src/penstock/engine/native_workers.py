@@ -126,8 +126,19 @@ class NativeWorkers:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._closed = False
+        self._employed = plan.workers
 
     helps = False
+
+    @property
+    def employed(self) -> int:
+        """Decoding threads that work at once."""
+        return self._employed
+
+    def employ(self, number: int) -> None:
+        """Let so many of them work; there are no more than the plan says."""
+        self._employed = min(number, self._plan.workers)
+        self._pool.employ(self._employed)
 
     def start(self) -> None:
         """Begin to decode what native threads don't, which wait already."""
@@ -237,7 +248,7 @@ class NativeWorkers:
                 latency=Latency(counted.read_latency),
             ),
             transform=PlaceStats(
-                threads=self._plan.workers,
+                threads=counted.decoders,
                 rows=counted.rows,
                 busy_s=counted.decode_s,
                 wait_s=counted.decode_wait_s,
@@ -341,7 +352,7 @@ class NativeWorkers:
             with self._lock:
                 if (
                     self._pool.foreign_waiting > 0
-                    and len(self._threads) < self._plan.workers
+                    and len(self._threads) < self._employed
                     and not self._closed
                 ):
                     # Where the system allows no more threads, this one does all.

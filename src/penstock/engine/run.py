@@ -24,6 +24,7 @@ from penstock import _native
 from penstock.bad import Ledger
 from penstock.contracts import Order
 from penstock.counters import SlotStats, SlowSample, Stats
+from penstock.engine.adjusting import Adjuster
 from penstock.engine.delivery import Delivered, Delivery
 from penstock.engine.draws import waiting_for
 from penstock.engine.filling import Filled, Filler, Filling
@@ -38,7 +39,9 @@ from penstock.machine import anonymous_bytes, on_cpus
 from penstock.memory import MemoryLedger
 from penstock.order import Batches, Cursor, Given
 from penstock.plan import Plan
+from penstock.shares import Claim
 from penstock.spec import Tail
+from penstock.tuning import Tuning
 
 if TYPE_CHECKING:
     import logging
@@ -56,6 +59,7 @@ class Run:
 
     plan    what is run; what was measured at the start is in it
     ledger  takes down the bad samples of what is delivered
+    claim   the loader's part of the machine; let go when it is closed
     """
 
     _workers: Workers  # these are there once it has started
@@ -63,9 +67,11 @@ class Run:
     _meter: Meter
     _filler: Filler
     _delivery: Delivery
+    _adjuster: Adjuster
 
-    def __init__(self, plan: Plan, ledger: Ledger) -> None:
+    def __init__(self, plan: Plan, ledger: Ledger, claim: Claim) -> None:
         self.plan = plan
+        self._claim = claim
         self._pid = os.getpid()
         self._ledger = ledger
         self._bell = _native.Bell()
@@ -113,7 +119,8 @@ class Run:
         self.plan, self._workers, self._ring = started(self.plan, at, self._bell, self._watch)
         self._next = self.plan.steps.settled(at)
         self._delivery = Delivery(self.plan, self._ring)
-        self._meter = Meter(self.plan, self._ring, self._workers, before)
+        self._meter = Meter(self.plan, self._ring, self._workers, self._claim, before)
+        self._adjuster = Adjuster(self.plan, self._workers, self._ring, self._claim, self.stats, self.memory)
         self._room = Room(self.plan, self._ring, self._workers)
         self._filler = Filler(
             self.plan,
@@ -197,6 +204,10 @@ class Run:
         counted = self._times.stats(self._workers.stats(), slots, self._delivery.copying_s)
         return replace(counted, slow=self._watch.slow, stalled=self._watch.stalled)
 
+    def tuning(self) -> Tuning:
+        """How many workers and slots there are now, and how that came."""
+        return self._adjuster.tuning()
+
     @property
     def slow_samples(self) -> list[SlowSample]:
         """What took long, the newest of it."""
@@ -254,6 +265,7 @@ class Run:
             all_ended &= has_ended(self._thread, ends - time.monotonic())
         if hasattr(self, "_meter"):
             self._meter.close()
+        self._claim.close()
         if hasattr(self, "_delivery"):
             with self._lock:
                 self._delivery.close()
@@ -368,6 +380,7 @@ class Run:
                 self._ring.trim()
                 self._submit()
                 self._meter.look()
+                self._adjuster.look()
                 try:
                     settled = self._settled()
                 except RuntimeError:  # of a device that has failed: whoever asks for a batch is told

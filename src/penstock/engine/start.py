@@ -153,7 +153,8 @@ def _in_processes(
     try:
         with refusals(plan):
             fork_from = plan.settings.get("fork_from")
-            server = WorkerServer(recipe, pack_lists=packs, workers=plan.workers, fork_from=fork_from)
+            most = plan.most_workers
+            server = WorkerServer(recipe, pack_lists=packs, workers=most, fork_from=fork_from)
             watch.start()  # which is a thread, with which this process couldn't be forked
         with watch.errand(
             "the dataset",
@@ -173,6 +174,7 @@ def _in_processes(
         fields, record = _measured(plan, at, measure)
         with refusals(plan):
             plan = plan.measured(fields, record, _cost(plan, server, workers))
+            plan = replace(plan, most_workers=min(plan.most_workers, most))
             server.side.cap_bytes = plan.forecast.side
             ring = _ring(plan, bell)
             for number in range(1, plan.workers):

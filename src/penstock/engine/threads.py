@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -105,10 +106,10 @@ class ThreadWorkers(QueueWorkers):
         bell: _native.Bell,
         kept: Kept | None,
     ) -> None:
-        super().__init__(plan, max(threads, 1), bell)
+        super().__init__(plan, max(threads, 1), 1, bell)
         self._recipe, self._generators = recipe, generators
         side = _native.SideArena(plan.forecast.side)
-        self._supplies = Supplies.of(recipe, side, max(threads, 1), kept)
+        self._supplies = Supplies.of(recipe, side, max(threads and plan.most_workers, 1), kept)
         self._overdue = Overdue(bell)
         self._threads: list[threading.Thread] = []
         self._seats: list[Seat] = []
@@ -122,9 +123,17 @@ class ThreadWorkers(QueueWorkers):
         for number in range(self._wanted):
             self._start(number)
 
+    def employ(self, number: int) -> None:
+        """Let so many threads work; those that there aren't are started, as far as the system allows."""
+        with contextlib.suppress(RuntimeError):
+            while self._wanted < number and not self._queue.closed:
+                self._start(self._wanted)
+                self._wanted += 1
+        self._queue.employ(min(number, self._wanted))
+
     def help(self) -> bool:
         """Do one piece of work in this thread, if there are no others."""
-        if not self.helps or (piece := self._queue.take(self._queue.rows_in(PIECE_S), wait=False)) is None:
+        if not self.helps or (piece := self._queue.take(0, self._queue.rows_in(PIECE_S), wait=False)) is None:
             return False
         (seat,) = self._seats
         begin = time.perf_counter()
@@ -241,7 +250,7 @@ class ThreadWorkers(QueueWorkers):
         seat.thread = threading.get_ident()
         with seat.maker.own:
             while not seat.given_up:
-                piece = self._queue.take(self._queue.rows_in(PIECE_S), wait=True)
+                piece = self._queue.take(seat.number, self._queue.rows_in(PIECE_S), wait=True)
                 if piece is None:
                     return
                 begin = time.perf_counter()

@@ -220,6 +220,17 @@ class Workers(Protocol):
     def helps(self) -> bool:
         """Whether rows are made by ``help()``."""
 
+    @property
+    def employed(self) -> int:
+        """How many work at once."""
+
+    def employ(self, number: int) -> None:
+        """Let so many work at once from now on, at least 1 and at most ``plan.most_workers``.
+
+        Where there aren't so many, more are started, soon; fewer where the system allows no more. Those that are too
+        many wait.
+        """
+
     def start(self) -> None:
         """Begin to wait for work. Raises ``RuntimeError`` when the system allows no more threads."""
 

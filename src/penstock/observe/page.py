@@ -63,6 +63,7 @@ def page(known: Mapping[str, Any], now: Snapshot, moments: Sequence[Moment]) -> 
                 "Seconds in your Python code, summed over workers.",
             ),
             _section("Slow and bad samples", _bad(known, now.stats), ""),
+            _section("Workers and slots that were tried", *_tuning(known["tuning"])),
             _section("The plan", f"<pre>{escape(known['explain'])}</pre>", ""),
         )
     )
@@ -253,6 +254,24 @@ def _functions(functions: Mapping[str, float]) -> str:
     longest = sorted(functions.items(), key=lambda item: -item[1])
     rows = [[name, f"{seconds:,.1f}", _percent(seconds / whole)] for name, seconds in longest]
     return _table(("", "s", "share"), rows) if rows else ""
+
+
+def _tuning(tuning: Mapping[str, Any]) -> tuple[str, str]:
+    """A table of what was tried, and what it came to."""
+    rows = [
+        [
+            f"{trial['after_s']:.0f}",
+            trial["setting"],
+            f"{trial['before']} → {trial['tried']}",
+            f"{trial['gain']:.2f}",
+            "kept" if trial["kept"] else "taken back",
+            trial["why"],
+        ]
+        for trial in tuning["trials"]
+    ]
+    state = "settled" if tuning["settled"] else "being tuned"
+    now = f"{tuning['workers']} workers and {tuning['depth']} slots, {state}."
+    return (_table(("after s", "", "", "times as fast", "", "why"), rows) if rows else ""), now
 
 
 def _bad(known: Mapping[str, Any], stats: ps.Stats) -> str:

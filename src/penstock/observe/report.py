@@ -50,7 +50,8 @@ def known_of(loader: ps.Loader, now: Snapshot) -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "now": facts(now),
         "plan": loader.plan.facts(),
-        "explain": loader.plan.explain(),
+        "explain": loader.explain(),
+        "tuning": asdict(loader.tuning()),
         "memory": [facts(owner) for owner in loader.memory().owners],
         "latencies": {
             name: [

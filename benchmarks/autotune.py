@@ -1,0 +1,230 @@
+"""Does a loader find the best workers and slots by itself, and how soon?
+
+Each workload runs in a process of its own: once tuned, from what a plan begins with, for half a minute; and with fixed
+workers and slots, over a grid. The best of the grid and the tuned setting are then measured again in turn, since the
+best of many noisy figures is mostly luck. Memory is the most that penstock's owners were seen to take, as a share of
+``memory=``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _measure import parser, report
+
+import penstock as ps
+from penstock._native import install_faults
+
+ROWS, BATCH = 4096, 32
+WORKERS, DEPTHS = (1, 2, 4, 8, 16, 32, 64), (2, 3, 6, 12)
+MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is loaded, and by how many loaders at once.
+
+    step_s   seconds of each step of the training loop
+    loaders  that run at once, in threads of their own
+    cpus     that the process may use; None: all
+    most     workers that the grid goes up to
+    """
+
+    pipeline: Callable[[Path], ps.Pipeline]
+    step_s: float = 0.0
+    loaders: int = 1
+    cpus: int | None = None
+    most: int = 64
+    settings: dict[str, Any] = field(default_factory=lambda: {"memory": "1GiB"})
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A function that waits."""
+
+    seconds: float
+
+    def __call__(self, x: Any) -> Any:
+        time.sleep(self.seconds)
+        return x
+
+
+def computes(x: Any) -> Any:
+    """Some 0.5 ms of Python."""
+    total = 0
+    for number in range(12_000):
+        total += number
+    return x + total * 0
+
+
+def large(x: Any) -> Any:
+    return np.full(500_000, x, np.uint8)
+
+
+def numbers(*functions: Callable[[Any], Any], batch: int = BATCH) -> ps.Pipeline:
+    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(ROWS, dtype=np.float32)))
+    for function in functions:
+        pipeline = pipeline.map(function, field="x")
+    return pipeline.batch(batch)
+
+
+def photos(folder: Path) -> ps.Pipeline:
+    return ps.Pipeline(ps.ImageFolder(folder)).shuffle(seed=0).map(ps.RandomResizedCrop(224)).batch(BATCH)
+
+
+def on_slow_storage(folder: Path) -> ps.Pipeline:
+    install_faults("read.open=delay:20ms")
+    return photos(folder)
+
+
+PROCESSES = {"memory": "2GiB", "executor": "process"}
+WORKLOADS = {
+    "native, computes": Workload(photos, most=4),
+    "native, slow storage": Workload(on_slow_storage, most=4),
+    "Python, one interpreter": Workload(lambda _: numbers(computes)),
+    "Python, waits": Workload(lambda _: numbers(Waits(0.01))),
+    "Python, waits and computes": Workload(lambda _: numbers(Waits(0.002), computes)),
+    "processes, wait": Workload(lambda _: numbers(Waits(0.01)), most=16, settings=PROCESSES),
+    "two loaders": Workload(photos, loaders=2, most=4),
+    "slow loop": Workload(photos, step_s=0.06, most=4),
+    "slow loop, Python waits": Workload(lambda _: numbers(Waits(0.01)), step_s=0.02),
+    "one CPU": Workload(lambda _: numbers(Waits(0.002), computes), cpus=1),
+    "512 MB": Workload(lambda _: numbers(large, Waits(0.01), batch=64), settings={"memory": 512 * MB}),
+}
+
+
+def loop(loader: ps.Loader, seconds: float, step_s: float) -> None:
+    """A training loop."""
+    ends = time.monotonic() + seconds
+    while True:
+        for _ in loader:
+            if step_s:
+                time.sleep(step_s)
+            if time.monotonic() > ends:
+                return
+
+
+def run(name: str, path: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    """One workload in this process: rates of all its loaders together, and what came of tuning."""
+    workload = WORKLOADS[name]
+    if workload.cpus is not None:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: workload.cpus])
+    settings = {**workload.settings, **asked["settings"]}
+    loaders = [workload.pipeline(path).loader(**settings) for _ in range(workload.loaders)]
+
+    def together(seconds: float) -> float:
+        before = [loader.stats() for loader in loaders]
+        threads = [threading.Thread(target=loop, args=(each, seconds, workload.step_s)) for each in loaders]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sum(
+            (loader.stats() - was).step.rows_per_s for loader, was in zip(loaders, before, strict=True)
+        )
+
+    together(asked["first_s"])
+    rate = together(asked["then_s"])
+    tunings = [loader.tuning() for loader in loaders]
+    memory = max(loader.memory().peak / loader.memory().limit for loader in loaders)
+    for loader in loaders:
+        loader.close()
+    trials = [trial for tuning in tunings for trial in tuning.trials]
+    return {
+        "rate": rate,
+        "workers": tunings[0].workers,
+        "depth": tunings[0].depth,
+        "settled": all(tuning.settled for tuning in tunings),
+        "after_s": max((trial.after_s for trial in trials), default=0.0),
+        "trials": [str(trial) for trial in trials],
+        "memory": memory,
+    }
+
+
+def apart(name: str, path: Path, settings: dict[str, Any], first_s: float, then_s: float) -> dict[str, Any]:
+    """The same in a process of its own."""
+    asked = {"settings": settings, "first_s": first_s, "then_s": then_s}
+    command = [sys.executable, __file__, str(path), "--one", name, "--asked", json.dumps(asked)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def best_of_grid(name: str, path: Path, seconds: float) -> dict[str, Any]:
+    """The fixed setting that was fastest: over workers first, then over slots with the three best."""
+    workload, rates = WORKLOADS[name], {}
+
+    def measure(workers: int, depth: int) -> None:
+        settings = {"workers": workers, "depth": depth, "autotune": False}
+        try:
+            rates[workers, depth] = apart(name, path, settings, seconds / 3, seconds)["rate"]
+        except subprocess.CalledProcessError:
+            print(f"{name}: workers={workers}, depth={depth} doesn't fit", file=sys.stderr)
+
+    for workers in WORKERS:
+        if workers <= workload.most:
+            for depth in DEPTHS[1:3]:
+                measure(workers, depth)
+    ahead = sorted({workers for workers, _ in sorted(rates, key=lambda each: -rates[each])[:3]})
+    for workers in ahead:
+        for depth in DEPTHS:
+            if (workers, depth) not in rates:
+                measure(workers, depth)
+    workers, depth = max(rates, key=lambda each: rates[each])
+    return {"workers": workers, "depth": depth, "autotune": False}
+
+
+def measured(name: str, path: Path, args: Any) -> list[Any]:
+    """A row of the table."""
+    best = best_of_grid(name, path, args.seconds)
+    tuned = apart(name, path, {}, args.tuning_s, 1.0)
+    ratios = []
+    for _ in range(args.rounds):
+        fixed = apart(name, path, best, args.seconds / 2, 2 * args.seconds)
+        again = apart(name, path, {}, args.tuning_s, 2 * args.seconds)
+        ratios.append(again["rate"] / fixed["rate"])
+    for trial in tuned["trials"]:
+        print(f"{name}: {trial}", file=sys.stderr)
+    return [
+        name,
+        f"{best['workers']}, {best['depth']}",
+        round(fixed["rate"]),
+        f"{again['workers']}, {again['depth']}",
+        round(again["rate"]),
+        f"{statistics.median(ratios):.2f}",
+        f"{again['after_s']:.0f} s",
+        f"{max(again['memory'], tuned['memory']):.2f}",
+    ]
+
+
+def main() -> None:
+    arguments = parser(__doc__, rounds=1)
+    arguments.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of each run (default: 3)")
+    arguments.add_argument(
+        "--tuning-s", type=float, default=30.0, metavar="S", help="that tuning may take (default: 30)"
+    )
+    arguments.add_argument("--only", metavar="WORDS", help="workloads with these words in their names")
+    arguments.add_argument("--one", choices=WORKLOADS, metavar="NAME", help="a workload in this process")
+    arguments.add_argument("--asked", type=json.loads, metavar="JSON", help="what of it")
+    args = arguments.parse_args()
+    if args.one:
+        print(json.dumps(run(args.one, Path(args.path), args.asked)))
+        return
+    header = ["workload", "best of grid", "rows/s", "tuned", "rows/s", "tuned ÷ best", "last trial", "memory"]
+    names = [name for name in WORKLOADS if not args.only or args.only in name]
+    report(args, header, [measured(name, Path(args.path), args) for name in names])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Tunes a run while it goes: looks at its counters now and then, and sets what the tuner decides."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from penstock import _native, machine
+from penstock.counters import Stats
+from penstock.engine.climbing import BUSY, KEEPS_UP, Bounds, Seen, Setting, Tuner
+from penstock.engine.workers import Workers
+from penstock.memory import GROWTH, MemoryLedger
+from penstock.plan import Plan
+from penstock.shares import Claim
+from penstock.spec import Executor
+from penstock.tuning import Tuning
+
+WINDOW_S, SETTLED_S = 0.6, 2.0  # of a window at least, while something is tried and after
+LEAST_STEPS = 4  # of the training loop in it
+SETTLING_S, SETTLING_STEPS = 0.2, 2  # after a change, before the next window begins
+STARTING_S = 10.0  # for workers that are to be started
+LEAST_EACH = 1 << 16  # bytes of a thread, which is less than what can be measured
+SHARED_S = 2.0  # between two looks at what other loaders want
+
+
+class Headroom:
+    """How many threads the memory has room for, by what this process has grown by: their functions' own memory, which
+    no plan knows, is part of that.
+    """
+
+    def __init__(self) -> None:
+        self._workers = self._grown = 0
+        self._each = 0.0  # bytes of a worker
+
+    def most(self, workers: int, ledger: MemoryLedger) -> int:
+        """Threads that there may be, when so many have led to this."""
+        grown, more = ledger[GROWTH].now, workers - self._workers
+        if self._workers == 0:
+            self._each = grown / workers
+        elif more > 0:
+            self._each = max(grown - self._grown, 0) / more
+        self._workers, self._grown = workers, grown
+        room = ledger.limit - ledger.now - grown
+        return workers + math.floor(room / max(self._each, LEAST_EACH))
+
+
+class Adjuster:
+    """Tunes one run: ``look`` is called by the thread that fills batches, as often as it wakes.
+
+    claim   the loader's part of the machine
+    stats   tells the run's counters
+    memory  tells who takes how much
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        workers: Workers,
+        ring: _native.SlotRing,
+        claim: Claim,
+        stats: Callable[[], Stats],
+        memory: Callable[[], MemoryLedger],
+    ) -> None:
+        self._plan, self._workers, self._ring, self._claim = plan, workers, ring, claim
+        self._stats, self._memory = stats, memory
+        self._headroom = Headroom() if plan.executor is Executor.THREAD and plan.cost.waits else None
+        self._setting = Setting(plan.workers, plan.depth)
+        self._cpus = machine.cpu_count(near=plan.device.cpus())
+        self._cores, self._cores_s = self._cpus, 0.0
+        self._tuner = Tuner(self._setting, bounds_of(plan), lambda: self._cores, claim.turn)
+        self._next_s = 0.0
+        self._start: Stats | None = None  # of the run
+        self._begin: Stats | None = None  # of the window; None while a change takes effect
+        self._changed: Stats | None = None  # when the setting was changed
+
+    def look(self) -> None:
+        """See whether a window is over, if it is time to."""
+        if not (self._plan.tunes_workers or self._plan.tunes_depth):
+            return
+        now = time.monotonic()
+        if now < self._next_s:
+            return
+        stats = self._stats()
+        if self._start is None:
+            self._start = self._changed = stats
+        if self._begin is None:
+            if self._has_taken_effect(stats):
+                self._begin = stats
+        elif self._is_window(stats):
+            self._see(self._begin, stats)
+        self._next_s = now + WINDOW_S / 4
+
+    def tuning(self) -> Tuning:
+        """What it has come to."""
+        return Tuning(
+            workers=self._setting.workers,
+            depth=self._setting.depth,
+            executor=self._plan.executor.value,
+            most_workers=self._plan.most_workers,
+            settled=self._tuner.settled or not (self._plan.tunes_workers or self._plan.tunes_depth),
+            trials=tuple(self._tuner.trials),
+        )
+
+    def _has_taken_effect(self, stats: Stats) -> bool:
+        assert self._changed is not None
+        since = stats.time_s - self._changed.time_s
+        if self._workers.employed != self._setting.workers:
+            if since < STARTING_S:
+                return False
+            # No more can be had.
+            self._setting = replace(self._setting, workers=self._workers.employed)
+            self._tuner.limit(self._workers.employed)
+        return since >= SETTLING_S and stats.step.steps - self._changed.step.steps >= SETTLING_STEPS
+
+    def _is_window(self, stats: Stats) -> bool:
+        assert self._begin is not None
+        since = stats.time_s - self._begin.time_s
+        least_s = SETTLED_S if self._tuner.settled else WINDOW_S
+        return since >= least_s and stats.step.steps - self._begin.step.steps >= LEAST_STEPS
+
+    def _see(self, begin: Stats, stats: Stats) -> None:
+        assert self._start is not None
+        seen = seen_between(begin, stats, self._setting.workers, stats.time_s - self._start.time_s)
+        self._look_at_others(stats.time_s, seen)
+        if self._headroom is not None:
+            self._tuner.room = self._headroom.most(self._setting.workers, self._memory())
+        self._tuner.see(seen)
+        self._begin = stats
+        if self._tuner.setting != self._setting:
+            self._setting = self._tuner.setting
+            self._workers.employ(self._setting.workers)
+            self._ring.set_base(self._setting.depth)
+            self._begin, self._changed = None, stats
+
+    def _look_at_others(self, now_s: float, seen: Seen) -> None:
+        """Say whether this loader is hungry, and see how many others are."""
+        if now_s < self._cores_s:
+            return
+        self._cores_s = now_s + SHARED_S
+        self._claim.hungry(seen.wait_share > KEEPS_UP and seen.busy >= BUSY)
+        self._cores = max(-(-self._cpus // (1 + self._claim.hungry_others())), 1)
+
+
+def bounds_of(plan: Plan) -> Bounds:
+    """What may be tried in a run of this plan."""
+    return Bounds(
+        most=Setting(plan.most_workers, plan.most_slots),
+        workers=plan.tunes_workers,
+        depth=plan.tunes_depth,
+        waits=plan.cost.waits,
+        depth_for=plan.depth_for,
+    )
+
+
+def seen_between(begin: Stats, end: Stats, workers: int, after_s: float) -> Seen:
+    """What was seen between two snapshots, in which so many workers worked."""
+    done = end - begin
+    loop_s = max(done.step.step_s + done.step.wait_s, 1e-9)
+    read_s = 0.0 if done.reading_ahead else done.read.busy_s  # by those who make rows
+    work_s = max(done.transform.busy_s + read_s, 1e-9)
+    on_cpu_s = done.transform.cpu_s or done.transform.busy_s
+    return Seen(
+        after_s=after_s,
+        rows_per_s=done.step.rows_per_s,
+        wait_share=done.step.wait_share,
+        busy=min(work_s / (workers * loop_s), 1.0),
+        on_cpu=min(on_cpu_s / work_s, 1.0),
+    )

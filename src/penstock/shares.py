@@ -1,0 +1,136 @@
+"""What the loaders of this user on this machine share: processors, memory, and whose turn it is to try something.
+
+Each loader holds locks on its own part of one empty file in memory, and others see which there are. Nothing is written:
+the locks say all, and the kernel drops those of a process that ends, however it ends.
+
+::
+
+    region of a loader   byte 0         it is there
+                         byte 1         it is hungry: its training loop waits for it
+                         from 2^20 on   as many bytes as it may take MiB of memory yet
+    above all regions    byte 0         its turn
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import struct
+from pathlib import Path
+
+FOLDER = Path("/dev/shm")
+LOADERS = 256
+REGION, MEMORY = 1 << 32, 1 << 20
+TURN = LOADERS * REGION
+MIB = 1 << 20
+MOST_MIB = REGION - MEMORY
+FLOCK = struct.Struct("@hhqqi0q")  # type, whence, start, length, process; the kernel's struct flock
+
+
+class Claim:
+    """One loader's part. It lets go when it is closed, or nobody has it any more.
+
+    Where there can't be such a file, or there are too many loaders, every loader is alone.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._promised = 0  # MiB
+        self._number: int | None = None
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = _opened(FOLDER)
+            self._number = next((n for n in range(LOADERS) if self._lock(n * REGION, 1)), None)
+
+    def promise(self, memory: int) -> None:
+        """It may take so many bytes of memory, beyond what it has."""
+        mib = min(max(-(-memory // MIB), 0), MOST_MIB)
+        if self._number is None or mib == self._promised or os.getpid() != self._pid:
+            return
+        begin = self._number * REGION + MEMORY
+        if mib > self._promised:
+            self._lock(begin, mib)
+        else:
+            self._lock(begin + mib, self._promised - mib, fcntl.F_UNLCK)
+        self._promised = mib
+
+    def hungry(self, is_so: bool) -> None:
+        """Whether its training loop waits for it, so that it can use its share of the processors."""
+        if self._number is not None:
+            self._lock(self._number * REGION + 1, 1, fcntl.F_WRLCK if is_so else fcntl.F_UNLCK)
+
+    def turn(self, wanted: bool) -> bool:
+        """Take the turn, or give it back. Whether it is this loader's; always if it is alone."""
+        if self._number is None:
+            return True
+        return self._lock(TURN, 1, fcntl.F_WRLCK if wanted else fcntl.F_UNLCK)
+
+    def hungry_others(self) -> int:
+        """Other loaders whose training loops wait for them."""
+        if self._number is None:
+            return 0
+        return sum(self._held(number * REGION + 1, 1) > 0 for number in self._others())
+
+    def promised_others(self) -> int:
+        """Bytes of memory that others may take yet."""
+        if self._number is None:
+            return 0
+        return MIB * sum(self._held(number * REGION + MEMORY, MOST_MIB) for number in self._others())
+
+    def close(self) -> None:
+        """Let go. A forked child's copy only closes its file."""
+        file, self._file, self._number = self._file, None, None
+        if file is None:
+            return
+        if os.getpid() == self._pid:  # children that were forked may have the file open yet
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(file, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+        os.close(file)
+
+    __del__ = close
+
+    def _others(self) -> list[int]:
+        return [number for number in range(LOADERS) if self._held(number * REGION, 1)]
+
+    def _lock(self, begin: int, length: int, kind: int = fcntl.F_WRLCK) -> bool:
+        """Lock, or unlock; False where somebody else has a lock on any of it."""
+        if self._file is None:
+            return False
+        try:
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, begin, length, 0))
+        except OSError:
+            return False
+        return True
+
+    def _held(self, begin: int, length: int) -> int:
+        """How many of these bytes somebody else has locked, who has locked them in one piece; 0 for none."""
+        if self._file is None:
+            return 0
+        try:
+            asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, begin, length, 0)
+            kind, _, _, held, _ = FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, asked))
+        except OSError:
+            return 0
+        return 0 if kind == fcntl.F_UNLCK else held
+
+
+def promised() -> int:
+    """Bytes of memory that loaders of this user may take yet, as far as is known."""
+    claim = Claim()
+    try:
+        return claim.promised_others()
+    finally:
+        claim.close()
+
+
+def _opened(folder: Path) -> int:
+    """The file. Raises ``OSError`` where there can't be one, or it is somebody else's."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    file = os.open(folder / f"penstock-{os.geteuid()}.shares", flags, 0o600)
+    facts = os.fstat(file)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
+        os.close(file)
+        raise PermissionError("the file of shares is somebody else's")
+    return file

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import penstock as ps
+from penstock.cli import main
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("cat", "dog"):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        Image.new("RGB", (32, 24)).save(folder / "0.jpg")
+    return Path("photos")
+
+
+def arguments(photos: Path, *more: str) -> list[str]:
+    return ["tune", str(photos), "--batch", "2", "--memory", "256MiB", "--seconds", "1", *more]
+
+
+def test_what_is_printed_is_code_that_fits_80_columns(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(photos, "--save", "tuned.json")) == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+    assert "images/s with" in out
+    settings = ps.load_tuning("tuned.json")
+    words = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+    assert f"    loader = pipeline.loader({words})\n" in out
+    assert "or:  loader = pipeline.loader(**ps.load_tuning('tuned.json'))" in out
+
+
+def test_for_programs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments(photos, "--workers", "1", "--step-ms", "20", "--json")) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["workers"] == 1
+    assert facts["images_per_s"] > 0
+    assert set(facts) == {"images_per_s", "workers", "depth", "settled", "trials"}
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--seconds", "0"], "--seconds 0: a time above 0"),
+        (["--step-ms", "-1"], "--step-ms -1: a time, at least 0"),
+        (["--save", "no/such/folder.json"], "no/such/folder.json"),
+        (["--memory", "1MiB"], "need memory="),
+    ],
+)
+def test_what_is_wrong_is_said(
+    photos: Path, more: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(photos, *more)) == 1
+    assert says in capsys.readouterr().err

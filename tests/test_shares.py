@@ -1,0 +1,173 @@
+"""What loaders of one machine say of themselves, and that it is gone when they are."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock import shares
+from penstock.shares import Claim
+
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "FOLDER", tmp_path)
+
+
+@pytest.fixture
+def claims() -> Iterator[tuple[Claim, Claim]]:
+    both = Claim(), Claim()
+    yield both
+    for claim in both:
+        claim.close()
+
+
+def test_memory_that_others_may_take(claims: tuple[Claim, Claim]) -> None:
+    one, other = claims
+    one.promise(5 * GIB)
+    assert (one.promised_others(), other.promised_others()) == (0, 5 * GIB)
+    one.promise(1 * GIB)
+    assert other.promised_others() == 1 * GIB
+    one.promise(3 * GIB)
+    other.promise(2 * GIB)
+    assert (one.promised_others(), other.promised_others()) == (2 * GIB, 3 * GIB)
+    assert shares.promised() == 5 * GIB
+    one.promise(-1)
+    one.close()
+    assert other.promised_others() == 0
+
+
+def test_who_is_hungry(claims: tuple[Claim, Claim]) -> None:
+    one, other = claims
+    one.hungry(True)
+    assert (one.hungry_others(), other.hungry_others()) == (0, 1)
+    one.hungry(False)
+    assert other.hungry_others() == 0
+
+
+def test_one_at_a_time_has_the_turn(claims: tuple[Claim, Claim]) -> None:
+    one, other = claims
+    assert one.turn(True)
+    assert one.turn(True)
+    assert not other.turn(True)
+    one.turn(False)
+    assert other.turn(True)
+
+
+def test_a_claim_that_nobody_has_any_more_is_gone(claims: tuple[Claim, Claim]) -> None:
+    third = Claim()
+    third.promise(GIB)
+    assert claims[0].promised_others() == GIB
+    del third
+    assert claims[0].promised_others() == 0
+
+
+PROGRAM = """
+import sys, pathlib
+from penstock import shares
+shares.FOLDER = pathlib.Path(sys.argv[1])
+claim = shares.Claim()
+claim.promise(1 << 30)
+claim.hungry(True)
+assert claim.turn(True)
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_said_is_gone(tmp_path: Path, claims: tuple[Claim, Claim]) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        claim = claims[0]
+        assert (claim.promised_others(), claim.hungry_others(), claim.turn(True)) == (GIB, 1, False)
+        process.kill()
+        process.wait()
+    assert (claim.promised_others(), claim.hungry_others(), claim.turn(True)) == (0, 0, True)
+
+
+def test_a_forked_child_says_nothing(claims: tuple[Claim, Claim]) -> None:
+    one, other = claims
+    one.promise(GIB)
+    child = os.fork()
+    if child == 0:
+        one.promise(2 * GIB)
+        one.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert other.promised_others() == GIB
+
+
+@pytest.mark.parametrize("kind", ["no folder", "somebody's link", "a folder"])
+def test_without_a_file_everybody_is_alone(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "shm"
+    name = folder / f"penstock-{os.geteuid()}.shares"
+    if kind != "no folder":
+        folder.mkdir()
+    if kind == "somebody's link":
+        name.symlink_to(tmp_path / "elsewhere")
+    if kind == "a folder":
+        name.mkdir()
+    monkeypatch.setattr(shares, "FOLDER", folder)
+    one, other = Claim(), Claim()
+    one.promise(GIB)
+    one.hungry(True)
+    assert (other.promised_others(), other.hungry_others()) == (0, 0)
+    assert one.turn(True)
+    assert other.turn(True)
+
+
+def test_more_loaders_than_there_is_room_for_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "LOADERS", 2)
+    claims = [Claim() for _ in range(3)]
+    claims[0].promise(GIB)
+    claims[2].promise(GIB)
+    assert [claim.promised_others() for claim in claims] == [0, GIB, 0]
+
+
+def pipeline() -> ps.Pipeline:
+    return ps.Pipeline(ps.Arrays(x=np.arange(64))).batch(4)
+
+
+def test_the_default_budget_leaves_out_what_others_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock import plan
+
+    monkeypatch.setattr(plan.machine, "free_memory_bytes", lambda: 64 * GIB)
+    first = pipeline().loader()
+    assert first.plan.memory_bytes == 32 * GIB
+    second = pipeline().loader()
+    assert second.plan.memory_bytes == 16 * GIB
+    first.close()
+    assert pipeline().plan().memory_bytes == 24 * GIB
+    second.close()
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert pipeline().plan().memory_bytes == 8 * GIB
+
+
+def test_however_much_others_may_take_some_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock import plan
+
+    monkeypatch.setattr(plan.machine, "free_memory_bytes", lambda: 64 * GIB)
+    greedy = pipeline().loader(memory=100 * GIB)
+    assert pipeline().plan().memory_bytes == 4 * GIB
+    greedy.close()
+
+
+def test_a_running_loader_promises_what_it_does_not_have_yet(claims: tuple[Claim, Claim]) -> None:
+    with pipeline().loader(memory=GIB) as loader:
+        assert claims[0].promised_others() == GIB
+        next(iter(loader))
+        has = loader.memory().now
+        assert GIB - 2 * has - (1 << 20) <= claims[0].promised_others() <= GIB
+    assert claims[0].promised_others() == 0

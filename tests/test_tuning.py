@@ -1,0 +1,141 @@
+"""What a loader says of its tuning, and the file form of that."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from photos import write_photos
+
+
+def doubled(x: Any) -> Any:
+    return x * 2
+
+
+def numbers() -> ps.Pipeline:
+    return ps.Pipeline(ps.Arrays(x=np.arange(64, dtype=np.float32))).batch(4)
+
+
+@pytest.mark.parametrize("executor", ["thread", "process", "inline"])
+def test_settings_written_down_load_back_with_python_code_too(tmp_path: Path, executor: Any) -> None:
+    pipeline = numbers().map(doubled, field="x")
+    path = tmp_path / "tuned.json"
+    with pipeline.loader(memory="512MiB", executor=executor) as loader:
+        expected = [batch["x"].tolist() for batch in loader]
+        tuning = loader.tuning()
+        tuning.save(path)
+    with pipeline.loader(memory="512MiB", **ps.load_tuning(path)) as loader:
+        assert (loader.plan.workers, loader.plan.depth) == (tuning.workers, tuning.depth)
+        assert loader.plan.executor.value == executor
+        assert [batch["x"].tolist() for batch in loader] == expected
+        assert loader.tuning().settled  # nothing is left to be tuned
+    assert ps.load_tuning(path) == tuning.settings
+
+
+def test_what_is_printed_is_code(tmp_path: Path) -> None:
+    tuning = ps.Tuning(3, 5, "process", 8, settled=True)
+    with numbers().map(doubled, field="x").loader(**eval(f"dict({tuning})"), memory="512MiB") as loader:
+        assert (loader.plan.workers, loader.plan.depth, loader.plan.executor.value) == (3, 5, "process")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "holds no tuned settings"),
+        ("[]", "no version 1"),
+        ('{"penstock_tuning": 2}', "no version 1"),
+        ('{"penstock_tuning": 1, "workers": 0, "depth": 2, "executor": "thread"}', "workers=0"),
+        ('{"penstock_tuning": 1, "workers": 2, "depth": true, "executor": "thread"}', "depth=True"),
+        ('{"penstock_tuning": 1, "workers": 2, "depth": 2, "executor": "fork"}', "executor='fork'"),
+        ("[" * 30_000, "holds no tuned settings"),
+        (" " * 100_000, "larger than"),
+        ("\x00\xff", "holds no tuned settings"),
+    ],
+)
+def test_another_file_is_refused(tmp_path: Path, text: str, what: str) -> None:
+    path = tmp_path / "tuned.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(ps.PlanError, match=what):
+        ps.load_tuning(path)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["penstock_tuning", "workers", "depth", "executor", "settled"]),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just("thread"),
+    )
+)
+def test_whatever_a_file_says_it_is_settings_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any]
+) -> None:
+    path = tmp_path_factory.mktemp("tuned") / "tuned.json"
+    path.write_text(json.dumps({"penstock_tuning": 1, **value}))
+    try:
+        settings = ps.load_tuning(path)
+    except ps.PlanError:
+        return
+    ps.Pipeline(ps.Arrays(x=np.arange(4))).batch(2).plan(memory="16GiB", **{**settings, "depth": 2})
+
+
+def test_numbers_that_are_given_stay() -> None:
+    plan = numbers().map(doubled, field="x").plan(memory="512MiB", workers=3)
+    assert (plan.workers, plan.most_workers, plan.tunes_workers, plan.tunes_depth) == (3, 3, False, True)
+    plan = numbers().map(doubled, field="x").plan(memory="512MiB", depth=3)
+    assert (plan.depth, plan.tunes_workers, plan.tunes_depth) == (3, True, False)
+    plan = numbers().map(doubled, field="x").plan(memory="512MiB", depth="auto", workers="auto")
+    assert (plan.tunes_workers, plan.tunes_depth) == (True, True)
+    plan = numbers().map(doubled, field="x").plan(memory="512MiB", autotune=False)
+    assert (plan.most_workers, plan.tunes_workers, plan.tunes_depth) == (plan.workers, False, False)
+    with pytest.raises(ps.PlanError, match="autotune=1: True or False"):
+        numbers().plan(autotune=1)  # type: ignore[arg-type]
+    with pytest.raises(ps.PlanError, match="depth='many': 'auto' or a number of slots"):
+        numbers().plan(depth="many")  # type: ignore[arg-type]
+
+
+def test_workers_that_may_be_tried_fit_the_budget() -> None:
+    for memory in ("100MiB", "200MiB", "2GiB"):
+        plan = numbers().map(doubled, field="x").plan(memory=memory)
+        threads = plan.cost.of(plan.most_workers)
+        assert plan.workers <= plan.most_workers <= 64
+        assert plan.forecast.allocated - plan.forecast.workers + threads <= plan.memory_bytes
+        rest = plan.memory_bytes - plan.batches_bytes - threads - plan.forecast.engine - plan.forecast.side
+        assert rest >= plan.forecast.index
+    native = ps.Pipeline(ps.Arrays(x=np.arange(64))).batch(4).plan(memory="2GiB")
+    assert native.most_workers == native.workers  # they compute: one for each processor
+    stream = ps.Pipeline(ps.Iterable(lambda: iter([{"x": 1}]))).batch(4).plan(memory="2GiB")
+    assert (stream.most_workers, stream.tunes_workers) == (1, False)
+
+
+def test_a_loader_that_tunes_tries_something_and_its_batches_stay_the_same() -> None:
+    """A function that draws and waits, so that more threads are tried."""
+    import time
+
+    def waits(x: Any, rng: np.random.Generator) -> Any:
+        time.sleep(0.002)
+        return x + rng.random()
+
+    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(256.0))).shuffle(seed=3).map(waits, field="x").batch(8)
+    with pipeline.loader(memory="512MiB", workers=1) as loader:
+        expected = [batch["x"].tolist() for batch in loader]
+    with pipeline.loader(memory="512MiB") as loader:
+        most = loader.plan.most_workers
+        while not loader.tuning().trials:
+            loader.set_epoch(0)
+            assert [batch["x"].tolist() for batch in loader] == expected
+            assert loader.stats().transform.threads <= most
+        trial = loader.tuning().trials[0]
+        assert (trial.setting, trial.before) == ("workers", loader.plan.workers)
+        assert trial.why in " ".join(loader.explain().split())
+
+
+def test_before_the_first_batch_it_is_what_is_planned(tmp_path: Path) -> None:
+    loader = ps.Pipeline(write_photos(tmp_path, 8)).map(ps.Resize((8, 8))).batch(2).loader(memory="128MiB")
+    tuning = loader.tuning()
+    assert (tuning.workers, tuning.depth, tuning.settled) == (loader.plan.workers, loader.plan.depth, False)
+    assert "being tuned" in loader.explain()
+    assert loader.explain().startswith(loader.plan.explain())
