@@ -188,13 +188,13 @@ def best_of_grid(name: str, path: Path, seconds: float) -> dict[str, Any]:
 def measured(name: str, path: Path, args: Any) -> list[Any]:
     """A row of the table."""
     best = best_of_grid(name, path, args.seconds)
-    tuned = apart(name, path, {}, args.tuning_s, 1.0)
-    ratios = []
+    ratios, memory = [], 0.0
     for _ in range(args.rounds):
         fixed = apart(name, path, best, args.seconds / 2, 2 * args.seconds)
         again = apart(name, path, {}, args.tuning_s, 2 * args.seconds)
         ratios.append(again["rate"] / fixed["rate"])
-    for trial in tuned["trials"]:
+        memory = max(memory, again["memory"])
+    for trial in again["trials"]:
         print(f"{name}: {trial}", file=sys.stderr)
     return [
         name,
@@ -204,7 +204,7 @@ def measured(name: str, path: Path, args: Any) -> list[Any]:
         round(again["rate"]),
         f"{statistics.median(ratios):.2f}",
         f"{again['after_s']:.0f} s",
-        f"{max(again['memory'], tuned['memory']):.2f}",
+        f"{memory:.2f}",
     ]
 
 

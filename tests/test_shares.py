@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +60,18 @@ def test_one_at_a_time_has_the_turn(claims: tuple[Claim, Claim]) -> None:
     assert not other.turn(True)
     one.turn(False)
     assert other.turn(True)
+
+
+def test_who_rests_leaves_its_part_to_others(claims: tuple[Claim, Claim]) -> None:
+    one, other = claims
+    one.hungry(True)
+    one.turn(True)
+    one.rest()
+    assert other.hungry_others() == 0
+    assert other.turn(True)
+    one.hungry(True)
+    assert other.hungry_others() == 1
+    assert not one.turn(True)
 
 
 def test_a_claim_that_nobody_has_any_more_is_gone(claims: tuple[Claim, Claim]) -> None:
@@ -171,3 +184,16 @@ def test_a_running_loader_promises_what_it_does_not_have_yet(claims: tuple[Claim
         has = loader.memory().now
         assert GIB - 2 * has - (1 << 20) <= claims[0].promised_others() <= GIB
     assert claims[0].promised_others() == 0
+
+
+def test_a_loader_whose_loop_pauses_leaves_its_part_to_others(claims: tuple[Claim, Claim]) -> None:
+    again = threading.Event()
+    with pipeline().loader(memory=GIB) as loader:
+        batches = iter(loader)
+        batch = next(batches)
+        loader._claim.hungry(True)
+        assert claims[0].hungry_others() == 1
+        batch = next(batches)
+        while claims[0].hungry_others():  # until all its slots are full
+            again.wait(0.001)
+        del batch

@@ -38,6 +38,7 @@ class Claim:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._promised = 0  # MiB
+        self._is_hungry = self._has_turn = False
         self._number: int | None = None
         self._file: int | None = None
         with contextlib.suppress(OSError):
@@ -58,14 +59,23 @@ class Claim:
 
     def hungry(self, is_so: bool) -> None:
         """Whether its training loop waits for it, so that it can use its share of the processors."""
-        if self._number is not None:
+        if self._number is not None and is_so != self._is_hungry:
             self._lock(self._number * REGION + 1, 1, fcntl.F_WRLCK if is_so else fcntl.F_UNLCK)
+            self._is_hungry = is_so
 
     def turn(self, wanted: bool) -> bool:
         """Take the turn, or give it back. Whether it is this loader's; always if it is alone."""
         if self._number is None:
             return True
-        return self._lock(TURN, 1, fcntl.F_WRLCK if wanted else fcntl.F_UNLCK)
+        if wanted != self._has_turn:
+            done = self._lock(TURN, 1, fcntl.F_WRLCK if wanted else fcntl.F_UNLCK)
+            self._has_turn = wanted and done
+        return self._has_turn
+
+    def rest(self) -> None:
+        """Nothing is to be made for now: others may have its part, and the turn."""
+        self.hungry(False)
+        self.turn(False)
 
     def hungry_others(self) -> int:
         """Other loaders whose training loops wait for them."""

@@ -222,6 +222,14 @@ def test_nothing_is_tried_without_the_turn() -> None:
     assert turns[-1] is False  # given back
 
 
+def test_a_turn_that_somebody_keeps_is_not_waited_for_for_ever() -> None:
+    tuner = Tuner(Setting(2, 2), bounds(LATENCY, MOST), lambda: 4, lambda wanted: False)
+    chance = random.Random(0)
+    for window in range(LONG):
+        tuner.see(LATENCY.seen(tuner.setting, window, chance))
+    assert tuner.setting.workers > 16
+
+
 def test_workers_that_can_not_be_had_are_not_asked_for_again() -> None:
     tuner = Tuner(Setting(2, 2), bounds(LATENCY, Setting(64, 32)), lambda: 4, lambda wanted: True)
     chance, wanted = random.Random(0), []

@@ -33,6 +33,7 @@ COMPUTES = 0.5  # share of their time that workers spend on processors, from whi
 WAITS = 0.25  # likewise, up to which many more of them may be had for nothing
 OTHER = 0.3  # by how much a run's rate changes before it is another run
 SURE = 3  # windows in a row that say so
+PATIENT = 60  # windows in which others may have the turn
 PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # before anything is tried again
 
 
@@ -120,7 +121,9 @@ class Tuner:
     def _whole_course(self) -> Course:
         yield from self._warm_up()
         while True:
-            while not self._turn(True):
+            for _ in range(PATIENT):
+                if self._turn(True):
+                    break
                 yield from self._look()
             if self._last.wait_share <= KEEPS_UP:
                 yield from self._give_back()
@@ -167,7 +170,8 @@ class Tuner:
         """No more workers that compute than processors that are for this loader."""
         cores = self._cores()
         if self._last.on_cpu >= COMPUTES and self.setting.workers > cores:
-            why = f"other loaders compute too, and {cores} processors are for this one"
+            mine = "one processor is" if cores == 1 else f"{cores} processors are"
+            why = f"other loaders compute too, and {mine} for this one"
             yield from self._keeps(self._with(workers=cores), 0.0, why)
 
     def _more(self) -> Course:

@@ -47,6 +47,7 @@ class ProcessWorkers(QueueWorkers):
         ]  # replaced, under it
         self._wanted = len(workers)
         self._starter: threading.Thread | None = None
+        self._starts = False
         self._closed = False
 
     def _new_driver(self, worker: WorkerProcess) -> Driver:
@@ -72,11 +73,11 @@ class ProcessWorkers(QueueWorkers):
         with self._lock:
             self._wanted = number = min(number, self._most())
             self._queue.employ(min(number, len(self._drivers)))
-            busy = self._starter is not None and self._starter.is_alive()
-            if number > len(self._drivers) and not busy and not self._closed:
+            if number > len(self._drivers) and not self._starts and not self._closed:
                 self._starter = threading.Thread(target=self._start_more, name="penstock-start", daemon=True)
                 with contextlib.suppress(RuntimeError):  # the system allows no more threads
                     self._starter.start()
+                    self._starts = True
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
         """Take down what the rows are made of."""
@@ -121,7 +122,8 @@ class ProcessWorkers(QueueWorkers):
 
     def _start_more(self) -> None:
         """Start workers until there are as many as are wanted, or one can't be had."""
-        while (number := len(self._drivers)) < self._wanted:
+        while self._is_one_wanted():
+            number = len(self._drivers)
             try:
                 with self._watch.errand(
                     f"worker {number}",
@@ -132,15 +134,22 @@ class ProcessWorkers(QueueWorkers):
                 ):
                     worker = WorkerProcess(self._server, number)
             except (PenstockError, OSError) as error:
-                self._wanted = number
+                with self._lock:
+                    self._wanted, self._starts = number, False
                 _log_refusal(error)
                 return
             with self._lock:
                 if self._closed:
                     worker.kill()
                     worker.close()
-                    return
-                self._add(self._new_driver(worker))
+                else:
+                    self._add(self._new_driver(worker))
+
+    def _is_one_wanted(self) -> bool:
+        """Whether one more worker is to be started; if not, whoever asked is done."""
+        with self._lock:
+            self._starts = len(self._drivers) < self._wanted and not self._closed
+            return self._starts
 
     def _add(self, driver: Driver) -> None:
         """One more worker is there. The lock is held."""
@@ -159,8 +168,7 @@ class ProcessWorkers(QueueWorkers):
         for driver in self._drivers:
             driver.join(max(ends - time.monotonic(), 0))
         idle = [driver for driver in self._drivers if driver.has_ended]
-        starts = self._starter is not None and self._starter.is_alive()
-        if len(idle) < len(self._drivers) or starts:
+        if len(idle) < len(self._drivers) or self._starts:
             self._server.end()  # one may be waiting for a new worker
         if self._plan.cache is not None:
             for driver in idle:

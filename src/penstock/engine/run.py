@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
 HASTE_S = 0.5  # likewise, when whoever closes it is interrupted
+RESTS_S = 1.0  # without a free slot, after which a loader rests
 LOOKS_S = 0.002  # between two looks at what a device reads yet
 
 # Runs with threads that were still busy when they were closed: these may use the run's arrays yet.
@@ -385,13 +385,28 @@ class Run:
                     settled = self._settled()
                 except RuntimeError:  # of a device that has failed: whoever asks for a batch is told
                     settled = True
-                with self._times.without_slot() if self._lacks_slot and not self._filling else nullcontext():
-                    # No bell rings when a device has read a slot.
-                    seen = self._bell.wait(seen) if settled else self._bell.wait_for(seen, LOOKS_S)
+                if self._lacks_slot and not self._filling:
+                    with self._times.without_slot():
+                        seen = self._await_slot(seen, settled=settled)
+                else:
+                    seen = self._await_bell(seen, settled=settled)
         except BaseException as error:
             with self._lock:
                 self._broken = error
                 self._tell()
+
+    def _await_bell(self, seen: int, *, settled: bool) -> int:
+        # It doesn't ring when a device has read a slot.
+        return self._bell.wait(seen) if settled else self._bell.wait_for(seen, LOOKS_S)
+
+    def _await_slot(self, seen: int, *, settled: bool) -> int:
+        """Wait until one may be free; when that takes longer, others may have this loader's part of the machine."""
+        if settled:
+            rung = self._bell.wait_for(seen, RESTS_S)
+            if rung != seen:
+                return rung
+            self._claim.rest()
+        return self._await_bell(seen, settled=settled)
 
     def _obey_seek(self) -> None:
         if self._sought is None:
