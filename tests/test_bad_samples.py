@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.order import substitute
 from photos import encoded, picture, write_list
+from preloaded import SERVER
 
 MEMORY = "256MiB"
 
@@ -143,7 +144,11 @@ def rows_of(batch: dict[str, Any]) -> list[tuple[int, ...]]:
 def test_processes_replace_what_threads_do(workers: int) -> None:
     with pipeline().batch(7).loader(memory=MEMORY, executor="inline") as loader:
         inline = rows(loader, 2), loader.bad_samples
-    with pipeline().batch(7).loader(memory="512MiB", executor="process", workers=workers) as loader:
+    with (
+        pipeline()
+        .batch(7)
+        .loader(memory="512MiB", executor="process", workers=workers, fork_from=SERVER) as loader
+    ):
         assert (rows(loader, 2), loader.bad_samples) == inline
 
 
@@ -171,7 +176,7 @@ def identity(image: Any) -> Any:
         ({"workers": 3}, False),
         ({"executor": "inline"}, False),
         ({"workers": 2}, True),
-        ({"workers": 2, "executor": "process", "memory": "512MiB"}, True),
+        ({"workers": 2, "executor": "process", "memory": "512MiB", "fork_from": SERVER}, True),
     ],
 )
 def test_images_that_cannot_be_read_or_decoded(
@@ -206,7 +211,7 @@ def test_the_summary_tells_exceptions_of_python_code_apart(executor: str) -> Non
     """By where they were and their type: the text of each may be another one."""
     described = ps.Pipeline(ps.Indexed(Various())).on_bad(ps.Replace(at_most=2)).map(odd, field="x")
     with (
-        described.batch(8).loader(executor=executor, memory="512MiB") as loader,  # type: ignore[arg-type]
+        described.batch(8).loader(executor=executor, memory="512MiB", fork_from=SERVER) as loader,  # type: ignore[arg-type]
         pytest.raises(ps.TooManyBadSamples) as raised,
     ):
         list(loader)
@@ -506,7 +511,7 @@ def summed(samples: list[dict[str, Any]]) -> dict[str, Any]:
     return {"sum": np.array([each["x"] for each in samples]).sum(), "rows": len(samples)}
 
 
-@pytest.mark.parametrize("settings_", [{}, {"executor": "process", "memory": "512MiB"}])
+@pytest.mark.parametrize("settings_", [{}, {"executor": "process", "memory": "512MiB", "fork_from": SERVER}])
 def test_a_function_that_takes_samples_gets_substitutes(settings_: dict[str, Any]) -> None:
     described = pipeline().map_batch(summed, samples=True).batch(10)
     with described.loader(**{"memory": MEMORY, "workers": 2, **settings_}) as loader:
@@ -564,7 +569,7 @@ def test_samples_that_fit_no_field_give_way() -> None:
 @pytest.mark.parametrize("executor", ["thread", "inline", "process"])
 def test_the_first_sample_of_all_is_bad(executor: Any) -> None:
     described = ps.Pipeline(ps.Indexed(Dataset(6, frozenset([0, 4])))).on_bad(ps.Replace(at_most=2))
-    with described.batch(3).loader(memory="512MiB", executor=executor) as loader:
+    with described.batch(3).loader(memory="512MiB", executor=executor, fork_from=SERVER) as loader:
         assert len(rows(loader)) == 6
         assert [b.index for b in loader.bad_samples if b.attempt == 0] == [0, 4]
 

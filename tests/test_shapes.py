@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.spec import Int64Array
 from photos import encoded, picture, write_list
+from preloaded import SERVER
 
 MEMORY = "256MiB"
 LENGTHS = np.minimum(np.exp(np.random.default_rng(1).normal(2.5, 1, 200)).astype(np.int64), 90)
@@ -44,7 +45,7 @@ def texts() -> ps.Indexed:
 
 def batches(pipeline: ps.Pipeline, **settings: Any) -> list[dict[str, Any]]:
     """Copies of an epoch's batches."""
-    with pipeline.loader(**{"memory": MEMORY, "workers": 2, **settings}) as loader:
+    with pipeline.loader(**{"memory": MEMORY, "workers": 2, "fork_from": SERVER, **settings}) as loader:
         return [{name: copied(value) for name, value in batch.items()} for batch in loader]
 
 

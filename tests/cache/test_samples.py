@@ -18,6 +18,7 @@ import torch
 import penstock as ps
 from penstock.cache import open_set
 from photos import LONG_AGO_NS, age, encoded, picture, write_list
+from preloaded import TORCH
 from programs import LIMIT_S
 from samples import Samples
 
@@ -109,7 +110,9 @@ def epochs(
     pipeline: ps.Pipeline, executor: Any, many: int = 2, workers: int = 2
 ) -> tuple[list[dict[str, Any]], ps.Stats]:
     """Batches of so many epochs, and the counters after them."""
-    with pipeline.batch(4).loader(memory=MEMORY, workers=workers, executor=executor) as loader:
+    with pipeline.batch(4).loader(
+        memory=MEMORY, workers=workers, executor=executor, fork_from=TORCH
+    ) as loader:
         found = [
             {name: np.array(value) for name, value in batch.items()} for _ in range(many) for batch in loader
         ]
@@ -352,7 +355,7 @@ def test_a_large_file_that_is_kept_takes_its_turn_for_memory(
     age(*tmp_path.glob("*.jpg"))
     pipeline = IMAGE(source.cache(cache).map(*EVAL), darker).batch(1)
     for kept in (False, True):
-        with pipeline.loader(memory=MEMORY, executor=executor, workers=1) as loader:
+        with pipeline.loader(memory=MEMORY, executor=executor, workers=1, fork_from=TORCH) as loader:
             until = time.monotonic() + LIMIT_S
             while (
                 not (stats := loader.stats()).cache_stored and not stats.cache_hits

@@ -12,6 +12,7 @@ import pytest
 import penstock as ps
 from penstock import _native  # an account whose process dies at an exact place can't be had otherwise
 from photos import WAIT_S
+from preloaded import SERVER
 from programs import wait_for_end
 
 MIB = 1 << 20
@@ -37,7 +38,9 @@ def pipeline(mebibytes: int, plain: bool = False) -> ps.Pipeline:
 
 
 def loader(of: ps.Pipeline, **settings: Any) -> ps.Loader:
-    return of.loader(**{"executor": "process", "workers": 2, "memory": "512MiB", **settings})
+    return of.loader(
+        **{"executor": "process", "workers": 2, "memory": "512MiB", "fork_from": SERVER, **settings}
+    )
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -9,12 +9,13 @@ import torch
 from torch.utils.data import default_collate
 
 import penstock as ps
+from preloaded import SERVER
 
 EXECUTORS = [
     pytest.param({"executor": "inline"}, id="inline"),
     pytest.param({"executor": "thread", "workers": 1}, id="1 thread"),
     pytest.param({"executor": "thread", "workers": 3}, id="3 threads"),
-    pytest.param({"executor": "process", "workers": 3}, id="3 processes"),
+    pytest.param({"executor": "process", "workers": 3, "fork_from": SERVER}, id="3 processes"),
 ]
 
 

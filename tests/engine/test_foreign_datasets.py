@@ -12,12 +12,13 @@ from PIL import Image
 
 import penstock as ps
 from photos import encoded, picture
+from preloaded import TORCH
 from torchvision_cpu import OPERATORS, torchvision
 
 SETTINGS = [
     pytest.param({"executor": "inline"}, id="inline"),
     pytest.param({"executor": "thread", "workers": 2}, id="threads"),
-    pytest.param({"executor": "process", "workers": 2}, id="processes"),
+    pytest.param({"executor": "process", "workers": 2, "fork_from": TORCH}, id="processes"),
 ]
 
 

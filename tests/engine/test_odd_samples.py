@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from preloaded import SERVER
 from samples import Samples
 
 WORKERS = [
     pytest.param({"executor": "thread", "workers": 2}, id="threads"),
-    pytest.param({"executor": "process", "workers": 2}, id="processes"),
+    pytest.param({"executor": "process", "workers": 2, "fork_from": SERVER}, id="processes"),
 ]
 
 

@@ -9,13 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from preloaded import SERVER
 
 MEMORY = "512MiB"
 WHO = st.one_of(
     st.just({"executor": "inline"}),
     st.builds(lambda workers: {"executor": "thread", "workers": workers}, st.sampled_from([1, 3, 8])),
 )
-PROCESSES = st.builds(lambda workers: {"executor": "process", "workers": workers}, st.sampled_from([1, 3]))
+PROCESSES = st.builds(
+    lambda workers: {"executor": "process", "workers": workers, "fork_from": SERVER}, st.sampled_from([1, 3])
+)
 Rows = list[tuple[int, int, float]]
 
 

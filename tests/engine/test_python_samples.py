@@ -13,6 +13,7 @@ from PIL import Image
 
 import penstock as ps
 from photos import write_photos
+from preloaded import TORCH
 from torchvision_cpu import torchvision
 
 v2 = torchvision.transforms.v2
@@ -21,7 +22,7 @@ EXECUTORS = [
     pytest.param({"executor": "thread", "workers": 1}, id="1 thread"),
     pytest.param({"executor": "thread", "workers": 3}, id="3 threads"),
     pytest.param({"executor": "thread", "workers": 8}, id="8 threads"),
-    pytest.param({"executor": "process", "workers": 3}, id="3 processes"),
+    pytest.param({"executor": "process", "workers": 3, "fork_from": TORCH}, id="3 processes"),
 ]
 
 

@@ -17,11 +17,12 @@ import pytest
 
 import penstock as ps
 from photos import WAIT_S
+from preloaded import SERVER
 from programs import census, check_nothing_is_left, children, is_alive, started, wait_for_end
 
 SETTINGS = [
     pytest.param({"executor": "thread", "workers": 2}, id="threads"),
-    pytest.param({"executor": "process", "workers": 2}, id="processes"),
+    pytest.param({"executor": "process", "workers": 2, "fork_from": SERVER}, id="processes"),
 ]
 MEMORY = "512MiB"
 PROMPT_S = 2  # from an interrupt to the end of the program

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.order import Mixed, Sequential, Shuffled
 from penstock.spec import Int64Array
+from preloaded import SERVER
 
 APART = 10**6  # record numbers of one component and the next
 
@@ -236,7 +237,7 @@ def test_datasets_in_python_are_mixed(executor: Any) -> None:
         with (
             ps.Pipeline(mix)
             .batch(18, tail="pad")
-            .loader(memory="1GiB", workers=2, executor=executor) as loader
+            .loader(memory="1GiB", workers=2, executor=executor, fork_from=SERVER) as loader
         ):
             (batch,) = loader
         assert batch["source"].tolist() == (batch["x"] >= 100).tolist()

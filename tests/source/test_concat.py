@@ -10,6 +10,7 @@ import pytest
 
 import penstock as ps
 from photos import encoded, picture
+from preloaded import SERVER
 
 
 def listing(folder: Path, name: str, lines: str) -> ps.FileList:
@@ -122,7 +123,7 @@ def test_datasets_in_python_are_joined(executor: Any) -> None:
         ps.Pipeline(concat)
         .shuffle(seed=1)
         .batch(8)
-        .loader(memory="1GiB", workers=2, executor=executor) as loader
+        .loader(memory="1GiB", workers=2, executor=executor, fork_from=SERVER) as loader
     ):
         (batch,) = loader
     expected = [int(index) if index < 4 else int(index) + 6 for index in batch["index"]]

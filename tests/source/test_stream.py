@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from preloaded import SERVER
 
 EXECUTORS = [
     pytest.param({"executor": "inline"}, id="inline"),
     pytest.param({"executor": "thread", "workers": 3}, id="threads"),
-    pytest.param({"executor": "process", "workers": 2}, id="processes"),
+    pytest.param({"executor": "process", "workers": 2, "fork_from": SERVER}, id="processes"),
 ]
 COUNT = 22
 

@@ -12,6 +12,7 @@ import pytest
 
 import penstock as ps
 from photos import write_photos
+from preloaded import TORCH
 
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # else its import asks the network for a newer one
 A = pytest.importorskip("albumentations")
@@ -20,7 +21,7 @@ EXECUTORS = [
     pytest.param({"executor": "inline"}, id="inline"),
     pytest.param({"executor": "thread", "workers": 1}, id="1 thread"),
     pytest.param({"executor": "thread", "workers": 3}, id="3 threads"),
-    pytest.param({"executor": "process", "workers": 2}, id="2 processes"),
+    pytest.param({"executor": "process", "workers": 2, "fork_from": TORCH}, id="2 processes"),
 ]
 
 

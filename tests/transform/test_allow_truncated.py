@@ -12,6 +12,7 @@ from PIL import Image, ImageFile
 import penstock as ps
 from draws import Geometric
 from jpegs import kinds, photo, saved
+from preloaded import SERVER
 from reference import check_rows, in_order, listed
 
 TRAIN = (ps.RandomResizedCrop((24, 31), scale=(0.05, 1.0)), ps.RandomHorizontalFlip())
@@ -66,7 +67,7 @@ def is_refused(data: bytes) -> bool:
 
 def epoch(pipeline: ps.Pipeline, **settings: Any) -> tuple[list[np.ndarray], ps.Stats]:
     """Its images, and the counters of workers that have made as many, and none of a next epoch."""
-    settings = {"memory": "256MiB", "workers": 1, **settings}
+    settings = {"memory": "256MiB", "workers": 1, "fork_from": SERVER, **settings}
     with pipeline.loader(**settings) as loader:
         rows = [image for batch in loader for image in batch["image"].copy()]
     with pipeline.batch(1, given=True).loader(**settings) as loader:

@@ -12,6 +12,7 @@ import torch
 
 import penstock as ps
 from penstock.transform.mixing import beta, cut_box
+from preloaded import SERVER
 from torchvision_cpu import torchvision
 
 ROWS, CLASSES, RECORDS = 6, 5, 24
@@ -119,7 +120,7 @@ class Photos:
 
 
 def epoch(pipeline: ps.Pipeline, **settings: Any) -> list[dict[str, Any]]:
-    with pipeline.loader(**{"memory": "512MiB", **settings}) as loader:
+    with pipeline.loader(**{"memory": "512MiB", "fork_from": SERVER, **settings}) as loader:
         return [copied(batch) for batch in loader]
 
 
