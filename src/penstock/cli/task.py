@@ -28,7 +28,7 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         type=_number_or_auto,
         default="auto",
         metavar="N",
-        help="decoding threads (default: one per CPU)",
+        help="decoding threads (default: one per CPU at first, then as many as are best)",
     )
     parser.add_argument(
         "--memory", default=None, metavar="SIZE", help="budget, such as 2GiB (default: half of what is free)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -64,11 +65,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _tuned(args: argparse.Namespace) -> tuple[ps.Tuning, float]:
     """What it came to, and the rate with it."""
+    from penstock.cli.terminal import progress
+
     plan = standard_task(args).plan(memory=args.memory, workers=args.workers)
     with ps.Loader(plan) as loader:
         batches, begin = endless(loader), time.monotonic()
-        while not loader.tuning().settled and time.monotonic() - begin < args.seconds:
-            _step(batches, args)
+        with progress("trying, seconds", math.ceil(args.seconds)) as advance:
+            while not loader.tuning().settled and (spent := time.monotonic() - begin) < args.seconds:
+                _step(batches, args)
+                advance(int(spent))
         before, begin = loader.stats(), time.monotonic()
         while time.monotonic() - begin < MEASURED_S:
             _step(batches, args)
