@@ -11,8 +11,9 @@ from hypothesis import settings
 # Ctrl-C, and theirs in turn. Programs that tests start and interrupt shall not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests ask what comes out, not how long it took.
-settings.register_profile("penstock", deadline=None)
+# Tests ask what comes out, not how long it took. --hypothesis-profile=long is for a night.
+settings.register_profile("penstock", deadline=None, max_examples=40)
+settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("penstock")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -350,7 +350,6 @@ def fields(draw: st.DrawFn) -> list[np.ndarray]:
     return [(1 + np.arange(np.prod(shape)) % 100).reshape(shape).astype(dtype) for shape in shapes]
 
 
-@settings(max_examples=60, deadline=None)
 @given(samples=fields(), rows=st.integers(1, 4), multiple=st.integers(1, 4), value=st.sampled_from([0, 1]))
 def test_any_shapes_are_padded_as_numpy_pads(
     samples: list[np.ndarray], rows: int, multiple: int, value: int
@@ -378,7 +377,6 @@ def test_any_shapes_are_padded_as_numpy_pads(
         assert np.array_equal(batch["x_length"], lengths)
 
 
-@settings(max_examples=60, deadline=None)
 @given(samples=fields(), rows=st.integers(1, 4))
 def test_any_values_follow_one_another_as_numpy_joins_them(samples: list[np.ndarray], rows: int) -> None:
     sides = samples[0].shape[1:]

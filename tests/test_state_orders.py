@@ -62,7 +62,6 @@ def globally(
     return [list(chain.from_iterable(step)) for step in zip(*ranks, strict=True)]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     tail=st.sampled_from(["drop", "pad"]),

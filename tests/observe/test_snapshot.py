@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from observed import WAITS, counters, shown, small_plan
@@ -61,7 +61,6 @@ VALUES = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.sampled_from(PATHS), VALUES, st.booleans())
 def test_with_any_value_in_any_place_it_is_a_snapshot_or_foreign(
     path: tuple[Any, ...], value: Any, drop: bool

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -142,7 +142,6 @@ def sides(pipelines: tuple[ps.Pipeline, ps.Pipeline]) -> tuple[Int64Array, Int64
     return first, rest
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     n=st.integers(2, 400),
     values=st.integers(2, 60),
@@ -164,7 +163,6 @@ def test_a_group_is_on_one_side(n: int, values: int, share: float, seed: int, ki
     assert abs(len(first) - n * share) <= largest
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     n=st.integers(10, 400),
     values=st.integers(1, 9),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -20,7 +20,6 @@ def chunks(marks: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
         yield marks[start : start + CHUNK]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     n=st.integers(1, 3_000), share=st.sampled_from([0, 0.001, 0.02, 0.5, 0.99, 1]), seed=st.integers(0, 99)
 )

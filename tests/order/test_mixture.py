@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -44,7 +44,6 @@ def own_stream(order: Mixed, component: int, count: int) -> list[int]:
 weights_of = st.lists(st.integers(0, 9) | st.floats(0.01, 1), min_size=1, max_size=5).filter(any)
 
 
-@settings(max_examples=100, deadline=None)
 @given(weights=weights_of, seed=st.integers(0, 2**64 - 1), data=st.data())
 def test_each_component_gives_its_own_stream_over_all_epochs(
     weights: list[float], seed: int, data: st.DataObject
@@ -62,7 +61,6 @@ def test_each_component_gives_its_own_stream_over_all_epochs(
     assert order.indices(2, start, stop).tolist() == epoch(order, 2)[start:stop].tolist()
 
 
-@settings(max_examples=100, deadline=None)
 @given(weights=weights_of, positions=st.integers(1, 5_000))
 def test_shares_are_exact_over_an_epoch_and_near_in_every_256(weights: list[float], positions: int) -> None:
     order = mixed([10**5] * len(weights), weights, positions)
@@ -116,7 +114,6 @@ def test_when_an_epoch_ends() -> None:
     assert mixed([100, 1_000], [1, 0], "last").num_positions == 100
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     data=st.data(), sizes=st.lists(st.integers(1, 300), min_size=2, max_size=3), positions=st.integers(1, 900)
 )

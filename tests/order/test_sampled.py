@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -25,7 +25,6 @@ def rows(n: int, **columns: object) -> ps.Pipeline:
     return ps.Pipeline(ps.Arrays(x=np.zeros((n, 1)), **columns))  # type: ignore[arg-type]
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     weights=st.lists(st.floats(0, 1e6) | st.integers(0, 5), min_size=1, max_size=200),
     samples=st.none() | st.integers(1, 500),
@@ -84,7 +83,6 @@ def test_weights_far_apart_and_many() -> None:
     assert len(np.unique(rare.indices(0, 0, 100_000))) > 99_000
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=12),
     samples=st.none() | st.integers(1, 300),

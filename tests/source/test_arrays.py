@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError
@@ -161,7 +161,6 @@ def test_damaged_files(tmp_path: Path, content: bytes) -> None:
         Arrays(a=tmp_path / "a.npy").open()
 
 
-@settings(max_examples=200, deadline=None)
 @given(at=st.integers(0, 140), junk=st.binary(min_size=1, max_size=8))
 def test_any_header_is_an_array_or_a_plan_error(
     tmp_path_factory: pytest.TempPathFactory, at: int, junk: bytes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.contracts import OpenSource
@@ -109,7 +109,6 @@ PIECES = [
     b"99999999999999999999",
 ]
 SEPARATORS = [b" ", b"\t", b"  ", b"\n", b"\r\n", b"\r", b"\n\n", b"\t ", b" \t", b"", b"\0"]
-SMALL = settings(max_examples=120, deadline=None)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +116,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lists")
 
 
-@SMALL
 @given(content=st.binary(max_size=200), labels=st.booleans(), stays=st.booleans())
 def test_any_bytes_are_a_list_or_a_plan_error(
     folder: Path, content: bytes, labels: bool, stays: bool
@@ -125,7 +123,6 @@ def test_any_bytes_are_a_list_or_a_plan_error(
     check_like_line_by_line(folder, content, labels=labels, stays=stays)
 
 
-@SMALL
 @given(
     content=st.lists(st.sampled_from(PIECES + SEPARATORS), max_size=30).map(b"".join),
     labels=st.booleans(),
@@ -157,7 +154,6 @@ NUMBERS = st.integers(-(2**63), 2**63 - 1).map(lambda number: b"%d" % number) | 
 WORDS = st.text("ab\xe9", min_size=1, max_size=20).map(lambda name: name.encode())
 
 
-@SMALL
 @given(
     lines=st.lists(LINES, min_size=1),
     labels=st.data(),

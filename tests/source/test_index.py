@@ -239,7 +239,7 @@ def test_records_that_are_not_there(tmp_path: Path) -> None:
 CONTENT = b"".join(b"folder-%d/%d.jpg\tclass %d\n" % (row % 3, row, row % 4) for row in range(40))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     cut=st.one_of(st.just(1.0), st.floats(0, 1)),
     flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), max_size=4),
