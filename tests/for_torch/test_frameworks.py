@@ -1,4 +1,7 @@
-"""Frameworks that train with PyTorch, for real: every sample once, in one process and in two, and exact resume."""
+"""Frameworks that train with PyTorch, for real: every sample once, in one process and in two, and exact resume.
+
+With a loader of a pipeline, and with the drop-in ``DataLoader``, in one run each: importing a framework takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,14 @@ evaluation = ps.Pipeline(arrays).batch(5, tail="short")
 
 def loader(pipeline=train, **settings):
     return penstock.torch.loader(pipeline, memory="256MiB", workers=1, **settings)
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 48
+    def __getitem__(self, index): return torch.ones(3), index
+
+def drop_in(rows=4, shuffle=True, **more):
+    return penstock.torch.DataLoader(
+        Rows(), rows, shuffle=shuffle, num_workers=1, memory="512MiB", executor="thread", **more)
 
 def tell(**seen):
     with open(f"{{folder}}/seen-{{rank}}.json", "w") as file:
@@ -89,6 +100,7 @@ def test_ddp(tmp_path: Path) -> None:
         assert records(ranks[0]["epochs"][epoch] + ranks[1]["epochs"][epoch]) == list(range(48))
 
 
+ENGINE = "penstock.torch.dataloader thread 512MiB"
 LIGHTNING = """
 import lightning
 
@@ -127,6 +139,13 @@ def training():
 def validation():
     return loader(evaluation, shard=False, fields=("x", "label"))
 
+def fit_drop_in():
+    module = Module()
+    trainer(**launch).fit(module, drop_in(), drop_in(rows=5, shuffle=False))
+    loaders = (module.trainer.train_dataloader, module.trainer.val_dataloaders)
+    engines = {f"{type(each).__module__} {each.executor} {each.memory}" for each in loaders}
+    return dict(seen=module.seen, validated=module.validated, engines=sorted(engines))
+
 def fit(stop=None, **resume):
     module = Module(stop)
     try:
@@ -151,28 +170,37 @@ for stop in (5, 12, 17):
     after = fit(ckpt_path=f"{folder}/stopped.ckpt", weights_only=False)
     resumed[stop] = before.seen + after.seen
 predicted = trainer().predict(Module(), validation())
-tell(seen=whole.seen, validated=whole.validated, resumed=resumed, predicted=[batch.tolist() for batch in predicted])
+predicted = [batch.tolist() for batch in predicted]
+tell(seen=whole.seen, validated=whole.validated, resumed=resumed, predicted=predicted, drop_in=fit_drop_in())
 """,
     )
     assert [records(rank["seen"][:12]), records(rank["seen"][12:])] == 2 * [list(range(48))]
     assert rank["validated"][-48:] == list(range(48))
     assert rank["resumed"] == dict.fromkeys(("5", "12", "17"), rank["seen"])
     assert records(rank["predicted"]) == list(range(48))
+    dropped_in = rank["drop_in"]
+    assert [records(dropped_in["seen"][:12]), records(dropped_in["seen"][12:])] == 2 * [list(range(48))]
+    assert dropped_in["validated"][-48:] == list(range(48))
+    assert dropped_in["engines"] == [ENGINE]
 
 
-def test_lightning_with_two_processes(tmp_path: Path) -> None:
+def test_lightning_with_two_processes_shares_out_and_keeps_the_engine(tmp_path: Path) -> None:
     ranks = seen(
         tmp_path,
         LIGHTNING
         + """
 launch = {"strategy": "ddp", "devices": 2, "num_nodes": 1}
 whole = fit()
-tell(seen=whole.seen)
+tell(seen=whole.seen, drop_in=fit_drop_in())
 """,
         ranks=2,
     )
-    for epoch in (slice(0, 6), slice(6, 12)):
-        assert records(ranks[0]["seen"][epoch] + ranks[1]["seen"][epoch]) == list(range(48))
+    dropped_in = [rank["drop_in"] for rank in ranks]
+    for one, other in (ranks, dropped_in):
+        for epoch in (slice(0, 6), slice(6, 12)):
+            assert records(one["seen"][epoch] + other["seen"][epoch]) == list(range(48))
+    assert sorted({*dropped_in[0]["validated"], *dropped_in[1]["validated"]}) == list(range(48))
+    assert dropped_in[0]["engines"] == [ENGINE]
 
 
 ACCELERATE = """
@@ -209,7 +237,25 @@ def trained(dispatch):
         metrics += accelerator.gather_for_metrics(batch).tolist()
     return dict(epochs=epochs, ends=ends, skipped=skipped, rest=rest, resumed=resumed, metrics=metrics)
 
-tell(runs=[trained(None), trained(False)])
+def trained_drop_in():
+    accelerator = Accelerator(cpu=True)
+    model = torch.nn.Linear(3, 48)
+    model, optimizer, batches = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1), drop_in())
+    epochs = []
+    for epoch in range(2):
+        epochs.append([])
+        for x, label in batches:
+            accelerator.backward(torch.nn.functional.cross_entropy(model(x), label))
+            optimizer.step()
+            epochs[-1].append(label.tolist())
+    ordered = accelerator.prepare(drop_in(shuffle=False))
+    skipped = [label.tolist() for _, label in skip_first_batches(ordered, 2)]
+    metrics = []
+    for x, label in accelerator.prepare(drop_in(rows=5, shuffle=False)):
+        metrics += accelerator.gather_for_metrics(label).tolist()
+    return dict(epochs=epochs, skipped=skipped, metrics=metrics)
+
+tell(runs=[trained(None), trained(False)], drop_in=trained_drop_in())
 if torch.distributed.is_initialized():
     torch.distributed.destroy_process_group()
 """
@@ -218,7 +264,8 @@ if torch.distributed.is_initialized():
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_accelerate(tmp_path: Path, ranks: int) -> None:
     """Whatever it would do with iterable datasets by itself, and told not to dispatch their batches."""
-    for told in zip(*(rank["runs"] for rank in seen(tmp_path, ACCELERATE, ranks=ranks)), strict=True):
+    all_told = seen(tmp_path, ACCELERATE, ranks=ranks)
+    for told in zip(*(rank["runs"] for rank in all_told), strict=True):
         for epoch in range(2):
             assert records([batch for rank in told for batch in rank["epochs"][epoch]]) == list(range(48))
         for rank in told:
@@ -228,6 +275,11 @@ def test_accelerate(tmp_path: Path, ranks: int) -> None:
             assert len(rank["resumed"]) == 2 * steps - 4
             assert rank["resumed"][steps - 4 :] == rank["rest"]
             assert rank["metrics"] == list(range(48))
+    dropped_in = [rank["drop_in"] for rank in all_told]
+    for epoch in range(2):
+        assert records([batch for rank in dropped_in for batch in rank["epochs"][epoch]]) == list(range(48))
+    assert records([batch for rank in dropped_in for batch in rank["skipped"]]) == list(range(8 * ranks, 48))
+    assert sorted(dropped_in[0]["metrics"]) == list(range(48))
 
 
 TRANSFORMERS = """
