@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from preloaded import SERVER
 
 SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2}
 
@@ -151,7 +152,7 @@ def test_workers_have_numbers() -> None:
     described = ps.Pipeline(ps.Indexed(Numbers(), fields=("x",))).batch(20)
     with described.loader(**SETTINGS) as loader:
         assert {number for batch in loader for number in batch["x"].tolist()} == {-1}
-    with described.loader(**SETTINGS, executor="process") as loader:
+    with described.loader(**SETTINGS, executor="process", fork_from=SERVER) as loader:
         numbers = {number for batch in loader for number in batch["x"].tolist()}
     assert numbers
     assert numbers <= {0, 1}

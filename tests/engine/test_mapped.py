@@ -12,6 +12,7 @@ import torch
 import penstock as ps
 from penstock.engine.travel import pack, unpack
 from penstock.machine import anonymous_bytes
+from preloaded import SERVER
 from samples import Samples
 
 MIB = 1 << 20
@@ -103,7 +104,7 @@ def test_workers_read_large_arrays_without_a_copy() -> None:
     with (
         ps.Pipeline(ps.Indexed(Large()))
         .batch(1)
-        .loader(executor="process", workers=2, memory="1GiB") as loader
+        .loader(executor="process", workers=2, memory="1GiB", fork_from=SERVER) as loader
     ):
         assert max(batch["more"][0] for batch in loader) < 4 * MIB
 
@@ -115,6 +116,10 @@ def test_the_trainers_memory_is_its_own() -> None:
         array[:] += 1
         return float(array[0])
 
-    with ps.Pipeline(ps.Indexed(Samples(sample))).batch(8).loader(executor="process", workers=1) as loader:
+    with (
+        ps.Pipeline(ps.Indexed(Samples(sample)))
+        .batch(8)
+        .loader(executor="process", workers=1, fork_from=SERVER) as loader
+    ):
         assert next(iter(loader))["image"].min() >= 1
     assert not array.any()
