@@ -95,7 +95,7 @@ WORKLOADS = {
     "Python, one interpreter": Workload(lambda _: numbers(computes)),
     "Python, waits": Workload(lambda _: numbers(Waits(0.01))),
     "Python, waits and computes": Workload(lambda _: numbers(Waits(0.002), computes)),
-    "processes, wait": Workload(lambda _: numbers(Waits(0.01)), most=16, settings=PROCESSES),
+    "processes, compute": Workload(lambda _: numbers(computes), most=4, settings=PROCESSES),
     "two loaders": Workload(photos, loaders=2, most=4),
     "slow loop": Workload(photos, step_s=0.06, most=4),
     "slow loop, Python waits": Workload(lambda _: numbers(Waits(0.01)), step_s=0.02),

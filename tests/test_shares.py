@@ -107,6 +107,19 @@ def test_what_a_killed_process_said_is_gone(tmp_path: Path, claims: tuple[Claim,
     assert (claim.promised_others(), claim.hungry_others(), claim.turn(True)) == (0, 0, True)
 
 
+def test_a_forked_child_keeps_nothing_of_a_killed_parent(tmp_path: Path, claims: tuple[Claim, Claim]) -> None:
+    """The child lives on, and has the parent's files."""
+    program = PROGRAM.replace("print(", "import os; child = os.fork() or os.read(0, 1)\nprint(", 1)
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        assert claims[0].promised_others() == GIB
+        process.kill()
+        os.waitpid(process.pid, 0)
+        assert (claims[0].promised_others(), claims[0].turn(True)) == (0, True)
+
+
 def test_a_forked_child_says_nothing(claims: tuple[Claim, Claim]) -> None:
     one, other = claims
     one.promise(GIB)
@@ -197,3 +210,16 @@ def test_a_loader_whose_loop_pauses_leaves_its_part_to_others(claims: tuple[Clai
         while claims[0].hungry_others():  # until all its slots are full
             again.wait(0.001)
         del batch
+
+
+def test_a_loader_whose_start_failed_has_its_part_all_the_same(claims: tuple[Claim, Claim]) -> None:
+    def fails(x: float) -> float:
+        raise ValueError("no")
+
+    with (
+        ps.Pipeline(ps.Arrays(x=np.arange(64.0))).map(fails, field="x").batch(4).loader(memory=GIB) as loader
+    ):
+        for _ in range(2):
+            with pytest.raises(ps.SampleError):
+                next(iter(loader))
+            assert claims[0].promised_others() == GIB

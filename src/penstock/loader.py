@@ -310,7 +310,6 @@ class Loader(Observable):
     def close(self) -> None:
         """End all threads. Batches that were delivered stay valid."""
         self._closed = True
-        self._claim.close()
         try:
             self._sampler.close()
         finally:
@@ -318,6 +317,7 @@ class Loader(Observable):
                 # not the finalizer, which runs once only: a close() that was interrupted may come again
                 alive[1]()
                 self._finalizer.detach()
+            self._claim.close()
 
     def __enter__(self) -> Self:
         return self

@@ -240,7 +240,13 @@ class Plan:
     @property
     def tunes_depth(self) -> bool:
         """Whether a run finds out how many slots are best."""
-        return self._tunes("depth")
+        return self.executor is not Executor.INLINE and self._tunes("depth")
+
+    @property
+    def most_depth(self) -> int:
+        """Slots that may be filled at once, with what belongs to them."""
+        one = (self.forecast.slots + self.forecast.waiting) // self.depth
+        return max(min(self.batches_bytes // max(one, 1), self.most_slots), self.depth)
 
     def _tunes(self, name: Literal["workers", "depth"]) -> bool:
         return self.settings.get("autotune", True) and self.settings.get(name, "auto") in ("auto", None)
@@ -249,7 +255,7 @@ class Plan:
         """Slots that keep so many workers busy, and one that is lent; as many as there may be, at most."""
         return min(
             max(slots_for(workers, self.cost, self.layout.rows, whole=self.gathers), self.depth),
-            self.most_slots,
+            self.most_depth,
         )
 
     @property

@@ -18,6 +18,8 @@ import fcntl
 import os
 import stat
 import struct
+import threading
+import weakref
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
@@ -41,26 +43,29 @@ class Claim:
         self._is_hungry = self._has_turn = False
         self._number: int | None = None
         self._file: int | None = None
+        self._lock = threading.Lock()  # of the file, which one thread closes and others use
         with contextlib.suppress(OSError):
             self._file = _opened(FOLDER)
-            self._number = next((n for n in range(LOADERS) if self._lock(n * REGION, 1)), None)
+            self._number = next((n for n in range(LOADERS) if self._set(n * REGION, 1)), None)
+        _claims.add(self)
 
     def promise(self, memory: int) -> None:
         """It may take so many bytes of memory, beyond what it has."""
         mib = min(max(-(-memory // MIB), 0), MOST_MIB)
-        if self._number is None or mib == self._promised or os.getpid() != self._pid:
+        number = self._number
+        if number is None or mib == self._promised or os.getpid() != self._pid:
             return
-        begin = self._number * REGION + MEMORY
+        begin = number * REGION + MEMORY
         if mib > self._promised:
-            self._lock(begin, mib)
+            self._set(begin, mib)
         else:
-            self._lock(begin + mib, self._promised - mib, fcntl.F_UNLCK)
+            self._set(begin + mib, self._promised - mib, fcntl.F_UNLCK)
         self._promised = mib
 
     def hungry(self, is_so: bool) -> None:
         """Whether its training loop waits for it, so that it can use its share of the processors."""
-        if self._number is not None and is_so != self._is_hungry:
-            self._lock(self._number * REGION + 1, 1, fcntl.F_WRLCK if is_so else fcntl.F_UNLCK)
+        if (number := self._number) is not None and is_so != self._is_hungry:
+            self._set(number * REGION + 1, 1, fcntl.F_WRLCK if is_so else fcntl.F_UNLCK)
             self._is_hungry = is_so
 
     def turn(self, wanted: bool) -> bool:
@@ -68,7 +73,7 @@ class Claim:
         if self._number is None:
             return True
         if wanted != self._has_turn:
-            done = self._lock(TURN, 1, fcntl.F_WRLCK if wanted else fcntl.F_UNLCK)
+            done = self._set(TURN, 1, fcntl.F_WRLCK if wanted else fcntl.F_UNLCK)
             self._has_turn = wanted and done
         return self._has_turn
 
@@ -79,51 +84,68 @@ class Claim:
 
     def hungry_others(self) -> int:
         """Other loaders whose training loops wait for them."""
-        if self._number is None:
-            return 0
         return sum(self._held(number * REGION + 1, 1) > 0 for number in self._others())
 
     def promised_others(self) -> int:
         """Bytes of memory that others may take yet."""
-        if self._number is None:
-            return 0
         return MIB * sum(self._held(number * REGION + MEMORY, MOST_MIB) for number in self._others())
 
     def close(self) -> None:
-        """Let go. A forked child's copy only closes its file."""
-        file, self._file, self._number = self._file, None, None
-        if file is None:
-            return
-        if os.getpid() == self._pid:  # children that were forked may have the file open yet
-            with contextlib.suppress(OSError):
-                fcntl.fcntl(file, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
-        os.close(file)
+        """Let go."""
+        with self._lock:
+            file, self._file, self._number = self._file, None, None
+            if file is None:
+                return
+            if os.getpid() == self._pid:  # children that were forked may have the file open yet
+                with contextlib.suppress(OSError):
+                    fcntl.fcntl(file, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+            os.close(file)
 
     __del__ = close
 
+    def forked(self) -> None:
+        """In a forked child: the parent's locks shall not be there longer than the parent."""
+        self._lock = threading.Lock()  # somebody may have held it
+        self.close()
+
     def _others(self) -> list[int]:
+        if self._number is None:
+            return []
         return [number for number in range(LOADERS) if self._held(number * REGION, 1)]
 
-    def _lock(self, begin: int, length: int, kind: int = fcntl.F_WRLCK) -> bool:
+    def _set(self, begin: int, length: int, kind: int = fcntl.F_WRLCK) -> bool:
         """Lock, or unlock; False where somebody else has a lock on any of it."""
-        if self._file is None:
-            return False
-        try:
-            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, begin, length, 0))
-        except OSError:
-            return False
-        return True
+        with self._lock:
+            if self._file is None:
+                return False
+            try:
+                fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, begin, length, 0))
+            except OSError:
+                return False
+            return True
 
     def _held(self, begin: int, length: int) -> int:
         """How many of these bytes somebody else has locked, who has locked them in one piece; 0 for none."""
-        if self._file is None:
-            return 0
-        try:
-            asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, begin, length, 0)
-            kind, _, _, held, _ = FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, asked))
-        except OSError:
-            return 0
-        return 0 if kind == fcntl.F_UNLCK else held
+        with self._lock:
+            if self._file is None:
+                return 0
+            try:
+                asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, begin, length, 0)
+                kind, _, _, held, _ = FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, asked))
+            except OSError:
+                return 0
+            return 0 if kind == fcntl.F_UNLCK else held
+
+
+_claims: weakref.WeakSet[Claim] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for claim in list(_claims):
+        claim.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def promised() -> int:

@@ -89,7 +89,8 @@ class WorkerCost:
     shared  bytes that all of them share
     kind    what one is called
     reads   whether encoded samples are read ahead of them
-    waits   whether one may wait for something else than a processor, so that more of them than CPUs may pay
+    waits   whether more of them than CPUs are tried, as they may wait for something else; not processes, which take
+            much memory
     slots   that are filled at once. Python code takes its time, and unevenly: whoever is done with a batch goes on
             with the next one, while the caller holds a third
     """
@@ -108,7 +109,7 @@ class WorkerCost:
 
 NATIVE_WORKERS = WorkerCost(WORKER_BYTES, 0, "worker", True, False, 1)
 THREADS = WorkerCost(WORKER_BYTES, 0, "worker", False, True, 2)
-PROCESSES = WorkerCost(PROCESS_BYTES, SERVER_BYTES, "worker process", False, True, 2)
+PROCESSES = WorkerCost(PROCESS_BYTES, SERVER_BYTES, "worker process", False, False, 2)
 
 
 def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool) -> int:
@@ -219,8 +220,7 @@ def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Set
         read_ahead = min(READ_AHEAD_BYTES[1], read_ahead + spare // 4)
         spare -= read_ahead - fixed.read_ahead
     most = threads
-    tuned = workers == "auto" and needs.cost.waits and settings.get("autotune", True)
-    if tuned and not needs.cost.shared:
+    if workers == "auto" and needs.cost.waits and settings.get("autotune", True):
         most = max(min(threads + spare // 4 // needs.cost.each, MOST_TUNED), threads)
         spare -= needs.cost.of(most) - needs.cost.of(threads)
     if needs.side and "side_memory" not in fixed.given:
@@ -229,8 +229,6 @@ def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Set
     if needs.cost.shared and "worker_memory" not in fixed.given:
         worker += spare // 2 // threads
         spare -= (worker - fixed.worker) * threads
-        if tuned:  # of more processes, each has a smaller part of the same memory
-            most = max(min(threads * worker // fixed.worker, MOST_TUNED), threads)
     most_slots = slots + spare // (needs.slot + needs.apart)
     return Sizes(threads, most, worker, slots, most_slots, read_ahead, side, needs.batches(slots) + spare)
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.adjusting import Headroom
+from penstock._native import latency_bucket
+from penstock.counters import BUCKETS
+from penstock.engine.adjusting import Headroom, is_odd
 from penstock.memory import GROWTH
 from photos import write_photos
 
@@ -90,37 +92,25 @@ def employed(workers: Any, number: int) -> None:
         again.wait(0.001)
 
 
-@pytest.mark.parametrize("executor", ["thread", "process"])
-def test_workers_are_started_when_more_are_wanted(executor: Any) -> None:
-    with in_python(executor).loader(memory=MEMORY, executor=executor) as loader:
+def test_threads_are_started_when_more_are_wanted() -> None:
+    with in_python("thread").loader(memory=MEMORY) as loader:
         expected = [batch["x"].tolist() for batch in loader]
         begin, workers = loader.plan.workers, left_alone(loader)
         assert begin + 2 <= loader.plan.most_workers
         for number in (begin + 2, 1):
-            employed(workers, number)
+            workers.employ(number)
+            assert workers.employed == number
             loader.set_epoch(0)
             assert [batch["x"].tolist() for batch in loader] == expected
             assert loader.stats().transform.threads == number
         assert len(loader.stats().workers) == begin + 2
 
 
-def test_processes_share_the_memory_that_the_plan_gave_them() -> None:
+def test_processes_are_never_more_than_at_first() -> None:
     with in_python("process").loader(memory=MEMORY, executor="process") as loader:
-        workers, plan = left_alone(loader), loader.plan
-        employed(workers, plan.workers + 2)
-        shares = [driver.memory.share for driver in workers._drivers]
-        assert len(shares) == plan.workers + 2
-        assert sum(shares) <= plan.workers * plan.worker_bytes
-
-
-def test_a_loader_that_is_closed_while_workers_are_started_leaves_none() -> None:
-    for _ in range(3):
-        loader = in_python("process").loader(memory=MEMORY, executor="process")
         workers = left_alone(loader)
-        workers.employ(loader.plan.workers + 4)
-        loader.close()
-        assert not workers._starter.is_alive()
-        assert all(driver.has_ended for driver in workers._drivers)
+        workers.employ(loader.plan.workers + 2)
+        assert workers.employed == loader.plan.workers == loader.plan.most_workers
 
 
 def ledger(grown: int, now: int = 100) -> ps.MemoryLedger:
@@ -131,8 +121,25 @@ def ledger(grown: int, now: int = 100) -> ps.MemoryLedger:
 
 def test_threads_may_be_as_many_as_the_memory_has_room_for() -> None:
     room = Headroom()
-    assert room.most(2, ledger(grown=400)) == 2 + 500 // 200  # all that it has grown by may be theirs
-    assert room.most(4, ledger(grown=440)) == 4 + 460 // 20  # no: it is 20 MiB each
-    assert room.most(2, ledger(grown=440)) == 2 + 460 // 20
-    assert room.most(27, ledger(grown=950)) < 27
-    assert Headroom().most(2, ledger(grown=0)) > 1000
+    assert room.most(2, ledger(grown=400), 0) == 2 + 500 // 200  # all that it has grown by may be theirs
+    assert room.most(4, ledger(grown=440), 0) == 4 + 460 // 20  # no: it is 20 MiB each
+    assert room.most(2, ledger(grown=440), 0) == 2 + 460 // 20
+    assert room.most(27, ledger(grown=950), 0) == 27  # no more
+    assert room.most(27, ledger(grown=2000), 1000 << 20) > 27  # memory= doesn't count what functions take
+    assert Headroom().most(2, ledger(grown=0), 0) > 1000
+
+
+def window(*steps_s: float) -> ps.Stats:
+    counts = [0] * BUCKETS
+    for step_s in steps_s:
+        counts[latency_bucket(int(step_s * 1e9))] += 1
+    return ps.Stats(
+        step=ps.StepStats(steps=len(steps_s), step_s=sum(steps_s), step=ps.Latency(tuple(counts)))
+    )
+
+
+def test_a_window_with_one_long_step_is_odd() -> None:
+    assert is_odd(window(0.01, 0.01, 0.01, 0.01, 5.0))
+    assert not is_odd(window(0.01, 0.02, 0.03, 0.01, 0.04))
+    assert not is_odd(window(*[0.01] * 100, 0.5))  # of half the time or more it would be
+    assert not is_odd(window())

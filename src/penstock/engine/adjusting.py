@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from penstock import _native, machine
 from penstock.counters import Stats
@@ -14,13 +13,15 @@ from penstock.engine.workers import Workers
 from penstock.memory import GROWTH, MemoryLedger
 from penstock.plan import Plan
 from penstock.shares import Claim
-from penstock.spec import Executor
 from penstock.tuning import Tuning
 
 WINDOW_S, SETTLED_S = 0.6, 2.0  # of a window at least, while something is tried and after
 LEAST_STEPS = 4  # of the training loop in it
 SETTLING_S, SETTLING_STEPS = 0.2, 2  # after a change, before the next window begins
 STARTING_S = 10.0  # for workers that are to be started
+ODD = 8  # times as long as half of the steps, from which on one tells nothing of the others
+MOST_ODD = 3  # windows in a row that are left out for that
+FREE_PART = 4  # of what is free, that threads' functions may take beyond memory=
 LEAST_EACH = 1 << 16  # bytes of a thread, which is less than what can be measured
 SHARED_S = 2.0  # between two looks at what other loaders want
 
@@ -34,15 +35,15 @@ class Headroom:
         self._workers = self._grown = 0
         self._each = 0.0  # bytes of a worker
 
-    def most(self, workers: int, ledger: MemoryLedger) -> int:
-        """Threads that there may be, when so many have led to this."""
+    def most(self, workers: int, ledger: MemoryLedger, free: int) -> int:
+        """Threads that there may be, when so many have led to this, with so many bytes that are free elsewhere."""
         grown, more = ledger[GROWTH].now, workers - self._workers
         if self._workers == 0:
-            self._each = grown / workers
+            self._each = grown / workers  # at most
         elif more > 0:
             self._each = max(grown - self._grown, 0) / more
         self._workers, self._grown = workers, grown
-        room = ledger.limit - ledger.now - grown
+        room = max(ledger.limit - ledger.now - grown, free // FREE_PART)
         return workers + math.floor(room / max(self._each, LEAST_EACH))
 
 
@@ -65,20 +66,20 @@ class Adjuster:
     ) -> None:
         self._plan, self._workers, self._ring, self._claim = plan, workers, ring, claim
         self._stats, self._memory = stats, memory
-        self._headroom = Headroom() if plan.executor is Executor.THREAD and plan.cost.waits else None
+        self._tunes = plan.tunes_workers or plan.tunes_depth
+        self._headroom = Headroom() if plan.tunes_workers and plan.cost.waits else None
         self._setting = Setting(plan.workers, plan.depth)
         self._cpus = machine.cpu_count(near=plan.device.cpus())
         self._cores, self._cores_s = self._cpus, 0.0
         self._tuner = Tuner(self._setting, bounds_of(plan), lambda: self._cores, claim.turn)
         self._next_s = 0.0
+        self._odd = 0  # windows in a row that tell nothing
         self._start: Stats | None = None  # of the run
         self._begin: Stats | None = None  # of the window; None while a change takes effect
         self._changed: Stats | None = None  # when the setting was changed
 
     def look(self) -> None:
         """See whether a window is over, if it is time to."""
-        if not (self._plan.tunes_workers or self._plan.tunes_depth):
-            return
         now = time.monotonic()
         if now < self._next_s:
             return
@@ -90,18 +91,22 @@ class Adjuster:
                 self._begin = stats
         elif self._is_window(stats):
             self._see(self._begin, stats)
-        self._next_s = now + WINDOW_S / 4
+        self._next_s = now + self._window_s / 4
 
     def tuning(self) -> Tuning:
         """What it has come to."""
         return Tuning(
-            workers=self._setting.workers,
-            depth=self._setting.depth,
+            workers=self._tuner.kept.workers,
+            depth=self._tuner.kept.depth,
             executor=self._plan.executor.value,
             most_workers=self._plan.most_workers,
-            settled=self._tuner.settled or not (self._plan.tunes_workers or self._plan.tunes_depth),
+            settled=self._tuner.settled or not self._tunes,
             trials=tuple(self._tuner.trials),
         )
+
+    @property
+    def _window_s(self) -> float:
+        return WINDOW_S if self._tunes and not self._tuner.settled else SETTLED_S
 
     def _has_taken_effect(self, stats: Stats) -> bool:
         assert self._changed is not None
@@ -109,25 +114,31 @@ class Adjuster:
         if self._workers.employed != self._setting.workers:
             if since < STARTING_S:
                 return False
-            # No more can be had.
-            self._setting = replace(self._setting, workers=self._workers.employed)
-            self._tuner.limit(self._workers.employed)
+            self._tuner.limit(self._workers.employed)  # no more can be had
+            self._setting = self._tuner.setting
         return since >= SETTLING_S and stats.step.steps - self._changed.step.steps >= SETTLING_STEPS
 
     def _is_window(self, stats: Stats) -> bool:
         assert self._begin is not None
         since = stats.time_s - self._begin.time_s
-        least_s = SETTLED_S if self._tuner.settled else WINDOW_S
-        return since >= least_s and stats.step.steps - self._begin.step.steps >= LEAST_STEPS
+        return since >= self._window_s and stats.step.steps - self._begin.step.steps >= LEAST_STEPS
 
     def _see(self, begin: Stats, stats: Stats) -> None:
         assert self._start is not None
-        seen = seen_between(begin, stats, self._setting.workers, stats.time_s - self._start.time_s)
-        self._look_at_others(stats.time_s, seen)
-        if self._headroom is not None:
-            self._tuner.room = self._headroom.most(self._setting.workers, self._memory())
-        self._tuner.see(seen)
+        done = stats - begin
         self._begin = stats
+        if is_odd(done) and self._odd < MOST_ODD:
+            self._odd += 1
+            return
+        self._odd = 0
+        seen = seen_in(done, self._setting.workers, stats.time_s - self._start.time_s)
+        self._look_at_others(stats.time_s, seen)
+        if not self._tunes:
+            return
+        if self._headroom is not None:
+            free = machine.free_memory_bytes()
+            self._tuner.room = self._headroom.most(self._setting.workers, self._memory(), free)
+        self._tuner.see(seen)
         if self._tuner.setting != self._setting:
             self._setting = self._tuner.setting
             self._workers.employ(self._setting.workers)
@@ -146,7 +157,7 @@ class Adjuster:
 def bounds_of(plan: Plan) -> Bounds:
     """What may be tried in a run of this plan."""
     return Bounds(
-        most=Setting(plan.most_workers, plan.most_slots),
+        most=Setting(plan.most_workers, plan.most_depth),
         workers=plan.tunes_workers,
         depth=plan.tunes_depth,
         waits=plan.cost.waits,
@@ -154,9 +165,15 @@ def bounds_of(plan: Plan) -> Bounds:
     )
 
 
-def seen_between(begin: Stats, end: Stats, workers: int, after_s: float) -> Seen:
-    """What was seen between two snapshots, in which so many workers worked."""
-    done = end - begin
+def is_odd(done: Stats) -> bool:
+    """Whether one step took most of the window, far longer than the others: a checkpoint, a validation, a compiler."""
+    step = done.step
+    longest = step.step.quantile(1.0)
+    return longest > ODD * step.step.p50 and longest > (step.step_s + step.wait_s) / 2
+
+
+def seen_in(done: Stats, workers: int, after_s: float) -> Seen:
+    """What was seen in a window, in which so many workers worked."""
     loop_s = max(done.step.step_s + done.step.wait_s, 1e-9)
     read_s = 0.0 if done.reading_ahead else done.read.busy_s  # by those who make rows
     work_s = max(done.transform.busy_s + read_s, 1e-9)

@@ -28,11 +28,14 @@ FULL = 0.92  # share of the processors' time that workers compute, from which on
 WORTH = 1.04  # times as fast that more of something has to be
 AS_GOOD = 0.98  # times as fast that fewer have to be
 WARM = 4  # windows after which it begins, whatever they were
+RELIEF = 0.7  # of its waiting, from which on less is worth having even if the loop isn't faster yet
+MORE_WAIT = 0.05  # share of its time that the loop may wait more with fewer
 ROUNDS = 2  # windows of either setting, while the difference isn't clear
 COMPUTES = 0.5  # share of their time that workers spend on processors, from which on those limit them
 WAITS = 0.25  # likewise, up to which many more of them may be had for nothing
 OTHER = 0.3  # by how much a run's rate changes before it is another run
 SURE = 3  # windows in a row that say so
+PATIENCE_S, LONGEST_PATIENCE_S = 120.0, 1800.0  # of a loop that waits, before all is tried once more
 PATIENT = 60  # windows in which others may have the turn
 PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # before anything is tried again
 
@@ -87,6 +90,7 @@ class Tuner:
     """Decides what a run goes on with.
 
     setting  what it shall run with
+    kept     the same without what is only being tried
     settled  whether nothing is being tried
     trials   what was
     room     workers that the memory has room for, as far as is known: no trial goes beyond, and none that did is kept
@@ -98,12 +102,13 @@ class Tuner:
     def __init__(
         self, begin: Setting, bounds: Bounds, cores: Callable[[], int], turn: Callable[[bool], bool]
     ) -> None:
-        self.setting, self._bounds, self._cores, self._turn = begin, bounds, cores, turn
+        self.setting = self.kept = begin
+        self._bounds, self._cores, self._turn = bounds, cores, turn
         self.settled = False
         self.trials: list[Trial] = []
         self.room = bounds.most.workers
         self._most = bounds.most
-        self._pause_s = PAUSE_S
+        self._pause_s, self._patience_s = PAUSE_S, PATIENCE_S
         self._course = self._whole_course()
         next(self._course)
 
@@ -115,6 +120,7 @@ class Tuner:
         """There can't be more workers than that, and there are so many now."""
         self._most = replace(self._most, workers=most)
         self.setting = replace(self.setting, workers=most)
+        self.kept = replace(self.kept, workers=min(self.kept.workers, most))
 
     # The course. Each part ends with ``self._last`` seen at ``self.setting``.
 
@@ -148,7 +154,7 @@ class Tuner:
         """Leave no more workers at work than the training loop needs."""
         while self._bounds.workers and (enough := self._enough()) < self.setting.workers:
             why = f"the training loop limits the run, and {_workers(enough)} are enough for it"
-            if not (yield from self._keeps(self._with(workers=enough), AS_GOOD, why, lacks=LACKS)):
+            if not (yield from self._keeps(self._with(workers=enough), why, fewer=True)):
                 return
 
     def _enough(self) -> int:
@@ -172,13 +178,13 @@ class Tuner:
         if self._last.on_cpu >= COMPUTES and self.setting.workers > cores:
             mine = "one processor is" if cores == 1 else f"{cores} processors are"
             why = f"other loaders compute too, and {mine} for this one"
-            yield from self._keeps(self._with(workers=cores), 0.0, why)
+            yield from self._keeps(self._with(workers=cores), why, anyhow=True)
 
     def _more(self) -> Course:
         """Workers as long as they pay."""
         while (more := self._next()) > self.setting.workers and self._last.wait_share > KEEPS_UP:
             why = "workers are busy and the training loop waits"
-            if not (yield from self._keeps(self._with(workers=more), WORTH, why)):
+            if not (yield from self._keeps(self._with(workers=more), why)):
                 return
 
     def _next(self) -> int:
@@ -199,7 +205,7 @@ class Tuner:
         while self.setting.workers > 1:
             now = self.setting.workers
             fewer = now // 2 if self._bounds.waits else now - max(now // 4, 1)
-            if not (yield from self._keeps(self._with(workers=fewer), AS_GOOD, "fewer may be as good")):
+            if not (yield from self._keeps(self._with(workers=fewer), "fewer may be as good", fewer=True)):
                 return
 
     def _deeper(self) -> Generator[None, Seen, bool]:
@@ -211,7 +217,7 @@ class Tuner:
         while self._lacks_work() and self.setting.depth < self._most.depth:
             deeper = min(max(self.setting.depth * 3 // 2, self.setting.depth + 1), self._most.depth)
             why = "the training loop waits, and more batches in turn may be begun earlier"
-            if not (yield from self._keeps(replace(self.setting, depth=deeper), WORTH, why)):
+            if not (yield from self._keeps(replace(self.setting, depth=deeper), why)):
                 break
             grown = True
         return grown
@@ -224,11 +230,9 @@ class Tuner:
         return Setting(workers, max(self.setting.depth, depth))
 
     def _keeps(
-        self, other: Setting, least: float, why: str, lacks: float = 1.0
+        self, other: Setting, why: str, *, fewer: bool = False, anyhow: bool = False
     ) -> Generator[None, Seen, bool]:
-        """Try another setting; keep it when the loop is ``least`` times as fast, and waits ``lacks`` of its time at
-        most. Says whether it is kept.
-        """
+        """Try another setting, and say whether it is kept: when it pays, or where ``fewer`` workers are as good."""
         before, mine = self.setting, self._last
         with_mine, with_other = [mine.rows_per_s], []
         while True:
@@ -246,16 +250,17 @@ class Tuner:
             mine = self._last
             with_mine.append(mine.rows_per_s)
         fits = other.workers <= max(self.room, before.workers)
-        kept = gain >= least and theirs.wait_share <= lacks and fits
-        why = why if fits else "memory has no room for so many"
+        kept = fits and (anyhow or (_is_as_good if fewer else _pays)(gain, mine, theirs))
         name: Literal["workers", "depth"] = "depth" if other.workers == before.workers else "workers"
         was, tried = getattr(before, name), getattr(other, name)
+        why = why if fits else "memory has no room for so many"
         self.trials.append(Trial(theirs.after_s, name, was, tried, gain, kept, why))
         self.setting, self._last = (other, theirs) if kept else (before, mine)
+        self.kept = self.setting
         return kept
 
     def _rest(self) -> Course:
-        """Until the run has become another one."""
+        """Until the run has become another one; or has waited for long, and may have been misjudged."""
         self.settled = True
         since_s, rates, others, cores = self._last.after_s, _Mean(self._last.rows_per_s), 0, self._cores()
         kept_up = self._last.wait_share <= KEEPS_UP
@@ -266,6 +271,9 @@ class Tuner:
             else:
                 others = 0
                 rates.add(self._last.rows_per_s)
+            if self._last.wait_share > LACKS and self._last.after_s - since_s > self._patience_s:
+                self._patience_s = min(2 * self._patience_s, LONGEST_PATIENCE_S)
+                break
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         self.settled = False
 
@@ -277,6 +285,17 @@ class Tuner:
         if last.wait_share <= KEEPS_UP:
             return not kept_up or 2 * self._enough() <= self.setting.workers
         return False
+
+
+def _pays(gain: float, before: Seen, with_it: Seen) -> bool:
+    """Whether the training loop is faster; or waits far less, where it is held up elsewhere too, as by slower ranks."""
+    relieved = with_it.wait_share <= RELIEF * before.wait_share
+    return gain >= WORTH or (gain >= AS_GOOD and relieved)
+
+
+def _is_as_good(gain: float, before: Seen, with_it: Seen) -> bool:
+    """Whether the training loop is as fast, and waits no more: it may be held up elsewhere, as by slower ranks."""
+    return gain >= AS_GOOD and with_it.wait_share <= max(LACKS, before.wait_share + MORE_WAIT)
 
 
 class _Mean:

@@ -50,7 +50,7 @@ class Driver:
     recycled  how often it had more memory than its share, and gave way to a new one
     memory    what it has of its own
 
-    ``drivers`` tells how many there are. ``unsaid`` is free until one of them has said that a worker has too much.
+    ``unsaid`` is free until one of all drivers has said that a worker has too much.
     """
 
     def __init__(
@@ -62,13 +62,12 @@ class Driver:
         queue: JobQueue,
         watch: Watch,
         apart: Apart,
-        drivers: Callable[[], int],
         unsaid: threading.Lock,
     ) -> None:
         self.worker, self.deaths, self.recycled = worker, 0, 0
         self.memory = WorkerMemory(
             plan.worker_bytes,
-            sharers=lambda: drivers() + server.copies,
+            sharers=plan.workers + server.copies,
             side=lambda: server.side.used_by(worker.number),
         )
         self.memory.begin(worker.process)

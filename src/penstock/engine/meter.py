@@ -138,12 +138,7 @@ class Meter:
         short = ledger.now >= WARNED_SHARE * ledger.limit
         for owner in ledger.owners:
             full = owner.most is not None and owner.now >= WARNED_SHARE * owner.most
-            # A file larger than all buffers is read alone, and whoever wants more of the side arena waits.
-            if (
-                owner.name not in (READ_AHEAD, SIDE)
-                and _above(owner) > 0
-                and (full or (short and owner is worst))
-            ):
+            if self._may_be_above(owner) and _above(owner) > 0 and (full or (short and owner is worst)):
                 yield (
                     owner.name,
                     f"{owner.name}: {show_bytes(owner.now)}, {show_bytes(_above(owner))} more than forecast, of "
@@ -158,6 +153,16 @@ class Meter:
                 f"this process has grown by {show_bytes(grown)} since the loader started, for other reasons than "
                 f"that, and {show_bytes(used)} of the machine's or container's {show_bytes(size)} are in use",
             )
+
+    def _may_be_above(self, owner: MemoryOwner) -> bool:
+        """Whether it is worth a warning when it takes more than was forecast."""
+        if owner.name == SLOTS:  # else there are as many as are best
+            return self._ring.count("lent") > self._plan.depth
+        # A file larger than all buffers is read alone, whoever wants more of the side arena waits, and there are as
+        # many threads as are best.
+        return owner.name not in (READ_AHEAD, SIDE) and (
+            owner.name == PROCESSES or owner.name != worker_owner(self._plan)
+        )
 
     def _remedy(self, owner: MemoryOwner) -> str:
         if owner.name == SLOTS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -15,10 +14,8 @@ from penstock.engine.drivers import Driver
 from penstock.engine.jobs import QueueWorkers, SlotJob
 from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.watch import Watch, Work
-from penstock.engine.workers import Assignment, Use, WorkersMemory, has_ended
-from penstock.errors import PenstockError
+from penstock.engine.workers import Assignment, Use, WorkersMemory
 from penstock.plan import Plan
-from penstock.sizing import GROWTH_BYTES
 
 SHARED = "what they share"
 
@@ -38,30 +35,12 @@ class ProcessWorkers(QueueWorkers):
         watch: Watch,
     ) -> None:
         super().__init__(plan, len(workers), 2, bell)
-        self._server, self._ring, self._watch = server, ring, watch
+        self._server = server
+        unsaid = threading.Lock()
         self._apart = Apart(ring)
-        self._unsaid = threading.Lock()
-        self._lock = threading.Lock()
-        self._drivers: Sequence[Driver] = [
-            self._new_driver(worker) for worker in workers
-        ]  # replaced, under it
-        self._wanted = len(workers)
-        self._starter: threading.Thread | None = None
-        self._starts = False
-        self._closed = False
-
-    def _new_driver(self, worker: WorkerProcess) -> Driver:
-        return Driver(
-            worker,
-            self._server,
-            self._plan,
-            self._ring,
-            self._queue,
-            self._watch,
-            self._apart,
-            lambda: len(self._drivers),
-            self._unsaid,
-        )
+        self._drivers = [
+            Driver(worker, server, plan, ring, self._queue, watch, self._apart, unsaid) for worker in workers
+        ]
 
     def start(self) -> None:
         """Start the drivers."""
@@ -69,15 +48,8 @@ class ProcessWorkers(QueueWorkers):
             driver.start()
 
     def employ(self, number: int) -> None:
-        """Let so many workers work. A thread starts those that there aren't, and all of them share the same memory."""
-        with self._lock:
-            self._wanted = number = min(number, self._most())
-            self._queue.employ(min(number, len(self._drivers)))
-            if number > len(self._drivers) and not self._starts and not self._closed:
-                self._starter = threading.Thread(target=self._start_more, name="penstock-start", daemon=True)
-                with contextlib.suppress(RuntimeError):  # the system allows no more threads
-                    self._starter.start()
-                    self._starts = True
+        """Let so many workers work; there are no more than the plan says, as each takes memory of its own."""
+        self._queue.employ(min(number, len(self._drivers)))
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
         """Take down what the rows are made of."""
@@ -115,60 +87,14 @@ class ProcessWorkers(QueueWorkers):
             processes=processes,
         )
 
-    def _most(self) -> int:
-        """Workers whose parts of the memory are still above what any has now: none gives way because there are more."""
-        largest = max(driver.memory.use.peak for driver in self._drivers) + GROWTH_BYTES
-        return max(self._plan.workers * self._plan.worker_bytes // largest, len(self._drivers))
-
-    def _start_more(self) -> None:
-        """Start workers until there are as many as are wanted, or one can't be had."""
-        while self._is_one_wanted():
-            number = len(self._drivers)
-            try:
-                with self._watch.errand(
-                    f"worker {number}",
-                    "starting it",
-                    f"the server of worker processes ({self._server.process})",
-                    where=self._server.where,
-                    give_up=lambda _: self._server.end(),
-                ):
-                    worker = WorkerProcess(self._server, number)
-            except (PenstockError, OSError) as error:
-                with self._lock:
-                    self._wanted, self._starts = number, False
-                _log_refusal(error)
-                return
-            with self._lock:
-                if self._closed:
-                    worker.kill()
-                    worker.close()
-                else:
-                    self._add(self._new_driver(worker))
-
-    def _is_one_wanted(self) -> bool:
-        """Whether one more worker is to be started; if not, whoever asked is done."""
-        with self._lock:
-            self._starts = len(self._drivers) < self._wanted and not self._closed
-            return self._starts
-
-    def _add(self, driver: Driver) -> None:
-        """One more worker is there. The lock is held."""
-        self._drivers = [*self._drivers, driver]
-        driver.start()
-        for each in self._drivers:
-            each.memory.share = self._plan.workers * self._plan.worker_bytes // len(self._drivers)
-        self._queue.employ(min(self._wanted, len(self._drivers)))
-
     def close(self, patience_s: float) -> bool:
         """End the workers; one that is inside a function is killed. Nobody writes into slots afterwards."""
         ends = time.monotonic() + patience_s
-        with self._lock:
-            self._closed = True
         self._queue.close()
         for driver in self._drivers:
             driver.join(max(ends - time.monotonic(), 0))
         idle = [driver for driver in self._drivers if driver.has_ended]
-        if len(idle) < len(self._drivers) or self._starts:
+        if len(idle) < len(self._drivers):
             self._server.end()  # one may be waiting for a new worker
         if self._plan.cache is not None:
             for driver in idle:
@@ -180,11 +106,4 @@ class ProcessWorkers(QueueWorkers):
         for driver in self._drivers:
             driver.end()
         self._server.close(patience_s)
-        return self._starter is None or has_ended(self._starter, max(ends - time.monotonic(), 0))
-
-
-def _log_refusal(error: Exception) -> None:
-    """One more worker can't be had: the others go on."""
-    import logging  # a tenth of what importing penstock costs beside NumPy
-
-    logging.getLogger("penstock").info("no more workers: %s", error)
+        return True

@@ -59,7 +59,7 @@ class Run:
 
     plan    what is run; what was measured at the start is in it
     ledger  takes down the bad samples of what is delivered
-    claim   the loader's part of the machine; let go when it is closed
+    claim   the loader's part of the machine
     """
 
     _workers: Workers  # these are there once it has started
@@ -265,7 +265,6 @@ class Run:
             all_ended &= has_ended(self._thread, ends - time.monotonic())
         if hasattr(self, "_meter"):
             self._meter.close()
-        self._claim.close()
         if hasattr(self, "_delivery"):
             with self._lock:
                 self._delivery.close()

@@ -29,7 +29,7 @@ from penstock.engine.watch import Watch
 from penstock.engine.where import stack_of_thread
 from penstock.engine.workers import CALLER, INTERRUPTED_S, Failure, Workers, raised_for, too_long
 from penstock.errors import PenstockError, StalledError, WorkerDied
-from penstock.machine import is_short_of_files, own_memory_bytes, process_memory_bytes
+from penstock.machine import cpu_count, is_short_of_files, own_memory_bytes, process_memory_bytes
 from penstock.order import Cursor
 from penstock.plan import Plan
 from penstock.settings import show_bytes
@@ -153,8 +153,7 @@ def _in_processes(
     try:
         with refusals(plan):
             fork_from = plan.settings.get("fork_from")
-            most = plan.most_workers
-            server = WorkerServer(recipe, pack_lists=packs, workers=most, fork_from=fork_from)
+            server = WorkerServer(recipe, pack_lists=packs, workers=_most(plan), fork_from=fork_from)
             watch.start()  # which is a thread, with which this process couldn't be forked
         with watch.errand(
             "the dataset",
@@ -174,7 +173,6 @@ def _in_processes(
         fields, record = _measured(plan, at, measure)
         with refusals(plan):
             plan = plan.measured(fields, record, _cost(plan, server, workers))
-            plan = replace(plan, most_workers=min(plan.most_workers, most))
             server.side.cap_bytes = plan.forecast.side
             ring = _ring(plan, bell)
             for number in range(1, plan.workers):
@@ -187,6 +185,12 @@ def _in_processes(
         if server is not None:
             server.close(0)
         raise
+
+
+def _most(plan: Plan) -> int:
+    """Worker processes that there may be, once it is known how much memory each takes."""
+    fixed = plan.settings.get("workers", "auto") != "auto"
+    return plan.workers if fixed else max(plan.workers, cpu_count(near=plan.device.cpus()))
 
 
 def _can_be_had(cache: CachePlan) -> bool:

@@ -29,11 +29,10 @@ class WorkerMemory:
     over          whether it may be above, so that it has to be measured while it does nothing
     over_at_once  whether it was when it was looked at first, after one piece of work
 
-    ``sharers`` says how many processes share its pages, and ``side`` how much of the side arena it has, which is
-    counted there.
+    ``side`` says how much of the side arena it has, which is counted there.
     """
 
-    def __init__(self, share: int, sharers: Callable[[], int], side: Callable[[], int]) -> None:
+    def __init__(self, share: int, sharers: int, side: Callable[[], int]) -> None:
         self.share, self._sharers, self._side = share, sharers, side
         self.over = self.over_at_once = False
         self._use = Use()
@@ -73,7 +72,7 @@ class WorkerMemory:
     def measure(self) -> int:
         """What it has of its own, in bytes. Raises ``OSError`` when it has ended."""
         self._heap = self._anonymous()
-        self._measured = max(own_memory_bytes(self._process, self._sharers()) - self._side(), 0)
+        self._measured = max(own_memory_bytes(self._process, self._sharers) - self._side(), 0)
         self._measure_s = time.monotonic() + WHOLE_S
         self._note(self._measured)
         return self._measured
