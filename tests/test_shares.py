@@ -74,6 +74,19 @@ def test_who_rests_leaves_its_part_to_others(claims: tuple[Claim, Claim]) -> Non
     assert not one.turn(True)
 
 
+def test_who_is_the_last_to_go_removes_the_file(tmp_path: Path) -> None:
+    one, other = Claim(), Claim()
+    (path,) = tmp_path.iterdir()
+    one.close()
+    assert path.exists()
+    other.close()
+    assert not path.exists()
+    third = Claim()
+    assert third.turn(True)
+    assert path.exists()
+    third.close()
+
+
 def test_a_claim_that_nobody_has_any_more_is_gone(claims: tuple[Claim, Claim]) -> None:
     third = Claim()
     third.promise(GIB)

@@ -29,7 +29,7 @@ def photos(folder: Path, suffix: str, side: int, count: int = 6) -> str:
     [
         (".jpg", 600, "8", {"transform"}, "all 2 workers decode and transform"),
         (".png", 300, "8", {"transform"}, "Pillow decodes 100% of the rows"),
-        (".jpg", 16, "1", {"unknown"}, "make batches larger"),
+        (".jpg", 16, "1", {"order", "batch", "unknown"}, "make batches larger"),
     ],
 )
 def test_what_limits(

@@ -64,7 +64,7 @@ def test_a_typo_suggests_the_nearest_command(capsys: pytest.CaptureFixture[str])
     assert "usage: penstock" in message
     assert "no command 'sytnh'; did you mean 'synth'?" in message
     assert main(["xyzzy"]) == 2
-    assert "there are synth, bench, show, explain" in capsys.readouterr().err
+    assert "there are synth, bench, tune, show, explain" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -99,12 +99,12 @@ def tuned(
     waits: bool = True,
     cores: Callable[[int], int] | None = None,
 ) -> Outcome:
-    now = 0
     of = run if callable(run) else lambda _: run
     share = cores or (lambda number: of(number).cores)
-    tuner = Tuner(begin, bounds(of(0), most, waits=waits), lambda: share(now), lambda wanted: True)
+    tuner = Tuner(begin, bounds(of(0), most, waits=waits), share(0), lambda wanted: True)
     chance, settings, settled = random.Random(seed), [begin], 0
     for now in range(1, windows + 1):
+        tuner.cores = share(now)
         tuner.see(of(now).seen(tuner.setting, now * WINDOW_S, chance))
         settings.append(tuner.setting)
         if not tuner.settled:
@@ -206,7 +206,7 @@ def test_what_was_misjudged_is_tried_once_more() -> None:
 
 def test_where_another_rank_is_slower_a_loop_that_waits_less_is_worth_a_worker() -> None:
     """Ranks go in step: none is faster before all are."""
-    ranks = [Tuner(Setting(2, 2), bounds(LATENCY, MOST), lambda: 4, lambda wanted: True) for _ in range(3)]
+    ranks = [Tuner(Setting(2, 2), bounds(LATENCY, MOST), 4, lambda wanted: True) for _ in range(3)]
     chance = random.Random(0)
     for window in range(LONG):
         rates = [LATENCY.input(rank.setting) for rank in ranks]
@@ -236,7 +236,7 @@ def test_nothing_is_tried_without_the_turn() -> None:
         turns.append(wanted)
         return len(turns) > 20
 
-    tuner = Tuner(Setting(2, 2), bounds(LATENCY, Setting(64, 32)), lambda: 4, turn)
+    tuner = Tuner(Setting(2, 2), bounds(LATENCY, Setting(64, 32)), 4, turn)
     chance = random.Random(0)
     for window in range(15):
         tuner.see(LATENCY.seen(tuner.setting, window, chance))
@@ -248,7 +248,7 @@ def test_nothing_is_tried_without_the_turn() -> None:
 
 
 def test_a_turn_that_somebody_keeps_is_not_waited_for_for_ever() -> None:
-    tuner = Tuner(Setting(2, 2), bounds(LATENCY, MOST), lambda: 4, lambda wanted: False)
+    tuner = Tuner(Setting(2, 2), bounds(LATENCY, MOST), 4, lambda wanted: False)
     chance = random.Random(0)
     for window in range(LONG):
         tuner.see(LATENCY.seen(tuner.setting, window, chance))
@@ -256,7 +256,7 @@ def test_a_turn_that_somebody_keeps_is_not_waited_for_for_ever() -> None:
 
 
 def test_workers_that_can_not_be_had_are_not_asked_for_again() -> None:
-    tuner = Tuner(Setting(2, 2), bounds(LATENCY, Setting(64, 32)), lambda: 4, lambda wanted: True)
+    tuner = Tuner(Setting(2, 2), bounds(LATENCY, Setting(64, 32)), 4, lambda wanted: True)
     chance, wanted = random.Random(0), []
     for window in range(60):
         if tuner.setting.workers > 5:
@@ -269,7 +269,7 @@ def test_workers_that_can_not_be_had_are_not_asked_for_again() -> None:
 
 def test_fixed_settings_stay() -> None:
     fixed = bounds(LATENCY, Setting(64, 32), workers=False, depth=False)
-    tuner = Tuner(Setting(2, 2), fixed, lambda: 4, lambda wanted: True)
+    tuner = Tuner(Setting(2, 2), fixed, 4, lambda wanted: True)
     chance = random.Random(0)
     for window in range(60):
         tuner.see(LATENCY.seen(tuner.setting, window, chance))
@@ -278,7 +278,7 @@ def test_fixed_settings_stay() -> None:
 
 
 def test_workers_that_the_memory_has_no_room_for_are_not_kept() -> None:
-    tuner = Tuner(Setting(2, 2), bounds(LATENCY, MOST), lambda: 4, lambda wanted: True)
+    tuner = Tuner(Setting(2, 2), bounds(LATENCY, MOST), 4, lambda wanted: True)
     chance, wanted = random.Random(0), set()
     for window in range(60):
         if tuner.setting.workers > 8:

@@ -40,7 +40,7 @@ def workers_of(loader: ps.Loader) -> Any:
 def left_alone(loader: ps.Loader) -> Any:
     """Its workers, after a first batch; nobody tunes them."""
     next(iter(loader))
-    loader._run._adjuster.look = lambda: None  # type: ignore[union-attr,method-assign]
+    loader._run._adjuster.look = lambda _: None  # type: ignore[union-attr,method-assign]
     return workers_of(loader)
 
 

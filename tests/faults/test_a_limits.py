@@ -60,6 +60,28 @@ def test_file_limit_hit_says_the_limit_and_the_need(tmp_path: Path) -> None:
     assert said(enough) == "True 0 0\n"
 
 
+@pytest.mark.parametrize("executor", ["native", "thread"])
+def test_a_run_goes_on_without_a_file_that_is_free(executor: str) -> None:
+    """What looks at memory and tunes meanwhile comes again another time."""
+    text = output(f"""
+    import contextlib, resource
+    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(64.0)))
+    if {executor!r} == "thread":
+        pipeline = pipeline.map(np.negative, field="x")
+    with pipeline.batch(4).loader(memory="256MiB") as loader:
+        next(iter(loader))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        with contextlib.suppress(OSError):
+            while True:
+                os.open("/dev/null", os.O_RDONLY)
+        begin = time.monotonic()
+        while time.monotonic() < begin + 3:
+            assert len(list(loader)) == 16
+    print("done")
+    """)
+    assert text == "done\n"
+
+
 def test_files_that_run_out_while_workers_start() -> None:
     """Others open them meanwhile: the system's refusal becomes the same error, and nothing of ours stays open."""
     text = output("""

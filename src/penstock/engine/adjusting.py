@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from typing import Protocol
 
 from penstock import _native, machine
 from penstock.counters import Stats
@@ -24,6 +24,16 @@ MOST_ODD = 3  # windows in a row that are left out for that
 FREE_PART = 4  # of what is free, that threads' functions may take beyond memory=
 LEAST_EACH = 1 << 16  # bytes of a thread, which is less than what can be measured
 SHARED_S = 2.0  # between two looks at what other loaders want
+
+
+class Observed(Protocol):
+    """What runs."""
+
+    def stats(self) -> Stats:
+        """Counters since the start."""
+
+    def memory(self) -> MemoryLedger:
+        """Who takes how much memory."""
 
 
 class Headroom:
@@ -50,9 +60,9 @@ class Headroom:
 class Adjuster:
     """Tunes one run: ``look`` is called by the thread that fills batches, as often as it wakes.
 
-    claim   the loader's part of the machine
-    stats   tells the run's counters
-    memory  tells who takes how much
+    claim  the loader's part of the machine
+
+    It has no reference to the run, which shall end by itself and not by a collection.
     """
 
     def __init__(
@@ -61,37 +71,38 @@ class Adjuster:
         workers: Workers,
         ring: _native.SlotRing,
         claim: Claim,
-        stats: Callable[[], Stats],
-        memory: Callable[[], MemoryLedger],
     ) -> None:
         self._plan, self._workers, self._ring, self._claim = plan, workers, ring, claim
-        self._stats, self._memory = stats, memory
         self._tunes = plan.tunes_workers or plan.tunes_depth
         self._headroom = Headroom() if plan.tunes_workers and plan.cost.waits else None
         self._setting = Setting(plan.workers, plan.depth)
         self._cpus = machine.cpu_count(near=plan.device.cpus())
-        self._cores, self._cores_s = self._cpus, 0.0
-        self._tuner = Tuner(self._setting, bounds_of(plan), lambda: self._cores, claim.turn)
+        self._tuner = Tuner(self._setting, bounds_of(plan), self._cpus, claim.turn)
+        self._shared_s = 0.0  # when others are looked at again
         self._next_s = 0.0
         self._odd = 0  # windows in a row that tell nothing
         self._start: Stats | None = None  # of the run
         self._begin: Stats | None = None  # of the window; None while a change takes effect
         self._changed: Stats | None = None  # when the setting was changed
 
-    def look(self) -> None:
-        """See whether a window is over, if it is time to."""
+    def look(self, run: Observed) -> None:
+        """See whether a window of the run is over, if it is time to."""
         now = time.monotonic()
         if now < self._next_s:
             return
-        stats = self._stats()
+        self._next_s = now + self._window_s / 4
+        stats = run.stats()
         if self._start is None:
             self._start = self._changed = stats
         if self._begin is None:
             if self._has_taken_effect(stats):
                 self._begin = stats
         elif self._is_window(stats):
-            self._see(self._begin, stats)
-        self._next_s = now + self._window_s / 4
+            self._see(run, self._begin, stats)
+
+    def close(self) -> None:
+        """Nothing is tuned any more."""
+        self._tuner.close()
 
     def tuning(self) -> Tuning:
         """What it has come to."""
@@ -123,7 +134,7 @@ class Adjuster:
         since = stats.time_s - self._begin.time_s
         return since >= self._window_s and stats.step.steps - self._begin.step.steps >= LEAST_STEPS
 
-    def _see(self, begin: Stats, stats: Stats) -> None:
+    def _see(self, run: Observed, begin: Stats, stats: Stats) -> None:
         assert self._start is not None
         done = stats - begin
         self._begin = stats
@@ -137,7 +148,7 @@ class Adjuster:
             return
         if self._headroom is not None:
             free = machine.free_memory_bytes()
-            self._tuner.room = self._headroom.most(self._setting.workers, self._memory(), free)
+            self._tuner.room = self._headroom.most(self._setting.workers, run.memory(), free)
         self._tuner.see(seen)
         if self._tuner.setting != self._setting:
             self._setting = self._tuner.setting
@@ -147,11 +158,11 @@ class Adjuster:
 
     def _look_at_others(self, now_s: float, seen: Seen) -> None:
         """Say whether this loader is hungry, and see how many others are."""
-        if now_s < self._cores_s:
+        if now_s < self._shared_s:
             return
-        self._cores_s = now_s + SHARED_S
+        self._shared_s = now_s + SHARED_S
         self._claim.hungry(seen.wait_share > KEEPS_UP and seen.busy >= BUSY)
-        self._cores = max(-(-self._cpus // (1 + self._claim.hungry_others())), 1)
+        self._tuner.cores = max(-(-self._cpus // (1 + self._claim.hungry_others())), 1)
 
 
 def bounds_of(plan: Plan) -> Bounds:

@@ -94,16 +94,13 @@ class Tuner:
     settled  whether nothing is being tried
     trials   what was
     room     workers that the memory has room for, as far as is known: no trial goes beyond, and none that did is kept
-
-    cores    how many processors this loader may use now
+    cores    processors that this loader may use now
     turn     asks for the right to try something, and gives it back: of several loaders one at a time
     """
 
-    def __init__(
-        self, begin: Setting, bounds: Bounds, cores: Callable[[], int], turn: Callable[[bool], bool]
-    ) -> None:
+    def __init__(self, begin: Setting, bounds: Bounds, cores: int, turn: Callable[[bool], bool]) -> None:
         self.setting = self.kept = begin
-        self._bounds, self._cores, self._turn = bounds, cores, turn
+        self._bounds, self.cores, self._turn = bounds, cores, turn
         self.settled = False
         self.trials: list[Trial] = []
         self.room = bounds.most.workers
@@ -115,6 +112,10 @@ class Tuner:
     def see(self, seen: Seen) -> None:
         """Go on from what was seen with ``setting`` since it was set."""
         self._course.send(seen)
+
+    def close(self) -> None:
+        """Nothing more is decided. The course refers to this tuner, which shall end by itself."""
+        self._course.close()
 
     def limit(self, most: int) -> None:
         """There can't be more workers than that, and there are so many now."""
@@ -174,7 +175,7 @@ class Tuner:
 
     def _share(self) -> Course:
         """No more workers that compute than processors that are for this loader."""
-        cores = self._cores()
+        cores = self.cores
         if self._last.on_cpu >= COMPUTES and self.setting.workers > cores:
             mine = "one processor is" if cores == 1 else f"{cores} processors are"
             why = f"other loaders compute too, and {mine} for this one"
@@ -195,9 +196,9 @@ class Tuner:
         at_once = now * last.busy * last.on_cpu  # processors that they keep busy
         more = 4 * now if last.on_cpu <= WAITS else 2 * now
         if last.on_cpu > WAITS:
-            more = min(more, max(math.ceil(self._cores() / last.on_cpu), now))
-        if not self._bounds.waits or at_once >= FULL * self._cores():
-            more = min(more, self._cores())
+            more = min(more, max(math.ceil(self.cores / last.on_cpu), now))
+        if not self._bounds.waits or at_once >= FULL * self.cores:
+            more = min(more, self.cores)
         return max(min(more, self._most.workers, self.room), now)
 
     def _fewer(self) -> Course:
@@ -262,11 +263,11 @@ class Tuner:
     def _rest(self) -> Course:
         """Until the run has become another one; or has waited for long, and may have been misjudged."""
         self.settled = True
-        since_s, rates, others, cores = self._last.after_s, _Mean(self._last.rows_per_s), 0, self._cores()
+        since_s, rates, others, cores = self._last.after_s, _Mean(self._last.rows_per_s), 0, self.cores
         kept_up = self._last.wait_share <= KEEPS_UP
         while others < SURE or self._last.after_s - since_s < self._pause_s:
             yield from self._look()
-            if self._is_other(kept_up, rates.value) or self._cores() != cores:
+            if self._is_other(kept_up, rates.value) or self.cores != cores:
                 others += 1
             else:
                 others = 0

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -120,7 +121,7 @@ class Run:
         self._next = self.plan.steps.settled(at)
         self._delivery = Delivery(self.plan, self._ring)
         self._meter = Meter(self.plan, self._ring, self._workers, self._claim, before)
-        self._adjuster = Adjuster(self.plan, self._workers, self._ring, self._claim, self.stats, self.memory)
+        self._adjuster = Adjuster(self.plan, self._workers, self._ring, self._claim)
         self._room = Room(self.plan, self._ring, self._workers)
         self._filler = Filler(
             self.plan,
@@ -269,6 +270,8 @@ class Run:
             with self._lock:
                 self._delivery.close()
         if all_ended:
+            if hasattr(self, "_adjuster"):
+                self._adjuster.close()
             self._ready.clear()
             self._filling.clear()
             vars(self).pop(
@@ -378,8 +381,9 @@ class Run:
                 self._collect()
                 self._ring.trim()
                 self._submit()
-                self._meter.look()
-                self._adjuster.look()
+                with suppress(OSError):  # they read /proc: without a descriptor that is free, another time
+                    self._meter.look()
+                    self._adjuster.look(self)
                 try:
                     settled = self._settled()
                 except RuntimeError:  # of a device that has failed: whoever asks for a batch is told
