@@ -98,7 +98,7 @@ class Claim:
     def close(self) -> None:
         """Let go; who is the last one removes the file."""
         if self._number is not None and os.getpid() == self._pid and self._has_door():
-            if not self._others():
+            if not self._held(0, LOADERS * REGION):
                 with contextlib.suppress(OSError):
                     self._path.unlink()
             self._set(0, 0, fcntl.F_UNLCK)  # all: children that were forked may have the file open yet
