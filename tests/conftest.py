@@ -38,5 +38,7 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 def _own_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Loaders of this process share the machine with one another, not with those of tests that run beside them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.shares.FOLDER", tmp_path_factory.mktemp("shares"))
+        file = tmp_path_factory.mktemp("shares") / "file"
+        file.touch()
+        patch.setattr("penstock.shares.FILE", file)
         yield

@@ -315,7 +315,7 @@ class Pipeline(Ordered):
         """Check the description, size everything and forecast memory. Reads metadata, no sample.
 
         memory           ceiling in bytes of what penstock allocates, or text such as ``"2GiB"``; default: half of the
-                         memory that is free and that no other loader of this user may take yet, in equal parts for the
+                         memory that is free and that no other loader may take yet, in equal parts for the
                          processes that a launcher has started on this machine
         workers          threads or processes that make rows; ``"auto"`` (default): at first one per CPU that this
                          process may use, fewer when memory is short; then as many as turn out to be best

@@ -1,8 +1,8 @@
-"""What the loaders of this user on this machine share: processors, memory, and whose turn it is to try something.
+"""What the loaders on this machine share: processors, memory, and whose turn it is to try something.
 
-Each loader holds locks on its own part of one empty file in memory, and others see which there are. Nothing is written:
-the locks say all, and the kernel drops those of a process that ends, however it ends. Who is the last to go removes the
-file.
+Each loader holds locks on its own part of one file, and others see which there are. Nothing is written: the locks say
+all, and the kernel drops those of a process that ends, however it ends. The file is the null device, which is there
+anyway and open to everybody, so that nothing is left of a process that is killed.
 
 ::
 
@@ -10,7 +10,6 @@ file.
                          byte 1         it is hungry: its training loop waits for it
                          from 2^20 on   as many bytes as it may take MiB of memory yet
     above all regions    byte 0         its turn
-                         byte 1         it comes or goes
 """
 
 from __future__ import annotations
@@ -18,19 +17,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import stat
 import struct
 import threading
-import time
 import weakref
 from pathlib import Path
 
-FOLDER = Path("/dev/shm")
+FILE = Path("/dev/null")
 LOADERS = 256
 REGION, MEMORY = 1 << 32, 1 << 20
 TURN = LOADERS * REGION
-DOOR = TURN + 1
-TRIES, PAUSE_S = 50, 0.001  # at the door, which nobody stays in
 MIB = 1 << 20
 MOST_MIB = REGION - MEMORY
 FLOCK = struct.Struct("@hhqqi0q")  # type, whence, start, length, process; the kernel's struct flock
@@ -39,7 +34,7 @@ FLOCK = struct.Struct("@hhqqi0q")  # type, whence, start, length, process; the k
 class Claim:
     """One loader's part. It lets go when it is closed, or nobody has it any more.
 
-    Where there can't be such a file, or there are too many loaders, every loader is alone.
+    Where such a file can't be locked, or there are too many loaders, every loader is alone.
     """
 
     def __init__(self) -> None:
@@ -49,9 +44,9 @@ class Claim:
         self._number: int | None = None
         self._file: int | None = None
         self._lock = threading.Lock()  # of the file, which one thread closes and others use
-        self._path = FOLDER / f"penstock-{os.geteuid()}.shares"
         with contextlib.suppress(OSError):
-            self._enter()
+            self._file = os.open(FILE, os.O_RDWR | os.O_CLOEXEC)
+            self._number = next((number for number in range(LOADERS) if self._set(number * REGION, 1)), None)
         _claims.add(self)
 
     def promise(self, memory: int) -> None:
@@ -96,11 +91,8 @@ class Claim:
         return MIB * sum(self._held(number * REGION + MEMORY, MOST_MIB) for number in self._others())
 
     def close(self) -> None:
-        """Let go; who is the last one removes the file."""
-        if self._number is not None and os.getpid() == self._pid and self._has_door():
-            if not self._held(0, LOADERS * REGION):
-                with contextlib.suppress(OSError):
-                    self._path.unlink()
+        """Let go."""
+        if self._number is not None and os.getpid() == self._pid:
             self._set(0, 0, fcntl.F_UNLCK)  # all: children that were forked may have the file open yet
         with self._lock:
             file, self._file, self._number = self._file, None, None
@@ -113,27 +105,6 @@ class Claim:
         """In a forked child: the parent's locks shall not be there longer than the parent."""
         self._lock = threading.Lock()  # somebody may have held it
         self.close()
-
-    def _enter(self) -> None:
-        """Open the file, and find a part of it. Raises ``OSError`` where there can't be one."""
-        for _ in range(TRIES):
-            self._file = _opened(self._path)
-            if not self._has_door():
-                return
-            if os.fstat(self._file).st_nlink:  # else somebody has just removed it
-                self._number = next((n for n in range(LOADERS) if self._set(n * REGION, 1)), None)
-                self._set(DOOR, 1, fcntl.F_UNLCK)
-                return
-            file, self._file = self._file, None
-            os.close(file)
-
-    def _has_door(self) -> bool:
-        """Whether nobody else comes or goes before this one is through."""
-        for _ in range(TRIES):
-            if self._set(DOOR, 1):
-                return True
-            time.sleep(PAUSE_S)
-        return False
 
     def _others(self) -> list[int]:
         if self._number is None:
@@ -176,20 +147,9 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def promised() -> int:
-    """Bytes of memory that loaders of this user may take yet, as far as is known."""
+    """Bytes of memory that other loaders may take yet, as far as is known."""
     claim = Claim()
     try:
         return claim.promised_others()
     finally:
         claim.close()
-
-
-def _opened(path: Path) -> int:
-    """The file. Raises ``OSError`` where there can't be one, or it is somebody else's."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    file = os.open(path, flags, 0o600)
-    facts = os.fstat(file)
-    if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
-        os.close(file)
-        raise PermissionError("the file of shares is somebody else's")
-    return file

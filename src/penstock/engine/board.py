@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from io import FileIO
 from typing import Any
 
 from penstock.plan import Plan
@@ -46,11 +47,12 @@ class Board:
 
     def __init__(self, workers: int) -> None:
         self.descriptor = os.memfd_create("penstock-board", os.MFD_CLOEXEC)
+        self._file = FileIO(self.descriptor, "r+")
         try:
             os.ftruncate(self.descriptor, workers * _BYTES)
             self._words = _words(self.descriptor)
         except BaseException:
-            os.close(self.descriptor)
+            self._file.close()
             raise
 
     def desk(self, number: int) -> Desk:
@@ -58,8 +60,8 @@ class Board:
         return desk_of(self._words, number)
 
     def close(self) -> None:
-        """Let go of the file; desks stay."""
-        os.close(self.descriptor)
+        """Let go of the file; desks stay. Closed again, it does nothing."""
+        self._file.close()
 
 
 def shared_words(descriptor: int) -> Desk:

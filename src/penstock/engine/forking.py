@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.messages import Ended, receive, send
+from penstock.engine.messages import Ended, hang_up, receive, send
 from penstock.engine.preloaded import Order
 from penstock.engine.recipe import Recipe
 from penstock.engine.server import bootstrap, forked, serve, status_of
@@ -176,7 +176,7 @@ class Preloaded:
         """
         if self._talks == threading.get_ident():
             return None
-        with self._talk(), contextlib.suppress(Ended, OSError):
+        with contextlib.suppress(Ended, OSError), self._talk():
             send(self._control, process)
             code: int | None = receive(self._control, patience_s=ANSWER_S)
             return code
@@ -184,10 +184,14 @@ class Preloaded:
 
     @contextlib.contextmanager
     def _talk(self) -> Iterator[None]:
+        """One at a time. One that breaks off, by an interrupt too, is the last: the next would get its answer."""
         with self._lock:
             self._talks = threading.get_ident()
             try:
                 yield
+            except BaseException:
+                hang_up(self._control)
+                raise
             finally:
                 self._talks = 0
 

@@ -150,6 +150,12 @@ def send_encoded(channel: socket.socket, data: bytes, process: int | None = None
         raise Ended(str(error)) from error
 
 
+def hang_up(channel: socket.socket) -> None:
+    """Nothing more is said, here or on the other side, which finds out at once."""
+    with contextlib.suppress(OSError):
+        channel.shutdown(socket.SHUT_RDWR)
+
+
 def receive(channel: socket.socket, process: int | None = None, patience_s: float | None = None) -> Any:
     """Wait for a message.
 

@@ -10,13 +10,14 @@ import socket
 import subprocess
 import threading
 from collections.abc import Mapping
+from io import FileIO
 from typing import Any
 
 from penstock import _native
 from penstock.engine.apart import bytes_per_row
 from penstock.engine.board import Board
 from penstock.engine.forking import Forked, fork_from, fork_here, fresh
-from penstock.engine.messages import Ended, Unreadable, receive, send
+from penstock.engine.messages import Ended, Unreadable, hang_up, receive, send
 from penstock.engine.recipe import Recipe
 from penstock.engine.rows import Inputs, RowKey
 from penstock.engine.travel import Luggage, pack
@@ -51,7 +52,7 @@ class WorkerServer:
         self.packed_bytes = 0
         self.copies = 1 if fork_from is None else 2
         self._lock = threading.Lock()
-        self._pipes: list[int] = []
+        self._pipes: list[FileIO] = []
         self._over = False
         with contextlib.ExitStack() as stack:
             self.board = Board(workers)
@@ -61,7 +62,7 @@ class WorkerServer:
             stack.callback(self.stacks.close)
             stack.callback(self._hang_up)
             self._start()
-            self._ends = stack.pop_all()
+            stack.pop_all()  # it stays open, unless something went wrong
 
     @property
     def process(self) -> int:
@@ -124,10 +125,10 @@ class WorkerServer:
             try:
                 send(self._control, ("status", process))
                 code: int | None = self._answer()
-            except (Ended, OSError):
-                # An answer that comes later would be taken for that to the next question.
-                with contextlib.suppress(OSError):
-                    self._control.shutdown(socket.SHUT_RDWR)
+            except BaseException as error:
+                hang_up(self._control)  # the answer would be taken for that to the next question
+                if not isinstance(error, (Ended, OSError)):
+                    raise
                 return None
         return code
 
@@ -139,15 +140,15 @@ class WorkerServer:
         """End it now, whatever it does, and for good. Its workers live on."""
         self._over = True
         self._server.kill()
-        with contextlib.suppress(OSError):  # one that was forked, and hasn't said so, can't be killed
-            self._control.shutdown(socket.SHUT_RDWR)
+        hang_up(self._control)  # one that was forked, and hasn't said so, can't be killed
 
     def close(self, patience_s: float) -> None:
         """End it; what is left of its workers ends too. Asked again, after an interrupt, it goes on with that."""
-        with contextlib.suppress(OSError):
-            self._control.shutdown(socket.SHUT_RDWR)  # a forked child of ours may hold our end of it too
+        hang_up(self._control)  # a forked child of ours may hold our end of it too
         self._control.close()
-        self._ends.close()
+        self._hang_up()
+        self.stacks.close()
+        self.board.close()
         try:
             self._server.wait(patience_s)
         except subprocess.TimeoutExpired:
@@ -156,8 +157,8 @@ class WorkerServer:
 
     def _hang_up(self) -> None:
         """Servers and workers end now."""
-        while self._pipes:
-            os.close(self._pipes.pop())
+        for pipe in self._pipes:
+            pipe.close()
 
     def _packed(self) -> Luggage:
         recipe = self._recipe
@@ -176,7 +177,8 @@ class WorkerServer:
             theirs.callback(their_end.close)
             # The server and its workers end when the only write end of this pipe is closed, so by our end too.
             read_end, write_end = os.pipe()
-            self._pipes.append(write_end)  # workers of a server before this one hang on its pipe
+            pipe = FileIO(write_end, "w")
+            self._pipes.append(pipe)  # workers of a server before this one hang on its pipe
             theirs.callback(os.close, read_end)
             packed = (-1, -1) if luggage is None else (luggage.descriptor, luggage.lists.descriptor)
             shared = (self.board.descriptor, self.side.descriptor, self.stacks.descriptor)
@@ -191,7 +193,7 @@ class WorkerServer:
 
                     def close() -> None:
                         control.close()
-                        os.close(write_end)
+                        pipe.close()
 
                     self._server = fork_here(given, self._recipe, close)
             self._control = control
@@ -333,8 +335,7 @@ class WorkerProcess:
                 os.kill(self.process, signal.SIGKILL)
             else:
                 signal.pidfd_send_signal(self.handle, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            self.channel.shutdown(socket.SHUT_RDWR)  # where no signal ends it, nobody waits for it
+        hang_up(self.channel)  # where no signal ends it, nobody waits for it
 
     def _wait(self, seconds: float) -> bool:
         """Until it has ended, at most so long. Whether it has, as far as the kernel tells."""

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import traceback
+from io import FileIO
 from pathlib import Path
 
 STACK_SIGNAL = signal.SIGRTMIN + 9  # that a worker process answers with its stacks
@@ -67,6 +68,7 @@ class Stacks:
 
     def __init__(self) -> None:
         self._read_end, self.descriptor = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._ends = FileIO(self._read_end), FileIO(self.descriptor, "w")
         self._lock = threading.Lock()
 
     def of(self, process: int) -> str:
@@ -84,9 +86,9 @@ class Stacks:
             return self._received(ANSWER_S)
 
     def close(self) -> None:
-        """Close both ends."""
-        os.close(self._read_end)
-        os.close(self.descriptor)
+        """Close both ends. Closed again, it does nothing."""
+        for end in self._ends:
+            end.close()
 
     def _received(self, patience_s: float) -> str:
         """What comes within that time, and goes on coming."""
