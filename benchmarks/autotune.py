@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _functions import BATCH, Waits, computes, numbers
 from _measure import parser, report
 
 import penstock as ps
 from penstock._native import install_faults
 
-ROWS, BATCH = 4096, 32
 WORKERS, DEPTHS = (1, 2, 4, 8, 16, 32, 64), (2, 3, 6, 12)
 MB = 1_000_000
 
@@ -49,34 +49,8 @@ class Workload:
     settings: dict[str, Any] = field(default_factory=lambda: {"memory": "1GiB"})
 
 
-@dataclass(frozen=True)
-class Waits:
-    """A function that waits."""
-
-    seconds: float
-
-    def __call__(self, x: Any) -> Any:
-        time.sleep(self.seconds)
-        return x
-
-
-def computes(x: Any) -> Any:
-    """Some 0.5 ms of Python."""
-    total = 0
-    for number in range(12_000):
-        total += number
-    return x + total * 0
-
-
 def large(x: Any) -> Any:
     return np.full(500_000, x, np.uint8)
-
-
-def numbers(*functions: Callable[[Any], Any], batch: int = BATCH) -> ps.Pipeline:
-    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(ROWS, dtype=np.float32)))
-    for function in functions:
-        pipeline = pipeline.map(function, field="x")
-    return pipeline.batch(batch)
 
 
 def photos(folder: Path) -> ps.Pipeline:

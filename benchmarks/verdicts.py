@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _functions import BATCH, Waits, computes, numbers
 from _measure import parser, report
 
 import penstock as ps
@@ -21,7 +22,6 @@ from penstock._native import install_faults
 from penstock.device import HostMemory
 from penstock.observe import Verdict
 
-ROWS, BATCH = 4096, 32
 STEP_S = 0.008
 SETTINGS: dict[str, Any] = {"memory": "1GiB", "workers": 2}
 
@@ -36,27 +36,6 @@ class Case:
     step_s: Sequence[float] = (STEP_S,)
 
 
-@dataclass(frozen=True)
-class Waits:
-    """A function that waits. Worker ``only``, if that is given, alone."""
-
-    seconds: float
-    only: int | None = None
-
-    def __call__(self, x: Any) -> Any:
-        if self.only is None or ps.worker_number() == self.only:
-            time.sleep(self.seconds)
-        return x
-
-
-def computes(x: Any) -> Any:
-    """Some 0.5 ms of Python."""
-    total = 0
-    for number in range(12_000):
-        total += number
-    return x + total * 0
-
-
 class SlowCopy(HostMemory):
     """A device to which a batch takes a while."""
 
@@ -66,13 +45,6 @@ class SlowCopy(HostMemory):
     def take(self, *arguments: Any) -> Mapping[str, Any]:
         time.sleep(2 * STEP_S)
         return super().take(*arguments)
-
-
-def numbers(*functions: Callable[[Any], Any]) -> ps.Pipeline:
-    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(ROWS, dtype=np.float32)))
-    for function in functions:
-        pipeline = pipeline.map(function, field="x")
-    return pipeline.batch(BATCH)
 
 
 def photos(folder: Path, side: int) -> ps.Pipeline:

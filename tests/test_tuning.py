@@ -124,13 +124,17 @@ def test_a_loader_that_tunes_tries_something_and_its_batches_stay_the_same() -> 
         expected = [batch["x"].tolist() for batch in loader]
     with pipeline.loader(memory="512MiB") as loader:
         most = loader.plan.most_workers
-        while not loader.tuning().trials:
+        while not any(trial.kept for trial in loader.tuning().trials):
             loader.set_epoch(0)
             assert [batch["x"].tolist() for batch in loader] == expected
             assert loader.stats().transform.threads <= most
         trial = loader.tuning().trials[0]
         assert (trial.setting, trial.before) == ("workers", loader.plan.workers)
         assert trial.why in " ".join(loader.explain().split())
+        since = loader._run.since  # type: ignore[union-attr]
+        assert since.step.steps > 0
+        later = loader.stats() - since
+        assert loader.verdict().wait_share == pytest.approx(later.step.wait_share, abs=0.2)  # a step later
 
 
 def test_before_the_first_batch_it_is_what_is_planned(tmp_path: Path) -> None:

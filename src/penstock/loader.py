@@ -29,7 +29,7 @@ from penstock.settings import checked_log
 from penstock.shares import Claim
 from penstock.spec import AnyArray
 from penstock.state import MOST, STATE_VERSION, Edit, saved_state
-from penstock.tuning import Tuning
+from penstock.tuning import Tuning, untried
 
 if TYPE_CHECKING:
     from penstock.engine.run import Run
@@ -170,12 +170,14 @@ class Loader(Observable):
     def verdict(self, since: Stats | None = None) -> Verdict:
         """What limits this run: its steps or its input, which place of that, what to do, and what it would bring.
 
-        since  counters of before: of what has happened from then on. Default: since the loader started
+        since  counters of before: of what has happened from then on. Default: since it has had as many workers and
+               slots as now
         """
         from penstock.observe.verdict import verdict
 
-        stats = self.stats()
-        done = stats if since is None else stats - since
+        if since is None:
+            since = Stats() if self._run is None else self._run.since
+        done = self.stats() - since
         return verdict(done, self.plan, cores=cpu_count(), step_rows_per_s=self._step_rows_per_s)
 
     def skip_steps(self, number: int) -> None:
@@ -288,10 +290,7 @@ class Loader(Observable):
         ``workers="auto"`` and ``depth="auto"``, both the default, are tuned while the loader runs, within ``memory=``
         and the processors that this process may use. ``autotune=False`` keeps what ``plan`` begins with.
         """
-        if self._run is not None:
-            return self._run.tuning()
-        plan, settled = self.plan, not (self.plan.tunes_workers or self.plan.tunes_depth)
-        return Tuning(plan.workers, plan.depth, plan.executor.value, plan.most_workers, settled)
+        return untried(self.plan) if self._run is None else self._run.tuning()
 
     def explain(self) -> str:
         """``plan.explain()``, and what was found out since about how many workers and slots are best."""

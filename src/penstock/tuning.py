@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.errors import PlanError
+from penstock.plan import Plan
 from penstock.settings import Settings, checked_executor, is_count
 from penstock.sizing import MOST_DEPTH, MOST_WORKERS
 
@@ -78,6 +79,12 @@ class Tuning:
         import json  # no run needs it
 
         Path(path).write_text(json.dumps({"penstock_tuning": VERSION, **asdict(self)}, indent=2) + "\n")
+
+
+def untried(plan: Plan) -> Tuning:
+    """What a loader begins with."""
+    settled = not (plan.tunes_workers or plan.tunes_depth)
+    return Tuning(plan.workers, plan.depth, plan.executor.value, plan.most_workers, settled)
 
 
 def load_tuning(path: str | os.PathLike[str]) -> Settings:

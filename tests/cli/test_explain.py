@@ -4,24 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from penstock.cli import main
 
 
-@pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for name in ("cat", "dog"):
-        folder = tmp_path / "photos" / name
-        folder.mkdir(parents=True)
-        Image.new("RGB", (32, 24)).save(folder / "0.jpg")
-    return Path("photos")
-
-
 @pytest.mark.parametrize("task", ["train", "eval"])
-def test_a_plan_fits_80_columns(photos: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", str(photos), "--task", task, "--memory", "1GiB", "--workers", "2"]) == 0
+def test_a_plan_fits_80_columns(two_photos: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(two_photos), "--task", task, "--memory", "1GiB", "--workers", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if len(line) > 80] == []
     places = ["source", "order", "read", "transform", "batch", "device", "memory", "recipe"]
@@ -29,8 +18,8 @@ def test_a_plan_fits_80_columns(photos: Path, task: str, capsys: pytest.CaptureF
     assert any(line.split()[:2] == ["ceiling", "1.0GiB"] for line in lines)
 
 
-def test_a_plan_for_programs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", str(photos), "--json", "--batch", "4"]) == 0
+def test_a_plan_for_programs(two_photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(two_photos), "--json", "--batch", "4"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["records"] == 2
     assert facts["fields"]["label"] == {"shape": [4], "dtype": "int64"}
@@ -50,7 +39,7 @@ def test_a_plan_for_programs(photos: Path, capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_what_is_wrong_is_said(
-    photos: Path, arguments: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+    two_photos: Path, arguments: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", *arguments]) == code
     out, err = capsys.readouterr()

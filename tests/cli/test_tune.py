@@ -4,30 +4,19 @@ import json
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 import penstock as ps
 from penstock.cli import main
 
 
-@pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for name in ("cat", "dog"):
-        folder = tmp_path / "photos" / name
-        folder.mkdir(parents=True)
-        Image.new("RGB", (32, 24)).save(folder / "0.jpg")
-    return Path("photos")
-
-
-def arguments(photos: Path, *more: str) -> list[str]:
-    return ["tune", str(photos), "--batch", "2", "--memory", "256MiB", "--seconds", "1", *more]
+def arguments(two_photos: Path, *more: str) -> list[str]:
+    return ["tune", str(two_photos), "--batch", "2", "--memory", "256MiB", "--seconds", "1", *more]
 
 
 def test_what_is_printed_is_code_that_fits_80_columns(
-    photos: Path, capsys: pytest.CaptureFixture[str]
+    two_photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments(photos, "--save", "tuned.json")) == 0
+    assert main(arguments(two_photos, "--save", "tuned.json")) == 0
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if len(line) > 80] == []
     assert "images/s with" in out
@@ -37,8 +26,8 @@ def test_what_is_printed_is_code_that_fits_80_columns(
     assert "or:  loader = pipeline.loader(**ps.load_tuning('tuned.json'))" in out
 
 
-def test_for_programs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments(photos, "--workers", "1", "--step-ms", "20", "--json")) == 0
+def test_for_programs(two_photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments(two_photos, "--workers", "1", "--step-ms", "20", "--json")) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["workers"] == 1
     assert facts["images_per_s"] > 0
@@ -55,7 +44,7 @@ def test_for_programs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_what_is_wrong_is_said(
-    photos: Path, more: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    two_photos: Path, more: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments(photos, *more)) == 1
+    assert main(arguments(two_photos, *more)) == 1
     assert says in capsys.readouterr().err

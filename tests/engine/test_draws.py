@@ -19,6 +19,14 @@ def loader(fn: Callable[[Any], Any], **settings: Any) -> ps.Loader:
     return pipeline.loader(memory="512MiB", **settings)
 
 
+def drawn_alone(count: int) -> list[float]:
+    """What the trainer draws first. The generator is as before that."""
+    random.seed(5)
+    draws = [random.random() for _ in range(count)]
+    random.seed(5)
+    return draws
+
+
 def test_what_the_trainer_draws_meanwhile_is_its_own_and_stops_nobody() -> None:
     inside, drawn, one, other = (threading.Event() for _ in range(4))
 
@@ -34,9 +42,7 @@ def test_what_the_trainer_draws_meanwhile_is_its_own_and_stops_nobody() -> None:
             assert one.wait(WAIT_S)
         return x
 
-    random.seed(5)
-    expected = [random.random() for _ in range(4)]
-    random.seed(5)
+    expected = drawn_alone(4)
     with loader(waits, executor="thread", workers=2) as batches:
         got = []
         for batch in batches:
@@ -61,9 +67,7 @@ def test_what_the_trainer_draws_while_a_sample_is_made_again_is_its_own_too() ->
             assert drawn.acquire(timeout=WAIT_S)
         return x
 
-    random.seed(5)
-    expected = [random.random() for _ in range(3)]
-    random.seed(5)
+    expected = drawn_alone(3)
     with loader(waits, executor="thread", workers=1) as batches:
         got = []
         for batch in batches:

@@ -96,11 +96,13 @@ def run(args: argparse.Namespace) -> int:
 class Result:
     """What one run measured. Times in seconds, memory in MiB.
 
+    workers     that there were at the end, of those that tune themselves
     wait_share  share of the time in which the consumer waited for a batch
     idle        share of the decoding threads' time in which they had nothing to do
     """
 
     plan: ps.Plan
+    workers: int
     task: str
     output: str
     images_per_s: float
@@ -127,7 +129,7 @@ class Result:
             "verdict": self.verdict.what,
             "advice": self.verdict.advice,
             "upper_images_per_s": finite(self.verdict.upper_rows_per_s),
-            "workers": self.plan.workers,
+            "workers": self.workers,
             "batch": self.plan.steps.batch,
             "output": self.output,
             "task": self.task,
@@ -136,7 +138,7 @@ class Result:
     def as_text(self) -> str:
         """For a person, within 80 columns."""
         forecast_mib = self.plan.forecast.expected / MIB
-        workers = f"{self.plan.workers} worker{'s' if self.plan.workers > 1 else ''}"
+        workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
         return (
             f"[bold]{self.task}[/bold], {self.output}, batch {self.plan.steps.batch}, {workers}, "
             f"{self.plan.source.num_records:,} images\n"
@@ -163,9 +165,10 @@ def measure(args: argparse.Namespace) -> Result:
         while (elapsed := time.perf_counter() - begin) < args.seconds:
             images += len(next(batches)["index"])
         cpu = time.process_time() - cpu
-        done = loader.stats() - before
+        done, workers = loader.stats() - before, loader.tuning().workers
         result = Result(
             plan=plan,
+            workers=workers,
             task=args.task,
             output=args.output,
             images_per_s=images / elapsed,
@@ -173,7 +176,7 @@ def measure(args: argparse.Namespace) -> Result:
             peak_pss_mib=memory.stop() / MIB,
             first_batch_s=first_batch_s,
             wait_share=done.step.wait_share,
-            idle=done.transform.wait_s / (elapsed * plan.workers),
+            idle=done.transform.wait_s / (elapsed * workers),
             verdict=loader.verdict(before),
         )
         if args.report is not None:

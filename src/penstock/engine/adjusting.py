@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Protocol
 
 from penstock import _native, machine
@@ -13,12 +14,11 @@ from penstock.engine.workers import Workers
 from penstock.memory import GROWTH, MemoryLedger
 from penstock.plan import Plan
 from penstock.shares import Claim
-from penstock.tuning import Tuning
+from penstock.tuning import Tuning, untried
 
 WINDOW_S, SETTLED_S = 0.6, 2.0  # of a window at least, while something is tried and after
 LEAST_STEPS = 4  # of the training loop in it
 SETTLING_S, SETTLING_STEPS = 0.2, 2  # after a change, before the next window begins
-STARTING_S = 10.0  # for workers that are to be started
 ODD = 8  # times as long as half of the steps, from which on one tells nothing of the others
 MOST_ODD = 3  # windows in a row that are left out for that
 FREE_PART = 4  # of what is free, that threads' functions may take beyond memory=
@@ -61,6 +61,7 @@ class Adjuster:
     """Tunes one run: ``look`` is called by the thread that fills batches, as often as it wakes.
 
     claim  the loader's part of the machine
+    since  counters of when it was tried first to have as many workers and slots as now
 
     It has no reference to the run, which shall end by itself and not by a collection.
     """
@@ -81,6 +82,7 @@ class Adjuster:
         self._shared_s = 0.0  # when others are looked at again
         self._next_s = 0.0
         self._odd = 0  # windows in a row that tell nothing
+        self.since = Stats()
         self._start: Stats | None = None  # of the run
         self._begin: Stats | None = None  # of the window; None while a change takes effect
         self._changed: Stats | None = None  # when the setting was changed
@@ -106,11 +108,10 @@ class Adjuster:
 
     def tuning(self) -> Tuning:
         """What it has come to."""
-        return Tuning(
+        return replace(
+            untried(self._plan),
             workers=self._tuner.kept.workers,
             depth=self._tuner.kept.depth,
-            executor=self._plan.executor.value,
-            most_workers=self._plan.most_workers,
             settled=self._tuner.settled or not self._tunes,
             trials=tuple(self._tuner.trials),
         )
@@ -122,11 +123,6 @@ class Adjuster:
     def _has_taken_effect(self, stats: Stats) -> bool:
         assert self._changed is not None
         since = stats.time_s - self._changed.time_s
-        if self._workers.employed != self._setting.workers:
-            if since < STARTING_S:
-                return False
-            self._tuner.limit(self._workers.employed)  # no more can be had
-            self._setting = self._tuner.setting
         return since >= SETTLING_S and stats.step.steps - self._changed.step.steps >= SETTLING_STEPS
 
     def _is_window(self, stats: Stats) -> bool:
@@ -149,10 +145,15 @@ class Adjuster:
         if self._headroom is not None:
             free = machine.free_memory_bytes()
             self._tuner.room = self._headroom.most(self._setting.workers, run.memory(), free)
+        kept = self._tuner.kept
         self._tuner.see(seen)
+        if self._tuner.kept != kept:
+            self.since = begin
         if self._tuner.setting != self._setting:
+            self._workers.employ(self._tuner.setting.workers)
+            if self._workers.employed != self._tuner.setting.workers:
+                self._tuner.limit(self._workers.employed)  # no more can be had
             self._setting = self._tuner.setting
-            self._workers.employ(self._setting.workers)
             self._ring.set_base(self._setting.depth)
             self._begin, self._changed = None, stats
 

@@ -160,9 +160,7 @@ class Meter:
             return self._ring.count("lent") > self._plan.depth
         # A file larger than all buffers is read alone, whoever wants more of the side arena waits, and there are as
         # many threads as are best.
-        return owner.name not in (READ_AHEAD, SIDE) and (
-            owner.name == PROCESSES or owner.name != worker_owner(self._plan)
-        )
+        return owner.name == PROCESSES or owner.name not in (READ_AHEAD, SIDE, worker_owner(self._plan))
 
     def _remedy(self, owner: MemoryOwner) -> str:
         if owner.name == SLOTS:

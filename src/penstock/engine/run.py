@@ -210,6 +210,11 @@ class Run:
         return self._adjuster.tuning()
 
     @property
+    def since(self) -> Stats:
+        """Counters of when there were first as many workers and slots as now."""
+        return self._adjuster.since
+
+    @property
     def slow_samples(self) -> list[SlowSample]:
         """What took long, the newest of it."""
         return self._watch.slow_samples

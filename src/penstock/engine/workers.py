@@ -227,8 +227,8 @@ class Workers(Protocol):
     def employ(self, number: int) -> None:
         """Let so many work at once from now on, at least 1 and at most ``plan.most_workers``.
 
-        Where there aren't so many, more are started, soon; fewer where the system allows no more. Those that are too
-        many wait.
+        Threads that there aren't are started, as far as the system allows; ``employed`` says how many there are then.
+        Those that are too many wait.
         """
 
     def start(self) -> None:

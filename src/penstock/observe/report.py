@@ -23,7 +23,7 @@ MOST_BAD = 1000  # samples with all that is known of them, of the newest
 def write_report(loader: ps.Loader, path: str | Path) -> None:
     """Write ``report.html``, and ``report.json`` beside it. Raises ``PlanError`` for a name with another ending."""
     path = checked_name(path)
-    now = replace(loader.snapshot(), verdict=loader.verdict())  # of the whole run
+    now = replace(loader.snapshot(), verdict=loader.verdict())
     known = known_of(loader, now)
     text = page(known, now, loader.history.moments)
     path.write_text(text, encoding="utf-8", errors="backslashreplace")

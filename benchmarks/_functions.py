@@ -1,0 +1,43 @@
+"""Python functions that wait or compute, and pipelines of numbers that go through them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+
+ROWS, BATCH = 4096, 32
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A function that waits. Worker ``only``, if that is given, alone."""
+
+    seconds: float
+    only: int | None = None
+
+    def __call__(self, x: Any) -> Any:
+        if self.only is None or ps.worker_number() == self.only:
+            time.sleep(self.seconds)
+        return x
+
+
+def computes(x: Any) -> Any:
+    """Some 0.5 ms of Python."""
+    total = 0
+    for number in range(12_000):
+        total += number
+    return x + total * 0
+
+
+def numbers(*functions: Callable[[Any], Any], batch: int = BATCH) -> ps.Pipeline:
+    """Numbers that go through functions one after another."""
+    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(ROWS, dtype=np.float32)))
+    for function in functions:
+        pipeline = pipeline.map(function, field="x")
+    return pipeline.batch(batch)
