@@ -40,6 +40,7 @@ void Pool::employ(int workers) {
     s.employed = std::clamp(workers, 1, s.options.workers);
     s.spare_decoders.notify_all();
     s.decoders.notify_all();
+    s.foreigners.notify_all();
 }
 
 void Pool::cancel(const std::shared_ptr<Job>& job) {
@@ -72,6 +73,7 @@ bool Pool::give_up(const AtWork& row) {
     if (desk.kind == Desk::Kind::reader) --s.reading;
     if (desk.kind == Desk::Kind::decoder) --s.on_duty;
     s.decoders.notify_all();
+    s.foreigners.notify_all();
     return true;
 }
 

@@ -1,4 +1,5 @@
 // Rows that are no JPEG: Python threads take them, decode a frame and give its pixels back.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -15,7 +16,9 @@ bool Pool::take_foreign(ForeignRow& out) {
     }
     Desk* const desk = Desk::mine();
     for (;;) {
-        if (!desk->given_up) s.foreigners.wait(lock, [&] { return s.closed || !s.foreign.empty(); });
+        if (!desk->given_up)
+            s.foreigners.wait(
+                lock, [&] { return s.closed || (!s.foreign.empty() && s.pillows_at_work() < s.employed); });
         if (s.closed || desk->given_up) {
             Desk::mine() = nullptr;
             return false;
@@ -31,6 +34,12 @@ bool Pool::take_foreign(ForeignRow& out) {
         end_foreign(out, {Outcome::Kind::cancelled, false, {}});
         lock.lock();
     }
+}
+
+int Pool::State::pillows_at_work() const {
+    return static_cast<int>(std::ranges::count_if(desks, [](const auto& desk) {
+        return desk->kind == Desk::Kind::pillow && desk->job && !desk->given_up;
+    }));
 }
 
 int Pool::foreign_waiting() const {

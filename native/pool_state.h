@@ -55,7 +55,8 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     std::vector<std::unique_ptr<uint8_t[]>> idle_frames;
     bool closed = false, ahead = false;
     int alive = 0, num_readers = 0;
-    int employed = options.workers, on_duty = 0;  // decoding threads: that may work at once, and that do
+    int employed = options.workers, on_duty = 0;  // decoding threads: that may work at once, and that do;
+                                                  // of Pillow's as many may work
     std::vector<std::unique_ptr<Desk>> desks;
     int reading = 0;                               // rows in the hands of reading threads
     double mean_blocked_s = 0, blocked_share = 0;  // of recent reads
@@ -81,6 +82,7 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     // Lets the calling thread, which decodes, wait while more than enough others do.
     void make_way(std::unique_lock<std::mutex>& lock);
     void start_readers();
+    int pillows_at_work() const;
 
     // Without it:
     void read(ReadyRow& row);

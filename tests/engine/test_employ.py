@@ -14,7 +14,7 @@ from penstock._native import latency_bucket
 from penstock.counters import BUCKETS
 from penstock.engine.adjusting import Headroom, is_odd
 from penstock.memory import GROWTH
-from photos import write_photos
+from photos import encoded, picture, write_list, write_photos
 
 MEMORY = "512MiB"
 
@@ -85,11 +85,47 @@ def test_batches_are_the_same_while_the_number_changes(tmp_path: Path, executor:
     assert found == expected
 
 
-def employed(workers: Any, number: int) -> None:
-    again = threading.Event()
-    workers.employ(number)
-    while workers.employed != number:
-        again.wait(0.001)
+def at_pillow(workers: Any) -> int:
+    """How many images Pillow decodes now."""
+    return sum(work.worker.startswith("Pillow") for work in workers.at_work())
+
+
+@contextmanager
+def seen_at_once(workers: Any) -> Iterator[list[int]]:
+    """How many those were whenever one looked."""
+    seen: list[int] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.001):
+            seen.append(at_pillow(workers))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_pillow_decodes_no_more_images_at_once_than_there_are_workers(tmp_path: Path) -> None:
+    files = {f"{number}.png": encoded(picture(number, 300, 400), "PNG") for number in range(48)}
+    pipeline = ps.Pipeline(write_list(tmp_path, files)).map(ps.CenterCrop(16)).batch(12)
+    with pipeline.loader(memory=MEMORY, workers=3) as loader:
+        expected = [batch["image"].tolist() for batch in loader]
+        workers = left_alone(loader)
+        with seen_at_once(workers) as seen:
+            list(loader)
+        assert max(seen) > 1
+        workers.employ(1)
+        again = threading.Event()
+        while at_pillow(workers) > 1:  # what they had begun
+            again.wait(0.001)
+        with seen_at_once(workers) as seen:
+            loader.set_epoch(0)
+            assert [batch["image"].tolist() for batch in loader] == expected
+        assert max(seen) == 1
 
 
 def test_threads_are_started_when_more_are_wanted() -> None:
