@@ -130,7 +130,6 @@ def test_an_interrupt_at_any_moment_of_a_close(kind: str, tmp_path: Path) -> Non
         with loader(kind, tmp_path, SERVER) as first:  # modules are loaded, and the fork server is there
             next(iter(first))
         del first
-        gc.collect()
         before = census()
         batches = loader(kind, tmp_path, SERVER)
         next(iter(batches))

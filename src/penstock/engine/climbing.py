@@ -32,6 +32,9 @@ RELIEF = 0.7  # of its waiting, from which on less is worth having even if the l
 MORE_WAIT = 0.05  # share of its time that the loop may wait more with fewer
 ROUNDS = 2  # windows of either setting, while the difference isn't clear
 COMPUTES = 0.5  # share of their time that workers spend on processors, from which on those limit them
+MEETS = (
+    1.5  # times as many workers as keep processors busy on average: they don't wait in turn, but by chance
+)
 WAITS = 0.25  # likewise, up to which many more of them may be had for nothing
 OTHER = 0.3  # by how much a run's rate changes before it is another run
 SURE = 3  # windows in a row that say so
@@ -196,7 +199,7 @@ class Tuner:
         at_once = now * last.busy * last.on_cpu  # processors that they keep busy
         more = 4 * now if last.on_cpu <= WAITS else 2 * now
         if last.on_cpu > WAITS:
-            more = min(more, max(math.ceil(self.cores / last.on_cpu), now))
+            more = min(more, max(math.ceil(MEETS * self.cores / last.on_cpu), now))
         if not self._bounds.waits or at_once >= FULL * self.cores:
             more = min(more, self.cores)
         return max(min(more, self._most.workers, self.room), now)
