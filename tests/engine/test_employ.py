@@ -1,7 +1,7 @@
 """How many workers work at once changes while they do, and nothing of a batch does."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,27 +45,38 @@ def left_alone(loader: ps.Loader) -> Any:
 
 
 @contextmanager
-def restless(loader: ps.Loader, most: int) -> Iterator[list[int]]:
-    """Another number of workers, and of slots, every millisecond."""
-    numbers: list[int] = []
+def meanwhile(act: Callable[[], object]) -> Iterator[None]:
+    """Something that happens every millisecond."""
     over = threading.Event()
-    ring = loader._run._ring  # type: ignore[union-attr]
 
-    def change() -> None:
-        chance = np.random.default_rng(0)
+    def go_on() -> None:
         while not over.wait(0.001):
-            number = int(chance.integers(1, most + 1))
-            workers_of(loader).employ(number)
-            ring.set_base(int(chance.integers(1, 5)))
-            numbers.append(number)
+            act()
 
-    thread = threading.Thread(target=change)
+    thread = threading.Thread(target=go_on)
     thread.start()
     try:
-        yield numbers
+        yield
     finally:
         over.set()
         thread.join()
+
+
+@contextmanager
+def restless(loader: ps.Loader, most: int) -> Iterator[list[int]]:
+    """Another number of workers, and of slots, every millisecond."""
+    numbers: list[int] = []
+    ring = loader._run._ring  # type: ignore[union-attr]
+    chance = np.random.default_rng(0)
+
+    def change() -> None:
+        number = int(chance.integers(1, most + 1))
+        workers_of(loader).employ(number)
+        ring.set_base(int(chance.integers(1, 5)))
+        numbers.append(number)
+
+    with meanwhile(change):
+        yield numbers
 
 
 @pytest.mark.parametrize("executor", ["native", "thread", "process"])
@@ -94,19 +105,8 @@ def at_pillow(workers: Any) -> int:
 def seen_at_once(workers: Any) -> Iterator[list[int]]:
     """How many those were whenever one looked."""
     seen: list[int] = []
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.001):
-            seen.append(at_pillow(workers))
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
+    with meanwhile(lambda: seen.append(at_pillow(workers))):
         yield seen
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_pillow_decodes_no_more_images_at_once_than_there_are_workers(tmp_path: Path) -> None:

@@ -32,9 +32,7 @@ RELIEF = 0.7  # of its waiting, from which on less is worth having even if the l
 MORE_WAIT = 0.05  # share of its time that the loop may wait more with fewer
 ROUNDS = 2  # windows of either setting, while the difference isn't clear
 COMPUTES = 0.5  # share of their time that workers spend on processors, from which on those limit them
-MEETS = (
-    1.5  # times as many workers as keep processors busy on average: they don't wait in turn, but by chance
-)
+MEETS = 1.5  # times as many workers as keep processors busy on average, since they meet by chance
 WAITS = 0.25  # likewise, up to which many more of them may be had for nothing
 OTHER = 0.3  # by how much a run's rate changes before it is another run
 SURE = 3  # windows in a row that say so
