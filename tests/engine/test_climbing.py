@@ -267,6 +267,16 @@ def test_workers_that_can_not_be_had_are_not_asked_for_again() -> None:
     assert tuner.settled
 
 
+def test_a_processor_that_is_idle_by_chance_gets_another_worker() -> None:
+    """Two that each need half of it leave it idle whenever both wait."""
+    tuner = Tuner(Setting(2, 2), bounds(LATENCY, MOST), 1, lambda wanted: True)
+    wanted = set()
+    for window in range(20):
+        tuner.see(Seen(after_s=window, rows_per_s=100, wait_share=0.9, busy=0.85, on_cpu=0.52))
+        wanted.add(tuner.setting.workers)
+    assert wanted == {1, 2, 3}
+
+
 def test_fixed_settings_stay() -> None:
     fixed = bounds(LATENCY, Setting(64, 32), workers=False, depth=False)
     tuner = Tuner(Setting(2, 2), fixed, 4, lambda wanted: True)

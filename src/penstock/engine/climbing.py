@@ -32,8 +32,8 @@ RELIEF = 0.7  # of its waiting, from which on less is worth having even if the l
 MORE_WAIT = 0.05  # share of its time that the loop may wait more with fewer
 ROUNDS = 2  # windows of either setting, while the difference isn't clear
 COMPUTES = 0.5  # share of their time that workers spend on processors, from which on those limit them
-MEETS = 1.5  # times as many workers as keep processors busy on average, since they meet by chance
 WAITS = 0.25  # likewise, up to which many more of them may be had for nothing
+MEETS = 1.5  # times as many workers as keep processors busy on average, since they meet by chance
 OTHER = 0.3  # by how much a run's rate changes before it is another run
 SURE = 3  # windows in a row that say so
 PATIENCE_S, LONGEST_PATIENCE_S = 120.0, 1800.0  # of a loop that waits, before all is tried once more
@@ -101,7 +101,8 @@ class Tuner:
 
     def __init__(self, begin: Setting, bounds: Bounds, cores: int, turn: Callable[[bool], bool]) -> None:
         self.setting = self.kept = begin
-        self._bounds, self.cores, self._turn = bounds, cores, turn
+        self._bounds, self._turn = bounds, turn
+        self.cores = self._all_cores = cores
         self.settled = False
         self.trials: list[Trial] = []
         self.room = bounds.most.workers
@@ -175,9 +176,9 @@ class Tuner:
             yield from self._fewer()
 
     def _share(self) -> Course:
-        """No more workers that compute than processors that are for this loader."""
+        """No more workers that compute than processors that others leave to this loader."""
         cores = self.cores
-        if self._last.on_cpu >= COMPUTES and self.setting.workers > cores:
+        if cores < self._all_cores and self._last.on_cpu >= COMPUTES and self.setting.workers > cores:
             mine = "one processor is" if cores == 1 else f"{cores} processors are"
             why = f"other loaders compute too, and {mine} for this one"
             yield from self._keeps(self._with(workers=cores), why, anyhow=True)
