@@ -63,13 +63,23 @@ void bind_reads(nb::module_& m) {
                           seconds,
                           patience_s,
                           buffer_bytes};
-            nb::gil_scoped_release unlocked;
-            return time_reads(std::move(task), policy);
+            bool is_over = false;  // a signal's handler has raised
+            const auto interrupted = [&is_over] {
+                nb::gil_scoped_acquire locked;
+                return is_over = PyErr_CheckSignals() != 0;
+            };
+            ReadTimes times;
+            {
+                nb::gil_scoped_release unlocked;
+                times = time_reads(std::move(task), policy, interrupted);
+            }
+            if (is_over) throw nb::python_error();
+            return times;
         },
         "blob"_a, "ends"_a, "offset"_a, "length"_a, "max_bytes"_a, "again"_a, "threads"_a, "seconds"_a,
         "patience_s"_a, "policy"_a, "buffer_bytes"_a,
         "Read files, ``threads`` at once, until all are read, or ``again`` and again, until ``seconds`` are "
-        "over.");
+        "over. Raises what a signal's handler does.");
 }
 
 }  // namespace penstock

@@ -11,6 +11,7 @@ namespace penstock {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr auto kLooks = std::chrono::milliseconds(50);  // between two looks for an interrupt
 
 // What the threads share; one that is stuck keeps it.
 struct Reading {
@@ -21,13 +22,14 @@ struct Reading {
 
     std::mutex mutex;  // of what follows
     std::condition_variable changed;
+    bool stopped = false;
     size_t next = 0;
     int running = 0;
     ReadTimes times;
 
     void read() {
         std::unique_lock lock(mutex);
-        while (has_more() && Clock::now() < ends) {
+        while (has_more() && !stopped && Clock::now() < ends) {
             const FileRange& file = task.files[next++ % task.files.size()];
             lock.unlock();
             ReadResult read = reader->read(file, *buffers);
@@ -59,7 +61,7 @@ Clock::duration duration(double seconds) {
 
 }  // namespace
 
-ReadTimes time_reads(ReadTask task, const ReadPolicy& policy) {
+ReadTimes time_reads(ReadTask task, const ReadPolicy& policy, const std::function<bool()>& interrupted) {
     const auto begin = Clock::now();
     const auto ends = begin + duration(task.seconds);
     const auto buffers = std::make_shared<BufferPool>(task.buffer_bytes);
@@ -70,7 +72,13 @@ ReadTimes time_reads(ReadTask task, const ReadPolicy& policy) {
     for (int i = 0; i < reading->task.threads; ++i)
         reading->running += helpers->run([reading] { reading->read(); });
     const auto all_done = [&] { return reading->running == 0; };
-    reading->changed.wait_until(lock, ends + duration(reading->task.patience_s), all_done);
+    const auto over = ends + duration(reading->task.patience_s);
+    while (!reading->stopped && !reading->changed.wait_for(lock, kLooks, all_done) && Clock::now() < over) {
+        lock.unlock();
+        const bool stop = interrupted();
+        lock.lock();
+        reading->stopped = stop;
+    }
     ReadTimes times = reading->times;
     times.hung = static_cast<uint64_t>(reading->running);
     times.seconds = std::chrono::duration<double>(Clock::now() - begin).count();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ struct ReadTask {
     size_t buffer_bytes = 16 << 20;
 };
 
-// Reads files one after another.
-ReadTimes time_reads(ReadTask task, const ReadPolicy& policy);
+// Reads files one after another. `interrupted` is asked now and then whether to give up.
+ReadTimes time_reads(ReadTask task, const ReadPolicy& policy, const std::function<bool()>& interrupted);
 
 }  // namespace penstock

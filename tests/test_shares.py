@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,6 +97,16 @@ sys.stdin.read()
 """
 
 
+CHILD = """
+import os
+here, there = os.pipe()
+if os.fork() == 0:
+    os.write(there, b"x")
+    os._exit(len(os.read(0, 1)))
+os.read(here, 1)
+"""
+
+
 def test_what_a_killed_process_said_is_gone(claims: tuple[Claim, Claim]) -> None:
     command = [sys.executable, "-c", PROGRAM, str(shares.FILE)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -120,7 +131,7 @@ def test_the_null_device_can_be_locked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_forked_child_keeps_nothing_of_a_killed_parent(claims: tuple[Claim, Claim]) -> None:
     """The child lives on, and has the parent's files."""
-    program = PROGRAM.replace("print(", "import os; child = os.fork() or os.read(0, 1)\nprint(", 1)
+    program = PROGRAM.replace("print(", CHILD + "print(", 1)
     command = [sys.executable, "-c", program, str(shares.FILE)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -205,15 +216,19 @@ def test_a_running_loader_promises_what_it_does_not_have_yet(claims: tuple[Claim
     assert claims[0].promised_others() == 0
 
 
-def test_a_loader_whose_loop_pauses_leaves_its_part_to_others(claims: tuple[Claim, Claim]) -> None:
+@pytest.mark.parametrize("kind", ["thread", "inline", "given"])
+def test_a_loader_whose_loop_pauses_leaves_its_part_to_others(kind: Any, claims: tuple[Claim, Claim]) -> None:
     again = threading.Event()
-    with pipeline().loader(memory=GIB) as loader:
-        batches = iter(loader)
+    given = kind == "given"
+    numbers = ps.Pipeline(ps.Arrays(x=np.arange(64))).map(lambda x: x, field="x")
+    executor = "thread" if given else kind
+    with numbers.batch(4, given=given).loader(memory=GIB, executor=executor) as loader:
+        batches = iter(loader.given(([number] for number in range(64)), ahead=1) if given else loader)
         batch = next(batches)
         loader._claim.hungry(True)
         assert claims[0].hungry_others() == 1
         batch = next(batches)
-        while claims[0].hungry_others():  # until all its slots are full
+        while claims[0].hungry_others():  # until all its slots are full, or nothing is asked for
             again.wait(0.001)
         del batch
 

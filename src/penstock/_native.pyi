@@ -272,7 +272,7 @@ def time_reads(
     buffer_bytes: int,
 ) -> ReadTimes:
     """
-    Read files, ``threads`` at once, until all are read, or ``again`` and again, until ``seconds`` are over.
+    Read files, ``threads`` at once, until all are read, or ``again`` and again, until ``seconds`` are over. Raises what a signal's handler does.
     """
 
 def in_share(

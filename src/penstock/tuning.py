@@ -53,7 +53,7 @@ class Tuning:
     executor      who runs Python code
     most_workers  that the memory allows, as far as they are tuned; else ``workers``
     settled       whether nothing else is being tried
-    trials        what was tried, the newest last
+    trials        what was tried, at most the newest hundred, the newest last
 
     ``str()`` of it is what to write to have it from the start.
     """

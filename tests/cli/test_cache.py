@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import termios
+import threading
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     cache = ps.Cache("eval", "500kB", directory=tmp_path, spill=tmp_path / "disk", spill_limit="2MB")
     for crop in (1, 2):
         with opened(cache, identity(crop=crop)) as found:
-            fill(found)
+            there, again = fill(found), threading.Event()
+            while there < RECORDS:  # until the last are on the disk
+                again.wait(0.001)
+                there = int(found.store.have(0, RECORDS).sum())
             right(found)
     ps.create_cache(ps.Cache("train", "1GiB", directory=tmp_path))
     return tmp_path

@@ -277,6 +277,20 @@ def test_a_processor_that_is_idle_by_chance_gets_another_worker() -> None:
     assert wanted == {1, 2, 3}
 
 
+def test_of_all_that_is_tried_in_a_long_run_the_newest_is_remembered() -> None:
+    """The run changes now and then, as where other loaders come and go."""
+    outcome = tuned(
+        lambda now: replace(LATENCY, steps=900) if now // 200 % 2 else LATENCY,
+        Setting(2, 2),
+        Setting(64, 32),
+        windows=40_000,
+    )
+    afters = [trial.after_s for trial in outcome.tuner.trials]
+    assert len(afters) == 100
+    assert afters == sorted(afters)
+    assert afters[-1] > 0.9 * 40_000 * WINDOW_S
+
+
 def test_fixed_settings_stay() -> None:
     fixed = bounds(LATENCY, Setting(64, 32), workers=False, depth=False)
     tuner = Tuner(Setting(2, 2), fixed, 4, lambda wanted: True)

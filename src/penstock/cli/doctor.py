@@ -38,7 +38,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--seconds",
         type=_above_zero,
         metavar="S",
-        help="how long, about (default: 120 for a script, from its first epoch on; 9 for files, 2 for a process)",
+        help="how long, about (default: 120 for a script, from its first epoch on, which may take 15 minutes to come; "
+        "9 for files, 2 for a process)",
     )
     parser.add_argument(
         "--ranks",

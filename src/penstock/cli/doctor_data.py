@@ -13,6 +13,7 @@ from penstock.observe.doctor import Data, Host, Speeds, data_facts, host_facts, 
 from penstock.observe.doctor.finding import seconds, several, size
 
 SECONDS = 9.0  # for reading, decoding, and both, a third each
+MOST_BAD = 0.5  # share of the files
 TASK = {
     "task": "train",
     "batch": 64,
@@ -31,7 +32,13 @@ def run(args: argparse.Namespace) -> int:
     each = (SECONDS if args.seconds is None else args.seconds) / 3
     task = argparse.Namespace(path=args.target, seconds=each, **TASK)
     # Bad files are told of by themselves, and mustn't end the measurement.
-    measured = measure_io(task, standard_task(task).on_bad(ps.Replace(at_most=0.5)))
+    try:
+        measured = measure_io(task, standard_task(task).on_bad(ps.Replace(at_most=MOST_BAD)))
+    except ps.SampleError as error:  # of a copy
+        raise ps.PenstockError(
+            f"more than {MOST_BAD:.0%} of these files are no images ({error.reason}): penstock scan "
+            f"{printable(args.target)} says which"
+        ) from error
     host = host_facts(ranks=1)
     data = look_at(args.target, measured.plan, _speeds(measured))
     findings = judge_data(host, data)

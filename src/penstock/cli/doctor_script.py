@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import os
+import signal
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import NoReturn
 
 import penstock as ps
 from penstock.cli.doctor import UNABLE
 from penstock.cli.findings import COLUMNS, answer, print_findings, print_wrapped
 from penstock.cli.terminal import print_json, printable, say, shortened, verbatim
 from penstock.observe.doctor import Limits, ScriptReport, examine_script
+from penstock.observe.doctor.facts import Run
 from penstock.observe.doctor.finding import seconds, several, size
 
 SHOWN = 4  # transforms of a loader
@@ -23,12 +29,27 @@ def run(args: argparse.Namespace) -> int:
     _check_script(args.target)
     limits = Limits() if args.seconds is None else Limits(seconds=args.seconds)
     limits = replace(limits, steps=args.steps)
-    report = examine_script(args.target, args.arguments, limits=limits, ranks=args.ranks)
+    with _ended_by_sigterm():
+        report = examine_script(args.target, args.arguments, limits=limits, ranks=args.ranks)
     if args.json:
         print_json(report.facts())
     else:
         _print(report)
-    return answer(report.findings) if report.loaders else UNABLE
+    return max(answer(report.findings), _has_failed(report.run)) if report.loaders else UNABLE
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """A signal that ends this command ends the script too, and what is to be tidied up is."""
+
+    def end(*_: object) -> NoReturn:
+        sys.exit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_script(path: str) -> None:
@@ -70,8 +91,9 @@ def _ended(report: ScriptReport) -> list[str]:
     """How the run ended, where that isn't what was hoped for."""
     run = report.run
     lines = []
-    if run.how == "raised" and run.error is not None and not (run.cut and run.error[0] == "StopIteration"):
-        lines.append(f"it ended with {run.error[0]}: {run.error[1].splitlines()[0] if run.error[1] else ''}")
+    if run.how == "raised" and run.error is not None and _has_failed(run):
+        said = next((line for line in run.error[1].splitlines() if line.strip()), "")
+        lines.append(f"it ended with {run.error[0]}: {said.strip()}")
     elif run.how == "exited" and run.code:
         lines.append(f"it exited with {run.code}; its own arguments go behind --")
     elif run.how == "killed":
@@ -90,6 +112,13 @@ def _ended(report: ScriptReport) -> list[str]:
             "is nothing to say"
         )
     return lines
+
+
+def _has_failed(run: Run) -> bool:
+    """Whether the script ended by something that went wrong, and not in what an epoch that was cut short brings."""
+    if run.how == "raised":
+        return not (run.cut and run.error is not None and run.error[0] == "StopIteration")
+    return run.how == "killed" or (run.how == "exited" and bool(run.code))
 
 
 def _print_loader(report: ScriptReport, number: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock as ps
-from penstock.cli.bench import endless
+from penstock.cli.bench import WARM_UP_BATCHES, endless
 from penstock.cli.task import add_task_arguments, standard_task
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
         raise ps.PlanError(f"--seconds {args.seconds:g}: a time above 0")
     if not 0 <= args.step_ms < 1e6:
         raise ps.PlanError(f"--step-ms {args.step_ms:g}: a time, at least 0")
+    if args.save is not None and Path(args.save).is_dir():
+        raise ps.PlanError(f"--save {printable(args.save)}: that is a folder; name a file")
     if args.save is not None and not Path(args.save).parent.is_dir():
         raise ps.PlanError(f"--save {printable(args.save)}: there is no such folder")
     tuning, rows_per_s = _tuned(args)
@@ -67,17 +69,23 @@ def _tuned(args: argparse.Namespace) -> tuple[ps.Tuning, float]:
     """What it came to, and the rate with it."""
     from penstock.cli.terminal import progress
 
-    plan = standard_task(args).plan(memory=args.memory, workers=args.workers)
-    with ps.Loader(plan) as loader:
+    task = standard_task(args)
+    with task.loader(memory=args.memory, workers=args.workers) as loader:
         batches, begin = endless(loader), time.monotonic()
         with progress("trying, seconds", math.ceil(args.seconds)) as advance:
             while not loader.tuning().settled and (spent := time.monotonic() - begin) < args.seconds:
                 _step(batches, args)
                 advance(int(spent))
+        tuning = loader.tuning()
+    written: Any = {"memory": args.memory, **tuning.settings}
+    with task.loader(**written, autotune=False) as loader:
+        batches = endless(loader)
+        for _ in range(WARM_UP_BATCHES):
+            _step(batches, args)
         before, begin = loader.stats(), time.monotonic()
         while time.monotonic() - begin < MEASURED_S:
             _step(batches, args)
-        return loader.tuning(), (loader.stats() - before).step.rows_per_s
+        return tuning, (loader.stats() - before).step.rows_per_s
 
 
 def _step(batches: Any, args: argparse.Namespace) -> None:

@@ -37,6 +37,7 @@ MEETS = 1.5  # times as many workers as keep processors busy on average, since t
 OTHER = 0.3  # by how much a run's rate changes before it is another run
 SURE = 3  # windows in a row that say so
 PATIENCE_S, LONGEST_PATIENCE_S = 120.0, 1800.0  # of a loop that waits, before all is tried once more
+MOST_TRIALS = 100  # that are remembered
 PATIENT = 60  # windows in which others may have the turn
 PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # before anything is tried again
 
@@ -93,7 +94,7 @@ class Tuner:
     setting  what it shall run with
     kept     the same without what is only being tried
     settled  whether nothing is being tried
-    trials   what was
+    trials   what was, the newest of it
     room     workers that the memory has room for, as far as is known: no trial goes beyond, and none that did is kept
     cores    processors that this loader may use now
     turn     asks for the right to try something, and gives it back: of several loaders one at a time
@@ -258,6 +259,7 @@ class Tuner:
         was, tried = getattr(before, name), getattr(other, name)
         why = why if fits else "memory has no room for so many"
         self.trials.append(Trial(theirs.after_s, name, was, tried, gain, kept, why))
+        del self.trials[:-MOST_TRIALS]
         self.setting, self._last = (other, theirs) if kept else (before, mine)
         self.kept = self.setting
         return kept

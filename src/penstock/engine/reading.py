@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -73,25 +72,12 @@ def measure_reads(plan: Plan, *, seconds: float = 8.0, threads: int | None = Non
         raise PlanError(f"measure_reads(threads={threads!r}): a number of threads, from 1 to {MOST_WORKERS}")
     most = threads or ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead).threads
     found: list[_native.ReadTimes] = []
-    failed: list[BaseException] = []
-
-    def read() -> None:
-        try:
-            left = seconds  # of reading; saying where files are takes its own time
-            for files in _files(plan):
-                found.append(_timed(plan, files, most, left))
-                left -= found[-1].seconds
-                if left <= 0:
-                    break
-        except BaseException as error:
-            failed.append(error)
-
-    # In a thread, since nothing interrupts a read: Ctrl-C ends the wait for it.
-    reader = threading.Thread(target=read, name="penstock-measure-reads", daemon=True)
-    reader.start()
-    reader.join()
-    if failed:
-        raise failed[0]
+    left = seconds  # of reading; saying where files are takes its own time
+    for files in _files(plan):
+        found.append(_timed(plan, files, most, left))
+        left -= found[-1].seconds
+        if left <= 0:
+            break
     return _figures(found, most)
 
 

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
 HASTE_S = 0.5  # likewise, when whoever closes it is interrupted
-RESTS_S = 1.0  # without a free slot, after which a loader rests
+RESTS_S = 1.0  # without anything to do, after which a loader leaves its part of the machine to others
 LOOKS_S = 0.002  # between two looks at what a device reads yet
 
 # Runs with threads that were still busy when they were closed: these may use the run's arrays yet.
@@ -393,11 +393,12 @@ class Run:
                     settled = self._settled()
                 except RuntimeError:  # of a device that has failed: whoever asks for a batch is told
                     settled = True
-                if self._lacks_slot and not self._filling:
-                    with self._times.without_slot():
-                        seen = self._await_slot(seen, settled=settled)
-                else:
+                if self._filling and not self._workers.helps:
                     seen = self._await_bell(seen, settled=settled)
+                else:
+                    lacks = self._lacks_slot and not self._filling
+                    with self._times.without_slot() if lacks else nullcontext():
+                        seen = self._await_consumer(seen, settled=settled)
         except BaseException as error:
             with self._lock:
                 self._broken = error
@@ -407,13 +408,14 @@ class Run:
         # It doesn't ring when a device has read a slot.
         return self._bell.wait(seen) if settled else self._bell.wait_for(seen, LOOKS_S)
 
-    def _await_slot(self, seen: int, *, settled: bool) -> int:
-        """Wait until one may be free; when that takes longer, others may have this loader's part of the machine."""
+    def _await_consumer(self, seen: int, *, settled: bool) -> int:
+        """Nothing is made before it takes a batch, or names records: when that takes long, this loader rests."""
         if settled:
             rung = self._bell.wait_for(seen, RESTS_S)
             if rung != seen:
                 return rung
-            self._claim.rest()
+            if not self._waiting:
+                self._claim.rest()
         return self._await_bell(seen, settled=settled)
 
     def _obey_seek(self) -> None:

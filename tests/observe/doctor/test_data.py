@@ -86,6 +86,17 @@ def test_what_a_person_reads(photos: Path, capsys: pytest.CaptureFixture[str]) -
     assert [line for line in lines if len(line) > 80] == []
 
 
+def test_more_bad_files_than_good_ones(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (photos / "cat").iterdir():
+        path.write_bytes(b"no image")
+    for path in list((photos / "dog").iterdir())[1:]:
+        path.unlink()
+    assert main(["doctor", str(photos), "--seconds", "0.3"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("penstock: more than 50% of these files are no images (")
+    assert error.endswith(f"): penstock scan {photos} says which\n")
+
+
 def test_arguments_are_a_scripts(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", str(photos), "--", "--lr", "1"]) == 2
     assert "arguments behind -- are a script's" in capsys.readouterr().err

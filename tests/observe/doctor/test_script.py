@@ -119,7 +119,7 @@ def test_bad_samples(kind: str, limit: str, code: str, evidence: str) -> None:
     ("text", "said"),
     [
         ("import sys\nsys.exit(3)\n", "it exited with 3; its own arguments go behind --"),
-        ("raise ValueError('of its own')\n", "it ended with ValueError: of its own"),
+        ("raise ValueError('\\n\\nof its own')\n", "it ended with ValueError: of its own"),
         ("print('done')\n", "it iterated over no torch.utils.data.DataLoader"),
         (OURS, "penstock's own loaders aren't looked at"),
         ("import os\nos.abort()\n", "it was killed by signal 6"),
@@ -133,6 +133,13 @@ def test_a_script_without_a_loader(tmp_path: Path, text: str, said: str) -> None
     assert "doctor" not in done.stderr  # the script's own traceback has no frames of ours
 
 
+def test_what_a_script_says_when_it_exits_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys\nsys.exit('usage: train.py FOLDER')\n")
+    done = doctor("train.py", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "usage: train.py FOLDER\n")
+    assert "it exited with 1" in done.stdout
+
+
 def test_a_script_that_isnt_there(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     done = doctor("trian.py", folder=tmp_path)
@@ -140,9 +147,14 @@ def test_a_script_that_isnt_there(tmp_path: Path) -> None:
     assert done.stderr == "penstock: there is no script trian.py; did you mean train.py?\n"
 
 
-def test_ctrl_c_leaves_nothing() -> None:
+@pytest.mark.parametrize(
+    ("sent", "code", "says"),
+    [(signal.SIGINT, 130, "penstock: interrupted\n"), (signal.SIGTERM, 143, "it begins\n")],
+)
+def test_a_signal_leaves_nothing(sent: signal.Signals, code: int, says: str, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "penstock", "doctor", str(SCRIPTS / "bad.py"), "--", "hangs"],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -150,7 +162,8 @@ def test_ctrl_c_leaves_nothing() -> None:
         assert process.stderr is not None
         assert process.stderr.readline() == "it begins\n"
         script = children(process.pid)
-        os.kill(process.pid, signal.SIGINT)
-        assert process.wait(LIMIT_S) == 130
+        os.kill(process.pid, sent)
+        assert process.wait(LIMIT_S) == code
         assert wait_for_end(script, LIMIT_S) == []
-        assert process.stderr.read().endswith("penstock: interrupted\n")
+        assert ("it begins\n" + process.stderr.read()).endswith(says)
+    assert list(tmp_path.glob("penstock-*")) == []

@@ -46,7 +46,10 @@ def main(settings: str) -> None:
             code = compile(file.read(), script, "exec")
         _execute(code, script)
     except SystemExit as done:
-        _leave(record, "exited", code=done.code if isinstance(done.code, int | None) else 1)
+        is_text = not isinstance(done.code, int | None)
+        if is_text:
+            print(done.code, file=sys.stderr)
+        _leave(record, "exited", code=1 if is_text else done.code)
     except BaseException as error:
         _say(error, cut=watch.cut)
         _leave(record, "raised", type=type(error).__name__, message=str(error)[:500], cut=watch.cut)
