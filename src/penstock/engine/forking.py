@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.messages import Ended, hang_up, receive, send
+from penstock.engine.messages import Ended, receive, send, talk
 from penstock.engine.preloaded import Order
 from penstock.engine.recipe import Recipe
 from penstock.engine.server import bootstrap, forked, serve, status_of
@@ -184,14 +184,12 @@ class Preloaded:
 
     @contextlib.contextmanager
     def _talk(self) -> Iterator[None]:
-        """One at a time. One that breaks off, by an interrupt too, is the last: the next would get its answer."""
+        """One at a time."""
         with self._lock:
             self._talks = threading.get_ident()
             try:
-                yield
-            except BaseException:
-                hang_up(self._control)
-                raise
+                with talk(self._control):
+                    yield
             finally:
                 self._talks = 0
 

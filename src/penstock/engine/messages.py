@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -154,6 +154,16 @@ def hang_up(channel: socket.socket) -> None:
     """Nothing more is said, here or on the other side, which finds out at once."""
     with contextlib.suppress(OSError):
         channel.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def talk(channel: socket.socket) -> Iterator[None]:
+    """A question and its answer. One that breaks off is the last, as after an interrupt: the next got its answer."""
+    try:
+        yield
+    except BaseException:
+        hang_up(channel)
+        raise
 
 
 def receive(channel: socket.socket, process: int | None = None, patience_s: float | None = None) -> Any:

@@ -17,7 +17,7 @@ from penstock import _native
 from penstock.engine.apart import bytes_per_row
 from penstock.engine.board import Board
 from penstock.engine.forking import Forked, fork_from, fork_here, fresh
-from penstock.engine.messages import Ended, Unreadable, hang_up, receive, send
+from penstock.engine.messages import Ended, Unreadable, hang_up, receive, send, talk
 from penstock.engine.recipe import Recipe
 from penstock.engine.rows import Inputs, RowKey
 from penstock.engine.travel import Luggage, pack
@@ -121,16 +121,11 @@ class WorkerServer:
 
     def status(self, process: int) -> int | None:
         """The exit code of a worker that has ended, or minus its signal. None when nobody knows."""
-        with self._lock:
-            try:
-                send(self._control, ("status", process))
-                code: int | None = self._answer()
-            except BaseException as error:
-                hang_up(self._control)  # the answer would be taken for that to the next question
-                if not isinstance(error, (Ended, OSError)):
-                    raise
-                return None
-        return code
+        with self._lock, contextlib.suppress(Ended, OSError), talk(self._control):
+            send(self._control, ("status", process))
+            code: int | None = self._answer()
+            return code
+        return None
 
     def where(self) -> str:
         """What it is at."""
