@@ -125,6 +125,11 @@ def census() -> Census:
     return Census(children(), len(list(Path("/proc/self/task").iterdir())), sorted(files), sorted(shared))
 
 
+def started_since(before: Census) -> list[int]:
+    """Processes that this one has started, and those started: without the servers that tests share."""
+    return [process for process in children() if process not in before.processes]
+
+
 def check_nothing_is_left(before: Census) -> None:
     """There is soon no more than there was. Threads say that they are done just before they are gone."""
     ends = time.monotonic() + LIMIT_S

@@ -19,7 +19,16 @@ import pytest
 import penstock as ps
 from penstock.engine import forking
 from photos import WAIT_S
-from programs import census, check_nothing_is_left, children, is_alive, output, run, wait_for_end
+from programs import (
+    census,
+    check_nothing_is_left,
+    children,
+    is_alive,
+    output,
+    run,
+    started_since,
+    wait_for_end,
+)
 from samples import Samples
 
 MODULE = """
@@ -82,7 +91,7 @@ def test_only_the_first_loader_imports(home: Home) -> None:
     with loader(samples, fork_from=server):
         assert taken(samples, fork_from=server) == list(range(0, 24, 3))
     assert home.imports == 1
-    assert len([process for process in children() if process not in before.processes]) == 1
+    assert len(started_since(before)) == 1
     server.close()
     check_nothing_is_left(before)
     assert taken(samples, fork_from=server) == list(range(0, 24, 3))

@@ -15,7 +15,7 @@ import pytest
 
 import penstock as ps
 from photos import WAIT_S
-from programs import census, check_nothing_is_left, children, is_alive, wait_for_end
+from programs import census, check_nothing_is_left, children, is_alive, started_since, wait_for_end
 
 
 class Numbers:
@@ -61,10 +61,10 @@ class Sleeps(Numbers):
 
 
 def test_a_worker_inside_a_function_is_ended_too() -> None:
-    before = children()  # servers that other tests share
+    before = census()
     with loader(Sleeps()) as batches:
         next(iter(batches))
-        running = set(children()).difference(before)
+        running = started_since(before)
     assert not [process for process in running if is_alive(process)]
 
 

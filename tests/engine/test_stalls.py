@@ -19,7 +19,7 @@ import pytest
 import penstock as ps
 from gates import Gate, Log
 from photos import WAIT_S, Watched, numbers
-from programs import children
+from programs import census, children, started_since
 
 ROWS = 4  # of a batch
 SLOW_S = 0.3  # before something is named, here
@@ -221,14 +221,14 @@ def stop(_: int = 0) -> None:
 
 def test_stopped_worker_is_named_and_replaced(gate: Gate) -> None:
     """It never ends, and it can't show its stack."""
-    others = children()
+    before = census()
     with (
         Log() as log,
         loader(of(Numbers(gate, at=-1, size=4000)), "process", stall_timeout_s=STALLED_S) as batches,
     ):
         iterator = iter(batches)
         delivered = [next(iterator)["x"].tolist()]
-        workers = [process for process in children() if process not in others and not children(process)]
+        workers = [process for process in started_since(before) if not children(process)]
         for worker in workers:
             os.kill(worker, signal.SIGSTOP)
         delivered += [batch["x"].tolist() for batch in iterator]

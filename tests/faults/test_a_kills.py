@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from photos import WAIT_S
-from programs import census, check_nothing_is_left, children, started, wait_for_end
+from programs import census, check_nothing_is_left, children, started, started_since, wait_for_end
 
 ROWS, SIZE = 4, 48
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
@@ -107,11 +107,10 @@ def test_a_worker_or_the_server_ends_as_the_loader_is_closed(
     with loader(Struck(tmp_path, "never", sent, os.getpid)) as batches:
         iterator = iter(batches)
         next(iterator)
-        server = max(children(), key=lambda process: len(children(process)))
-        started = children()
-        for victim in children(server) if role == "worker" else [server]:
+        server, *workers = started_since(before)
+        for victim in workers if role == "worker" else [server]:
             os.kill(victim, sent)
-    assert wait_for_end(started, WAIT_S) == []
+    assert wait_for_end([server, *workers], WAIT_S) == []
     del batches, iterator
     check_nothing_is_left(before)
 

@@ -20,7 +20,7 @@ import penstock as ps
 from penstock.engine.processes import WorkerServer
 from penstock.engine.start import recipe_of
 from photos import WAIT_S
-from programs import children, wait_for_end
+from programs import census, started_since, wait_for_end
 
 ROWS = 4  # of a batch
 NOTICED_S = 1.0  # from a worker's death to its work done by another one
@@ -294,14 +294,14 @@ def test_workers_that_only_die_end_the_run() -> None:
 def test_worker_killed_again_and_again_changes_no_byte() -> None:
     """By somebody else, at any moment; each time the next batches are there within a second."""
     size = 2000
+    before = census()
     with loader(Numbers(size), workers=2) as batches:
         iterator = iter(batches)
         delivered = content([next(iterator)])
         killed, took = 0, []
         while len(delivered) < size // ROWS:
             if len(delivered) % 20 == 0:
-                server = max(children(), key=lambda process: len(children(process)))
-                workers = children(server)
+                _, *workers = started_since(before)
                 os.kill(workers[killed % len(workers)], signal.SIGKILL)
                 killed += 1
                 begin = time.monotonic()
@@ -316,11 +316,12 @@ def test_worker_killed_again_and_again_changes_no_byte() -> None:
 
 
 def test_all_workers_killed_at_once() -> None:
+    before = census()
     with loader(Numbers(400), workers=4) as batches:
         iterator = iter(batches)
         delivered = content([next(iterator)])
-        server = max(children(), key=lambda process: len(children(process)))
-        for worker in children(server):
+        _, *workers = started_since(before)
+        for worker in workers:
             os.kill(worker, signal.SIGKILL)
         delivered += content(iterator)
     assert delivered == expected(400)
@@ -328,11 +329,11 @@ def test_all_workers_killed_at_once() -> None:
 
 def test_server_killed(tmp_path: Path) -> None:
     """Its workers go on, and when one dies another server forks the next."""
+    before = census()
     with loader(Numbers(400)) as batches:
         iterator = iter(batches)
         delivered = content([next(iterator)])
-        server = max(children(), key=lambda process: len(children(process)))
-        workers = children(server)
+        server, *workers = started_since(before)
         os.kill(server, signal.SIGKILL)
         assert wait_for_end([server], WAIT_S) == []
         delivered += content([next(iterator) for _ in range(20)])

@@ -14,7 +14,7 @@ from tests.torchs import MEMORY, Of
 import penstock.torch
 from penstock.machine import own_memory_bytes
 from penstock.torch import dataloader
-from programs import Census, census, check_nothing_is_left, children, output
+from programs import Census, census, check_nothing_is_left, output, started_since
 
 FORKS = """
 import torch
@@ -40,10 +40,6 @@ def no_other_loaders() -> None:
     dataloader._server = None
 
 
-def new_children(before: Census) -> list[int]:
-    return [process for process in children() if process not in before.processes]
-
-
 def test_epochs_after_the_first_fork_from_what_has_imported() -> None:
     before = census()
     dataset = Of(list(range(8)))
@@ -54,15 +50,15 @@ def test_epochs_after_the_first_fork_from_what_has_imported() -> None:
             epoch * 10 + index for index in range(8)
         ]  # each epoch has the dataset as it is then
         assert [batch.tolist() for batch in loader] == [dataset.samples[:4], dataset.samples[4:]]
-        homes.append(new_children(before))
+        homes.append(started_since(before))
     for batch in loader:  # one that is left
         del batch
         break
     gc.collect()
-    homes.append(new_children(before))
+    homes.append(started_since(before))
     other = penstock.torch.DataLoader(dataset, 4, num_workers=1, **MEMORY)
     assert len(list(other)) == 2
-    homes.append(new_children(before))
+    homes.append(started_since(before))
     assert homes == [homes[0]] * 5
     assert len(homes[0]) == 1
     del loader, other
@@ -76,7 +72,7 @@ def test_two_epochs_at_once_and_what_a_copy_of_the_loader_has() -> None:
         ([0, 1, 2, 3], [0, 1, 2, 3]),
         ([4, 5, 6, 7], [4, 5, 6, 7]),
     ]
-    assert len(new_children(before)) == 1
+    assert len(started_since(before)) == 1
     del loader
     check_nothing_is_left(before)
 
@@ -90,7 +86,7 @@ def test_more_of_an_epoch_that_changes_kind_comes_from_the_same_process() -> Non
     batches = iter(loader)
     parents = {int(next(batches)[-1][0]) for _ in range(3)}
     assert len(parents) == 2
-    assert len(new_children(before)) == 1 + 2
+    assert len(started_since(before)) == 1 + 2
     del batches, loader
     check_nothing_is_left(before)
 
@@ -131,7 +127,7 @@ def test_workers_do_not_grow_over_a_list_of_strings() -> None:
     """20 MB of it: forks that look at them all copy them all."""
 
     def own_mib(before: Census) -> float:
-        return sum(own_memory_bytes(process, 1) for process in new_children(before)) / (1 << 20)
+        return sum(own_memory_bytes(process, 1) for process in started_since(before)) / (1 << 20)
 
     before = census()
     loader = penstock.torch.DataLoader(
