@@ -175,6 +175,24 @@ def test_what_happened_between_two_snapshots_is_their_difference() -> None:
     assert (nothing.rows, nothing.step.steps, nothing.transform.latency.count) == (0, 0, 0)
 
 
+def compute(seconds: float) -> None:
+    ends = time.thread_time() + seconds
+    while time.thread_time() < ends:
+        pass
+
+
+def test_the_process_computes_also_outside_of_the_loader() -> None:
+    compute(0.2)
+    at_start = time.process_time()
+    with ps.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=2) as loader:
+        batches = iter(loader)
+        next(batches)
+        before = loader.stats()
+        assert before.cpu_s <= time.process_time() - at_start
+        compute(0.1)
+        assert (loader.stats() - before).cpu_s >= 0.1
+
+
 def raises(x: np.int64) -> np.int64:
     if x in (2, 5):
         raise ValueError(f"no {x}")

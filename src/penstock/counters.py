@@ -219,6 +219,7 @@ class Stats:
     """Counters of a loader since it started.
 
     time_s           when they were read, by ``time.monotonic()``; 0 before the loader started
+    cpu_s            seconds on processors of this whole process since then, training and all, but for worker processes
     epoch            of the next batch
     rows             made, also those that nobody has taken yet
     foreign          of the rows, those that are no JPEG
@@ -257,6 +258,7 @@ class Stats:
     """
 
     time_s: float = 0.0
+    cpu_s: float = 0.0
     epoch: int = 0
     rows: int = 0
     foreign: int = 0

@@ -75,6 +75,10 @@ CASES = {
         counted(0.9, 19.0, transform=in_python(9.5), functions=SLOW), {"executor": "thread"},
         "transform", 'executor="process": about 211 rows/s', 894.7,
     ),
+    "Python in turn, beside a loop that computes": (
+        counted(0.5, 19.0, transform=in_python(9.5), functions=SLOW, cpu_s=14.5), {"executor": "thread"},
+        "transform", 'executor="process": about 138 rows/s', 200.0,
+    ),
     "Python that waits": (
         counted(0.5, 19.0, transform=in_python(0.5), functions=SLOW), {"executor": "thread"},
         "transform", "workers=4", 200.0,

@@ -130,6 +130,7 @@ class RunTimes:
         self.order, self.batch, self.device = (_native.PlaceCounter() for _ in range(3))
         self.steps = _native.StepCounter()
         self.bad = 0
+        self._process_s = time.process_time()
         # Seconds that nothing was made for want of a slot, and since when that is so again: replaced as one.
         self._no_slot: tuple[float, float | None] = (0.0, None)
 
@@ -156,6 +157,7 @@ class RunTimes:
         return replace(
             workers,
             time_s=time.monotonic(),
+            cpu_s=time.process_time() - self._process_s,
             bad=self.bad,
             order=stats_of(self.order),
             batch=stats_of(self.batch),

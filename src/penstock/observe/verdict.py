@@ -295,7 +295,8 @@ class _Judge:
         # Threads that wait for the interpreter do so anywhere: they have one core between them, and no other wait.
         one_core = ON_PROCESSOR * self._loop_s < cpu <= ONE_CORE * self._loop_s
         if self._plan.executor.value == "thread" and at_once > 1 and one_core:
-            rate = _rate(done.rows, cpu) * at_once
+            # What the process does beside making rows needs a processor as before.
+            rate = _rate(done.rows, max(cpu / at_once, done.cpu_s / self._cores))
             advice = f'executor="process": about {self._at_most(rate)} rows/s'
             return "in threads, which share one interpreter: only one runs at a time", [advice], rate
         if cpu < min(ON_PROCESSOR * busy, HALF * at_once * self._loop_s):
