@@ -39,6 +39,9 @@ def _print(report: ProcessReport) -> None:
     say(f"[bold]process {scene.script.number}[/bold]: {verbatim(command)}, for {scene.seconds:.1f} s")
     for process in scene.processes:
         _print_process(scene, process)
+    for line in scene.loaders:
+        say("")
+        print_wrapped(line, "", 2)
     if not scene.stacks:
         print_wrapped(
             "no stacks: py-spy isn't installed, or mustn't look (as root, or with CAP_SYS_PTRACE, it may)",

@@ -269,7 +269,7 @@ def _tuning(tuning: Mapping[str, Any]) -> tuple[str, str]:
         ]
         for trial in tuning["trials"]
     ]
-    state = "settled" if tuning["settled"] else "being tuned"
+    state = "settled" if tuning["settled"] else "not settled yet"
     now = f"{tuning['workers']} workers and {tuning['depth']} slots, {state}."
     return (_table(("after s", "", "", "times as fast", "", "why"), rows) if rows else ""), now
 

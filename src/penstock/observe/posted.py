@@ -110,6 +110,13 @@ def loaders(proc: Path = Path("/proc")) -> list[Found]:
     return sorted(found, key=lambda each: (each.pid, each.snapshot.rank, each.snapshot.source))
 
 
+def loaders_of(process: int) -> list[Found]:
+    """A process's own loaders; none of a process that can't be looked into."""
+    with contextlib.suppress(OSError):
+        return list(_of_process(Path(f"/proc/{process}")))
+    return []
+
+
 def _of_process(folder: Path) -> Iterator[Found]:
     """The loaders that a process has itself: children that were forked from it hold their files too."""
     if folder.stat().st_uid != os.geteuid():

@@ -198,6 +198,32 @@ def test_what_a_person_reads(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line for line in lines if len(line) > 80] == []
 
 
+LOADER = """
+import numpy as np, penstock as ps
+from penstock.observe.posted import loaders_of
+
+loader = ps.Pipeline(ps.Arrays(x=np.arange(64))).batch(4).loader(memory="64MiB", workers=1)
+batch = next(iter(loader))
+while not loaders_of(os.getpid()):
+    time.sleep(0.01)
+ready()
+signal.pause()
+"""
+
+
+def test_what_a_loader_of_penstock_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    with stuck(LOADER) as process:
+        _, report = told(process.pid, capsys)
+        assert main(["doctor", "--pid", str(process.pid), "--seconds", "0.2"]) == 0
+    (line,) = report["loaders"]
+    assert line.startswith("penstock's loader of Arrays(")
+    assert "epoch 0, step " in line
+    (finding,) = report["findings"]
+    assert finding["code"] == "all-wait"
+    assert line in finding["evidence"]
+    assert "\n\npenstock's loader of Arrays(" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

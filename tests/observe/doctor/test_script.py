@@ -167,3 +167,19 @@ def test_a_signal_leaves_nothing(sent: signal.Signals, code: int, says: str, tmp
         assert wait_for_end(script, LIMIT_S) == []
         assert ("it begins\n" + process.stderr.read()).endswith(says)
     assert list(tmp_path.glob("penstock-*")) == []
+
+
+def test_a_script_ends_with_a_doctor_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text("import signal\nprint('it begins', flush=True)\nsignal.pause()\n")
+    with subprocess.Popen(
+        [sys.executable, "-m", "penstock", "doctor", str(script)],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "it begins\n"
+        (started,) = children(process.pid)
+        process.kill()
+        assert wait_for_end([started], LIMIT_S) == []

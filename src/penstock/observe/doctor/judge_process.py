@@ -65,7 +65,7 @@ ADVICE = {  # by code: in one's own code, and with penstock
     ),
     "all-wait": (
         "where the script waits is where to look; penstock doctor SCRIPT.py watches it from the start",
-        "whatever is waited for too long is named, with its stack",
+        "whatever is waited for too long is named, with its stack; penstock top PID shows its loaders' work",
     ),
 }
 
@@ -241,5 +241,6 @@ def _nothing_known(scene: Scene) -> list[Finding]:
         return []
     evidence = [f"the script: {told(scene.script)}"]
     evidence += [f"worker {told(worker)}" for worker in scene.workers[:SHOWN]]
+    evidence += scene.loaders[:SHOWN]
     title = "nobody computes, and it is none of the known causes"
     return _finding(scene, "all-wait", Severity.NOTE, title, evidence + _spy(scene))

@@ -66,6 +66,7 @@ def run_script(script: str, arguments: Sequence[str], limits: Limits, ranks: int
     with TemporaryDirectory(prefix="penstock-doctor-") as folder:
         processes: list[subprocess.Popen[bytes]] = []
         given = {"folder": folder, "steps": limits.steps, "seconds": limits.seconds, "begins": begins}
+        given["doctor"] = os.getpid()
         try:
             for rank, environment in enumerate(_environments(ranks)):
                 settings = json.dumps({**given, "rank": rank})

@@ -18,6 +18,7 @@ class Scene:
     throttled_s  for which its container was held back by its CPU quota
     kills        processes of its container that were killed for want of memory, so far
     peers        processes of the same distributed run on this machine, by rank
+    loaders      what penstock's loaders of the process say of themselves, a line each
     stacks       whether py-spy was there to tell what Python does
     """
 
@@ -31,6 +32,7 @@ class Scene:
     world: int = 1
     local_world: int = 1
     peers: dict[int, int] = field(default_factory=dict)
+    loaders: tuple[str, ...] = ()
     stacks: bool = False
 
     @property

@@ -13,6 +13,7 @@ from penstock.observe.doctor.judge_process import judge_process
 from penstock.observe.doctor.processes import Process, environment_of, look_twice, peers, stacks
 from penstock.observe.doctor.running import host_facts
 from penstock.observe.doctor.scene import Scene, waits_for
+from penstock.observe.posted import Found, loaders_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class ProcessReport:
             "process": scene.script.number,
             "seconds": round(scene.seconds, 3),
             "stacks": scene.stacks,
+            "loaders": list(scene.loaders),
             "processes": [_facts(process) for process in scene.processes],
             "throttled_s": scene.throttled_s,
             "shm_free_bytes": scene.shm_free,
@@ -82,9 +84,16 @@ def examine_process(number: int, seconds: float = 2.0) -> ProcessReport:
         world=_number(told, "WORLD_SIZE", 1),
         local_world=_number(told, "LOCAL_WORLD_SIZE", 1),
         peers=peers(number),
+        loaders=tuple(map(_told, loaders_of(number))),
         stacks=any(thread.stack for process in processes for thread in process.threads),
     )
     return ProcessReport(scene=scene, findings=tuple(judge_process(scene)))
+
+
+def _told(found: Found) -> str:
+    """What a loader said of itself when it last did."""
+    ago = f" ({found.age_s:.0f} s ago)" if found.stale else ""
+    return f"penstock's loader of {found.snapshot.source}{ago}: {found.snapshot}"
 
 
 def _with_stacks(process: Process) -> Process:
