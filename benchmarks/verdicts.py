@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from _measure import parser, report
 
 import penstock as ps
 from penstock._native import install_faults
+from penstock.cli.task import endless
 from penstock.device import HostMemory
 from penstock.observe import Verdict
 
@@ -121,11 +122,6 @@ def run(loader: ps.Loader, seconds: float, step_s: Sequence[float]) -> tuple[Ver
             number += 1
         found = loader.verdict(before)
     return found, found.rows_per_s
-
-
-def endless(loader: ps.Loader) -> Iterator[Any]:
-    while True:
-        yield from loader
 
 
 def main() -> None:

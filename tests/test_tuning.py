@@ -49,6 +49,8 @@ def test_what_is_printed_is_code(tmp_path: Path) -> None:
         ("", "holds no tuned settings"),
         ("[]", "no version 1"),
         ('{"penstock_tuning": 2}', "no version 1"),
+        ('{"penstock_tuning": true}', "no version 1"),
+        ('{"penstock_tuning": 1.0}', "no version 1"),
         ('{"penstock_tuning": 1, "workers": 0, "depth": 2, "executor": "thread"}', "workers=0"),
         ('{"penstock_tuning": 1, "workers": 2, "depth": true, "executor": "thread"}', "depth=True"),
         ('{"penstock_tuning": 1, "workers": 2, "depth": 2, "executor": "fork"}', "executor='fork'"),
@@ -141,5 +143,5 @@ def test_before_the_first_batch_it_is_what_is_planned(tmp_path: Path) -> None:
     loader = ps.Pipeline(write_photos(tmp_path, 8)).map(ps.Resize((8, 8))).batch(2).loader(memory="128MiB")
     tuning = loader.tuning()
     assert (tuning.workers, tuning.depth, tuning.settled) == (loader.plan.workers, loader.plan.depth, False)
-    assert "being tuned" in loader.explain()
+    assert "not settled yet" in loader.explain()
     assert loader.explain().startswith(loader.plan.explain())

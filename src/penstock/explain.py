@@ -46,7 +46,10 @@ def explain(plan: Plan) -> str:
 def tuning_text(tuning: Tuning) -> str:
     """What a loader has found out, as one more part of that."""
     now = f"{tuning.workers} worker{'s' if tuning.workers > 1 else ''}, {tuning.depth} slots"
-    texts = [f"{now}, {'settled' if tuning.settled else 'being tuned'}", *map(str, tuning.trials[-SHOWN:])]
+    texts = [
+        f"{now}, {'settled' if tuning.settled else 'not settled yet'}",
+        *map(str, tuning.trials[-SHOWN:]),
+    ]
     return "\n".join(_placed("tuning", texts))
 
 

@@ -108,7 +108,7 @@ def _parsed(text: bytes) -> Mapping[str, Any]:
     if len(text) > MOST_FILE_BYTES:
         raise ValueError(f"it is larger than {MOST_FILE_BYTES} bytes")
     value = json.loads(text)
-    if not isinstance(value, dict) or value.get("penstock_tuning") != VERSION:
+    if not isinstance(value, dict) or not is_count(value.get("penstock_tuning"), VERSION, VERSION):
         raise ValueError(f"no version {VERSION} of them")
     return value
 

@@ -139,6 +139,21 @@ def test_what_cant_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "none of the files could be read: can't be opened: No such file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (["--seconds", "0"], "--seconds 0: a time above 0"),
+        (["--cache-memory", "16MiB"], "--cache-memory is of --cache: ask for both"),
+        (["--io", "--cache"], "--io and --cache are two measurements: ask for one at a time"),
+    ],
+)
+def test_what_isnt_asked_for_right(
+    wrong: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", photos(tmp_path, ".jpg", 16, count=2), *wrong]) == 1
+    assert says in capsys.readouterr().err
+
+
 def test_it_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, page = photos(tmp_path, ".jpg", 32), tmp_path / "report.html"
     assert main(["bench", folder, "--batch", "2", "--seconds", "0.1", "--report", str(page)]) == 0

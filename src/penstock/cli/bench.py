@@ -8,13 +8,12 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import penstock as ps
-from penstock.cli.task import add_task_arguments, standard_task
+from penstock.cli.task import add_task_arguments, check_seconds, endless, standard_task
 
 if TYPE_CHECKING:
     from penstock.cli.bench_cache import CacheResult
@@ -64,9 +63,10 @@ def run(args: argparse.Namespace) -> int:
     """Run the command."""
     from penstock.cli.terminal import print_json, say
 
-    if not 0 < args.seconds < 1e6:
-        raise ps.PlanError(f"--seconds {args.seconds:g}: a time above 0")
+    check_seconds(args.seconds)
     result: Result | IoResult | CacheResult
+    if args.cache_memory is not None and not args.cache:
+        raise ps.PlanError("--cache-memory is of --cache: ask for both")
     if args.io and args.cache:
         raise ps.PlanError("--io and --cache are two measurements: ask for one at a time")
     if args.report is not None:
@@ -187,12 +187,6 @@ def measure(args: argparse.Namespace) -> Result:
 def finite(value: float) -> float | None:
     """A figure as JSON can say it, rounded to a tenth."""
     return round(value, 1) if math.isfinite(value) else None
-
-
-def endless(loader: ps.Loader) -> Iterator[dict[str, Any]]:
-    """Batches, epoch after epoch."""
-    while True:
-        yield from loader
 
 
 def seconds_since_process_start() -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.cli.bench import endless
+from penstock.cli.task import endless
 
 MEMORY_BYTES = 64 << 20  # of files that are copied into memory, at most
 MEMORY_SHARE = 0.5  # of what is free there

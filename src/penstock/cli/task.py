@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import penstock as ps
 
@@ -56,6 +57,18 @@ def standard_task(args: argparse.Namespace) -> ps.Pipeline:
         pipeline = pipeline.map(ps.Normalize(), ps.ToDtype(args.output))
     # Padding, so that a folder smaller than one batch can be measured too.
     return pipeline.decode(args.decode).batch(args.batch, tail="pad")
+
+
+def endless(loader: ps.Loader) -> Iterator[dict[str, Any]]:
+    """Batches, epoch after epoch."""
+    while True:
+        yield from loader
+
+
+def check_seconds(seconds: float) -> None:
+    """Raise ``PlanError`` for what is no time that ``--seconds`` can ask for."""
+    if not 0 < seconds < 1e6:
+        raise ps.PlanError(f"--seconds {seconds:g}: a time above 0")
 
 
 def source_at(path: str) -> ps.ImageFolder | ps.FileList:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock as ps
-from penstock.cli.bench import WARM_UP_BATCHES, endless
-from penstock.cli.task import add_task_arguments, standard_task
+from penstock.cli.bench import WARM_UP_BATCHES
+from penstock.cli.task import add_task_arguments, check_seconds, endless, standard_task
 
 if TYPE_CHECKING:
     from penstock.cli.terminal import Subparsers
@@ -47,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command."""
     from penstock.cli.terminal import print_json, printable, say, verbatim
 
-    if not 0 < args.seconds < 1e6:
-        raise ps.PlanError(f"--seconds {args.seconds:g}: a time above 0")
+    check_seconds(args.seconds)
     if not 0 <= args.step_ms < 1e6:
         raise ps.PlanError(f"--step-ms {args.step_ms:g}: a time, at least 0")
     if args.save is not None and Path(args.save).is_dir():
