@@ -188,9 +188,9 @@ class Loader:
 
     @property
     def startup_s(self) -> float:
-        """Seconds to the first batch of an epoch, in the median."""
+        """Seconds to the first batch of an epoch, in the median; of two the smaller, as chance may hold one up."""
         first = sorted(step.wait_s for step in self.steps if step.step_s is None)
-        return first[len(first) // 2] if first else 0.0
+        return first[(len(first) - 1) // 2] if first else 0.0
 
     @property
     def steady(self) -> tuple[Step, ...]:
