@@ -26,7 +26,9 @@ SOON_S, LATER_S = (
     0.02,
     0.5,
 )  # until room is asked for again that another process kept from it, at first and at most
-FIRST_S = 0.5  # that a start waits for room, so that the first rows are kept too
+FIRST_S = (
+    2.0  # that a start waits for room at most, so that the first rows are kept too; it comes in milliseconds
+)
 
 Tell = Callable[[str], object]  # is given what is worth a warning, each thing once
 
