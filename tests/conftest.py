@@ -12,8 +12,9 @@ from hypothesis import settings
 # Ctrl-C, and theirs in turn. Programs that tests start and interrupt shall not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests ask what comes out, not how long it took. --hypothesis-profile=long is for a night.
-settings.register_profile("penstock", deadline=None, max_examples=40)
+# Tests ask what comes out, not how long it took, and each time of the same examples. --hypothesis-profile=long is for a
+# night, and looks for others.
+settings.register_profile("penstock", deadline=None, max_examples=40, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("penstock")
 
@@ -31,6 +32,12 @@ def pytest_collection_finish() -> None:
     """Tests collect garbage often: what was imported for all of them needn't be looked through each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def no_garbage() -> None:
+    """Loaders that tests before left in a traceback's frames, say, are gone."""
+    gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,9 +21,10 @@ import pytest
 
 from penstock.machine import process_memory_bytes
 
-# Semaphores of multiprocessing, which penstock has none of, and folders of the doctor: other tests make them meanwhile.
-OF_OTHERS = ("sem.mp-", "penstock-doctor-")
-LIMIT_S = 30  # for a program that should take under a second: more is a hang
+# Semaphores of multiprocessing, which penstock has none of, and folders of the doctor, of benchmarks and of the cache:
+# other tests make them meanwhile.
+OF_OTHERS = ("sem.", "penstock-doctor-", "penstock-bench-", f"penstock-{os.geteuid()}", "penstock-group-")
+LIMIT_S = 120  # for a program that should take seconds, on a machine that has much to do: more is a hang
 
 BEGIN = """
 import gc, os, signal, sys, threading, time
@@ -115,7 +116,8 @@ class Census:
 
 
 def census() -> Census:
-    """Now, native threads included."""
+    """Now, native threads included; without garbage, such as loaders that tests left in a traceback's frames."""
+    gc.collect()
     files = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the folder's own
@@ -123,6 +125,15 @@ def census() -> Census:
     shared = [*Path("/dev/shm").iterdir(), *Path(tempfile.gettempdir()).glob("*penstock*")]
     shared = [path for path in shared if not path.name.startswith(OF_OTHERS)]
     return Census(children(), len(list(Path("/proc/self/task").iterdir())), sorted(files), sorted(shared))
+
+
+def open_below(folder: Path) -> list[str]:
+    """Files in a folder that this process has open, sorted; also those that have no name any more."""
+    links = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            links.append(str(descriptor.readlink()))
+    return sorted(link for link in links if link.startswith(f"{folder}/"))
 
 
 def started_since(before: Census) -> list[int]:
@@ -133,12 +144,12 @@ def started_since(before: Census) -> list[int]:
 def check_nothing_is_left(before: Census) -> None:
     """There is soon no more than there was. Threads say that they are done just before they are gone."""
     ends = time.monotonic() + LIMIT_S
-    while (more := _more(census(), before)) and time.monotonic() < ends:
-        gc.collect()  # a traceback's frames may refer to themselves
-    assert not more, more
+    while (extra := what_is_more(census(), before)) and time.monotonic() < ends:
+        pass
+    assert not extra, extra
 
 
-def _more(now: Census, before: Census) -> list[object]:
+def what_is_more(now: Census, before: Census) -> list[object]:
     """What there is now and wasn't; what others left may have ended since."""
     threads = max(now.threads - before.threads, 0) * ["thread"]
     files = Counter(now.files) - Counter(before.files)
@@ -156,6 +167,14 @@ def is_alive(process: int) -> bool:
     except OSError:
         return False
     return state not in "ZX"
+
+
+def wait_until_asleep(process: int) -> None:
+    """Wait until its main thread waits: on the way into a wait of the sample's own Python may miss a signal."""
+    ends = time.monotonic() + LIMIT_S
+    while Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        assert time.monotonic() < ends, "it doesn't wait"
+        os.sched_yield()
 
 
 def wait_for_end(processes: list[int], seconds: float) -> list[int]:

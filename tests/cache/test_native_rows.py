@@ -14,6 +14,7 @@ import pytest
 import penstock as ps
 from penstock.spec import AnyArray
 from photos import LONG_AGO_NS, age, encoded, foreign_kinds, picture, write_list
+from programs import open_below
 
 MEMORY = "64MiB"
 ROWS = 20
@@ -369,8 +370,7 @@ def test_a_cache_smaller_than_a_row_keeps_nothing_and_says_so_once(
 
 def test_a_closed_loader_keeps_no_row_open(tmp_path: Path, cache: ps.Cache) -> None:
     def rows() -> list[str]:
-        paths = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-        return [path for path in paths if path.startswith(str(tmp_path)) and "/rows-" in path]
+        return [path for path in open_below(tmp_path) if "/rows-" in path]
 
     loader = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4).loader(memory=MEMORY)
     for _ in range(2):

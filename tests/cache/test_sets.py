@@ -14,7 +14,7 @@ import penstock as ps
 from caches import RECORDS, ROW, base, fill, identity, opened, right, row
 from penstock.cache import look
 from penstock.cache.moment import Moment
-from programs import run
+from programs import open_below, run
 
 PROGRAM = "import sys; sys.path[:0] = {path!r}\nfrom caches import *\n"
 
@@ -35,11 +35,6 @@ def listed(cache: ps.Cache) -> list[ps.CachedSet]:
 def extents(folder: Path) -> list[Path]:
     """The files of rows below a folder."""
     return sorted(folder.rglob("rows-*"))
-
-
-def open_files() -> list[str]:
-    """What this process has open, sorted."""
-    return sorted(str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink())
 
 
 # Shared
@@ -105,7 +100,7 @@ def test_nothing_stays_open(cache: ps.Cache, tmp_path: Path) -> None:
     ps.verify_cache(cache)
     ps.list_caches(cache.directory)
     ps.destroy_cache(cache)
-    assert [path for path in open_files() if str(tmp_path) in path] == []
+    assert open_below(tmp_path) == []
 
 
 # Bounded

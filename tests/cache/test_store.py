@@ -13,6 +13,7 @@ import pytest
 
 from penstock import _native
 from photos import WAIT_S
+from programs import open_below
 from stores import Set, bytes_of, folder, row_of
 
 
@@ -211,29 +212,23 @@ def test_a_table_that_cant_be_had(tmp_path: Path) -> None:
         _native.CacheStore(directory, 1 << 62, 0, True, 0)
 
 
-def open_files() -> int:
-    """Of this process."""
-    return len([*Path("/dev/fd").iterdir()])
-
-
 def test_more_extents_than_files_that_are_kept_open(tmp_path: Path) -> None:
     made = Set.made(tmp_path / "set", records=600)
     with made.opened() as store:
         for number in range(300):
             assert made.grant(store, number, 2000)
             assert all(store.put(2 * number + n, bytes_of(2 * number + n)) for n in range(2))
-        before = open_files()
+        before = len(open_below(tmp_path))
         for records in (range(600), np.random.default_rng(0).permutation(600).tolist()):
             assert all(row_of(store, record) == bytes_of(record) for record in records)
-        assert open_files() == before + 256
+        assert len(open_below(tmp_path)) == before + 256
 
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:
     made = Set.made(tmp_path / "set")
-    before = open_files()
     for _ in range(3):
         with made.opened(room=1 << 20) as store:
             store.put(1, bytes_of(1))
             assert row_of(store, 1)
         del store
-        assert open_files() == before
+        assert open_below(tmp_path) == []

@@ -21,6 +21,8 @@ from penstock.cli.top import text
 from penstock.observe import Found
 from photos import numbers
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 NOW = shown(small_plan())
 FOUND = Found(4711, 0.4, NOW)
 

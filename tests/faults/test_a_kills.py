@@ -14,7 +14,15 @@ import pytest
 
 import penstock as ps
 from photos import WAIT_S
-from programs import census, check_nothing_is_left, children, started, started_since, wait_for_end
+from programs import (
+    census,
+    check_nothing_is_left,
+    children,
+    started,
+    started_since,
+    wait_for_end,
+    wait_until_asleep,
+)
 
 ROWS, SIZE = 4, 48
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
@@ -134,6 +142,11 @@ if sys.argv[2] == "leaves":
 
 import numpy as np
 import penstock as ps
+import penstock.engine.run
+
+if sys.argv[1] == "closing":
+    penstock.engine.run.PATIENCE_S = 60.0  # with what hangs
+BEGUN = os.path.join(os.environ["TMPDIR"], "begun")
 
 class Numbers:
     def __init__(self):
@@ -144,6 +157,7 @@ class Numbers:
     def __getitem__(self, index):
         here({0: "measuring", 5: "first batch", 150: "steady"}.get(index))
         if index == 150 and sys.argv[1] == "closing":
+            open(BEGUN, "x").close()
             threading.Event().wait()
         return np.full(3, index)
     def __setstate__(self, state):
@@ -155,6 +169,9 @@ class Numbers:
 with ps.Pipeline(ps.Indexed(Numbers())).batch(10).loader(executor="process", workers=2, memory="512MiB") as loader:
     for number, batch in enumerate(loader):
         if number == 14 and sys.argv[1] == "closing":
+            while not os.path.exists(BEGUN):
+                os.sched_yield()
+            os.unlink(BEGUN)
             break
     os.write(1, b"here\\n")
 """
@@ -179,6 +196,7 @@ def test_the_trainer_ends(stage: str, end: str, tmp_path: Path) -> None:
         assert output.readline() == "here\n", errors.read()
         processes = children(trainer.pid)
         assert len(processes) == {"importing": 0, "planning": 0, "loading": 1, "measuring": 2}.get(stage, 3)
+        wait_until_asleep(trainer.pid)
         if sent is INT:  # as a terminal does
             os.killpg(trainer.pid, sent)
         else:

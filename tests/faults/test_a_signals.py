@@ -8,12 +8,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
-from programs import LIMIT_S, children, is_alive, run, wait_for_end
+from programs import LIMIT_S, children, is_alive, run, wait_for_end, wait_until_asleep
 
 STUCK = """
 import os, signal, sys, threading
@@ -45,14 +44,6 @@ ENDS = [
     pytest.param(signal.SIGTERM, "", -signal.SIGTERM, id="sigterm"),
     pytest.param(signal.SIGTERM, "handled", 7, id="sigterm with a handler"),
 ]
-
-
-def wait_until_asleep(process: int) -> None:
-    """Wait until its main thread waits: on the way into a wait of the sample's own Python may miss a signal."""
-    ends = time.monotonic() + LIMIT_S
-    while Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "S":
-        assert time.monotonic() < ends, "it doesn't wait"
-        os.sched_yield()
 
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])

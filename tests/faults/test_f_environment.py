@@ -14,6 +14,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -136,13 +137,12 @@ def test_sockets_have_no_names() -> None:
 
 
 def descriptors(process: int) -> list[str]:
-    """What a process has open."""
+    """What a process has open; nothing of one that has ended meanwhile."""
     links = []
-    for entry in Path(f"/proc/{process}/fd").iterdir():
-        try:
-            links.append(os.readlink(entry))  # noqa: PTH115
-        except OSError:
-            continue  # closed meanwhile
+    with suppress(OSError):
+        for entry in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                links.append(os.readlink(entry))  # noqa: PTH115
     return links
 
 

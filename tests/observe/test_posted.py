@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 import penstock as ps
 from observed import shown, small_plan
 from penstock.observe import loaders
 from penstock.observe.posted import PLACE, ROOM, Posted, framed, newest
+
+pytestmark = pytest.mark.usefixtures("no_garbage")
 
 NOW = shown(small_plan())
 

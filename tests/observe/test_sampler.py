@@ -15,6 +15,8 @@ from penstock.observe import History, loaders
 from photos import numbers
 from programs import output
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 
 def make(rows: int = 64, batch: int = 8) -> ps.Loader:
     return ps.Pipeline(numbers(rows)).batch(batch).loader(memory="64MiB", workers=1)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.contracts import OpenSource
 from penstock.errors import PenstockError, PlanError
+from programs import open_below
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
 FAR_AHEAD_NS = 4_000_000_000_123_456_789
@@ -217,14 +218,13 @@ def test_no_place_to_write(
 
 def test_files_are_closed_with_their_source(cache: Path, tmp_path: Path) -> None:
     source = ps.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n"))
-    before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         opened = source.open()
         opened.name(1)
         del opened
     with pytest.raises(PlanError):
         ps.FileList(write(tmp_path / "bad.txt", b"a 1\nb\n")).open()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_below(tmp_path) == []
 
 
 def test_records_that_are_not_there(tmp_path: Path) -> None:
