@@ -241,6 +241,5 @@ def _nothing_known(scene: Scene) -> list[Finding]:
         return []
     evidence = [f"the script: {told(scene.script)}"]
     evidence += [f"worker {told(worker)}" for worker in scene.workers[:SHOWN]]
-    evidence += scene.loaders[:SHOWN]
     title = "nobody computes, and it is none of the known causes"
     return _finding(scene, "all-wait", Severity.NOTE, title, evidence + _spy(scene))

@@ -67,11 +67,12 @@ def examine_process(number: int, seconds: float = 2.0) -> ProcessReport:
     Raises ProcessLookupError if there is none.
     """
     throttled, begin = machine.throttled_s(number), time.monotonic()
+    steps = _steps(loaders_of(number))
     processes = look_twice(number, seconds)
     elapsed = time.monotonic() - begin
     throttled = machine.throttled_s(number) - throttled
     processes = [_with_stacks(process) for process in processes]
-    told = environment_of(number)
+    told, loaders = environment_of(number), loaders_of(number)
     host = host_facts(ranks=1)
     scene = Scene(
         seconds=elapsed,
@@ -84,10 +85,15 @@ def examine_process(number: int, seconds: float = 2.0) -> ProcessReport:
         world=_number(told, "WORLD_SIZE", 1),
         local_world=_number(told, "LOCAL_WORLD_SIZE", 1),
         peers=peers(number),
-        loaders=tuple(map(_told, loaders_of(number))),
+        loaders=tuple(map(_told, loaders)),
+        steps=_steps(loaders) - steps,
         stacks=any(thread.stack for process in processes for thread in process.threads),
     )
     return ProcessReport(scene=scene, findings=tuple(judge_process(scene)))
+
+
+def _steps(loaders: list[Found]) -> int:
+    return sum(found.snapshot.stats.step.steps for found in loaders)
 
 
 def _told(found: Found) -> str:
