@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.engine import worker_memory
+from penstock.engine.worker_memory import WorkerMemory
 
 MIB = 1 << 20
 ROWS = 240
@@ -84,8 +87,14 @@ def stream(loader: ps.Loader, epochs: int = 2) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", PIPELINES)
-def test_a_leak_changes_nothing_and_ends_nothing(how: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A dataset that leaks 1 MiB a sample: 480 MiB, over workers that may have 30 each."""
+def test_a_leak_changes_nothing_and_ends_nothing(
+    how: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dataset that leaks 1 MiB a sample: 480 MiB, over workers that may have 30 each, and are looked at all the time.
+
+    Else those that had no CPU for a while would seem to grow slowly.
+    """
+    monkeypatch.setattr(worker_memory, "LATE_S", worker_memory.SOON_S)
     with pipeline_of(Leaks(lambda index: 0), how).loader(executor="inline", memory="64MiB") as loader:
         expected = stream(loader)
     with (
@@ -100,11 +109,35 @@ def test_a_leak_changes_nothing_and_ends_nothing(how: str, caplog: pytest.LogCap
     assert stats.recycled >= 2 * ROWS // (2 * 30 + 8)
     assert stats.deaths == 0
     for number in range(2):
-        # Of the 240 that each leaks; nobody looks all the time.
+        # Of the 240 that each leaks; nobody looks while a piece of work is done.
         assert ledger[f"worker {number}"].peak < (30 + 64) * MIB
     said = [record.getMessage() for record in caplog.records if "above its share" in record.getMessage()]
     assert len(said) == 1
     assert "above its share of 30.0MiB, and gives way to a new one" in said[0]
+
+
+@pytest.mark.parametrize(("mib_per_s", "looks"), [(0, 20), (4, 60), (40, 60)])
+def test_a_worker_is_looked_at_as_often_as_it_grows(
+    mib_per_s: float, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For ten seconds of a clock that is the test's, or until it has more than its share."""
+    now_ms, looked = 0, []
+
+    def own(*_: int) -> int:
+        looked.append(now_ms)
+        return int(mib_per_s * MIB) * now_ms // 1000
+
+    monkeypatch.setattr(worker_memory, "time", SimpleNamespace(monotonic=lambda: now_ms / 1000))
+    monkeypatch.setattr(worker_memory, "anonymous_bytes", own)
+    monkeypatch.setattr(worker_memory, "own_memory_bytes", own)
+    memory = WorkerMemory(30 * MIB, 1, lambda: 0)
+    memory.begin(0)
+    while not memory.over and now_ms < 10_000:
+        memory.look()
+        now_ms += 1
+    assert memory.over == (mib_per_s > 0)
+    assert memory.use.now < 32 * MIB
+    assert len(set(looked)) < looks
 
 
 def test_memory_that_was_freed_is_no_reason() -> None:
