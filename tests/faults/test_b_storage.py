@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -157,7 +158,7 @@ def test_eio_on_one_file_is_a_bad_sample_after_k_tries(folder: Path, way: str) -
     )
     assert told.images == digests(JPEGS)[:4]
     assert (told.kind, told.path, told.index) == ("ReadError", str(bad_file(folder)), BAD)
-    assert told.error.startswith("can't be read: Input/output error (3 tries in 0.")
+    assert told.error.startswith("can't be read: Input/output error (3 tries in ")
     assert told.retries == 2
     assert told.took_s > 0.05 * 0.5 + 0.1 * 0.5
 
@@ -167,7 +168,7 @@ def test_what_still_fails_gives_way_to_another_sample_where_that_is_asked_for(fo
     told = epoch(folder, f"read.pread=eio{at_bad_file(folder)}", way=way, bad="ps.Replace(at_most=1)")
     ((index, reason, replacement),) = told.replaced
     assert (told.error, index) == ("", BAD)
-    assert reason.startswith("can't be read: Input/output error (4 tries in 0")
+    assert reason.startswith("can't be read: Input/output error (4 tries in ")
     assert told.images == digests([*JPEGS[:BAD], JPEGS[replacement]])
 
 
@@ -208,7 +209,7 @@ def test_what_is_not_there_is_not_tried_again(folder: Path, error: str) -> None:
 def test_emfile_names_the_limit(folder: Path) -> None:
     told = epoch(folder, f"read.open=emfile{at_bad_file(folder)}")
     assert told.error.startswith("can't be opened: Too many open files, ")
-    assert "(ulimit -n) (4 tries in 0." in told.error
+    assert "(ulimit -n) (4 tries in " in told.error
 
 
 def test_enoent_of_a_listed_file_mid_epoch(folder: Path) -> None:
@@ -229,7 +230,7 @@ def test_a_short_read_is_a_bad_sample_and_never_padded(folder: Path, way: str) -
     told = epoch(folder, f"read.pread=short{at_bad_file(folder)}", way=way)
     assert told.images == digests(JPEGS)[:4]
     assert told.kind == "ReadError"
-    assert told.error.startswith(f"truncated: file ends after 0 of {len(JPEGS[BAD])} bytes (4 tries in 0.")
+    assert told.error.startswith(f"truncated: file ends after 0 of {len(JPEGS[BAD])} bytes (4 tries in ")
 
 
 def test_a_short_read_that_passes(folder: Path) -> None:
@@ -370,9 +371,10 @@ def test_a_file_that_never_stops_changing(folder: Path) -> None:
             rewritten_as_long(bad_file(folder))
         told = told_by(running)
     assert (told.kind, told.index) == ("ReadError", BAD)
-    assert told.error.startswith(
-        "changed while it was read: its length, or its time of modification (4 tries in 4"
-    )
+    what = r"changed while it was read: its length, or its time of modification \(4 tries in (\S+) s\)"
+    said = re.match(what, told.error)
+    assert said is not None, told.error
+    assert float(said[1]) >= 4
 
 
 def test_a_file_replaced_by_rename_is_the_old_or_the_new_one(folder: Path) -> None:
@@ -384,9 +386,12 @@ def test_a_file_replaced_by_rename_is_the_old_or_the_new_one(folder: Path) -> No
     assert epoch(folder, "").images == digests([*JPEGS[:BAD], JPEGS[0], *JPEGS[BAD + 1 :]])
 
 
-@pytest.mark.parametrize(("way", "limit_s"), [("native", 0.9), ("threads", 0.9), ("processes", 2)])
-def test_closing_ends_the_pause_before_another_try(folder: Path, way: str, limit_s: float) -> None:
+@pytest.mark.parametrize("way", ["native", "threads", "processes"])
+def test_closing_ends_the_pause_before_another_try(folder: Path, way: str) -> None:
     text = f"""
+import penstock.engine.run
+if {way != "processes"}:  # workers are killed after a second; threads that don't end would be left alone
+    penstock.engine.run.PATIENCE_S = 60
 pipeline = ps.Pipeline(ps.FileList({str(folder / "list.txt")!r})).map(ps.CenterCrop(8))
 if {way != "native"}:
     pipeline = pipeline.map(lambda image: image, field="image")
@@ -401,7 +406,7 @@ def took():
 threading.excepthook = lambda args: None
 os.mkfifo({str(folder / "faults.pipe")!r})
 taker.start()
-print(took() < {limit_s})
+print(took() < 8)  # the pause takes 10
 """
     faults = f"read.open=eio{at_bad_file(folder)};log={folder / 'faults.pipe'}"
     assert output(text, environment={"PENSTOCK_FAULTS": faults}) == "True\n"
@@ -480,10 +485,10 @@ def test_a_file_too_large_to_be_read_twice_is_read_once(tmp_path: Path, way: str
 
 
 def test_waiting_for_a_buffer_is_no_slow_read(tmp_path: Path) -> None:
-    contents = large_files(tmp_path, 18)
+    contents = large_files(tmp_path, 20)
     # Slow enough to be read ahead, by more threads than there are buffers; and then they wait for decoding.
-    faults = "read.open=delay:5ms;decode.row=delay:250ms"
-    told = epoch(tmp_path, faults, reads={"hedge_after_s": 0.8}, **tight(tmp_path, 10))
+    faults = "read.open=delay:5ms;decode.row=delay:450ms"
+    told = epoch(tmp_path, faults, reads={"hedge_after_s": 2.5}, **tight(tmp_path, 10))
     assert (told.error, told.images, told.hedged) == ("", digests(contents), 0)
 
 
@@ -500,12 +505,12 @@ with open({str(folder / "faults.pipe")!r}) as lines:
 begin = time.monotonic()
 loader.close()
 taker.join()
-print(time.monotonic() - begin < 2)
+print(time.monotonic() - begin < 8)  # that threads inside a read get a second is part of it
 """
     faults = f"read.pread=delay:{HANGS_S}s{at_bad_file(folder)};log={folder / 'faults.pipe'}"
     begin = time.monotonic()
     assert output(text, environment={"PENSTOCK_FAULTS": faults}) == "True\n"
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < HANGS_S
 
 
 def test_threads_of_hedged_reads_end_with_their_loader(folder: Path) -> None:
@@ -530,8 +535,10 @@ for settings in ({{}}, {{"executor": "thread"}}, {{"executor": "inline"}}):
 def test_one_read_in_a_hundred_that_takes_long_is_read_ahead(tmp_path: Path) -> None:
     contents = [JPEGS[number % FILES] for number in range(300)]
     write_list(tmp_path, contents)
-    told = epoch(tmp_path, "read.pread=delay:600ms@0.05", workers=1, depth=40)
+    slow = range(10, 300, 20)
+    faults = ";".join(f"read.pread=delay:1s{at_file(tmp_path / f'{number:03d}.jpg')}" for number in slow)
+    told = epoch(tmp_path, faults, workers=1, depth=40)
     assert (told.error, told.images) == ("", digests(contents))
     assert told.reading_ahead
-    assert told.slowest_read_s > 0.6
-    assert told.took_s < 0.6 * 10, "one after another they take longer: 15 or so of them"
+    assert told.slowest_read_s > 1
+    assert told.took_s < len(slow), "one after another they take longer"
