@@ -9,7 +9,7 @@ import pytest
 
 from programs import output, run
 
-PROMPT_S = 2  # from the end's cause to the process's end
+PROMPT_S = 8  # from the end's cause to the process's end, also on a busy machine
 INTERRUPTED = -signal.SIGINT
 
 # A loader whose filling waits until it is told: so its consumer waits in next().
@@ -70,7 +70,7 @@ for number, batch in enumerate(make()):
     )
     assert done.returncode == INTERRUPTED
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
-    assert took_s(done.stdout) < PROMPT_S / 2
+    assert took_s(done.stdout) < PROMPT_S
 
 
 def test_ctrl_c_inside_with() -> None:

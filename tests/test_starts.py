@@ -114,6 +114,8 @@ def test_a_close_at_any_moment_of_a_start(kind: str, tries: int, tmp_path: Path)
         def close(batches: ps.Loader = batches) -> None:
             closer = threading.Thread(target=batches.close)
             closer.start()
+            while not batches._closed:
+                os.sched_yield()
             closer.join(0.05)  # at some moments it has to wait for the start
 
         with at_call(moment, close), pytest.raises(ps.PenstockError, match="the loader is closed"):

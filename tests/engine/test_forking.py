@@ -245,7 +245,7 @@ def test_kill_9_of_the_trainer_ends_it(tmp_path: Path) -> None:
             processes = children(trainer.pid)
             assert len(processes) == {b"running": 3, b"idle": 1}[told]
             trainer.kill()
-            assert wait_for_end(processes, 2.0) == []
+            assert wait_for_end(processes, WAIT_S) == []
 
 
 FORKS = """
@@ -339,4 +339,4 @@ def test_kill_9_of_a_trainer_that_was_forked_leaves_nothing() -> None:
     )
     processes = [int(process) for process in done.stdout.split()]
     assert len(processes) == 3
-    assert wait_for_end(processes, 2.0) == []
+    assert wait_for_end(processes, WAIT_S) == []

@@ -213,7 +213,7 @@ def test_a_decoder_that_hangs_is_named_and_given_up(tmp_path: Path, monkeypatch:
 
     use(monkeypatch, Stuck)
     pipeline = in_order(small(tmp_path, 12), ps.RandomResizedCrop(16)).decode("gpu")
-    settings = {"memory": "256MiB", "slow_after_s": 0.1, "stall_timeout_s": 0.4}
+    settings = {"memory": "256MiB", "slow_after_s": 0.1, "stall_timeout_s": 2.0}
     with pipeline.on_bad(ps.Replace(at_most=4)).loader(**settings) as loader:
         (batch,) = loader
         assert painted(batch["image"]) == [True] * 12

@@ -82,8 +82,8 @@ def nothing_stays() -> Iterator[None]:
 
 
 def descriptors() -> int:
-    """How many are open."""
-    return len(list(Path("/proc/self/fd").iterdir()))
+    """How many stay open: for a moment a file of /proc is, too."""
+    return min(len(list(Path("/proc/self/fd").iterdir())) for _ in range(50))
 
 
 def answers_mapped() -> int:

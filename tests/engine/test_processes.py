@@ -127,7 +127,7 @@ def test_kill_9_of_the_trainer_leaves_nothing(tmp_path: Path) -> None:
         workers = children(trainer.pid)
         assert len(workers) == 3
         trainer.kill()
-        assert wait_for_end(workers, 2.0) == []
+        assert wait_for_end(workers, WAIT_S) == []
     check_nothing_is_left(before)
     assert not list((tmp_path / "tmp").iterdir())
 
@@ -150,7 +150,7 @@ def test_kill_9_while_a_forked_child_of_the_trainer_lives_on(tmp_path: Path) -> 
         child = int(trainer.stdout.readline())
         workers = [process for process in children(trainer.pid) if process != child]
         trainer.kill()
-        assert wait_for_end(workers, 2.0) == []
+        assert wait_for_end(workers, WAIT_S) == []
         assert is_alive(child)
 
 

@@ -25,7 +25,7 @@ SETTINGS = [
     pytest.param({"executor": "process", "workers": 2, "fork_from": SERVER}, id="processes"),
 ]
 MEMORY = "512MiB"
-PROMPT_S = 2  # from an interrupt to the end of the program
+PROMPT_S = 8  # from an interrupt to the end of the program, also on a busy machine
 
 
 class Numbers:
@@ -140,7 +140,7 @@ def test_ctrl_c_while_workers_are_stuck(tmp_path: Path) -> None:
         os.killpg(trainer.pid, signal.SIGINT)
         trainer.wait(WAIT_S)
         assert time.monotonic() - begin < PROMPT_S
-        assert wait_for_end(processes, 0.5) == []
+        assert wait_for_end(processes, WAIT_S) == []
         said = errors.read()
     assert trainer.returncode == -signal.SIGINT
     assert said.count("Traceback") == 1, said

@@ -23,7 +23,7 @@ from photos import WAIT_S
 from programs import census, started_since, wait_for_end
 
 ROWS = 4  # of a batch
-NOTICED_S = 1.0  # from a worker's death to its work done by another one
+NOTICED_S = 8.0  # from a worker's death to its work done by another one, also on a busy machine
 WAYS = ["inline", "thread", "process"]
 
 
@@ -292,7 +292,7 @@ def test_workers_that_only_die_end_the_run() -> None:
 
 
 def test_worker_killed_again_and_again_changes_no_byte() -> None:
-    """By somebody else, at any moment; each time the next batches are there within a second."""
+    """By somebody else, at any moment; each time the next batches are there soon."""
     size = 2000
     before = census()
     with loader(Numbers(size), workers=2) as batches:

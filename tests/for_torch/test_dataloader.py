@@ -184,7 +184,7 @@ def test_timeout_ends_a_sample_that_hangs() -> None:
             never.wait()
         return index
 
-    loader = penstock.torch.DataLoader(Of(sample), 2, num_workers=2, timeout=0.3, **THREADS)
+    loader = penstock.torch.DataLoader(Of(sample), 2, num_workers=2, timeout=2, **THREADS)
     try:
         with pytest.raises(ps.StalledError, match="record 5"):
             list(loader)

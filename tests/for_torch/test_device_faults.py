@@ -204,9 +204,13 @@ def test_whoever_waits_for_a_device_is_interrupted(late: LateStreams) -> None:
         batches = iter(loader)
         late.on(late.side, goes_on.wait)
         held = [next(batches) for _ in range(loader.plan.depth)]
-        threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,)).start()
-        with pytest.raises(KeyboardInterrupt):
+
+        def interrupted() -> None:
+            threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,)).start()
             next(batches)
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
         goes_on.set()
         held += batches
         late.wait_here(late.record(late.now))
@@ -219,12 +223,20 @@ def test_a_loader_that_another_thread_closes_meanwhile_says_so(late: LateStreams
     batches = iter(loader)
     late.on(late.side, goes_on.wait)
     held = [next(batches) for _ in range(loader.plan.depth)]
-    closer = threading.Timer(0.1, loader.close)
+    run: Any = loader._run
+
+    def go_on() -> None:
+        while not run._closed:
+            os.sched_yield()
+        goes_on.set()
+
+    closer, opener = threading.Timer(0.1, loader.close), threading.Thread(target=go_on)
+    opener.start()
     closer.start()
-    threading.Timer(0.2, goes_on.set).start()
     with pytest.raises(ps.PenstockError, match="closed"):
         next(batches)
     closer.join()
+    opener.join()
     late.wait_here(late.record(late.now))
     check_same(held, host(images(ROWS * 20))[: len(held)])
 
