@@ -14,10 +14,11 @@ from penstock import _native
 from penstock.counters import WorkerStats
 from penstock.engine.apart import Apart
 from penstock.engine.board import ANSWERING, IDLE, IN_TURN, PIECE, ROW, SINCE, STEP, step_text
-from penstock.engine.jobs import JobQueue, Piece, is_whole
+from penstock.engine.jobs import JobQueue
 from penstock.engine.messages import Ended, Unreadable, encoded, receive_parcel, send_encoded
 from penstock.engine.processes import WorkerProcess, WorkerServer
 from penstock.engine.rows import PartOfRows
+from penstock.engine.slot_job import Piece, is_whole
 from penstock.engine.timing import Took
 from penstock.engine.watch import Watch, Work
 from penstock.engine.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling

@@ -11,8 +11,9 @@ from penstock import _native
 from penstock.counters import Stats
 from penstock.engine.apart import Apart
 from penstock.engine.drivers import Driver
-from penstock.engine.jobs import QueueWorkers, SlotJob
+from penstock.engine.jobs import QueueWorkers
 from penstock.engine.processes import WorkerProcess, WorkerServer
+from penstock.engine.slot_job import SlotJob
 from penstock.engine.watch import Watch, Work
 from penstock.engine.workers import Assignment, Use, WorkersMemory
 from penstock.plan import Plan

@@ -16,10 +16,11 @@ from penstock.engine.board import IDLE, IN_TURN, ROW, SINCE, STEP, step_text
 from penstock.engine.caching import COUNTS
 from penstock.engine.draws import GlobalGenerators
 from penstock.engine.functions import apply, gather
-from penstock.engine.jobs import Piece, QueueWorkers, SlotJob, is_whole
+from penstock.engine.jobs import QueueWorkers
 from penstock.engine.keeping import Kept
 from penstock.engine.recipe import Recipe, Supplies
 from penstock.engine.samples import SampleMaker, unforeseen
+from penstock.engine.slot_job import Piece, SlotJob, is_whole
 from penstock.engine.timing import Took
 from penstock.engine.watch import Overdue, Owner, Work
 from penstock.engine.where import stack_of_thread
