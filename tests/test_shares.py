@@ -55,6 +55,32 @@ def test_who_is_hungry(claims: tuple[Claim, Claim]) -> None:
     assert other.hungry_others() == 0
 
 
+@pytest.mark.parametrize(
+    ("cpus", "others"), [({0, 1}, 2), ({2, 3}, 0), ({5}, 1), (range(4096), 2), ({7, 8, 9}, 1)]
+)
+def test_who_runs_on_other_processors_takes_nothing(cpus: set[int], others: int) -> None:
+    hungry = Claim({1}), Claim({0, 5, 8, 9})
+    for each in hungry:
+        each.hungry(True)
+    looks = Claim(cpus)
+    assert looks.hungry_others() == others
+    hungry[1].hungry(False)
+    assert looks.hungry_others() == len({1} & set(cpus))
+    for each in (*hungry, looks):
+        each.close()
+
+
+def test_memory_of_containers_is_promised_apart() -> None:
+    inside, outside = Claim(pool=(1 << 16) - 1), Claim()
+    inside.promise(2 * GIB)
+    outside.promise(3 * GIB)
+    assert (inside.promised_others(), outside.promised_others()) == (0, 2 * GIB)
+    promised = [shares.promised(pool) for pool in (0, 1, (1 << 16) - 1)]
+    assert promised == [5 * GIB, 0, 2 * GIB]
+    inside.close()
+    outside.close()
+
+
 def test_one_at_a_time_has_the_turn(claims: tuple[Claim, Claim]) -> None:
     one, other = claims
     assert one.turn(True)
@@ -185,7 +211,7 @@ def pipeline() -> ps.Pipeline:
 def test_the_default_budget_leaves_out_what_others_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock import plan
 
-    monkeypatch.setattr(plan.machine, "free_memory_bytes", lambda: 64 * GIB)
+    monkeypatch.setattr(plan.machine, "memory_left", lambda: {0: 64 * GIB})
     first = pipeline().loader()
     assert first.plan.memory_bytes == 32 * GIB
     second = pipeline().loader()
@@ -198,10 +224,28 @@ def test_the_default_budget_leaves_out_what_others_may_take(monkeypatch: pytest.
     assert pipeline().plan().memory_bytes == 8 * GIB
 
 
+def test_what_others_outside_of_a_container_may_take_is_none_of_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from penstock import plan
+
+    left = {0: 64 * GIB, 7: 8 * GIB}
+    monkeypatch.setattr(plan.machine, "memory_left", lambda: left)
+    outside, inside = Claim(), Claim(pool=7)
+    outside.promise(32 * GIB)
+    assert pipeline().plan().memory_bytes == 4 * GIB
+    inside.promise(6 * GIB)
+    assert pipeline().plan().memory_bytes == 1 * GIB
+    outside.promise(57 * GIB)
+    assert pipeline().plan().memory_bytes == GIB // 2
+    outside.close()
+    inside.close()
+
+
 def test_however_much_others_may_take_some_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock import plan
 
-    monkeypatch.setattr(plan.machine, "free_memory_bytes", lambda: 64 * GIB)
+    monkeypatch.setattr(plan.machine, "memory_left", lambda: {0: 64 * GIB})
     greedy = pipeline().loader(memory=100 * GIB)
     assert pipeline().plan().memory_bytes == 4 * GIB
     greedy.close()

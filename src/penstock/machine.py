@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 PROC = Path("/proc")
+MOST_POOLS = (1 << 16) - 1  # more than there are containers
 UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes "no limit" as the largest page-aligned number
 
 
@@ -23,13 +24,18 @@ def cpu_count(root: Path = Path("/"), *, near: frozenset[int] | None = None) -> 
 
     near  count only these, if there are any among them
     """
-    cpus: float = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        usable = os.sched_getaffinity(0)
-        cpus = len(usable.intersection(near or ()) or usable)
+    cpus: float = len(usable_cpus(near))
     for group in _groups(root, "cpu"):
         cpus = min(cpus, _quota(group))
     return max(1, math.ceil(cpus))
+
+
+def usable_cpus(near: frozenset[int] | None = None) -> frozenset[int]:
+    """Numbers of the CPUs that this process's affinity allows; of ``near`` only, if it allows any of them."""
+    if not hasattr(os, "sched_getaffinity"):
+        return frozenset(range(os.cpu_count() or 1))
+    usable = frozenset(os.sched_getaffinity(0))
+    return usable.intersection(near or ()) or usable
 
 
 @contextmanager
@@ -49,19 +55,42 @@ def on_cpus(cpus: frozenset[int] | None) -> Iterator[None]:
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
     """Memory that can still be had: the machine's available memory, or less where a cgroup says so."""
-    used, size = memory_in_use(root)
-    return max(size - used, 0)
+    return min(memory_left(root).values())
+
+
+def memory_left(root: Path = Path("/")) -> dict[int, int]:
+    """Bytes that can still be had, by pool: of the machine, 0, and of each container around this process that has a
+    limit.
+    """
+    left: dict[int, int] = {}
+    for pool, used, size in _pools(root):
+        left[pool] = min(left.get(pool, size), max(size - used, 0))
+    return left
+
+
+def memory_pool(root: Path = Path("/")) -> int:
+    """Where this process's memory comes from first: the smallest of ``memory_left``, the outermost of equal ones."""
+    smallest = size_of_smallest = 0
+    for pool, _, size in _pools(root):
+        if pool == 0 or size <= size_of_smallest:
+            smallest, size_of_smallest = pool, size
+    return smallest
 
 
 def memory_in_use(root: Path = Path("/")) -> tuple[int, int]:
     """Bytes in use, and how many there are: of the tightest container around this process, or of the machine."""
-    available = _meminfo(root, "MemAvailable")
-    uses = [(_meminfo(root, "MemTotal") - available, _meminfo(root, "MemTotal"))]
+    _, used, size = min(_pools(root), key=lambda pool: pool[2] - pool[1])
+    return used, size
+
+
+def _pools(root: Path) -> Iterator[tuple[int, int, int]]:
+    """Yield the number, the bytes in use and the size of the machine's memory, then of each container's from inside."""
+    total = _meminfo(root, "MemTotal")
+    yield 0, total - _meminfo(root, "MemAvailable"), total
     for group in _groups(root, "memory"):
         if (limit := _memory_limit(group)) is not None:
             used = _number(group, "memory.current", "memory.usage_in_bytes") or 0
-            uses.append((used - _reclaimable(group), limit))
-    return min(uses, key=lambda use: use[1] - use[0])
+            yield 1 + group.stat().st_ino % MOST_POOLS, used - _reclaimable(group), limit
 
 
 def throttled_s(process: int | str = "self", root: Path = Path("/")) -> float:

@@ -429,9 +429,10 @@ def _budget(memory: int | str | None) -> int:
     """
     if memory is not None:
         return parse_bytes("memory", memory)
-    free = machine.free_memory_bytes()
+    left = machine.memory_left()
     _, processes = of_machine(os.environ)
-    return max((free - promised()) // 2, free // LEAST_PART) // processes
+    spare = min(free - promised(pool) for pool, free in left.items())
+    return max(spare // 2, min(left.values()) // LEAST_PART) // processes
 
 
 def _forecast(needs: Needs, sizes: Sizes) -> MemoryForecast:

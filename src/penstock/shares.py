@@ -6,38 +6,47 @@ anyway and open to everybody, so that nothing is left of a process that is kille
 
 ::
 
-    region of a loader   byte 0         it is there
-                         byte 1         it is hungry: its training loop waits for it
-                         from 2^20 on   as many bytes as it may take MiB of memory yet
-    above all regions    byte 0         its turn
+    region of a loader   byte 0                 it is there
+                         from 1 on              a byte for each processor, by its number, that it could use
+                                                more of: it is hungry, its training loop waits for it
+                         from 2^24 (1 + p) on   as many bytes as it may take MiB of memory yet, in pool p
+    above all regions    byte 0                 its turn
+
+A pool is a container's memory, by ``machine.memory_pool``, or the machine's, 0.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import struct
 import threading
 import weakref
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 FILE = Path("/dev/null")
 LOADERS = 256
-REGION, MEMORY = 1 << 32, 1 << 20
+REGION, POOL = 1 << 42, 1 << 24
 TURN = LOADERS * REGION
 MIB = 1 << 20
-MOST_MIB = REGION - MEMORY
+CPUS, MOST_CPUS = 1, POOL - 1
 FLOCK = struct.Struct("@hhqqi0q")  # type, whence, start, length, process; the kernel's struct flock
 
 
 class Claim:
     """One loader's part. It lets go when it is closed, or nobody has it any more.
 
+    cpus  numbers of the processors that it runs on: who runs on none of these takes none of its part
+    pool  where its memory comes from
+
     Where such a file can't be locked, or there are too many loaders, every loader is alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cpus: Collection[int] = (0,), pool: int = 0) -> None:
+        self._cpus, self._pool = [*_ranges(cpus)], pool
         self._pid = os.getpid()
         self._promised = 0  # MiB
         self._is_hungry = self._has_turn = False
@@ -51,11 +60,11 @@ class Claim:
 
     def promise(self, memory: int) -> None:
         """It may take so many bytes of memory, beyond what it has."""
-        mib = min(max(-(-memory // MIB), 0), MOST_MIB)
+        mib = min(max(-(-memory // MIB), 0), POOL)
         number = self._number
         if number is None or mib == self._promised or os.getpid() != self._pid:
             return
-        begin = number * REGION + MEMORY
+        begin = number * REGION + (1 + self._pool) * POOL
         if mib > self._promised:
             self._set(begin, mib)
         else:
@@ -65,7 +74,9 @@ class Claim:
     def hungry(self, is_so: bool) -> None:
         """Whether its training loop waits for it, so that it can use its share of the processors."""
         if (number := self._number) is not None and is_so != self._is_hungry:
-            self._set(number * REGION + 1, 1, fcntl.F_WRLCK if is_so else fcntl.F_UNLCK)
+            for first, count in self._cpus:
+                begin = number * REGION + CPUS + first
+                self._set(begin, count, fcntl.F_WRLCK if is_so else fcntl.F_UNLCK)
             self._is_hungry = is_so
 
     def turn(self, wanted: bool) -> bool:
@@ -83,12 +94,16 @@ class Claim:
         self.turn(False)
 
     def hungry_others(self) -> int:
-        """Other loaders whose training loops wait for them."""
-        return sum(self._held(number * REGION + 1, 1) > 0 for number in self._others())
+        """Other loaders on some of its processors whose training loops wait for them."""
+        return sum(
+            any(self._held(number * REGION + CPUS + first, count) for first, count in self._cpus)
+            for number in self._others()
+        )
 
     def promised_others(self) -> int:
-        """Bytes of memory that others may take yet."""
-        return MIB * sum(self._held(number * REGION + MEMORY, MOST_MIB) for number in self._others())
+        """Bytes of memory that others may take yet: of its pool, or of any where that is the machine's."""
+        begin, length = (POOL, REGION - POOL) if self._pool == 0 else ((1 + self._pool) * POOL, POOL)
+        return MIB * sum(self._held(number * REGION + begin, length) for number in self._others())
 
     def close(self) -> None:
         """Let go."""
@@ -135,6 +150,14 @@ class Claim:
             return 0 if kind == fcntl.F_UNLCK else held
 
 
+def _ranges(numbers: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Yield numbers as first ones and how many follow one another."""
+    ordered = sorted(number for number in numbers if number < MOST_CPUS)
+    for _, together in itertools.groupby(enumerate(ordered), key=lambda each: each[1] - each[0]):
+        (_, first), *others = together
+        yield first, 1 + len(others)
+
+
 _claims: weakref.WeakSet[Claim] = weakref.WeakSet()
 
 
@@ -146,9 +169,9 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def promised() -> int:
-    """Bytes of memory that other loaders may take yet, as far as is known."""
-    claim = Claim()
+def promised(pool: int = 0) -> int:
+    """Bytes of a pool's memory that other loaders may take yet, as far as is known; of all pools by 0, the machine."""
+    claim = Claim(pool=pool)
     try:
         return claim.promised_others()
     finally:
