@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import warnings
 from collections.abc import Callable, Iterator
@@ -106,6 +107,8 @@ def test_what_is_refused_when_it_is_iterated(kind: str) -> None:
         list(theirs)
     with pytest.raises(theirs_error.type):
         list(ours)
+    del theirs_error
+    gc.collect()  # here, not in another test
 
 
 def test_pin_memory_device_and_in_order_are_taken() -> None:
