@@ -272,6 +272,7 @@ def test_a_machine_that_does_not_say_what_is_available(root: Path) -> None:
     put(root, "proc/meminfo", "MemTotal: 5 kB")
     with pytest.raises(OSError, match="MemAvailable"):
         machine.free_memory_bytes(root)
+    assert machine.memory_pool(root) == 0
 
 
 def test_affinity_is_obeyed() -> None:

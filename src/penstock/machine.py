@@ -10,7 +10,7 @@ import math
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -69,11 +69,15 @@ def memory_left(root: Path = Path("/")) -> dict[int, int]:
 
 
 def memory_pool(root: Path = Path("/")) -> int:
-    """Where this process's memory comes from first: the smallest of ``memory_left``, the outermost of equal ones."""
+    """Where this process's memory comes from first: the smallest of ``memory_left``, the outermost of equal ones.
+
+    0 where the system doesn't tell.
+    """
     smallest = size_of_smallest = 0
-    for pool, _, size in _pools(root):
-        if pool == 0 or size <= size_of_smallest:
-            smallest, size_of_smallest = pool, size
+    with suppress(OSError):
+        for pool, _, size in _pools(root):
+            if pool == 0 or size <= size_of_smallest:
+                smallest, size_of_smallest = pool, size
     return smallest
 
 

@@ -26,9 +26,7 @@ SOON_S, LATER_S = (
     0.02,
     0.5,
 )  # until room is asked for again that another process kept from it, at first and at most
-FIRST_S = (
-    2.0  # that a start waits for room at most, so that the first rows are kept too; it comes in milliseconds
-)
+FIRST_S = 2.0  # that a start waits for room, which comes in milliseconds, so that the first rows are kept too
 
 Tell = Callable[[str], object]  # is given what is worth a warning, each thing once
 
