@@ -294,7 +294,7 @@ def test_workers_are_as_many_as_cpus_and_fewer_in_a_small_budget(monkeypatch: py
 
 
 def test_a_plan_without_memory_takes_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module.machine, "memory_left", lambda: {0: 600 * MIB})
+    monkeypatch.setattr(plan_module.machine, "memory_left", lambda *_: {0: 600 * MIB})
     assert ps.Pipeline(numbers(4)).batch(2).plan(workers=1).memory_bytes == 300 * MIB
 
 

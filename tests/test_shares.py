@@ -70,15 +70,18 @@ def test_who_runs_on_other_processors_takes_nothing(cpus: set[int], others: int)
         each.close()
 
 
-def test_memory_of_containers_is_promised_apart() -> None:
-    inside, outside = Claim(pool=(1 << 16) - 1), Claim()
-    inside.promise(2 * GIB)
-    outside.promise(3 * GIB)
-    assert (inside.promised_others(), outside.promised_others()) == (0, 2 * GIB)
-    promised = [shares.promised(pool) for pool in (0, 1, (1 << 16) - 1)]
-    assert promised == [5 * GIB, 0, 2 * GIB]
-    inside.close()
-    outside.close()
+def test_memory_is_promised_in_each_pool_that_it_comes_from() -> None:
+    most = (1 << 16) - 1
+    one, sibling, outside = Claim(pools=(0, 3, most)), Claim(pools=(0, 3)), Claim()
+    one.promise(2 * GIB)
+    sibling.promise(4 * GIB)
+    outside.promise(8 * GIB)
+    assert [shares.promised(pool) for pool in (0, 1, 3, most)] == [14 * GIB, 0, 6 * GIB, 2 * GIB]
+    one.promise(GIB)
+    assert [shares.promised(pool) for pool in (0, 3, most)] == [13 * GIB, 5 * GIB, GIB]
+    assert [one.promised_others(pool) for pool in (0, 3, most)] == [12 * GIB, 4 * GIB, 0]
+    for each in (one, sibling, outside):
+        each.close()
 
 
 def test_one_at_a_time_has_the_turn(claims: tuple[Claim, Claim]) -> None:
@@ -211,7 +214,7 @@ def pipeline() -> ps.Pipeline:
 def test_the_default_budget_leaves_out_what_others_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock import plan
 
-    monkeypatch.setattr(plan.machine, "memory_left", lambda: {0: 64 * GIB})
+    monkeypatch.setattr(plan.machine, "memory_left", lambda *_: {0: 64 * GIB})
     first = pipeline().loader()
     assert first.plan.memory_bytes == 32 * GIB
     second = pipeline().loader()
@@ -230,8 +233,8 @@ def test_what_others_outside_of_a_container_may_take_is_none_of_its_memory(
     from penstock import plan
 
     left = {0: 64 * GIB, 7: 8 * GIB}
-    monkeypatch.setattr(plan.machine, "memory_left", lambda: left)
-    outside, inside = Claim(), Claim(pool=7)
+    monkeypatch.setattr(plan.machine, "memory_left", lambda *_: left)
+    outside, inside = Claim(), Claim(pools=(0, 7))
     outside.promise(32 * GIB)
     assert pipeline().plan().memory_bytes == 4 * GIB
     inside.promise(6 * GIB)
@@ -245,7 +248,7 @@ def test_what_others_outside_of_a_container_may_take_is_none_of_its_memory(
 def test_however_much_others_may_take_some_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock import plan
 
-    monkeypatch.setattr(plan.machine, "memory_left", lambda: {0: 64 * GIB})
+    monkeypatch.setattr(plan.machine, "memory_left", lambda *_: {0: 64 * GIB})
     greedy = pipeline().loader(memory=100 * GIB)
     assert pipeline().plan().memory_bytes == 4 * GIB
     greedy.close()

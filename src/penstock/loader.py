@@ -19,7 +19,7 @@ from penstock.contracts import Order
 from penstock.counters import SlowSample, Stats
 from penstock.epochs import Epoch, GivenEpoch, RepeatedSteps, SomeSteps
 from penstock.errors import PenstockError, PlanError, StateError
-from penstock.machine import cpu_count, memory_pool, usable_cpus
+from penstock.machine import cpu_count, memory_pools, usable_cpus
 from penstock.memory import MemoryLedger, planned_memory
 from penstock.mixture import OpenMix
 from penstock.observing import Observable
@@ -73,7 +73,7 @@ class Loader(Observable):
         self._returns = False  # whether what is taken now comes again
         self._run: Run | None = None
         # Until it is closed, or dropped:
-        self._claim = Claim(usable_cpus(plan.device.cpus()), memory_pool())
+        self._claim = Claim(usable_cpus(plan.device.cpus()), memory_pools())
         self._claim.promise(plan.memory_bytes)
         self._closed = False
         self._turn: dict[str, int] = {}  # "taker": the thread inside next(); setting it by default is atomic

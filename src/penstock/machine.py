@@ -10,7 +10,7 @@ import math
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -68,17 +68,12 @@ def memory_left(root: Path = Path("/")) -> dict[int, int]:
     return left
 
 
-def memory_pool(root: Path = Path("/")) -> int:
-    """Where this process's memory comes from first: the smallest of ``memory_left``, the outermost of equal ones.
-
-    0 where the system doesn't tell.
-    """
-    smallest = size_of_smallest = 0
-    with suppress(OSError):
-        for pool, _, size in _pools(root):
-            if pool == 0 or size <= size_of_smallest:
-                smallest, size_of_smallest = pool, size
-    return smallest
+def memory_pools(root: Path = Path("/")) -> tuple[int, ...]:
+    """Those of ``memory_left``: what this process takes is taken from each. The machine's where nothing is told."""
+    try:
+        return tuple(memory_left(root))
+    except OSError:
+        return (0,)
 
 
 def memory_in_use(root: Path = Path("/")) -> tuple[int, int]:

@@ -9,10 +9,11 @@ anyway and open to everybody, so that nothing is left of a process that is kille
     region of a loader   byte 0                 it is there
                          from 1 on              a byte for each processor, by its number, that it could use
                                                 more of: it is hungry, its training loop waits for it
-                         from 2^24 (1 + p) on   as many bytes as it may take MiB of memory yet, in pool p
+                         from 2^24 (1 + p) on   as many bytes as it may take MiB of memory yet, for each pool p
+                                                that this comes from
     above all regions    byte 0                 its turn
 
-A pool is a container's memory, by ``machine.memory_pool``, or the machine's, 0.
+A pool is the machine's memory, 0, or a container's, by ``machine.memory_pools``.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ FLOCK = struct.Struct("@hhqqi0q")  # type, whence, start, length, process; the k
 class Claim:
     """One loader's part. It lets go when it is closed, or nobody has it any more.
 
-    cpus  numbers of the processors that it runs on: who runs on none of these takes none of its part
-    pool  where its memory comes from
+    cpus   numbers of the processors that it runs on: who runs on none of these takes none of its part
+    pools  where its memory comes from
 
     Where such a file can't be locked, or there are too many loaders, every loader is alone.
     """
 
-    def __init__(self, cpus: Collection[int] = (0,), pool: int = 0) -> None:
-        self._cpus, self._pool = [*_ranges(cpus)], pool
+    def __init__(self, cpus: Collection[int] = (0,), pools: Collection[int] = (0,)) -> None:
+        self._cpus, self._pools = [*_ranges(cpus)], pools
         self._pid = os.getpid()
         self._promised = 0  # MiB
         self._is_hungry = self._has_turn = False
@@ -64,11 +65,12 @@ class Claim:
         number = self._number
         if number is None or mib == self._promised or os.getpid() != self._pid:
             return
-        begin = number * REGION + (1 + self._pool) * POOL
-        if mib > self._promised:
-            self._set(begin, mib)
-        else:
-            self._set(begin + mib, self._promised - mib, fcntl.F_UNLCK)
+        for pool in self._pools:
+            begin = number * REGION + (1 + pool) * POOL
+            if mib > self._promised:
+                self._set(begin, mib)
+            else:
+                self._set(begin + mib, self._promised - mib, fcntl.F_UNLCK)
         self._promised = mib
 
     def hungry(self, is_so: bool) -> None:
@@ -95,15 +97,16 @@ class Claim:
 
     def hungry_others(self) -> int:
         """Other loaders on some of its processors whose training loops wait for them."""
+        hungry = [number for number in self._others() if self._held(number * REGION + CPUS, MOST_CPUS)]
         return sum(
             any(self._held(number * REGION + CPUS + first, count) for first, count in self._cpus)
-            for number in self._others()
+            for number in hungry
         )
 
-    def promised_others(self) -> int:
-        """Bytes of memory that others may take yet: of its pool, or of any where that is the machine's."""
-        begin, length = (POOL, REGION - POOL) if self._pool == 0 else ((1 + self._pool) * POOL, POOL)
-        return MIB * sum(self._held(number * REGION + begin, length) for number in self._others())
+    def promised_others(self, pool: int = 0) -> int:
+        """Bytes of a pool's memory that others may take yet."""
+        begin = (1 + pool) * POOL
+        return MIB * sum(self._held(number * REGION + begin, POOL) for number in self._others())
 
     def close(self) -> None:
         """Let go."""
@@ -170,9 +173,9 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def promised(pool: int = 0) -> int:
-    """Bytes of a pool's memory that other loaders may take yet, as far as is known; of all pools by 0, the machine."""
-    claim = Claim(pool=pool)
+    """Bytes of a pool's memory that other loaders may take yet, as far as is known."""
+    claim = Claim()
     try:
-        return claim.promised_others()
+        return claim.promised_others(pool)
     finally:
         claim.close()

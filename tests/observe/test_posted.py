@@ -13,8 +13,8 @@ import pytest
 
 import penstock as ps
 from observed import shown, small_plan
-from penstock.observe import loaders
-from penstock.observe.posted import PLACE, ROOM, Posted, framed, newest
+from penstock.observe import Found, loaders
+from penstock.observe.posted import PLACE, ROOM, STALE_S, Posted, delivers, framed, newest
 
 pytestmark = pytest.mark.usefixtures("no_garbage")
 
@@ -103,6 +103,34 @@ def test_what_has_the_name_but_is_none_is_left_out() -> None:
     finally:
         for file in files:
             os.close(file)
+
+
+def found(steps: int, time_s: float, *, rank: int = 0, age_s: float = 0.0, rows: int = 800) -> Found:
+    stats = replace(NOW.stats, step=replace(NOW.stats.step, steps=steps))
+    now = replace(NOW, rank=rank, time_s=time_s, stats=stats, recent=replace(NOW.recent, rows=rows))
+    return Found(1, age_s, now)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "goes_on"),
+    [
+        ([], [], False),
+        ([found(5, 1.0)], [found(6, 2.0)], True),
+        ([found(5, 1.0)], [found(5, 2.0)], False),
+        (
+            [found(5, 1.0), found(500, 1.0, rank=1)],
+            [found(6, 2.0)],
+            True,
+        ),  # the other one has ended meanwhile
+        ([found(5, 1.0)], [found(5, 2.0), found(1, 2.0, rank=1)], True),
+        # These have said nothing meanwhile:
+        ([found(5, 1.0)], [found(5, 1.0)], True),
+        ([found(5, 1.0)], [found(5, 1.0, rows=0)], False),
+        ([found(5, 1.0)], [found(5, 1.0, age_s=STALE_S + 1)], False),
+    ],
+)
+def test_whether_a_process_delivers(before: list[Found], after: list[Found], goes_on: bool) -> None:
+    assert delivers(before, after) == goes_on
 
 
 def test_processes_that_cant_be_read_are_left_out(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import stat
 import struct
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -106,21 +106,39 @@ def loaders(proc: Path = Path("/proc")) -> list[Found]:
     for folder in proc.iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
-                found += _of_process(folder)
+                if folder.stat().st_uid == os.geteuid():
+                    found += _of_process(folder)
     return sorted(found, key=lambda each: (each.pid, each.snapshot.rank, each.snapshot.source))
 
 
 def loaders_of(process: int) -> list[Found]:
-    """A process's own loaders; none of a process that can't be looked into."""
+    """A process's own loaders, whoever's it is; none of a process that can't be looked into."""
     with contextlib.suppress(OSError):
         return list(_of_process(Path(f"/proc/{process}")))
     return []
 
 
+def delivers(before: Sequence[Found], after: Sequence[Found]) -> bool:
+    """Whether one of a process's loaders delivered batches between two looks; lately, if it said nothing meanwhile."""
+    then = {_key(found): found.snapshot for found in before}
+    for found in after:
+        now, known = found.snapshot, then.get(_key(found))
+        if known is not None and known.time_s != now.time_s:
+            goes_on = now.stats.step.steps > known.stats.step.steps
+        else:
+            goes_on = not found.stale and now.recent.rows_per_s > 0
+        if goes_on:
+            return True
+    return False
+
+
+def _key(found: Found) -> tuple[object, ...]:
+    now = found.snapshot
+    return now.pid, now.rank, now.source, now.batch, now.steps_per_epoch
+
+
 def _of_process(folder: Path) -> Iterator[Found]:
     """The loaders that a process has itself: children that were forked from it hold their files too."""
-    if folder.stat().st_uid != os.geteuid():
-        return
     files: set[int] = set()
     for link in (folder / "fd").iterdir():
         with contextlib.suppress(OSError, Foreign):

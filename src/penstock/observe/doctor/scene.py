@@ -19,7 +19,7 @@ class Scene:
     kills        processes of its container that were killed for want of memory, so far
     peers        processes of the same distributed run on this machine, by rank
     loaders      what penstock's loaders of the process say of themselves, a line each
-    steps        batches that these delivered meanwhile
+    delivers     whether one of these delivers batches
     stacks       whether py-spy was there to tell what Python does
     """
 
@@ -34,7 +34,7 @@ class Scene:
     local_world: int = 1
     peers: dict[int, int] = field(default_factory=dict)
     loaders: tuple[str, ...] = ()
-    steps: int = 0
+    delivers: bool = False
     stacks: bool = False
 
     @property
@@ -58,7 +58,7 @@ class Scene:
     @property
     def works(self) -> bool:
         """Whether somebody computes, or is seen to have done so."""
-        return self.steps > 0 or any(self.is_busy(process) for process in self.processes)
+        return self.delivers or any(self.is_busy(process) for process in self.processes)
 
     def is_busy(self, process: Process) -> bool:
         """Whether a process computes most of the time, or would if it had a CPU."""

@@ -13,7 +13,7 @@ from penstock.observe.doctor.judge_process import judge_process
 from penstock.observe.doctor.processes import Process, environment_of, look_twice, peers, stacks
 from penstock.observe.doctor.running import host_facts
 from penstock.observe.doctor.scene import Scene, waits_for
-from penstock.observe.posted import Found, loaders_of
+from penstock.observe.posted import Found, delivers, loaders_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def examine_process(number: int, seconds: float = 2.0) -> ProcessReport:
     Raises ProcessLookupError if there is none.
     """
     throttled, begin = machine.throttled_s(number), time.monotonic()
-    steps = _steps(loaders_of(number))
+    before = loaders_of(number)
     processes = look_twice(number, seconds)
     elapsed = time.monotonic() - begin
     throttled = machine.throttled_s(number) - throttled
@@ -86,14 +86,10 @@ def examine_process(number: int, seconds: float = 2.0) -> ProcessReport:
         local_world=_number(told, "LOCAL_WORLD_SIZE", 1),
         peers=peers(number),
         loaders=tuple(map(_told, loaders)),
-        steps=_steps(loaders) - steps,
+        delivers=delivers(before, loaders),
         stacks=any(thread.stack for process in processes for thread in process.threads),
     )
     return ProcessReport(scene=scene, findings=tuple(judge_process(scene)))
-
-
-def _steps(loaders: list[Found]) -> int:
-    return sum(found.snapshot.stats.step.steps for found in loaders)
 
 
 def _told(found: Found) -> str:
