@@ -118,22 +118,25 @@ class Census:
 def census() -> Census:
     """Now, native threads included; without garbage, such as loaders that tests left in a traceback's frames."""
     gc.collect()
-    files = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the folder's own
-            files.append(descriptor.readlink().name.partition(":[")[0])  # without the number of a pipe
+    files = [Path(link).name.partition(":[")[0] for link in open_files()]  # without the number of a pipe
     shared = [*Path("/dev/shm").iterdir(), *Path(tempfile.gettempdir()).glob("*penstock*")]
     shared = [path for path in shared if not path.name.startswith(OF_OTHERS)]
     return Census(children(), len(list(Path("/proc/self/task").iterdir())), sorted(files), sorted(shared))
 
 
+def open_files(process: int | str = "self") -> list[str]:
+    """What a process has open; nothing of one that has ended meanwhile."""
+    links = []
+    with suppress(OSError):
+        for entry in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(OSError):  # closed meanwhile, as the folder's own is
+                links.append(os.readlink(entry))  # noqa: PTH115 (Path makes other text of some)
+    return links
+
+
 def open_below(folder: Path) -> list[str]:
     """Files in a folder that this process has open, sorted; also those that have no name any more."""
-    links = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # closed meanwhile
-            links.append(str(descriptor.readlink()))
-    return sorted(link for link in links if link.startswith(f"{folder}/"))
+    return sorted(link for link in open_files() if link.startswith(f"{folder}/"))
 
 
 def started_since(before: Census) -> list[int]:

@@ -14,7 +14,6 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import pytest
 import penstock as ps
 from jpegs import scan_bomb
 from photos import WAIT_S, encoded, numbers, picture, write_list, write_photos
-from programs import BEGIN, LIMIT_S, children
+from programs import BEGIN, LIMIT_S, children, open_files
 from reference import decoded
 
 GOOD = encoded(picture(0), quality=90)
@@ -114,7 +113,7 @@ def test_sockets_have_no_names() -> None:
         return {
             link.removeprefix("socket:[").removesuffix("]")
             for process in (os.getpid(), *children())
-            for link in descriptors(process)
+            for link in open_files(process)
             if link.startswith("socket:")
         }
 
@@ -134,16 +133,6 @@ def test_sockets_have_no_names() -> None:
                 fields[9] for line in path.read_text().splitlines()[1:] if len(fields := line.split()) > 9
             }
             assert not found & inodes
-
-
-def descriptors(process: int) -> list[str]:
-    """What a process has open; nothing of one that has ended meanwhile."""
-    links = []
-    with suppress(OSError):
-        for entry in Path(f"/proc/{process}/fd").iterdir():
-            with suppress(OSError):  # closed meanwhile
-                links.append(os.readlink(entry))  # noqa: PTH115
-    return links
 
 
 class Canary:

@@ -121,15 +121,14 @@ def loaders_of(process: int) -> list[Found]:
 def delivers(before: Sequence[Found], after: Sequence[Found]) -> bool:
     """Whether one of a process's loaders delivered batches between two looks; lately, if it said nothing meanwhile."""
     then = {_key(found): found.snapshot for found in before}
-    for found in after:
-        now, known = found.snapshot, then.get(_key(found))
-        if known is not None and known.time_s != now.time_s:
-            goes_on = now.stats.step.steps > known.stats.step.steps
-        else:
-            goes_on = not found.stale and now.recent.rows_per_s > 0
-        if goes_on:
-            return True
-    return False
+    return any(_goes_on(found, then.get(_key(found))) for found in after)
+
+
+def _goes_on(found: Found, then: Snapshot | None) -> bool:
+    now = found.snapshot
+    if then is not None and then.time_s != now.time_s:
+        return now.stats.step.steps > then.stats.step.steps
+    return not found.stale and now.recent.rows_per_s > 0
 
 
 def _key(found: Found) -> tuple[object, ...]:

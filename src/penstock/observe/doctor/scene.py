@@ -57,7 +57,7 @@ class Scene:
 
     @property
     def works(self) -> bool:
-        """Whether somebody computes, or is seen to have done so."""
+        """Whether somebody computes, or a loader delivers."""
         return self.delivers or any(self.is_busy(process) for process in self.processes)
 
     def is_busy(self, process: Process) -> bool:
