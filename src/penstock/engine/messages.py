@@ -158,7 +158,7 @@ def hang_up(channel: socket.socket) -> None:
 
 @contextlib.contextmanager
 def talk(channel: socket.socket) -> Iterator[None]:
-    """A question and its answer. One that breaks off is the last, as after an interrupt: the next got its answer."""
+    """A question and its answer. One that breaks off is the last: else the next question would get its answer."""
     try:
         yield
     except BaseException:
