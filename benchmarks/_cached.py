@@ -24,8 +24,8 @@ from typing import Any, Literal
 from _measure import MIB, last_json
 from beside_torch import listed
 
-import penstock as ps
-from penstock.cli.bench import PeakMemory
+import standpipe as sp
+from standpipe.cli.bench import PeakMemory
 
 ROWS = 100  # of a batch
 SIDE_PX = 224
@@ -64,24 +64,24 @@ class Passes:
     pause_s: float = 0.0
     side: int = SIDE_PX
 
-    def pipeline(self) -> ps.Pipeline:
+    def pipeline(self) -> sp.Pipeline:
         """What each pass delivers."""
-        made = ps.Pipeline(ps.FileList(self.list))
+        made = sp.Pipeline(sp.FileList(self.list))
         made = made.take(self.rows) if self.rows else made
         made = made.shuffle(seed=0) if self.train else made
         made = made.cache(self._cache()) if self.keep == "files" else made
         made = made.map(*self._geometry())
         made = made.cache(self._cache()) if self.keep == "images" else made
-        made = made.map(ps.Normalize()) if self.output == "float32" else made
+        made = made.map(sp.Normalize()) if self.output == "float32" else made
         return made.batch(ROWS, tail="pad")
 
     def _geometry(self) -> Sequence[Any]:
         if self.train:
-            return ps.RandomResizedCrop(self.side), ps.RandomHorizontalFlip()
-        return ps.Resize(self.side * 256 // 224), ps.CenterCrop(self.side)
+            return sp.RandomResizedCrop(self.side), sp.RandomHorizontalFlip()
+        return sp.Resize(self.side * 256 // 224), sp.CenterCrop(self.side)
 
-    def _cache(self) -> ps.Cache:
-        return ps.Cache("benchmark", self.memory, directory=self.folder, spill=self.spill, strict=True)
+    def _cache(self) -> sp.Cache:
+        return sp.Cache("benchmark", self.memory, directory=self.folder, spill=self.spill, strict=True)
 
     def run(self, env: dict[str, str] | None = None) -> dict[str, Any]:
         """What ``made`` says, from a process of its own."""
@@ -124,7 +124,7 @@ def at_once(several: Sequence[Passes]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def scratch(parent: str, prefix: str = "penstock-cached-") -> Iterator[str]:
+def scratch(parent: str, prefix: str = "standpipe-cached-") -> Iterator[str]:
     """A folder for a store, and its end."""
     folder = tempfile.mkdtemp(prefix=prefix, dir=parent)
     try:
@@ -160,7 +160,7 @@ class Photos:
         """Write the list into ``folder``."""
         files = [Path(file).resolve() for file, _ in listed(path)]
         if not files:
-            raise SystemExit(f"{path} holds no class folders of JPEGs; penstock synth makes some")
+            raise SystemExit(f"{path} holds no class folders of JPEGs; standpipe synth makes some")
         chosen = list(islice(cycle(files), rows))
         made = Path(folder, "list.txt")
         made.write_text("".join(f"{file}\t0\n" for file in chosen))

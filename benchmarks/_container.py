@@ -20,7 +20,7 @@ class Container:
 
     def __init__(self, limit_bytes: int) -> None:
         self._is_v1 = (VERSION_1 / "cgroup.procs").exists()
-        self._folder = (VERSION_1 if self._is_v1 else VERSION_2) / f"penstock-bench-{os.getpid()}"
+        self._folder = (VERSION_1 if self._is_v1 else VERSION_2) / f"standpipe-bench-{os.getpid()}"
         self._limit_bytes = limit_bytes
 
     def __enter__(self) -> Self:

@@ -80,16 +80,16 @@ class Killer:
 
 @contextmanager
 def faults(text: str) -> Iterator[None]:
-    """What PENSTOCK_FAULTS says, for the worker processes that are started meanwhile."""
-    before = os.environ.pop("PENSTOCK_FAULTS", None)
+    """What STANDPIPE_FAULTS says, for the worker processes that are started meanwhile."""
+    before = os.environ.pop("STANDPIPE_FAULTS", None)
     if text:
-        os.environ["PENSTOCK_FAULTS"] = text
+        os.environ["STANDPIPE_FAULTS"] = text
     try:
         yield
     finally:
-        os.environ.pop("PENSTOCK_FAULTS", None)
+        os.environ.pop("STANDPIPE_FAULTS", None)
         if before is not None:
-            os.environ["PENSTOCK_FAULTS"] = before
+            os.environ["STANDPIPE_FAULTS"] = before
 
 
 def _children(process: int) -> list[int]:

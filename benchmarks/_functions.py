@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-import penstock as ps
+import standpipe as sp
 
 ROWS, BATCH = 4096, 32
 
@@ -22,7 +22,7 @@ class Waits:
     only: int | None = None
 
     def __call__(self, x: Any) -> Any:
-        if self.only is None or ps.worker_number() == self.only:
+        if self.only is None or sp.worker_number() == self.only:
             time.sleep(self.seconds)
         return x
 
@@ -35,9 +35,9 @@ def computes(x: Any) -> Any:
     return x + total * 0
 
 
-def numbers(*functions: Callable[[Any], Any], batch: int = BATCH) -> ps.Pipeline:
+def numbers(*functions: Callable[[Any], Any], batch: int = BATCH) -> sp.Pipeline:
     """Numbers that go through functions one after another."""
-    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(ROWS, dtype=np.float32)))
+    pipeline = sp.Pipeline(sp.Arrays(x=np.arange(ROWS, dtype=np.float32)))
     for function in functions:
         pipeline = pipeline.map(function, field="x")
     return pipeline.batch(batch)

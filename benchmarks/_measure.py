@@ -23,9 +23,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import penstock as ps
-from penstock.machine import cpu_count
-from penstock.plan import environment
+import standpipe as sp
+from standpipe.machine import cpu_count
+from standpipe.plan import environment
 
 MIB = 1 << 20
 POLL_S = 0.002  # how exactly the end of a turn is seen; a turn takes hundreds of milliseconds
@@ -51,7 +51,7 @@ def facts(*packages: str) -> dict[str, str]:
     """Machine, versions and command, by name. ``packages``: further ones whose versions matter."""
     return {
         "machine": f"{_processor()}, {cpu_count()} CPUs, {_memory_gib():.0f} GiB",
-        "versions": ", ".join([_version("penstock"), environment(), *map(_version, packages)]),
+        "versions": ", ".join([_version("standpipe"), environment(), *map(_version, packages)]),
         "command": shlex.join(["python", *sys.argv]),
     }
 
@@ -161,8 +161,8 @@ def column(results: list[dict[str, Any]], key: str) -> list[float]:
 
 
 def bench(path: str | Path, *arguments: object, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """What ``penstock bench PATH … --json`` prints, from a process of its own."""
-    return last_json([sys.executable, "-m", "penstock", "bench", path, *arguments, "--json"], env=env)
+    """What ``standpipe bench PATH … --json`` prints, from a process of its own."""
+    return last_json([sys.executable, "-m", "standpipe", "bench", path, *arguments, "--json"], env=env)
 
 
 def last_json(command: Sequence[object], env: dict[str, str] | None = None) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class Turns:
     epochs  what stands around the loader and delivers its batches; default: itself
     """
 
-    def __init__(self, loader: ps.Loader, epochs: Iterable[Any] | None = None) -> None:
+    def __init__(self, loader: sp.Loader, epochs: Iterable[Any] | None = None) -> None:
         self._loader = loader
         self._batches = _endless(loader if epochs is None else epochs)
         self._delivered = 0
@@ -251,15 +251,15 @@ def add_turns(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument("--batches", type=int, default=4, metavar="N", help="of one turn (default: 4)")
 
 
-def train_task(path: str | Path, rows: int) -> ps.Pipeline:
+def train_task(path: str | Path, rows: int) -> sp.Pipeline:
     """The standard task: RandomResizedCrop(224), flip, ImageNet's normalisation, NCHW float32.
 
     The last batch is padded, so that every batch has the same work.
     """
     return (
-        ps.Pipeline(ps.ImageFolder(path))
+        sp.Pipeline(sp.ImageFolder(path))
         .shuffle(seed=0)
-        .map(ps.RandomResizedCrop(224), ps.RandomHorizontalFlip(), ps.Normalize())
+        .map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), sp.Normalize())
         .batch(rows, tail="pad")
     )
 

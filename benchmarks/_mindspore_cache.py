@@ -1,4 +1,4 @@
-"""MindSpore's evaluation with its cache: a script for a Python that has MindSpore, and perhaps no penstock.
+"""MindSpore's evaluation with its cache: a script for a Python that has MindSpore, and perhaps no standpipe.
 
     python benchmarks/_mindspore_cache.py FOLDER OUTPUT WORKERS PASSES [SESSION PORT]
 

@@ -1,6 +1,6 @@
-"""The training task for some seconds, by MindSpore as somebody has tuned it by hand, or by penstock as it is.
+"""The training task for some seconds, by MindSpore as somebody has tuned it by hand, or by standpipe as it is.
 
-    python benchmarks/_tuned_by_hand.py FOLDER penstock|STEP SECONDS
+    python benchmarks/_tuned_by_hand.py FOLDER standpipe|STEP SECONDS
 
 Step 0 is MindSpore's default with 12 workers in each ``map``, or as many as there are CPUs; each further one keeps what
 those before it changed. Runs in a Python that has the one or the other. Prints the rate, and processor time and memory
@@ -28,13 +28,13 @@ LOOKS = 20  # at memory, while it runs
 PREFETCH, SOURCE, MAP, BATCH, MERGED = range(1, 6)
 
 
-def by_penstock(folder: str) -> Callable[[], Iterable[Any]]:
-    """Epochs of what penstock does when nobody says more than what is wanted."""
-    import penstock as ps
+def by_standpipe(folder: str) -> Callable[[], Iterable[Any]]:
+    """Epochs of what standpipe does when nobody says more than what is wanted."""
+    import standpipe as sp
 
-    images = ps.Pipeline(ps.ImageFolder(folder)).shuffle(seed=1)
+    images = sp.Pipeline(sp.ImageFolder(folder)).shuffle(seed=1)
     loader = (
-        images.map(ps.RandomResizedCrop(224), ps.RandomHorizontalFlip(), ps.Normalize()).batch(ROWS).loader()
+        images.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), sp.Normalize()).batch(ROWS).loader()
     )
     return lambda: loader
 
@@ -76,7 +76,7 @@ def endless(epoch: Callable[[], Iterable[Any]]) -> Iterator[Any]:
 
 def main() -> None:
     folder, who, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-    batches = endless(by_penstock(folder) if who == "penstock" else by_mindspore(folder, int(who)))
+    batches = endless(by_standpipe(folder) if who == "standpipe" else by_mindspore(folder, int(who)))
     for _ in range(WARM_UP):
         next(batches)
     begin, cpu, rows, looks = time.perf_counter(), time.process_time(), 0, []

@@ -2,7 +2,7 @@
 
 Each workload runs in a process of its own: once tuned, from what a plan begins with, for half a minute; and with fixed
 workers and slots, over a grid. The best of the grid and the tuned setting are then measured again in turn, since the
-best of many noisy figures is mostly luck. Memory is the most that penstock's owners were seen to take, as a share of
+best of many noisy figures is mostly luck. Memory is the most that standpipe's owners were seen to take, as a share of
 ``memory=``.
 """
 
@@ -24,8 +24,8 @@ import numpy as np
 from _functions import BATCH, Waits, computes, numbers
 from _measure import parser, report
 
-import penstock as ps
-from penstock._native import install_faults
+import standpipe as sp
+from standpipe._native import install_faults
 
 WORKERS, DEPTHS = (1, 2, 4, 8, 16, 32, 64), (2, 3, 6, 12)
 MB = 1_000_000
@@ -41,7 +41,7 @@ class Workload:
     most     workers that the grid goes up to
     """
 
-    pipeline: Callable[[Path], ps.Pipeline]
+    pipeline: Callable[[Path], sp.Pipeline]
     step_s: float = 0.0
     loaders: int = 1
     cpus: int | None = None
@@ -53,11 +53,11 @@ def large(x: Any) -> Any:
     return np.full(500_000, x, np.uint8)
 
 
-def photos(folder: Path) -> ps.Pipeline:
-    return ps.Pipeline(ps.ImageFolder(folder)).shuffle(seed=0).map(ps.RandomResizedCrop(224)).batch(BATCH)
+def photos(folder: Path) -> sp.Pipeline:
+    return sp.Pipeline(sp.ImageFolder(folder)).shuffle(seed=0).map(sp.RandomResizedCrop(224)).batch(BATCH)
 
 
-def on_slow_storage(folder: Path) -> ps.Pipeline:
+def on_slow_storage(folder: Path) -> sp.Pipeline:
     install_faults("read.open=delay:20ms")
     return photos(folder)
 
@@ -78,7 +78,7 @@ WORKLOADS = {
 }
 
 
-def loop(loader: ps.Loader, seconds: float, step_s: float) -> None:
+def loop(loader: sp.Loader, seconds: float, step_s: float) -> None:
     """A training loop."""
     ends = time.monotonic() + seconds
     while True:

@@ -1,8 +1,8 @@
 """How fast, in how much memory and how soon does the standard task run beside PyTorch's DataLoader?
 
 The task: read a JPEG file, RandomResizedCrop(224), a flip with probability 1/2, ImageNet's normalisation, NCHW
-float32, batches of 256 in host memory, two workers each. Files are warm in the page cache. penstock runs twice: its
-own loader, with which torch isn't even imported, and penstock.torch.loader. PyTorch runs torchvision's ImageFolder
+float32, batches of 256 in host memory, two workers each. Files are warm in the page cache. standpipe runs twice: its
+own loader, with which torch isn't even imported, and standpipe.torch.loader. PyTorch runs torchvision's ImageFolder
 and transforms where torchvision works, else the same steps in Pillow and torch. Every run has a process of its own;
 images/s exclude the first batches, and peak PSS is that of the process and its workers, from smaps_rollup four times
 a second.
@@ -24,7 +24,7 @@ import numpy as np
 from _measure import MIB, Figure, bench, column, in_turn, last_json, parser, ratio, report, train_task
 from PIL import Image
 
-from penstock.cli.bench import PeakMemory, seconds_since_process_start
+from standpipe.cli.bench import PeakMemory, seconds_since_process_start
 
 ROWS = 256
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -49,7 +49,7 @@ def main() -> None:
     results = in_turn(
         args.rounds,
         {
-            "penstock": lambda: bench(args.path, "--batch", ROWS, *settings),
+            "standpipe": lambda: bench(args.path, "--batch", ROWS, *settings),
             **{name: partial(alone, name) for name in MEASURES},
         },
     )
@@ -62,7 +62,7 @@ def main() -> None:
         [name, *(Figure(column(runs, key), form) for key, form in keys.values())]
         for name, runs in results.items()
     ]
-    for name in ("penstock", "penstock.torch"):
+    for name in ("standpipe", "standpipe.torch"):
         ratios = [
             ratio(column(results[name], key), column(results["torch"], key)) for key, _ in keys.values()
         ]
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
-    """The same figures as of ``penstock bench``, of torch's DataLoader in this process."""
+    """The same figures as of ``standpipe bench``, of torch's DataLoader in this process."""
     import torch
 
     torch.set_num_threads(1)
@@ -92,15 +92,15 @@ def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
 
 
 def measure_ours(path: str, workers: int, seconds: float) -> dict[str, Any]:
-    """Likewise, of penstock's loader for torch."""
+    """Likewise, of standpipe's loader for torch."""
     memory = PeakMemory()
-    import penstock.torch
+    import standpipe.torch
 
-    loader = penstock.torch.loader(train_task(path, ROWS), workers=workers)
+    loader = standpipe.torch.loader(train_task(path, ROWS), workers=workers)
     return measured(loader, memory, max(workers, 1), seconds)
 
 
-MEASURES = {"penstock.torch": measure_ours, "torch": measure_torch}
+MEASURES = {"standpipe.torch": measure_ours, "torch": measure_torch}
 
 
 def measured(loader: Any, memory: PeakMemory, at_once: int, seconds: float) -> dict[str, Any]:

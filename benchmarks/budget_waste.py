@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from _measure import Figure, parser, progress, report
 
-from penstock.order import Batches, Budget, Chain, Shuffled
-from penstock.spec import Int64Array
+from standpipe.order import Batches, Budget, Chain, Shuffled
+from standpipe.spec import Int64Array
 
 BUDGET = 16_384
 MEDIAN, SIGMA = 250, 1.0

@@ -27,7 +27,7 @@ import numpy as np
 from _measure import MIB, Figure, column, in_turn, last_json, parser, report
 from beside_torch import listed
 
-from penstock import _native
+from standpipe import _native
 
 SIZES = (150_528, 110_000, 12_288, 3_072)
 TRANSACTION = 16  # rows
@@ -154,7 +154,7 @@ class Sorted(Index):
 
 
 class Own:
-    """penstock's, given as much room as it asks for."""
+    """standpipe's, given as much room as it asks for."""
 
     def __init__(self, folder: Path, rows: int, row_bytes: int) -> None:
         self._folder, self._extents = folder, 0
@@ -194,7 +194,7 @@ STORES: dict[str, Callable[[Path, int, int], Store]] = {
     "LMDB, values": Values,
     "index in LMDB": Index,
     "index in LMDB, DUPFIXED": Sorted,
-    "penstock": Own,
+    "standpipe": Own,
 }
 
 
@@ -242,7 +242,7 @@ def measured(args: argparse.Namespace) -> dict[str, float]:
     out = memoryview(bytearray(args.row_bytes))
     orders = np.random.default_rng(1)
     queue: deque[bytes] = deque(maxlen=QUEUED)
-    with tempfile.TemporaryDirectory(prefix="penstock-engine-", dir=args.folder) as name:
+    with tempfile.TemporaryDirectory(prefix="standpipe-engine-", dir=args.folder) as name:
         store = STORES[args.only](Path(name), rows, args.row_bytes)
         hand = timed(orders.permutation(rows), lambda records: queue.extend(bytes(row) for _ in records))
         put = timed(orders.permutation(rows), lambda records: store.put(records, row))
@@ -276,7 +276,7 @@ def content(path: str, row_bytes: int) -> bytes:
         data += Path(file).read_bytes()
         if len(data) >= row_bytes:
             return data[:row_bytes]
-    return (data or b"penstock").ljust(row_bytes, b"x")
+    return (data or b"standpipe").ljust(row_bytes, b"x")
 
 
 if __name__ == "__main__":

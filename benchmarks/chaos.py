@@ -21,8 +21,8 @@ from typing import Any
 from _faults import Killer, Row, faults, identity, rows_of, spoil
 from _measure import MIB, Figure, parser, progress, report
 
-import penstock as ps
-from penstock.cli.bench import PeakMemory
+import standpipe as sp
+from standpipe.cli.bench import PeakMemory
 
 FAULTS = "read.pread=delay:0.25s@0.01;read.open=eio@0.01*1;seed=3"
 
@@ -33,7 +33,7 @@ class Epoch:
 
     rows: list[Row]
     seconds: float
-    bad: list[ps.BadSample]
+    bad: list[sp.BadSample]
     kills: int
     peak_mib: float
 
@@ -64,18 +64,18 @@ def main() -> None:
         ["peak memory, MiB", *both(calm, wild, lambda epoch: epoch.peak_mib)],
     ]
     slower = Figure([w.seconds / c.seconds for w, c in zip(wild, calm, strict=True)], ".2f")
-    report(args, ["", "calm", "chaos"], rows, f"{slower} × the seconds; PENSTOCK_FAULTS={FAULTS!r}")
+    report(args, ["", "calm", "chaos"], rows, f"{slower} × the seconds; STANDPIPE_FAULTS={FAULTS!r}")
 
 
 def run(folder: Path, args: argparse.Namespace, *, chaos: bool, inline: bool = False) -> Epoch:
     """Some epochs in worker processes, or in this thread."""
     task = (
-        ps.Pipeline(ps.ImageFolder(folder))
+        sp.Pipeline(sp.ImageFolder(folder))
         .shuffle(seed=0)
-        .on_bad(ps.Replace(at_most=0.02))
-        .map(ps.RandomResizedCrop(224), ps.RandomHorizontalFlip())
+        .on_bad(sp.Replace(at_most=0.02))
+        .map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip())
         .map(identity, field="image")
-        .map(ps.Normalize())
+        .map(sp.Normalize())
         .batch(64, tail="short")
     )
     progress("in one thread" if inline else "chaos" if chaos else "calm")

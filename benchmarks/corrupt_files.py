@@ -17,7 +17,7 @@ from pathlib import Path
 from _faults import spoil
 from _measure import Turns, add_turns, compare_in_turns, parser, train_task
 
-import penstock as ps
+import standpipe as sp
 
 RANKS = 4
 
@@ -34,7 +34,7 @@ def main() -> None:
         for copy in (clean, spoilt):
             shutil.copytree(args.path, copy)
         bad = spoil(spoilt, args.share)
-        replacing = train_task(spoilt, args.batch).on_bad(ps.Replace(at_most=2 * args.share))
+        replacing = train_task(spoilt, args.batch).on_bad(sp.Replace(at_most=2 * args.share))
         loaders = {
             "clean": train_task(clean, args.batch).loader(),
             f"{args.share:.1%} bad": replacing.loader(),
@@ -43,7 +43,7 @@ def main() -> None:
         print(f"  {verdict(replacing, bad, Path(folder, 'bad.jsonl'))}")
 
 
-def verdict(pipeline: ps.Pipeline, bad: set[str], log: Path) -> str:
+def verdict(pipeline: sp.Pipeline, bad: set[str], log: Path) -> str:
     """One epoch on four ranks: their steps, and what the log says."""
     steps = set()
     for rank in range(RANKS):

@@ -1,6 +1,6 @@
 """What do the counters cost, in CPU seconds a row?
 
-They are always on, so this is held beside another build of penstock: of a version without them, or with a change to
+They are always on, so this is held beside another build of standpipe: of a version without them, or with a change to
 them. ``--beside`` names its interpreter. Whole passes of both in turn, each in a process of its own; CPU seconds of
 that process and its workers.
 """
@@ -17,7 +17,7 @@ from _measure import Figure, column, parser, progress, ratio, report
 PROGRAM = """
 import json, os, sys, time
 import numpy as np
-import penstock as ps
+import standpipe as sp
 
 def same(x):
     return x
@@ -26,17 +26,17 @@ def some_work(x):
     return sum(range(5000)) * 0 + x
 
 path, task, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-arrays = ps.Arrays(image=np.zeros((4096, 32, 32, 3), np.uint8), x=np.arange(4096))
-small = ps.Pipeline(arrays, seed=1).shuffle(seed=1)
-photos = ps.Pipeline(ps.ImageFolder(path), seed=1).shuffle(seed=1)
+arrays = sp.Arrays(image=np.zeros((4096, 32, 32, 3), np.uint8), x=np.arange(4096))
+small = sp.Pipeline(arrays, seed=1).shuffle(seed=1)
+photos = sp.Pipeline(sp.ImageFolder(path), seed=1).shuffle(seed=1)
 pipeline, executor = {
-    "photos, native": (lambda: photos.map(ps.RandomResizedCrop(224), ps.RandomHorizontalFlip()), "thread"),
-    "small arrays, native": (lambda: small.map(ps.RandomHorizontalFlip()), "thread"),
+    "photos, native": (lambda: photos.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip()), "thread"),
+    "small arrays, native": (lambda: small.map(sp.RandomHorizontalFlip()), "thread"),
     "a function that does nothing, threads": (lambda: small.map(same, field="x"), "thread"),
     "a function of 0.1 ms, threads": (lambda: small.map(some_work, field="x"), "thread"),
     "a function that does nothing, processes": (lambda: small.map(same, field="x"), "process"),
     "photos and a function, processes": (
-        lambda: photos.map(ps.RandomResizedCrop(224)).map(same, field="image"), "process"),
+        lambda: photos.map(sp.RandomResizedCrop(224)).map(same, field="image"), "process"),
 }[task]
 with pipeline().batch(64).loader(memory="1GiB", workers=2, executor=executor) as loader:
     def endless():

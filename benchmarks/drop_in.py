@@ -1,4 +1,4 @@
-"""How fast is penstock.torch.DataLoader beside PyTorch's, in its place, and does memory grow?
+"""How fast is standpipe.torch.DataLoader beside PyTorch's, in its place, and does memory grow?
 
 Every dataset is the same object for both, and both have the same arguments. Photos: read a JPEG with Pillow, then
 RandomResizedCrop(224), a flip and ImageNet's normalisation, by torchvision where it works, else by the same steps in
@@ -27,15 +27,15 @@ from beside_torch import PillowImages, Repeated, listed, torchvision_images
 from ten_million_rows import MemoryOverTime
 from torch.utils import data
 
-import penstock.torch
-from penstock.cli.bench import process_tree, seconds_since_process_start
+import standpipe.torch
+from standpipe.cli.bench import process_tree, seconds_since_process_start
 
 ROWS = 64
 SHAPE = (3, 224, 224)
 TEXT_ROWS, TEXT_WORKERS = 256, 8
 WARM = 0.02  # of an epoch, after which all workers have begun
 EPOCHS = 4
-LOADERS: dict[str, Any] = {"penstock": penstock.torch.DataLoader, "torch": data.DataLoader}
+LOADERS: dict[str, Any] = {"standpipe": standpipe.torch.DataLoader, "torch": data.DataLoader}
 TASKS = ("photos", "tensors", "next epoch", "strings")
 
 
@@ -92,14 +92,14 @@ def main() -> None:
         results |= in_turn(rounds, {f"{task}, {name}": run(task, name) for name in LOADERS})
     rows: list[list[Any]] = []
     for task in tasks:
-        ours, theirs = results[f"{task}, penstock"], results[f"{task}, torch"]
+        ours, theirs = results[f"{task}, standpipe"], results[f"{task}, torch"]
         for key, form in FIGURES[task].items():
             one, other = column(ours, key), column(theirs, key)
             rows.append([f"{task}: {key}", Figure(one, form), Figure(other, form), ratio(one, other)])
     notes = [
         f"{args.workers} workers, batches of {ROWS}; strings: {TEXT_WORKERS} workers, batches of {TEXT_ROWS}"
     ]
-    report(args, ["", "penstock", "torch", "penstock ÷ torch"], rows, *notes, packages=["torch", "pillow"])
+    report(args, ["", "standpipe", "torch", "standpipe ÷ torch"], rows, *notes, packages=["torch", "pillow"])
     if args.plot is not None and "strings" in tasks:
         curves = {name: results[f"strings, {name}"][0]["memory"] for name in LOADERS}
         path = Path(args.plot) / "drop_in.png"

@@ -24,8 +24,8 @@ from typing import Any
 from _measure import MIB, Figure, column, in_turn, last_json, parser, report
 from PIL import Image
 
-import penstock as ps
-from penstock.machine import cpu_count
+import standpipe as sp
+from standpipe.machine import cpu_count
 
 FEW = 10_000
 
@@ -76,25 +76,25 @@ def peak_mib() -> float:
 
 
 def checked(path: str, **options: Any) -> dict[str, float]:
-    source = ps.ImageFolder(path)
-    return measured(source.open().num_records, lambda: ps.check_files(source, **options))
+    source = sp.ImageFolder(path)
+    return measured(source.open().num_records, lambda: sp.check_files(source, **options))
 
 
 def checked_again(path: str) -> dict[str, float]:
-    source = ps.ImageFolder(path)
-    ps.check_files(source)
-    return measured(source.open().num_records, lambda: ps.check_files(source))
+    source = sp.ImageFolder(path)
+    sp.check_files(source)
+    return measured(source.open().num_records, lambda: sp.check_files(source))
 
 
 def loaded(path: str) -> dict[str, float]:
     """The whole of every photo, to a size that costs nothing."""
-    pipeline = ps.Pipeline(ps.ImageFolder(path)).map(ps.Resize((8, 8))).batch(64, tail="short")
+    pipeline = sp.Pipeline(sp.ImageFolder(path)).map(sp.Resize((8, 8))).batch(64, tail="short")
     with pipeline.loader() as loader:
         return measured(loader.plan.source.num_records, lambda: sum(1 for _ in loader))
 
 
 def by_pillow(path: str) -> dict[str, float]:
-    source = ps.ImageFolder(path).open()
+    source = sp.ImageFolder(path).open()
     paths = [source.name(record) or "" for record in range(source.num_records)]
 
     def load(path: str) -> None:
@@ -125,8 +125,8 @@ def long_list(records: int) -> list[Any]:
 
 
 def listed(path: str) -> dict[str, float]:
-    source = ps.FileList(path, labels=False)
-    return measured(source.open().num_records, lambda: ps.check_files(source))
+    source = sp.FileList(path, labels=False)
+    return measured(source.open().num_records, lambda: sp.check_files(source))
 
 
 WAYS: dict[str, Callable[[str], dict[str, float]]] = {

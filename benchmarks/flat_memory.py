@@ -5,7 +5,7 @@ nothing from one epoch to the next has a slope of nothing but noise. Beside it s
 before the first read. PSS falls and rises by some MiB as other processes come and go that share libraries with
 this one; the resident size, which doesn't, is printed too.
 
-With --torch it is the two loaders that penstock.torch.image_folder_loaders makes, of which each epoch takes one to
+With --torch it is the two loaders that standpipe.torch.image_folder_loaders makes, of which each epoch takes one to
 train and one to validate; then the same again, but both are left in the middle by a break.
 """
 
@@ -20,9 +20,9 @@ from typing import Any
 
 from _measure import MIB, Figure, parser, progress, ratio, report, train_task
 
-import penstock as ps
-from penstock.cli.bench import resident_bytes
-from penstock.machine import process_memory_bytes
+import standpipe as sp
+from standpipe.cli.bench import resident_bytes
+from standpipe.machine import process_memory_bytes
 
 EARLY = 5  # the epoch by which everything that is allocated once has been
 
@@ -34,7 +34,7 @@ def main() -> None:
     arguments.add_argument("--epochs", type=int, default=50, metavar="N", help="how many (default: 50)")
     arguments.add_argument("--batch", type=int, default=64, metavar="N", help="rows (default: 64)")
     arguments.add_argument(
-        "--torch", action="store_true", help="loaders of penstock.torch, with and without breaks"
+        "--torch", action="store_true", help="loaders of standpipe.torch, with and without breaks"
     )
     args = arguments.parse_args()
     if args.epochs <= EARLY:
@@ -52,20 +52,20 @@ def main() -> None:
     report(args, ["", "PSS", "resident"], rows, note)
 
 
-def of_plan(plan: ps.Plan, epochs: int) -> Sizes:
-    """Sizes with penstock's own loader."""
-    with ps.Loader(plan) as loader:
+def of_plan(plan: sp.Plan, epochs: int) -> Sizes:
+    """Sizes with standpipe's own loader."""
+    with sp.Loader(plan) as loader:
         return after_epochs(lambda: exhaust(loader), epochs)
 
 
 def of_torch(args: argparse.Namespace) -> None:
-    """Train and validate with the loaders of ``penstock.torch``."""
-    import penstock.torch
+    """Train and validate with the loaders of ``standpipe.torch``."""
+    import standpipe.torch
 
     runs: dict[str, list[Sizes]] = {"whole": [], "left": []}
     for _ in range(args.rounds):
         for kind, sizes in runs.items():
-            loaders = penstock.torch.image_folder_loaders(args.path, args.path, args.batch)
+            loaders = standpipe.torch.image_folder_loaders(args.path, args.path, args.batch)
             steps = [len(loader) if kind == "whole" else len(loader) // 2 for loader in loaders]
 
             def epoch(loaders: Sequence[Any] = loaders, steps: Sequence[int] = steps) -> None:

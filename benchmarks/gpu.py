@@ -1,7 +1,7 @@
-"""Does a GPU wait for penstock, and what of its memory does the way there take?
+"""Does a GPU wait for standpipe, and what of its memory does the way there take?
 
 A ResNet trains in bfloat16 (float16 where the GPU has none), channels_last, at 224. Its ceiling is the same step on
-random data that lies on the GPU; the host's limit is the loader alone, into host memory. penstock is held against the
+random data that lies on the GPU; the host's limit is the loader alone, into host memory. standpipe is held against the
 lower of the two. Beside it run torch's DataLoader with torchvision, and DALI's GPU pipeline where it is installed.
 Every run has a process of its own. Memory of the input path is what a run had on the GPU at most, less what the ceiling
 had beside its one batch.
@@ -24,7 +24,7 @@ from typing import Any
 from _measure import MIB, Figure, column, in_turn, last_json, parser, progress, ratio, report
 from beside_torch import MEAN, STD, torchvision_images
 
-from penstock.machine import cpu_count
+from standpipe.machine import cpu_count
 
 WARM_UP = 10  # batches
 LEAST_BATCH, MOST_BATCH = 16, 4096  # of those that are tried
@@ -41,7 +41,7 @@ def main() -> None:
     def run(name: str) -> Callable[[], dict[str, Any]]:
         return lambda: last_json([sys.executable, __file__, *passed, "--only", name])
 
-    names = ["ceiling", "host", "penstock"]
+    names = ["ceiling", "host", "standpipe"]
     names += ["torch"] if torchvision_images(args.path) else []
     names += (
         ["dali"] if importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali") else []
@@ -64,13 +64,13 @@ def main() -> None:
         for name, runs in results.items()
     ]
     ceiling, host = Figure(rates["ceiling"]).median, Figure(rates["host"]).median
-    planned = results["penstock"][0]["planned_bytes"] / MIB
+    planned = results["standpipe"][0]["planned_bytes"] / MIB
     report(
         args,
         ["", "images/s", "÷ the lower limit", "GPU MiB of the input path", "waits"],
         rows,
         f"the lower limit is the {'host' if host < ceiling else 'GPU'}'s; {results['ceiling'][0]['device']}",
-        f"penstock's plan: {planned:.0f} MiB with two batches held; allowed: that and 64 MiB",
+        f"standpipe's plan: {planned:.0f} MiB with two batches held; allowed: that and 64 MiB",
         packages=("torch",),
     )
 
@@ -208,20 +208,20 @@ def random_data(args: argparse.Namespace, half: Any) -> Batches:
     return images.nbytes + labels.nbytes, batches()
 
 
-def penstocks(args: argparse.Namespace, half: Any, device: str | None = None) -> Batches:
+def standpipes(args: argparse.Namespace, half: Any, device: str | None = None) -> Batches:
     import torch
 
-    import penstock as ps
-    import penstock.torch
+    import standpipe as sp
+    import standpipe.torch
 
     pipeline = (
-        ps.Pipeline(ps.ImageFolder(args.path))
+        sp.Pipeline(sp.ImageFolder(args.path))
         .shuffle(seed=7)
         .repeat(REPEATS)
-        .map(ps.RandomResizedCrop(args.size), ps.RandomHorizontalFlip(), ps.Normalize())
+        .map(sp.RandomResizedCrop(args.size), sp.RandomHorizontalFlip(), sp.Normalize())
         .batch(args.batch)
     )
-    loader = penstock.torch.loader(
+    loader = standpipe.torch.loader(
         pipeline,
         device=device or args.device,
         dtype=half,
@@ -244,7 +244,7 @@ def penstocks(args: argparse.Namespace, half: Any, device: str | None = None) ->
 
 def hosts(args: argparse.Namespace, half: Any) -> Batches:
     """What the host makes, into its own memory: as bytes, which is what crosses."""
-    return penstocks(args, half, device="cpu")
+    return standpipes(args, half, device="cpu")
 
 
 def torchs(args: argparse.Namespace, half: Any) -> Batches:
@@ -302,7 +302,7 @@ def dalis(args: argparse.Namespace, half: Any) -> Batches:
 SOURCES: dict[str, Callable[[argparse.Namespace, Any], Batches]] = {
     "ceiling": random_data,
     "host": hosts,
-    "penstock": penstocks,
+    "standpipe": standpipes,
     "torch": torchs,
     "dali": dalis,
 }

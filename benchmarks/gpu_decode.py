@@ -21,8 +21,8 @@ import numpy as np
 from _measure import MIB, Figure, Turns, add_turns, parser, progress, ratio, report, train_task
 from PIL import Image
 
-import penstock as ps
-from penstock.transform import NvDecoder
+import standpipe as sp
+from standpipe.transform import NvDecoder
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 LOOK_S = 0.002  # between two looks at the GPU's memory
@@ -42,11 +42,11 @@ def main() -> None:
     peaks = {}
     for share, plan in plans.items():  # one after another: the memory of each is its own
         with used.watch() as peak:
-            alone = Turns(ps.Loader(plan))
+            alone = Turns(sp.Loader(plan))
             alone.turn(args.batches)
             alone.close()
         peaks[share] = peak[0]
-    turns = {share: Turns(ps.Loader(plan)) for share, plan in plans.items()}
+    turns = {share: Turns(sp.Loader(plan)) for share, plan in plans.items()}
     rates: dict[float, list[float]] = {share: [] for share in SHARES}
     cpu: dict[float, list[float]] = {share: [] for share in SHARES}
     images = args.batch * args.batches
@@ -83,7 +83,7 @@ def main() -> None:
     )
 
 
-def plan_of(args: argparse.Namespace, share: float) -> ps.Plan:
+def plan_of(args: argparse.Namespace, share: float) -> sp.Plan:
     task = train_task(args.path, args.batch)
     if share:
         task = task.decode("hybrid", share=share, gpu_memory=args.gpu_memory)

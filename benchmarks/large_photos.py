@@ -25,8 +25,8 @@ import numpy as np
 from _measure import Figure, bench, column, in_turn, last_json, parser, progress, ratio, report
 from PIL import Image
 
-import penstock as ps
-from penstock.machine import cpu_count
+import standpipe as sp
+from standpipe.machine import cpu_count
 
 IMAGES = 64
 PIXELS = 12_000_000
@@ -83,7 +83,7 @@ def measures(args: Any, folder: Path) -> dict[str, Callable[[], dict[str, Any]]]
 
 def error_of_fast(folder: Path) -> str:
     """How far the pixels of ``fast`` are from exact ones, in levels of 0 to 255, on one epoch of crops."""
-    crops = ps.Pipeline(ps.ImageFolder(folder)).map(ps.RandomResizedCrop(224)).batch(IMAGES)
+    crops = sp.Pipeline(sp.ImageFolder(folder)).map(sp.RandomResizedCrop(224)).batch(IMAGES)
     pixels = []
     for how in ("exact", "fast"):
         with crops.decode(how).loader() as loader:

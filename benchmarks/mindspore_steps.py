@@ -1,8 +1,8 @@
-"""What does tuning by hand bring MindSpore Dataset, in rate, CPU and memory, beside penstock's default?
+"""What does tuning by hand bring MindSpore Dataset, in rate, CPU and memory, beside standpipe's default?
 
 The training task on float32 images of 224 × 224 in batches of 32: MindSpore with 12 workers in each ``map`` (or one for
 each CPU, which is all that it takes) and all else as it comes, then after each step by which such a pipeline was
-tuned, each keeping those before it. penstock is told neither workers nor memory. All in processes of their own, in
+tuned, each keeping those before it. standpipe is told neither workers nor memory. All in processes of their own, in
 turn.
 """
 
@@ -31,7 +31,7 @@ STEPS = (
 def main() -> None:
     arguments = parser(__doc__, rounds=3)
     arguments.add_argument(
-        "--mindspore", metavar="PYTHON", help="an interpreter that has MindSpore (default: penstock alone)"
+        "--mindspore", metavar="PYTHON", help="an interpreter that has MindSpore (default: standpipe alone)"
     )
     arguments.add_argument("--seconds", type=float, default=8.0, metavar="S", help="of each run (default: 8)")
     args = arguments.parse_args()
@@ -40,8 +40,8 @@ def main() -> None:
         for step, name in enumerate(STEPS)
         if args.mindspore
     }
-    ours = functools.partial(measured, args, sys.executable, "penstock")
-    results = in_turn(args.rounds, {**runs, "penstock, its default": ours})
+    ours = functools.partial(measured, args, sys.executable, "standpipe")
+    results = in_turn(args.rounds, {**runs, "standpipe, its default": ours})
     rows = [
         [
             name,

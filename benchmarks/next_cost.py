@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from _measure import Figure, parser, report
 
-import penstock as ps
+import standpipe as sp
 
 RECORDS = 1 << 16
 PAUSE_S = 0.003
@@ -42,7 +42,7 @@ def main() -> None:
 
 def handed_over(array: np.ndarray, batch: int) -> Iterator[object]:
     """Batches of a loader, for ever."""
-    pipeline = ps.Pipeline(ps.Arrays(image=array)).shuffle(seed=1).batch(batch)
+    pipeline = sp.Pipeline(sp.Arrays(image=array)).shuffle(seed=1).batch(batch)
     with pipeline.loader(memory="256MiB", workers=1) as loader:
         while True:
             for fields in loader:

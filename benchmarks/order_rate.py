@@ -13,10 +13,10 @@ import time
 import numpy as np
 from _measure import Figure, parser, report
 
-import penstock as ps
-from penstock.contracts import Order
-from penstock.order import BlockShuffled, Mixed, Repeated, Selected, Sequential, Shuffled, Split
-from penstock.ordering import order_of
+import standpipe as sp
+from standpipe.contracts import Order
+from standpipe.order import BlockShuffled, Mixed, Repeated, Selected, Sequential, Shuffled, Split
+from standpipe.ordering import order_of
 
 RANGE, SMALL_RANGE = 4096, 256
 MANY = 10**9
@@ -47,7 +47,7 @@ def main() -> None:
             for take in (SMALL_RANGE, RANGE):
                 ours = [rate(order, take, number) / 1e6 for number in range(args.rounds)]
                 rows.append([f"{name}, {take:,} at once", f"{n:,}", Figure(ours, ".1f"), "—", "—"])
-    header = ["order", "records", "penstock, million/s", "NumPy permutation, million/s", "ratio"]
+    header = ["order", "records", "standpipe, million/s", "NumPy permutation, million/s", "ratio"]
     report(args, header, rows)
 
 
@@ -68,8 +68,8 @@ def kinds() -> dict[str, Order]:
 def of_columns(n: int) -> dict[str, Order]:
     """One order of each kind that looks at columns, over ``n`` records."""
     random = np.random.default_rng(0)
-    source = ps.Arrays(label=random.integers(0, 1000, n, np.int16), weight=random.random(n, np.float32))
-    pipeline = ps.Pipeline(source)
+    source = sp.Arrays(label=random.integers(0, 1000, n, np.int16), weight=random.random(n, np.float32))
+    pipeline = sp.Pipeline(source)
     kinds = {
         "a filter, shuffled": pipeline.filter("label < 900").shuffle(seed=1),
         "a split by groups, shuffled": pipeline.split(0.9, seed=1, by="label")[0].shuffle(seed=1),

@@ -2,7 +2,7 @@
 
 Pillow: read a JPEG, crop 224 × 224 at random, flip, and give an array, all in Pillow, in worker processes of both.
 Training: the same, normalised to float32 and channels first, as models take it: by torch as its users write it, by
-penstock natively. Arrays: a dataset that returns an array of 600 kB, whose copies are all the work. collate_fn: the
+standpipe natively. Arrays: a dataset that returns an array of 600 kB, whose copies are all the work. collate_fn: the
 same arrays, put together by a function on the list of samples, so that whole batches go from worker to trainer.
 Function: what one call of a function of 10 µs costs in a thread, over the 10 µs, in batches of 256. Others in batches
 of 64; every run in a process of its own.
@@ -23,7 +23,7 @@ import numpy as np
 from _measure import Figure, column, in_turn, last_json, parser, ratio, report
 from PIL import Image
 
-import penstock as ps
+import standpipe as sp
 
 ROWS = 64
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -99,11 +99,11 @@ def main() -> None:
     )
     rates = {name: column(runs, "rate") for name, runs in results.items()}
     rows: list[list[Any]] = [[name, Figure(values, ".0f")] for name, values in rates.items()]
-    rows.append(["Pillow, penstock ÷ torch", ratio(rates["Pillow, penstock"], rates["Pillow, torch"])])
-    rows.append(["training, penstock ÷ torch", ratio(rates["training, penstock"], rates["training, torch"])])
-    rows.append(["arrays, penstock ÷ torch", ratio(rates["arrays, penstock"], rates["arrays, torch"])])
+    rows.append(["Pillow, standpipe ÷ torch", ratio(rates["Pillow, standpipe"], rates["Pillow, torch"])])
+    rows.append(["training, standpipe ÷ torch", ratio(rates["training, standpipe"], rates["training, torch"])])
+    rows.append(["arrays, standpipe ÷ torch", ratio(rates["arrays, standpipe"], rates["arrays, torch"])])
     rows.append(
-        ["collate_fn, penstock ÷ torch", ratio(rates["collate_fn, penstock"], rates["collate_fn, torch"])]
+        ["collate_fn, standpipe ÷ torch", ratio(rates["collate_fn, standpipe"], rates["collate_fn, torch"])]
     )
     overheads = [1e6 / rate - 10 for rate in rates["function of 10 µs, one thread"]]
     rows.append(["function: overhead in µs a sample", Figure(overheads, ".1f")])
@@ -131,10 +131,10 @@ class Normalised(Photos):
         return image.sub_(torch.tensor(MEAN)[:, None, None]).div_(torch.tensor(STD)[:, None, None]), label
 
 
-def penstock_rate(
+def standpipe_rate(
     dataset: Any, args: argparse.Namespace, collate_fn: Any = None, transforms: Sequence[Any] = ()
 ) -> float:
-    pipeline = ps.Pipeline(ps.Indexed(dataset)).shuffle(seed=0).map(*transforms).batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(dataset)).shuffle(seed=0).map(*transforms).batch(ROWS)
     if collate_fn is not None:
         pipeline = pipeline.map_batch(collate_fn, samples=True)
     with pipeline.loader(executor="process", workers=args.workers, memory="2GiB") as loader:
@@ -161,21 +161,21 @@ def stacked_tensors(samples: list[tuple[np.ndarray, int]]) -> list[Any]:
 
 
 def function_rate(args: argparse.Namespace) -> float:
-    pipeline = ps.Pipeline(ps.Indexed(Numbers(), fields="x")).map(ten_us, field="x").batch(256)
+    pipeline = sp.Pipeline(sp.Indexed(Numbers(), fields="x")).map(ten_us, field="x").batch(256)
     with pipeline.loader(workers=1, memory="1GiB") as loader:
         return rate((len(batch["index"]) for batch in loader), args.seconds)
 
 
 RUNS: dict[str, Callable[[argparse.Namespace], float]] = {
-    "Pillow, penstock": lambda args: penstock_rate(Photos(args.path), args),
+    "Pillow, standpipe": lambda args: standpipe_rate(Photos(args.path), args),
     "Pillow, torch": lambda args: torch_rate(Photos(args.path), args),
-    "training, penstock": lambda args: penstock_rate(
-        Photos(args.path), args, transforms=[ps.Normalize(MEAN, STD)]
+    "training, standpipe": lambda args: standpipe_rate(
+        Photos(args.path), args, transforms=[sp.Normalize(MEAN, STD)]
     ),
     "training, torch": lambda args: torch_rate(Normalised(args.path), args),
-    "arrays, penstock": lambda args: penstock_rate(Ready(), args),
+    "arrays, standpipe": lambda args: standpipe_rate(Ready(), args),
     "arrays, torch": lambda args: torch_rate(Ready(), args),
-    "collate_fn, penstock": lambda args: penstock_rate(Ready(), args, stacked),
+    "collate_fn, standpipe": lambda args: standpipe_rate(Ready(), args, stacked),
     "collate_fn, torch": lambda args: torch_rate(Ready(), args, collate_fn=stacked_tensors),
     "function of 10 µs, one thread": function_rate,
 }

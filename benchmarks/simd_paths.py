@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from _measure import Turns, add_turns, compare_in_turns, parser, train_task
 
-import penstock as ps
-from penstock.transform import simd_paths
+import standpipe as sp
+from standpipe.transform import simd_paths
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     )
     args = arguments.parse_args()
     plan = train_task(args.path, args.batch).plan(workers=args.workers)
-    turns = {name: Turns(ps.Loader(replace(plan, simd=name))) for name in args.paths.split(",")}
+    turns = {name: Turns(sp.Loader(replace(plan, simd=name))) for name in args.paths.split(",")}
     compare_in_turns(args, "path", turns)
 
 

@@ -23,8 +23,8 @@ from _faults import identity
 from _measure import MIB, Figure, parser, progress, report
 from PIL import Image
 
-import penstock as ps
-from penstock.cli.bench import process_tree, proportional_bytes
+import standpipe as sp
+from standpipe.cli.bench import process_tree, proportional_bytes
 
 EXECUTORS = {
     "native": "threads, native",
@@ -145,10 +145,10 @@ def measured(args: argparse.Namespace, folder: str, executor: str) -> dict[str, 
 def inside(args: argparse.Namespace) -> dict[str, Any]:
     """Run the task; in the group."""
     native = args.inside == "native"
-    task = ps.Pipeline(ps.ImageFolder(args.path)).shuffle(seed=0).on_bad(ps.Replace(at_most=0.1))
-    task = task.map(ps.RandomResizedCrop(224), ps.RandomHorizontalFlip())
+    task = sp.Pipeline(sp.ImageFolder(args.path)).shuffle(seed=0).on_bad(sp.Replace(at_most=0.1))
+    task = task.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip())
     task = task if native else task.map(identity, field="image")
-    task = task.map(ps.Normalize()).batch(args.batch, tail="short")
+    task = task.map(sp.Normalize()).batch(args.batch, tail="short")
     settings: dict[str, Any] = {"executor": "thread" if native else args.inside, "workers": args.workers}
     settings["side_memory"] = SIDE  # the same for all, so that the same images are replaced
     if args.memory is not None:

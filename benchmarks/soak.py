@@ -25,8 +25,8 @@ import numpy as np
 from _faults import Killer, identity, rows_of, spoil
 from _measure import MIB, parser, progress, report
 
-import penstock as ps
-from penstock.cli.bench import process_tree, proportional_bytes
+import standpipe as sp
+from standpipe.cli.bench import process_tree, proportional_bytes
 
 FAULTS = "read.pread=delay:0.1s@0.005;read.open=eio@0.01*1;seed=5"
 WARM_UP = 0.2  # of the time, until everything that is allocated once has been
@@ -50,8 +50,8 @@ class Member:
     """A loader that is closed and opened again now and then."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], *, python: bool) -> None:
-        task = ps.Pipeline(ps.ImageFolder(folder)).shuffle(seed=0).on_bad(ps.Replace(at_most=0.05))
-        task = task.map(ps.RandomResizedCrop(160), ps.RandomHorizontalFlip())
+        task = sp.Pipeline(sp.ImageFolder(folder)).shuffle(seed=0).on_bad(sp.Replace(at_most=0.05))
+        task = task.map(sp.RandomResizedCrop(160), sp.RandomHorizontalFlip())
         self._task = (task.map(identity, field="image") if python else task).batch(32, tail="short")
         self._settings = settings
         self.loader = self._task.loader(**settings)
@@ -85,8 +85,8 @@ def main() -> None:
     arguments.add_argument("--minutes", type=float, default=60.0, metavar="M", help="how long (default: 60)")
     arguments.add_argument("--kill-every", type=float, default=5.0, metavar="S", help="seconds (default: 5)")
     args = arguments.parse_args()
-    if os.environ.get("PENSTOCK_FAULTS") != FAULTS:  # it is read when penstock is imported
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"PENSTOCK_FAULTS": FAULTS})
+    if os.environ.get("STANDPIPE_FAULTS") != FAULTS:  # it is read when standpipe is imported
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"STANDPIPE_FAULTS": FAULTS})
     with tempfile.TemporaryDirectory() as folder:
         photos = Path(folder, "photos")
         shutil.copytree(args.path, photos)

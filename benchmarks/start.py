@@ -16,7 +16,7 @@ from typing import Any
 
 from _measure import Figure, column, in_turn, last_json, parser, report, train_task
 
-from penstock.cli.bench import seconds_since_process_start
+from standpipe.cli.bench import seconds_since_process_start
 
 TIMED_IMPORT = """
 import json, time
@@ -39,18 +39,18 @@ def main() -> None:
         args.rounds,
         {
             "numpy": lambda: timed_import("numpy"),
-            "penstock": lambda: timed_import("penstock"),
+            "standpipe": lambda: timed_import("standpipe"),
             "epochs": lambda: last_json(child),
         },
     )
     numpy, ours = (
         Figure(column(results["numpy"], "seconds"), ".3f"),
-        Figure(column(results["penstock"], "seconds"), ".3f"),
+        Figure(column(results["standpipe"], "seconds"), ".3f"),
     )
     epochs = results["epochs"]
     rows: list[list[Any]] = [
         ["import numpy", numpy, "s"],
-        ["import penstock", ours, f"s, NumPy included: {ours.median / numpy.median:.2f} × import numpy"],
+        ["import standpipe", ours, f"s, NumPy included: {ours.median / numpy.median:.2f} × import numpy"],
         ["first batch", Figure(column(epochs, "first_batch_s"), ".2f"), "s after the process started"],
         ["mean step", Figure(column(epochs, "step_s"), ".3f"), f"s, {args.batch} rows, within epochs"],
         [

@@ -30,9 +30,9 @@ from _measure import MIB, Figure, column, in_turn, last_json, parser, progress, 
 from _plot import line_chart
 from beside_torch import PillowImages, endless, listed
 
-import penstock as ps
-from penstock.cli.bench import process_tree, proportional_bytes, seconds_since_process_start
-from penstock.machine import free_memory_bytes
+import standpipe as sp
+from standpipe.cli.bench import process_tree, proportional_bytes, seconds_since_process_start
+from standpipe.machine import free_memory_bytes
 
 FEW_ROWS = 10_000
 PHOTOS = 1_000
@@ -46,7 +46,7 @@ def main() -> None:
     if args.child is not None:
         print(json.dumps(CHILDREN[args.child](args)))
         return
-    with tempfile.TemporaryDirectory(prefix="penstock-rows-", dir=args.scratch) as folder:
+    with tempfile.TemporaryDirectory(prefix="standpipe-rows-", dir=args.scratch) as folder:
         needed, free = args.rows * BYTES_PER_ROW, shutil.disk_usage(folder).free
         if needed > free:
             print(
@@ -88,8 +88,8 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
 
     measures: dict[str, Callable[[], dict[str, Any]]] = {
         "index": lambda: child("index", many),
-        f"penstock, {args.rows:,} rows": lambda: child("penstock", many),
-        f"penstock, {FEW_ROWS:,} rows": lambda: child("penstock", few),
+        f"standpipe, {args.rows:,} rows": lambda: child("standpipe", many),
+        f"standpipe, {FEW_ROWS:,} rows": lambda: child("standpipe", few),
     }
     why_no_torch = torch_left_out(args.rows)
     if not why_no_torch:
@@ -139,7 +139,7 @@ def make_lists(photos: str, folder: Path, rows: dict[Path, int]) -> None:
     root = Path(photos).resolve()
     files = [(Path(file).resolve().relative_to(root), label) for file, label in listed(photos)][:PHOTOS]
     if not files:
-        raise SystemExit(f"{photos} holds no class folders of JPEGs; penstock synth makes some")
+        raise SystemExit(f"{photos} holds no class folders of JPEGs; standpipe synth makes some")
     lines = [f"{file}\t{label}" for file, label in files]
     longest = max(len(str(file)) for file, _ in files)
     for path, count in rows.items():
@@ -159,7 +159,7 @@ def make_lists(photos: str, folder: Path, rows: dict[Path, int]) -> None:
 def build(args: argparse.Namespace) -> dict[str, Any]:
     """Build the index anew."""
     begin = time.perf_counter()
-    built = ps.build_index(ps.FileList(args.path))
+    built = sp.build_index(sp.FileList(args.path))
     return {"seconds": time.perf_counter() - begin, "size_bytes": built.size_bytes}
 
 
@@ -190,7 +190,7 @@ def mirrored(image: Any) -> Any:
 
 
 def run_ours(args: argparse.Namespace) -> dict[str, Any]:
-    pipeline = ps.Pipeline(ps.FileList(args.path)).shuffle(seed=0).map(ps.RandomResizedCrop(224))
+    pipeline = sp.Pipeline(sp.FileList(args.path)).shuffle(seed=0).map(sp.RandomResizedCrop(224))
     if args.executor == "process":
         pipeline = pipeline.map(mirrored, field="image")
     memory = MemoryOverTime()
@@ -236,7 +236,7 @@ def watched(args: argparse.Namespace, memory: MemoryOverTime, batches: Iterable[
 
 CHILDREN: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "index": build,
-    "penstock": run_ours,
+    "standpipe": run_ours,
     "torch": run_torch,
 }
 

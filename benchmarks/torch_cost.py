@@ -1,4 +1,4 @@
-"""What does penstock.torch.loader cost beside penstock's own loader?
+"""What does standpipe.torch.loader cost beside standpipe's own loader?
 
 One process, the standard task with two workers, one loader after the other taking turns of 5,120 images while the
 other one rests. The difference is what tensors, torch's DataLoader around them and the frameworks' protocols take.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _measure import Turns, add_turns, compare_in_turns, parser, train_task
 
-import penstock.torch
+import standpipe.torch
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
     arguments.set_defaults(batch=256, batches=20)
     args = arguments.parse_args()
     pipeline = train_task(args.path, args.batch)
-    tensors = penstock.torch.loader(pipeline, workers=2)
+    tensors = standpipe.torch.loader(pipeline, workers=2)
     turns = {"own": Turns(pipeline.loader(workers=2)), "torch": Turns(tensors.dataset.loader, tensors)}
     compare_in_turns(args, "loader", turns)
 

@@ -17,11 +17,11 @@ import numpy as np
 from _functions import BATCH, Waits, computes, numbers
 from _measure import parser, report
 
-import penstock as ps
-from penstock._native import install_faults
-from penstock.cli.task import endless
-from penstock.device import HostMemory
-from penstock.observe import Verdict
+import standpipe as sp
+from standpipe._native import install_faults
+from standpipe.cli.task import endless
+from standpipe.device import HostMemory
+from standpipe.observe import Verdict
 
 STEP_S = 0.008
 SETTINGS: dict[str, Any] = {"memory": "1GiB", "workers": 2}
@@ -32,8 +32,8 @@ class Case:
     """place: that is to be named; limited, fixed: loaders before and after; step_s: seconds of each step, in turn."""
 
     place: str
-    limited: Callable[[], ps.Loader]
-    fixed: Callable[[], ps.Loader]
+    limited: Callable[[], sp.Loader]
+    fixed: Callable[[], sp.Loader]
     step_s: Sequence[float] = (STEP_S,)
 
 
@@ -48,8 +48,8 @@ class SlowCopy(HostMemory):
         return super().take(*arguments)
 
 
-def photos(folder: Path, side: int) -> ps.Pipeline:
-    return ps.Pipeline(ps.ImageFolder(folder / str(side))).map(ps.Resize((32, 32))).batch(BATCH)
+def photos(folder: Path, side: int) -> sp.Pipeline:
+    return sp.Pipeline(sp.ImageFolder(folder / str(side))).map(sp.Resize((32, 32))).batch(BATCH)
 
 
 def write_photos(folder: Path, side: int, number: int = 256) -> None:
@@ -65,26 +65,26 @@ def write_photos(folder: Path, side: int, number: int = 256) -> None:
 def cases(folder: Path) -> dict[str, Case]:
     for side in (32, 1024):
         write_photos(folder, side)
-    cache = ps.Cache("verdicts", "64MiB", directory=folder)
+    cache = sp.Cache("verdicts", "64MiB", directory=folder)
 
-    def slow_storage() -> ps.Loader:
+    def slow_storage() -> sp.Loader:
         install_faults("read.open=delay:30ms")
         return photos(folder, 32).loader(**SETTINGS)
 
-    def quick_storage() -> ps.Loader:
+    def quick_storage() -> sp.Loader:
         install_faults("")
         return photos(folder, 32).loader(**SETTINGS)
 
-    def cached() -> ps.Loader:
-        kept = ps.Pipeline(ps.ImageFolder(folder / "1024")).map(ps.Resize((32, 32))).cache(cache).batch(BATCH)
+    def cached() -> sp.Loader:
+        kept = sp.Pipeline(sp.ImageFolder(folder / "1024")).map(sp.Resize((32, 32))).cache(cache).batch(BATCH)
         kept.warm()
         return kept.loader(**SETTINGS)
 
-    def plain(*functions: Callable[[Any], Any], **more: Any) -> Callable[[], ps.Loader]:
+    def plain(*functions: Callable[[Any], Any], **more: Any) -> Callable[[], sp.Loader]:
         return lambda: numbers(*functions).loader(**{**SETTINGS, **more})
 
-    def copied_slowly() -> ps.Loader:
-        return ps.Loader(replace(numbers().plan(**SETTINGS), device=SlowCopy()))
+    def copied_slowly() -> sp.Loader:
+        return sp.Loader(replace(numbers().plan(**SETTINGS), device=SlowCopy()))
 
     uneven = (*[STEP_S / 8] * 20, 40 * STEP_S)
     return {
@@ -109,7 +109,7 @@ def cases(folder: Path) -> dict[str, Case]:
     }
 
 
-def run(loader: ps.Loader, seconds: float, step_s: Sequence[float]) -> tuple[Verdict, float]:
+def run(loader: sp.Loader, seconds: float, step_s: Sequence[float]) -> tuple[Verdict, float]:
     """The verdict of a run, and its rows per second."""
     with loader:
         batches = endless(loader)

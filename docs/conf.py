@@ -4,9 +4,9 @@ import re
 from importlib.metadata import version as version_of
 from typing import Any
 
-project = "penstock"
-copyright = "The penstock developers"
-release = version_of("penstock")
+project = "standpipe"
+copyright = "The standpipe developers"
+release = version_of("standpipe")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build"]

@@ -16,7 +16,7 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-import penstock.torch
+import standpipe.torch
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     distributed.init_process_group("nccl" if on_gpu else "gloo")
     device = f"cuda:{distributed.get_rank() % torch.cuda.device_count()}" if on_gpu else "cpu"
     torch.manual_seed(7)
-    train, val = penstock.torch.image_folder_loaders(
+    train, val = standpipe.torch.image_folder_loaders(
         args.train, args.val, args.batch, size=args.size, device=device, seed=7, memory="512MiB"
     )
     plain = network(len(train.dataset.loader.plan.classes or ())).to(device)
@@ -60,7 +60,7 @@ def network(classes: int) -> nn.Module:
 
 
 @torch.no_grad()
-def counted(model: nn.Module, batches: penstock.torch.TorchLoader, device: str) -> tuple[int, int]:
+def counted(model: nn.Module, batches: standpipe.torch.TorchLoader, device: str) -> tuple[int, int]:
     """Right answers and images, of all processes together."""
     model.eval()
     counts = torch.zeros(2, dtype=torch.int64, device=device)

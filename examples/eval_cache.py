@@ -1,9 +1,9 @@
 """Training with an evaluation after every epoch, of which only the first one decodes.
 
-    penstock synth photos/train --images 600 --seed 1
-    penstock synth photos/val --images 2000 --seed 2
+    standpipe synth photos/train --images 600 --seed 1
+    standpipe synth photos/val --images 2000 --seed 2
     python examples/eval_cache.py photos/train photos/val
-    penstock cache list
+    standpipe cache list
 
 ``Resize`` and ``CenterCrop`` draw nothing: what they make of a photo is the same in each evaluation, in other jobs and
 the next time this is started. So it is kept behind them, 150 kB for 224 × 224 pixels, and normalised on the way out.
@@ -14,7 +14,7 @@ figures, and the loading alone, without a model, of 10,000 photos on two busy co
 
     seconds of an evaluation      without a cache   later ones
     MindSpore, as published                 10.59         3.62
-    penstock, loading alone                  16.2         0.51
+    standpipe, loading alone                  16.2         0.51
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ import time
 import torch
 from torch import nn
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 
 def main() -> None:
     args = arguments()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(7)
-    train = penstock.torch.loader(
-        ps.Pipeline(ps.ImageFolder(args.train))
+    train = standpipe.torch.loader(
+        sp.Pipeline(sp.ImageFolder(args.train))
         .shuffle(seed=7)
-        .map(ps.RandomResizedCrop(args.size), ps.RandomHorizontalFlip(), ps.Normalize())
+        .map(sp.RandomResizedCrop(args.size), sp.RandomHorizontalFlip(), sp.Normalize())
         .batch(args.batch),
         device=device,
         memory="512MiB",
     )
-    cache = ps.Cache(args.cache, args.memory, directory=args.directory)
-    val = penstock.torch.loader(
-        ps.Pipeline(ps.ImageFolder(args.val))
-        .map(ps.Resize(args.size * 256 // 224), ps.CenterCrop(args.size))
+    cache = sp.Cache(args.cache, args.memory, directory=args.directory)
+    val = standpipe.torch.loader(
+        sp.Pipeline(sp.ImageFolder(args.val))
+        .map(sp.Resize(args.size * 256 // 224), sp.CenterCrop(args.size))
         .cache(cache)
-        .map(ps.Normalize())
+        .map(sp.Normalize())
         .batch(args.batch, tail="short"),
         device=device,
         memory="512MiB",
@@ -78,7 +78,7 @@ def network(classes: int) -> nn.Module:
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, batches: penstock.torch.TorchLoader) -> float:
+def accuracy(model: nn.Module, batches: standpipe.torch.TorchLoader) -> float:
     model.eval()
     right = rows = 0
     for images, labels in batches:

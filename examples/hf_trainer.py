@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer with penstock's loaders: train, evaluate, and go on from a checkpoint inside an epoch.
+"""The Hugging Face Trainer with standpipe's loaders: train, evaluate, and go on from a checkpoint inside an epoch.
 
     python examples/hf_trainer.py photos/train photos/val --folder runs
     python examples/hf_trainer.py photos/train photos/val --folder runs --resume
@@ -15,27 +15,27 @@ from typing import Any
 import numpy as np
 from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 FIELDS = {"pixel_values": "image", "labels": "label"}  # what the model's forward() calls them
 
 
 class OurTrainer(Trainer):
-    """A Trainer whose batches penstock makes."""
+    """A Trainer whose batches standpipe makes."""
 
-    def __init__(self, *arguments: Any, train: ps.Pipeline, evaluation: ps.Pipeline, **more: Any) -> None:
+    def __init__(self, *arguments: Any, train: sp.Pipeline, evaluation: sp.Pipeline, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.pipelines = (train, evaluation)
 
     def get_train_dataloader(self) -> Any:
-        batches = penstock.torch.loader(self.pipelines[0], fields=FIELDS, memory="512MiB")
+        batches = standpipe.torch.loader(self.pipelines[0], fields=FIELDS, memory="512MiB")
         return self.accelerator.prepare(batches)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         # Padded to whole batches, so that all processes make equally many steps.
         fields = {**FIELDS, "valid": "valid"}
-        batches = penstock.torch.loader(self.pipelines[1], fields=fields, memory="512MiB")
+        batches = standpipe.torch.loader(self.pipelines[1], fields=fields, memory="512MiB")
         return self.accelerator.prepare(batches)
 
     def prediction_step(self, model: Any, inputs: dict[str, Any], *arguments: Any, **more: Any) -> Any:
@@ -52,14 +52,14 @@ def accuracy(predicted: Any) -> dict[str, float]:
 def main() -> None:
     args = arguments()
     train = (
-        ps.Pipeline(ps.ImageFolder(args.train))
+        sp.Pipeline(sp.ImageFolder(args.train))
         .shuffle(seed=7)
-        .map(ps.RandomResizedCrop(args.size, scale=(0.5, 1.0)), ps.RandomHorizontalFlip(), ps.Normalize())
+        .map(sp.RandomResizedCrop(args.size, scale=(0.5, 1.0)), sp.RandomHorizontalFlip(), sp.Normalize())
         .batch(args.batch)
     )
     evaluation = (
-        ps.Pipeline(ps.ImageFolder(args.val))
-        .map(ps.Resize(args.size), ps.CenterCrop(args.size), ps.Normalize())
+        sp.Pipeline(sp.ImageFolder(args.val))
+        .map(sp.Resize(args.size), sp.CenterCrop(args.size), sp.Normalize())
         .batch(args.val_batch or args.batch)
     )
     classes = train.plan(memory="512MiB").classes or ()

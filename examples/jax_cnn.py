@@ -1,7 +1,7 @@
 """A small convolutional network on photos, with JAX on every device there is: train, evaluate, checkpoint, resume.
 
-    penstock synth photos/train --images 600 --seed 1
-    penstock synth photos/val --images 200 --seed 2
+    standpipe synth photos/train --images 600 --seed 1
+    standpipe synth photos/val --images 200 --seed 2
     python examples/jax_cnn.py photos/train photos/val --checkpoint run.pkl
 
 Each device gets its rows of a batch, and the weights whole. Several processes, each started with the same command
@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-import penstock as ps
-import penstock.jax
+import standpipe as sp
+import standpipe.jax
 
 SIDE_PX = 32
 WIDTHS = (16, 32, 64)
@@ -32,19 +32,19 @@ def main() -> None:
     mesh = Mesh(np.array(jax.devices()), ("data",))
     by_rows = NamedSharding(mesh, PartitionSpec("data"))
     train = (
-        ps.Pipeline(ps.ImageFolder(args.train))
+        sp.Pipeline(sp.ImageFolder(args.train))
         .shuffle(seed=7)
-        .map(ps.RandomResizedCrop(SIDE_PX, scale=(0.5, 1.0)), ps.RandomHorizontalFlip(), ps.Normalize())
+        .map(sp.RandomResizedCrop(SIDE_PX, scale=(0.5, 1.0)), sp.RandomHorizontalFlip(), sp.Normalize())
         .batch(args.batch)
     )
     val = (
-        ps.Pipeline(ps.ImageFolder(args.val))
-        .map(ps.Resize(SIDE_PX), ps.CenterCrop(SIDE_PX), ps.Normalize())
+        sp.Pipeline(sp.ImageFolder(args.val))
+        .map(sp.Resize(SIDE_PX), sp.CenterCrop(SIDE_PX), sp.Normalize())
         .batch(args.batch)  # not shuffled, so the last batch is padded and "valid" says which rows count
     )
     with (
-        penstock.jax.loader(train, by_rows, memory="512MiB") as batches,
-        penstock.jax.loader(val, by_rows, fields=("image", "label", "valid"), memory="512MiB") as val_batches,
+        standpipe.jax.loader(train, by_rows, memory="512MiB") as batches,
+        standpipe.jax.loader(val, by_rows, fields=("image", "label", "valid"), memory="512MiB") as val_batches,
     ):
         weights = jax.jit(network, static_argnums=1)(
             jax.random.key(7), len(batches.loader.plan.classes or ())
@@ -116,7 +116,7 @@ def correct(weights: Any, images: Any, labels: Any, valid: Any) -> Any:
     return ((logits(weights, images).argmax(axis=1) == labels) & valid).sum()
 
 
-def save(path: Path | None, state: dict[str, Any], batches: penstock.jax.JaxLoader) -> None:
+def save(path: Path | None, state: dict[str, Any], batches: standpipe.jax.JaxLoader) -> None:
     """Weights, optimiser and place in the data, in one file that is complete or absent."""
     if path is None or jax.process_index() > 0:
         return

@@ -1,4 +1,4 @@
-"""A LightningModule with penstock's loaders: fit, validate every epoch, and go on from a checkpoint inside an epoch.
+"""A LightningModule with standpipe's loaders: fit, validate every epoch, and go on from a checkpoint inside an epoch.
 
     python examples/lightning_module.py photos/train photos/val --folder runs
     python examples/lightning_module.py photos/train photos/val --folder runs --resume runs/last.ckpt
@@ -18,7 +18,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 
-import penstock.torch
+import standpipe.torch
 
 
 class Photos(lightning.LightningDataModule):
@@ -26,7 +26,7 @@ class Photos(lightning.LightningDataModule):
 
     def __init__(self, train: str, val: str, batch: int, size: int) -> None:
         super().__init__()
-        self.train, self.val = penstock.torch.image_folder_loaders(
+        self.train, self.val = standpipe.torch.image_folder_loaders(
             train, val, batch, size=size, seed=7, memory="512MiB"
         )
 
@@ -34,10 +34,10 @@ class Photos(lightning.LightningDataModule):
     def classes(self) -> int:
         return len(self.train.dataset.loader.plan.classes or ())
 
-    def train_dataloader(self) -> penstock.torch.TorchLoader:
+    def train_dataloader(self) -> standpipe.torch.TorchLoader:
         return self.train
 
-    def val_dataloader(self) -> penstock.torch.TorchLoader:
+    def val_dataloader(self) -> standpipe.torch.TorchLoader:
         return self.val
 
 

@@ -1,7 +1,7 @@
 """Training from a network file system that is asked for each file once.
 
     python examples/nfs_cache.py /mnt/nfs/train --memory 64GiB --spill /scratch
-    penstock cache list
+    standpipe cache list
 
 The cache stands right behind the source, so it keeps files as they are: crops are drawn anew in every epoch. Behind
 ``RandomResizedCrop`` it would repeat the first epoch's crops, and is refused. What doesn't fit into memory goes to
@@ -28,22 +28,22 @@ import time
 import torch
 from torch import nn
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 
 def main() -> None:
     args = arguments()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(7)
-    cache = ps.Cache(
+    cache = sp.Cache(
         args.cache, args.memory, spill=args.spill, directory=args.directory, validate=args.validate
     )
-    train = penstock.torch.loader(
-        ps.Pipeline(ps.ImageFolder(args.train))
+    train = standpipe.torch.loader(
+        sp.Pipeline(sp.ImageFolder(args.train))
         .cache(cache)
         .shuffle(seed=7)
-        .map(ps.RandomResizedCrop(args.size), ps.RandomHorizontalFlip(), ps.Normalize())
+        .map(sp.RandomResizedCrop(args.size), sp.RandomHorizontalFlip(), sp.Normalize())
         .batch(args.batch),
         device=device,
         memory=args.loader_memory,

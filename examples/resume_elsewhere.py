@@ -1,6 +1,6 @@
 """A job that is killed, and goes on as another one: fewer ranks, another batch size, and not a sample lost.
 
-    penstock synth photos --images 600
+    standpipe synth photos --images 600
     python examples/resume_elsewhere.py photos
 
 Four ranks with batches of 8 read an epoch. Rank 0 saves the loader's state after every step, as a trainer saves it
@@ -24,7 +24,7 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import penstock as ps
+import standpipe as sp
 
 STATE = "state.json"
 
@@ -49,8 +49,8 @@ def main() -> None:
     print(f"{len(seen)} samples, none lost, none twice, in the order of an undisturbed run")
 
 
-def pipeline(photos: str, batch: int) -> ps.Pipeline:
-    return ps.Pipeline(ps.ImageFolder(photos)).shuffle(seed=7).map(ps.RandomResizedCrop(32)).batch(batch)
+def pipeline(photos: str, batch: int) -> sp.Pipeline:
+    return sp.Pipeline(sp.ImageFolder(photos)).shuffle(seed=7).map(sp.RandomResizedCrop(32)).batch(batch)
 
 
 def run(

@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import penstock as ps
+import standpipe as sp
 
 SIDE_PX = 96
 DEMO_PHOTOS, DEMO_LINES = 100, 2_000
@@ -33,9 +33,9 @@ DEMO_PHOTOS, DEMO_LINES = 100, 2_000
 
 def main() -> None:
     args = arguments()
-    images = ps.Pipeline(ps.FileList(args.list or demo_list(Path("demo"))))
+    images = sp.Pipeline(sp.FileList(args.list or demo_list(Path("demo"))))
     prove(images, args)
-    train = images.shuffle(seed=7).map(ps.RandomResizedCrop(SIDE_PX)).map(*augmentations()).batch(args.batch)
+    train = images.shuffle(seed=7).map(sp.RandomResizedCrop(SIDE_PX)).map(*augmentations()).batch(args.batch)
     settings: dict[str, Any] = {"memory": args.memory, "workers": args.workers, "executor": "process"}
     with train.shard().loader(**settings) as loader:  # the launcher says which rank this is
         total = go_on(args.state, loader)
@@ -50,11 +50,11 @@ def main() -> None:
                 )
 
 
-def prove(images: ps.Pipeline, args: argparse.Namespace) -> None:
+def prove(images: sp.Pipeline, args: argparse.Namespace) -> None:
     """Count what every rank would read, without reading an image."""
     for name, order in (("in sequence", images), ("shuffled", images.shuffle(seed=7))):
         for ranks in (1, args.ranks):
-            found = order.map(ps.RandomResizedCrop(SIDE_PX)).batch(args.batch).audit(ranks=ranks, epochs=1)
+            found = order.map(sp.RandomResizedCrop(SIDE_PX)).batch(args.batch).audit(ranks=ranks, epochs=1)
             steps = f"{found.steps[0]:,} steps each"
             print(f"{name}, ranks={ranks}: {'every image once' if found.ok else found}, {steps}")
 
@@ -66,7 +66,7 @@ def augmentations() -> list[Any]:
         import albumentations
     except ImportError:
         print("albumentations isn't installed: crops are flipped, and nothing else happens to them")
-        return [ps.RandomHorizontalFlip()]
+        return [sp.RandomHorizontalFlip()]
     return [
         albumentations.Compose(
             [
@@ -78,7 +78,7 @@ def augmentations() -> list[Any]:
     ]
 
 
-def go_on(state: Path, loader: ps.Loader) -> int:
+def go_on(state: Path, loader: sp.Loader) -> int:
     """Go on from the saved state, if there is one; the sum of pixels up to there."""
     if not state.exists():
         return 0
@@ -99,7 +99,7 @@ def demo_list(folder: Path) -> Path:
     """A list of photos that are made for it."""
     photos, listed = folder / "few-photos", folder / "list.txt"
     if not listed.exists():
-        command = [sys.executable, "-m", "penstock", "synth", photos, "--images", str(DEMO_PHOTOS)]
+        command = [sys.executable, "-m", "standpipe", "synth", photos, "--images", str(DEMO_PHOTOS)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         paths = sorted(photos.glob("*/*.jpg"))
         lines = [f"{path.relative_to(folder)} {path.parent.name}\n" for path in paths]
@@ -113,7 +113,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("list", nargs="?", help="a line each: path label")
     parser.add_argument(
-        "--memory", default="1GiB", help="of a rank, for all that penstock takes (default: 1GiB)"
+        "--memory", default="1GiB", help="of a rank, for all that standpipe takes (default: 1GiB)"
     )
     parser.add_argument(
         "--workers", type=int, default=2, metavar="N", help="processes of a rank (default: 2)"

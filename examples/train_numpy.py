@@ -1,7 +1,7 @@
 """Softmax regression on photos, with nothing but NumPy: train and eval loaders, checkpoint, resume.
 
-    penstock synth photos/train --images 600 --seed 1
-    penstock synth photos/val --images 200 --seed 2
+    standpipe synth photos/train --images 600 --seed 1
+    standpipe synth photos/val --images 200 --seed 2
     python examples/train_numpy.py photos/train photos/val --checkpoint run.npz
 
 The colours of synthesised photos say nothing about their class, so the features are directions of edges. A model
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-import penstock as ps
+import standpipe as sp
 
 SIDE_PX = 64
 CELL_PX = 8
@@ -29,14 +29,14 @@ DIRECTIONS = 8
 def main() -> None:
     args = arguments()
     train = (
-        ps.Pipeline(ps.ImageFolder(args.train))
+        sp.Pipeline(sp.ImageFolder(args.train))
         .shuffle(seed=7)
-        .map(ps.RandomResizedCrop(SIDE_PX, scale=(0.5, 1.0)), ps.RandomHorizontalFlip(), ps.Normalize())
+        .map(sp.RandomResizedCrop(SIDE_PX, scale=(0.5, 1.0)), sp.RandomHorizontalFlip(), sp.Normalize())
         .batch(args.batch)
     )
     val = (
-        ps.Pipeline(ps.ImageFolder(args.val))
-        .map(ps.Resize(SIDE_PX), ps.CenterCrop(SIDE_PX), ps.Normalize())
+        sp.Pipeline(sp.ImageFolder(args.val))
+        .map(sp.Resize(SIDE_PX), sp.CenterCrop(SIDE_PX), sp.Normalize())
         .batch(args.batch)  # not shuffled, so the last batch is padded and "valid" says which rows count
     )
     workers = args.workers or "auto"
@@ -100,7 +100,7 @@ def edge_directions(images: np.ndarray) -> np.ndarray:
     return (features - features.mean(axis=1, keepdims=True)).astype(np.float32)
 
 
-def accuracy(model: Softmax, batches: ps.Loader) -> float:
+def accuracy(model: Softmax, batches: sp.Loader) -> float:
     """Share of right answers, every row counted once."""
     right = rows = 0
     for batch in batches:
@@ -110,7 +110,7 @@ def accuracy(model: Softmax, batches: ps.Loader) -> float:
     return right / rows
 
 
-def save(path: Path | None, model: Softmax, batches: ps.Loader, steps: int) -> None:
+def save(path: Path | None, model: Softmax, batches: sp.Loader, steps: int) -> None:
     """Model and place in the data, in one file that is complete or absent."""
     if path is None:
         return
@@ -121,7 +121,7 @@ def save(path: Path | None, model: Softmax, batches: ps.Loader, steps: int) -> N
     partial.replace(path)
 
 
-def load(path: Path | None, model: Softmax, batches: ps.Loader) -> int:
+def load(path: Path | None, model: Softmax, batches: sp.Loader) -> int:
     """Go on where the file was saved, if there is one; the steps made until then."""
     if path is None or not path.exists():
         return 0

@@ -5,8 +5,8 @@
 ResNet-50 is torchvision's; ``--model timm/NAME`` takes one of timm's, and ``--model tiny`` is a network of a few layers
 to try the script with, on a CPU:
 
-    penstock synth photos/train --images 600 --seed 1
-    penstock synth photos/val --images 200 --seed 2
+    standpipe synth photos/train --images 600 --seed 1
+    standpipe synth photos/val --images 200 --seed 2
     python examples/train_resnet_torch.py photos/train photos/val --model tiny --size 64 --batch 32 --epochs 3
 
 On a GPU the model computes in bfloat16 and channels_last. Stop the run whenever you like, and go on with the same
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-import penstock.torch
+import standpipe.torch
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
         {"dtype": torch.bfloat16, "memory_format": torch.channels_last} if device == "cuda" else {}
     )
     torch.manual_seed(7)
-    train, val = penstock.torch.image_folder_loaders(
+    train, val = standpipe.torch.image_folder_loaders(
         args.train, args.val, args.batch, size=args.size, device=device, seed=7, memory=args.memory, **kinds
     )
     model = network(args.model, len(train.dataset.loader.plan.classes or ())).to(device=device)
@@ -79,7 +79,7 @@ def network(name: str, classes: int) -> nn.Module:
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, batches: penstock.torch.TorchLoader, device: str) -> float:
+def accuracy(model: nn.Module, batches: standpipe.torch.TorchLoader, device: str) -> float:
     """Share of right answers, every image counted once."""
     model.eval()
     right = rows = torch.zeros((), dtype=torch.int64, device=device)

@@ -1,7 +1,7 @@
 """A small convolutional network on photos, with PyTorch: train and eval loaders, checkpoint, resume.
 
-    penstock synth photos/train --images 600 --seed 1
-    penstock synth photos/val --images 200 --seed 2
+    standpipe synth photos/train --images 600 --seed 1
+    standpipe synth photos/val --images 200 --seed 2
     python examples/train_torch.py photos/train photos/val --checkpoint run.pt
 
 ``torch.from_numpy`` shares the batch's memory, so no byte is copied on the way; the tensor keeps the batch's
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-import penstock as ps
+import standpipe as sp
 
 SIDE_PX = 64
 
@@ -27,14 +27,14 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(7)
     train = (
-        ps.Pipeline(ps.ImageFolder(args.train))
+        sp.Pipeline(sp.ImageFolder(args.train))
         .shuffle(seed=7)
-        .map(ps.RandomResizedCrop(SIDE_PX, scale=(0.5, 1.0)), ps.RandomHorizontalFlip(), ps.Normalize())
+        .map(sp.RandomResizedCrop(SIDE_PX, scale=(0.5, 1.0)), sp.RandomHorizontalFlip(), sp.Normalize())
         .batch(args.batch)
     )
     val = (
-        ps.Pipeline(ps.ImageFolder(args.val))
-        .map(ps.Resize(SIDE_PX), ps.CenterCrop(SIDE_PX), ps.Normalize())
+        sp.Pipeline(sp.ImageFolder(args.val))
+        .map(sp.Resize(SIDE_PX), sp.CenterCrop(SIDE_PX), sp.Normalize())
         .batch(args.batch)  # not shuffled, so the last batch is padded and "valid" says which rows count
     )
     with train.loader(memory="512MiB") as batches, val.loader(memory="512MiB") as val_batches:
@@ -77,7 +77,7 @@ def network(classes: int) -> nn.Module:
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, batches: ps.Loader, device: str) -> float:
+def accuracy(model: nn.Module, batches: sp.Loader, device: str) -> float:
     """Share of right answers, every row counted once."""
     model.eval()
     right = rows = 0
@@ -88,7 +88,7 @@ def accuracy(model: nn.Module, batches: ps.Loader, device: str) -> float:
     return right / rows
 
 
-def save(path: Path | None, model: nn.Module, optimizer: Any, batches: ps.Loader, steps: int) -> None:
+def save(path: Path | None, model: nn.Module, optimizer: Any, batches: sp.Loader, steps: int) -> None:
     """Model, optimiser and place in the data, in one file that is complete or absent."""
     if path is None:
         return
@@ -103,7 +103,7 @@ def save(path: Path | None, model: nn.Module, optimizer: Any, batches: ps.Loader
     partial.replace(path)
 
 
-def load(path: Path | None, model: nn.Module, optimizer: Any, batches: ps.Loader) -> int:
+def load(path: Path | None, model: nn.Module, optimizer: Any, batches: sp.Loader) -> int:
     """Go on where the file was saved, if there is one; the steps made until then."""
     if path is None or not path.exists():
         return 0

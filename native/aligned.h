@@ -5,7 +5,7 @@
 #include <new>
 #include <vector>
 
-namespace penstock {
+namespace standpipe {
 
 inline constexpr std::size_t kLine = 64;
 
@@ -40,4 +40,4 @@ void refit(Vector& vector, std::size_t count) {
 template <typename T>
 using AlignedVector = std::vector<T, LineAllocator<T>>;
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -10,7 +10,7 @@
 #include "jpeg.h"
 #include "simd.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 std::vector<std::string> simd_paths() {
@@ -21,10 +21,10 @@ std::vector<std::string> simd_paths() {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace standpipe
 
 NB_MODULE(_native, m) {
-    using namespace penstock;
+    using namespace standpipe;
     // A program that ends by an exception keeps what its frames hold, a loader too, to the very end.
     nb::set_leak_warnings(false);
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-namespace penstock {
+namespace standpipe {
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -78,9 +78,9 @@ void bind_cache(nb::module_& m);     // a cache's store
 void bind_counters(nb::module_& m);  // how long things take in Python threads
 
 class Latency;
-nb::tuple counts_of(const Latency& latency);  // as penstock.counters.Latency has them
+nb::tuple counts_of(const Latency& latency);  // as standpipe.counters.Latency has them
 
 class Pool;
 nb::object take_for_gpu(std::shared_ptr<Pool> pool);  // a GpuBatch; None when the pool is closed
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -16,7 +16,7 @@
 #include "cache_store.h"
 #include "checksum.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 // What the system said, as Python says it.
@@ -220,4 +220,4 @@ void bind_cache(nb::module_& m) {
         "Likewise, in one of the ways: ``table``, ``sse4.2``, ``armv8``. None where this machine hasn't it.");
 }
 
-}  // namespace penstock
+}  // namespace standpipe

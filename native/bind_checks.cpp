@@ -11,7 +11,7 @@
 #include "bind.h"
 #include "check.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 template <typename Value>
@@ -90,4 +90,4 @@ void bind_checks(nb::module_& m) {
              "End every wait: files are 'cancelled' from now on.");
 }
 
-}  // namespace penstock
+}  // namespace standpipe

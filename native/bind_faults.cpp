@@ -7,7 +7,7 @@
 #include "bind.h"
 #include "faults.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr int kRaises = -1;
@@ -41,4 +41,4 @@ void bind_faults(nb::module_& m) {
         "The key of a file, by its path, at points that are passed for files.");
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -11,7 +11,7 @@
 #include "keys.h"
 #include "pool.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 // Keeps the pool that lent the rows' buffers.
@@ -85,4 +85,4 @@ nb::object take_for_gpu(std::shared_ptr<Pool> pool) {
     return taken ? nb::cast(std::move(lent)) : nb::none();
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -12,7 +12,7 @@
 #include "list_lines.h"
 #include "packed.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 // Views of what the last chunk held; they are there until the next one is taken.
@@ -153,4 +153,4 @@ void bind_index(nb::module_& m) {
         "``base``.");
 }
 
-}  // namespace penstock
+}  // namespace standpipe

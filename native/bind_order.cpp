@@ -7,7 +7,7 @@
 #include "keys.h"
 #include "order.h"
 
-namespace penstock {
+namespace standpipe {
 void bind_order(nb::module_& m) {
     m.def(
         "shuffled_indices",
@@ -74,4 +74,4 @@ void bind_order(nb::module_& m) {
     m.def("mix", &mix, "key"_a, "word"_a, "A new 64-bit key of a key and a word.");
 }
 
-}  // namespace penstock
+}  // namespace standpipe

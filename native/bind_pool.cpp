@@ -14,7 +14,7 @@
 #include "bind.h"
 #include "pool.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 using Pictures = nb::ndarray<const uint8_t, nb::shape<-1, -1, -1, 3>, nb::c_contig, nb::device::cpu>;
@@ -138,7 +138,7 @@ nb::list failures_of(Job& job) {
     return out;
 }
 
-constexpr const char* kLatency = "How many rows took how long, as penstock.counters.Latency counts.";
+constexpr const char* kLatency = "How many rows took how long, as standpipe.counters.Latency counts.";
 
 nb::list threads_of(const PoolStats& stats) {
     nb::list out;
@@ -330,4 +330,4 @@ void bind_pool(nb::module_& m) {
         .def("stats", &Pool::stats);
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -12,7 +12,7 @@
 #include "bind.h"
 #include "rows.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 template <typename Value>
@@ -110,4 +110,4 @@ void bind_program(nb::module_& m) {
         .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
 }
 
-}  // namespace penstock
+}  // namespace standpipe

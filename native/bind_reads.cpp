@@ -9,7 +9,7 @@
 #include "bind.h"
 #include "read_times.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 std::vector<FileRange> ranges_of(Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset,
@@ -82,4 +82,4 @@ void bind_reads(nb::module_& m) {
         "over. Raises what a signal's handler does.");
 }
 
-}  // namespace penstock
+}  // namespace standpipe

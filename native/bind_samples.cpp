@@ -14,7 +14,7 @@
 #include "pool.h"
 #include "watch.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 using Row = nb::ndarray<uint8_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
@@ -252,4 +252,4 @@ void bind_samples(nb::module_& m) {
             "Give back what the sample held of the side arena, once nothing of it is in use any more.");
 }
 
-}  // namespace penstock
+}  // namespace standpipe

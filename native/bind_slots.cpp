@@ -8,7 +8,7 @@
 #include "bind.h"
 #include "slots.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 SlotState state_named(const std::string& name) {
@@ -99,4 +99,4 @@ void bind_slots(nb::module_& m) {
              "Whether a slot is being filled, ready, lent or given up.");
 }
 
-}  // namespace penstock
+}  // namespace standpipe

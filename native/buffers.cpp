@@ -8,7 +8,7 @@
 
 #include "desk.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr size_t kGrain =
@@ -139,4 +139,4 @@ void BufferPool::close() {
     for (Waiter* waiter : waiting_) waiter->turn.notify_one();
 }
 
-}  // namespace penstock
+}  // namespace standpipe

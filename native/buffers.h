@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace penstock {
+namespace standpipe {
 
 class BufferPool;
 
@@ -81,4 +81,4 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
     bool closed_ = false;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

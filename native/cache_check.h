@@ -7,7 +7,7 @@
 #include "cache_store.h"
 #include "reader.h"
 
-namespace penstock {
+namespace standpipe {
 
 // The file of a row is looked at once until the store forgets that. False, and counted, where it has changed,
 // or may have. looked: what the system said of it, if it was asked.
@@ -25,4 +25,4 @@ inline bool is_as_stored(CacheStore& store, uint64_t record, const CachedRow& ro
     return true;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -8,7 +8,7 @@
 #include "desk.h"
 #include "faults.h"
 
-namespace penstock {
+namespace standpipe {
 
 Got read_row(ReadExtents& extents, uint64_t record, const CachedRow& row, std::span<uint8_t> out) {
     const Fault fault = faultpoint(row.spilled ? Point::cache_disk : Point::cache_read, record);
@@ -46,4 +46,4 @@ void CacheDisk::close(std::chrono::milliseconds patience) {
     readers_->close(extents_->has_lost_spill() ? std::chrono::milliseconds(0) : patience);
 }
 
-}  // namespace penstock
+}  // namespace standpipe

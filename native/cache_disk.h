@@ -13,7 +13,7 @@
 #include "cache_format.h"
 #include "helpers.h"
 
-namespace penstock {
+namespace standpipe {
 
 // What became of reading a row: how many of its bytes there were, or the system's error.
 struct Got {
@@ -47,4 +47,4 @@ class CacheDisk {
     std::atomic<std::chrono::milliseconds> patience_{kPatience};
 };
 
-}  // namespace penstock
+}  // namespace standpipe

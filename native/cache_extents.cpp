@@ -9,7 +9,7 @@
 
 #include "cache_files.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 uint64_t key_of(uint32_t number, bool spilled) noexcept { return uint64_t{number} << 1 | (spilled ? 1 : 0); }
@@ -93,4 +93,4 @@ void ReadExtents::renew(uint32_t number, bool spilled) {
     open_.erase(key_of(number, spilled));
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -12,7 +12,7 @@
 
 #include "descriptor.h"
 
-namespace penstock {
+namespace standpipe {
 
 using SharedFile = std::shared_ptr<const Descriptor>;
 
@@ -54,4 +54,4 @@ class ReadExtents {
     std::atomic<bool> any_gone_{false}, spill_lost_{false};
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-namespace penstock {
+namespace standpipe {
 
 Descriptor open_regular(int directory, const char* name, int flags) noexcept {
     // Non-blocking, so that opening a FIFO can't wait for a writer.
@@ -43,4 +43,4 @@ int write_at(int file, std::span<const uint8_t> bytes, off_t offset) noexcept {
     return 0;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -9,7 +9,7 @@
 
 #include "descriptor.h"
 
-namespace penstock {
+namespace standpipe {
 
 // A regular file of that folder, through no link; otherwise none, and errno.
 Descriptor open_regular(int directory, const char* name, int flags) noexcept;
@@ -20,4 +20,4 @@ ssize_t read_at(int file, std::span<uint8_t> out, off_t offset) noexcept;
 // All of them. 0, or the system's error; ENOSPC when it takes no more without saying why.
 int write_at(int file, std::span<const uint8_t> bytes, off_t offset) noexcept;
 
-}  // namespace penstock
+}  // namespace standpipe

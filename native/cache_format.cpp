@@ -7,7 +7,7 @@
 #include "checksum.h"
 #include "keys.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr uint32_t kFormat = 2;  // 1: without ctime_ns
@@ -72,7 +72,7 @@ std::string wrong_with_header(std::span<const uint8_t> bytes, uint64_t records, 
         return "it was written by a machine of the other byte order";
     if (header.byte_order != kByteOrder) return "its header is damaged";
     if (header.format != kFormat)
-        return "its format is " + std::to_string(header.format) + ", and this penstock's " +
+        return "its format is " + std::to_string(header.format) + ", and this standpipe's " +
                std::to_string(kFormat);
     if (header.check != check_of(header)) return "its header is damaged";
     if (header.records != records)
@@ -119,4 +119,4 @@ std::optional<CachedRow> row_of(const CacheEntry& bytes, uint64_t record, uint64
 
 bool is_blank(const CacheEntry& entry) noexcept { return is_zero(entry); }
 
-}  // namespace penstock
+}  // namespace standpipe

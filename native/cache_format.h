@@ -10,7 +10,7 @@
 
 #include "stamp.h"
 
-namespace penstock {
+namespace standpipe {
 
 inline constexpr uint64_t kCacheHeaderBytes = 4096, kCacheEntryBytes = 48;
 inline constexpr uint64_t kMostCachedBytes = 1 << 30;  // of a row
@@ -38,4 +38,4 @@ std::optional<CachedRow> row_of(const CacheEntry& entry, uint64_t record, uint64
 // Whether nothing was ever written there.
 bool is_blank(const CacheEntry& entry) noexcept;
 
-}  // namespace penstock
+}  // namespace standpipe

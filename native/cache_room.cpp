@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 // The file takes no more, which says nothing of another one.
@@ -130,4 +130,4 @@ void CacheRoom::close() {
     changed_.notify_all();
 }
 
-}  // namespace penstock
+}  // namespace standpipe

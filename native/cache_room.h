@@ -12,7 +12,7 @@
 
 #include "cache_extents.h"
 
-namespace penstock {
+namespace standpipe {
 
 enum class Tier { memory, spill };
 
@@ -89,4 +89,4 @@ class CacheRoom {
     bool due_ = true;     // for whoever waits
 };
 
-}  // namespace penstock
+}  // namespace standpipe

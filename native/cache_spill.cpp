@@ -7,7 +7,7 @@
 
 #include "signals.h"
 
-namespace penstock {
+namespace standpipe {
 
 // Where so many bytes are free in one piece.
 std::optional<size_t> CacheSpill::begin_for(size_t bytes) const {
@@ -79,4 +79,4 @@ bool CacheSpill::close(std::chrono::milliseconds patience) {
     return false;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -14,7 +14,7 @@
 
 #include "cache_writer.h"
 
-namespace penstock {
+namespace standpipe {
 
 class CacheSpill : public std::enable_shared_from_this<CacheSpill> {
   public:
@@ -52,4 +52,4 @@ class CacheSpill : public std::enable_shared_from_this<CacheSpill> {
     bool alive_ = false, closed_ = false, abandoned_ = false;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

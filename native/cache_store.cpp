@@ -8,7 +8,7 @@
 #include "cache_files.h"
 #include "checksum.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr uint64_t kBits = 64;
@@ -155,4 +155,4 @@ bool CacheStore::close(std::chrono::milliseconds patience) {
     return written && !extents_->has_lost_spill();
 }
 
-}  // namespace penstock
+}  // namespace standpipe

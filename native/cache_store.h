@@ -17,13 +17,13 @@
 #include "cache_spill.h"
 #include "cache_writer.h"
 
-namespace penstock {
+namespace standpipe {
 
 // Thread-safe. Nothing of a cache that is damaged, gone or full makes a call fail or wait: it's a miss, or a
 // row that isn't stored. A disk that hangs makes it wait once. A forked process's copy stores nothing.
 class CacheStore : public std::enable_shared_from_this<CacheStore> {
   public:
-    using Wants = penstock::Wants;
+    using Wants = standpipe::Wants;
 
     // directory  of the set, with its table
     // salt       the set's own number
@@ -95,4 +95,4 @@ class CacheStore : public std::enable_shared_from_this<CacheStore> {
     std::unique_ptr<std::atomic<uint64_t>[]> checked_;  // a bit for every record
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -16,7 +16,7 @@
 #include "cache_files.h"
 #include "faults.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 // Beyond these, rows that can't be read are tried, and missed, again and again.
@@ -152,4 +152,4 @@ int CacheTable::write(uint64_t record, const CachedRow& row) noexcept {
     return 0;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -12,7 +12,7 @@
 #include "cache_format.h"
 #include "descriptor.h"
 
-namespace penstock {
+namespace standpipe {
 
 // How often this process has forked, or its forefathers have: in a forked child it is another number.
 int forks() noexcept;
@@ -79,4 +79,4 @@ class CacheTable {
     std::atomic<bool> forgets_{false};                  // whether there are such
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -8,7 +8,7 @@
 #include "cache_files.h"
 #include "faults.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 const char* failed_text(Tier tier) noexcept {
@@ -72,4 +72,4 @@ std::string CacheWriter::last_error() const {
     return last_error_;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -10,7 +10,7 @@
 #include "cache_room.h"
 #include "cache_table.h"
 
-namespace penstock {
+namespace standpipe {
 
 struct CacheStats {
     uint64_t hits = 0, misses = 0, stored = 0;
@@ -51,4 +51,4 @@ class CacheWriter {
     std::string last_error_;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-namespace penstock {
+namespace standpipe {
 CheckedFile::CheckedFile(std::shared_ptr<FileChecks> checks)
     : checks_(std::move(checks)), part_(checks_->side_) {}
 
@@ -71,4 +71,4 @@ FileMark mark_of(const std::string& path) noexcept {
     return {info.st_size, ns_of(info.st_mtim)};
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -11,7 +11,7 @@
 #include "rows.h"
 #include "side_arena.h"
 
-namespace penstock {
+namespace standpipe {
 
 struct CheckPolicy {
     DecodeLimits limits;
@@ -69,4 +69,4 @@ struct FileMark {
 
 FileMark mark_of(const std::string& path) noexcept;
 
-}  // namespace penstock
+}  // namespace standpipe

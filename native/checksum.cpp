@@ -14,7 +14,7 @@
 #include <sys/auxv.h>
 #endif
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr size_t kLanes = 4, kWord = 8, kGroup = kLanes * kWord;
@@ -143,4 +143,4 @@ uint32_t checksum(std::span<const uint8_t> bytes) noexcept {
     return path.take(bytes);
 }
 
-}  // namespace penstock
+}  // namespace standpipe

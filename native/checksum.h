@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-namespace penstock {
+namespace standpipe {
 
 // CRC-32C of four lanes, of which lane i holds the 8-byte words i, i + 4, i + 8, …, because processors take a
 // word in three cycles and can begin one in each; then of the lanes' results, what is left of the bytes, and
@@ -21,4 +21,4 @@ struct ChecksumPath {
 // Null where this build or this processor doesn't have it: "table", "sse4.2", "armv8".
 const ChecksumPath* checksum_path(const char* name) noexcept;
 
-}  // namespace penstock
+}  // namespace standpipe

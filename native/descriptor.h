@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace penstock {
+namespace standpipe {
 
 class Descriptor {
   public:
@@ -30,4 +30,4 @@ class Descriptor {
     int fd_;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

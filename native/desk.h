@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace penstock {
+namespace standpipe {
 
 struct Job;
 
@@ -96,4 +96,4 @@ class Waiting {
     Phase before_ = Phase::decoding;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

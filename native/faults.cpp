@@ -16,7 +16,7 @@
 
 #include "keys.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 enum class Action { delay, kill, stop, exit, error, cut, damage, raise };
@@ -348,4 +348,4 @@ Fault detail::struck(Point point, uint64_t key, int attempt) {
     return fault;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace penstock {
+namespace standpipe {
 
 enum class Point : int {
     read_open,
@@ -81,4 +81,4 @@ inline Fault faultpoint(Point point, uint64_t key, int attempt = 0) {
     return detail::struck(point, key, attempt);
 }
 
-}  // namespace penstock
+}  // namespace standpipe

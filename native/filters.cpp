@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 double box(double x) noexcept { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
@@ -135,4 +135,4 @@ void compute_weights(Filter filter, const AxisResize& axis, AxisWeights& out) {
     }
 }
 
-}  // namespace penstock
+}  // namespace standpipe

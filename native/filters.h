@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace penstock {
+namespace standpipe {
 
 enum class Filter : uint8_t { nearest, bilinear, bicubic, box, hamming, lanczos };
 
@@ -37,4 +37,4 @@ int max_taps(Filter filter, const AxisResize& axis) noexcept;
 
 void compute_weights(Filter filter, const AxisResize& axis, AxisWeights& out);
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 // exp and log from additions, multiplications and divisions alone, so that every machine rounds them alike:
@@ -147,4 +147,4 @@ int scale_denominator(const Stage& stage, Box box) noexcept {
     return 1;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -7,7 +7,7 @@
 #include "keys.h"
 #include "resample.h"
 
-namespace penstock {
+namespace standpipe {
 
 struct Size {
     int height = 0, width = 0;
@@ -65,4 +65,4 @@ bool draw_mirror(const std::vector<Mirror>& mirrors, const SampleKey& key) noexc
 // The largest of 8, 4, 2 and 1 at which the decoded box is still at least as large as what it is resized to.
 int scale_denominator(const Stage& stage, Box box) noexcept;
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -6,7 +6,7 @@
 
 #include "signals.h"
 
-namespace penstock {
+namespace standpipe {
 
 bool Helpers::run(std::function<void()> errand) {
     std::scoped_lock lock(mutex_);
@@ -55,4 +55,4 @@ bool Helpers::close(std::chrono::milliseconds patience) {
     return all_ended;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

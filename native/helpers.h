@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-namespace penstock {
+namespace standpipe {
 
 // At most `most` threads, started when there is an errand and all others are busy, and kept until they are
 // closed.
@@ -33,4 +33,4 @@ class Helpers : public std::enable_shared_from_this<Helpers> {
     bool closed_ = false;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -8,7 +8,7 @@
 
 #include "jpeg_library.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr int kRowsAtOnce = 8;
@@ -366,8 +366,8 @@ bool JpegImage::damaged() const noexcept { return state_->damaged && !state_->tr
 
 bool JpegImage::truncated() const noexcept { return state_->truncated; }
 
-#define PENSTOCK_TEXT_(x) #x
-#define PENSTOCK_TEXT(x) PENSTOCK_TEXT_(x)
-const char* jpeg_library_version() noexcept { return PENSTOCK_TEXT(LIBJPEG_TURBO_VERSION); }
+#define STANDPIPE_TEXT_(x) #x
+#define STANDPIPE_TEXT(x) STANDPIPE_TEXT_(x)
+const char* jpeg_library_version() noexcept { return STANDPIPE_TEXT(LIBJPEG_TURBO_VERSION); }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -8,7 +8,7 @@
 
 #include "geometry.h"
 
-namespace penstock {
+namespace standpipe {
 
 // What is refused.
 struct DecodeLimits {
@@ -82,4 +82,4 @@ class JpegImage {
 // The version of libjpeg-turbo this was compiled with, such as "2.1.5".
 const char* jpeg_library_version() noexcept;
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -1,6 +1,6 @@
 #include "jpeg_library.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 JpegErrors* errors_of(j_common_ptr jpeg) { return reinterpret_cast<JpegErrors*>(jpeg->err); }
@@ -68,4 +68,4 @@ void JpegSource::feed(jpeg_decompress_struct& jpeg, std::span<const uint8_t> byt
     jpeg.src = &base;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

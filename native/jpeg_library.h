@@ -13,7 +13,7 @@ extern "C" {
 #include <jpeglib.h>
 }
 
-namespace penstock {
+namespace standpipe {
 
 enum class Excess { none, scans, blocks };
 
@@ -39,4 +39,4 @@ struct JpegSource {
     void feed(jpeg_decompress_struct& jpeg, std::span<const uint8_t> bytes) noexcept;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

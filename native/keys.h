@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace penstock {
+namespace standpipe {
 
 // The finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014),
 // a bijection of 64-bit words in which every input bit reaches every output bit.
@@ -61,4 +61,4 @@ class Draws {
     uint64_t state_;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -1,4 +1,4 @@
-// How long each of many things took, as counts by duration. penstock/counters.py says what the buckets are.
+// How long each of many things took, as counts by duration. standpipe/counters.py says what the buckets are.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace penstock {
+namespace standpipe {
 
 class Latency {
   public:
@@ -30,4 +30,4 @@ class Latency {
     std::array<uint64_t, kBuckets> counts_{};
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr std::string_view kBlank = " \t";
@@ -152,4 +152,4 @@ void ListLines::take_path(std::string_view path, uint64_t offset) {
     paths_.insert(paths_.end(), path.begin(), path.end());
 }
 
-}  // namespace penstock
+}  // namespace standpipe

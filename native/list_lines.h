@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace penstock {
+namespace standpipe {
 
 constexpr size_t kLongestLine = (1 << 16) - 1;  // so that a path's length fits 16 bits
 constexpr int kOffsetBits = 48;
@@ -99,4 +99,4 @@ class ListLines {
     int64_t last_code_ = -1;  // lists often stand class by class
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-namespace penstock {
+namespace standpipe {
 
 Mapping::Mapping(int file, size_t bytes, std::shared_ptr<ByteCount> count)
     : bytes_(bytes), count_(std::move(count)) {
@@ -28,4 +28,4 @@ Mapping::~Mapping() {
     if (count_) *count_ -= bytes_;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace penstock {
+namespace standpipe {
 
 // Bytes that there are of something.
 using ByteCount = std::atomic<uint64_t>;
@@ -29,4 +29,4 @@ class Mapping {
     std::shared_ptr<ByteCount> count_;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -8,7 +8,7 @@
 
 #include "keys.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 // Above every position, so that no sample's draws share the order's key.
@@ -236,4 +236,4 @@ void marked_at(std::span<const uint64_t> words, std::span<const int64_t> ranks,
     }
 }
 
-}  // namespace penstock
+}  // namespace standpipe

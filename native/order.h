@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-namespace penstock {
+namespace standpipe {
 
 // out[i] = the record at position start + i of the epoch's shuffled order, a bijection of [0, n). Any split
 // of a range gives the same records. n <= 2^62; start + out.size() <= n.
@@ -27,4 +27,4 @@ void stratified_points(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t total
 void marked_at(std::span<const uint64_t> words, std::span<const int64_t> ranks,
                std::span<const int64_t> places, std::span<int64_t> out) noexcept;
 
-}  // namespace penstock
+}  // namespace standpipe

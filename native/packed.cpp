@@ -10,7 +10,7 @@
 #include "faults.h"
 #include "list_lines.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr uint64_t kMostTogether = 64 << 10;  // bytes of one read, unless one piece is larger
@@ -123,4 +123,4 @@ PackedResult read_paths(const PackedRows& places, const PackedText& text, std::s
     return {};
 }
 
-}  // namespace penstock
+}  // namespace standpipe

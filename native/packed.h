@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace penstock {
+namespace standpipe {
 
 enum class PackedFault : int {
     none = 0,
@@ -54,4 +54,4 @@ PackedResult read_paths(const PackedRows& places, const PackedText& text, std::s
                         std::span<const int64_t> indices, std::vector<uint8_t>& blob,
                         std::span<int64_t> ends);
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -6,7 +6,7 @@
 
 #include "pool_state.h"
 
-namespace penstock {
+namespace standpipe {
 
 Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
     : state_(std::make_shared<State>(options, std::move(bell))) {
@@ -134,4 +134,4 @@ PoolStats Pool::stats() const {
     return stats;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -18,7 +18,7 @@
 #include "rows.h"
 #include "slots.h"
 
-namespace penstock {
+namespace standpipe {
 
 // Where a job's rows come from. Arrays are borrowed: whoever submits the job keeps them alive until it is
 // done.
@@ -246,4 +246,4 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::shared_ptr<State> state_;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

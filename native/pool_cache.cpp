@@ -6,7 +6,7 @@
 
 #include "cache_check.h"
 
-namespace penstock {
+namespace standpipe {
 
 std::optional<CachedRow> Pool::State::look_up(ReadyRow& row) {
     const Job& job = *row.job;
@@ -83,4 +83,4 @@ Outcome Pool::State::make_kept(RowMaker& maker, ReadyRow& row) {
                          });
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -6,7 +6,7 @@
 
 #include "pool_state.h"
 
-namespace penstock {
+namespace standpipe {
 
 // Where the first part of a row goes: into the slot, where the second one only copies.
 inline uint8_t* kept_pixels(RowMaker& maker, Job& job, int row) {
@@ -37,4 +37,4 @@ Outcome made_and_kept(RowMaker& maker, Job& job, int row, const Stamp& stamp,
     return finished(maker, job, row, pixels, std::move(first));
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -5,7 +5,7 @@
 
 #include "pool_cache.h"
 
-namespace penstock {
+namespace standpipe {
 
 bool Pool::take_foreign(ForeignRow& out) {
     State& s = *state_;
@@ -103,4 +103,4 @@ void Pool::end_foreign(ForeignRow& row, Outcome outcome) {
     if (desk) desk->job.reset();
 }
 
-}  // namespace penstock
+}  // namespace standpipe

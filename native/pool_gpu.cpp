@@ -6,7 +6,7 @@
 
 #include "pool_state.h"
 
-namespace penstock {
+namespace standpipe {
 
 Frames Pool::State::lend_frames(std::unique_ptr<uint8_t[]> memory) {
     return {memory.release(), [state = weak_from_this()](uint8_t* bytes) {
@@ -137,4 +137,4 @@ void Pool::fail(GpuBatch& batch, const std::string& text) {
     Desk::mine()->job.reset();
 }
 
-}  // namespace penstock
+}  // namespace standpipe

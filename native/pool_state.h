@@ -13,7 +13,7 @@
 
 #include "pool.h"
 
-namespace penstock {
+namespace standpipe {
 
 // The pixels of an array that a row is made of; null when no array has it.
 const PixelInput* pixels_of(const Job& job, int row) noexcept;
@@ -116,4 +116,4 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     uint64_t max_encoded() const { return std::max<uint64_t>(options.side_bytes, options.read_ahead_bytes); }
 };
 
-}  // namespace penstock
+}  // namespace standpipe

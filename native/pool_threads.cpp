@@ -11,7 +11,7 @@
 #include "pool_state.h"
 #include "signals.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -332,4 +332,4 @@ void Pool::State::start_readers() {
     }
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -4,7 +4,7 @@
 
 #include "desk.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -124,4 +124,4 @@ bool Reader::close(std::chrono::milliseconds patience) {
     return helpers_->close(patience);
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -8,7 +8,7 @@
 
 #include "reader.h"
 
-namespace penstock {
+namespace standpipe {
 
 // What the one who asked for a read shares with those who do it. `range` and `buffers` stay; the rest changes
 // under the lock.
@@ -32,4 +32,4 @@ struct Race {
     ReadResult result;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -7,7 +7,7 @@
 
 #include "helpers.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -89,4 +89,4 @@ ReadTimes time_reads(ReadTask task, const ReadPolicy& policy, const std::functio
     return times;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -9,7 +9,7 @@
 
 #include "reader.h"
 
-namespace penstock {
+namespace standpipe {
 
 struct ReadTimes {
     std::vector<double> took_s;  // of every read that succeeded, in the system's hands
@@ -33,4 +33,4 @@ struct ReadTask {
 // Reads files one after another. `interrupted` is asked now and then whether to give up.
 ReadTimes time_reads(ReadTask task, const ReadPolicy& policy, const std::function<bool()>& interrupted);
 
-}  // namespace penstock
+}  // namespace standpipe

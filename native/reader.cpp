@@ -17,7 +17,7 @@
 #include "faults.h"
 #include "keys.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -307,4 +307,4 @@ Tried Reader::tried(const FileRange& range, int attempt, Terms& terms) {
     }
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -15,7 +15,7 @@
 #include "helpers.h"
 #include "stamp.h"
 
-namespace penstock {
+namespace standpipe {
 
 // The bytes [offset, offset + length) of a regular file, or those up to its end for length < 0.
 struct FileRange {
@@ -117,4 +117,4 @@ class Reader : public std::enable_shared_from_this<Reader> {
     bool closed_ = false;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 void mirror_pixels(const uint8_t* rgb, int width, uint8_t* out) noexcept {
@@ -155,4 +155,4 @@ void Resampler::shrink(size_t keep_bytes) {
         each_buffer([](auto& buffer) { std::remove_reference_t<decltype(buffer)>().swap(buffer); });
 }
 
-}  // namespace penstock
+}  // namespace standpipe

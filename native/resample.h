@@ -7,7 +7,7 @@
 #include "filters.h"
 #include "simd.h"
 
-namespace penstock {
+namespace standpipe {
 
 // A rectangle of source pixels: [x0, x1) × [y0, y1).
 struct Region {
@@ -88,4 +88,4 @@ class Resampler {
     int held_ = 0;  // lines that wait for a second one, to go through the horizontal pass with it
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -5,7 +5,7 @@
 
 #include "faults.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 // Scratch up to this size stays with its thread and is part of the forecast per worker; what needs more waits
@@ -346,4 +346,4 @@ Outcome RowMaker::from_pixels(const Program& program, const uint8_t* rgb, Size s
     return outcome;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

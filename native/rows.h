@@ -12,7 +12,7 @@
 #include "jpeg.h"
 #include "side_arena.h"
 
-namespace penstock {
+namespace standpipe {
 
 enum class ElementType : uint8_t { u8, f16, f32 };
 
@@ -107,4 +107,4 @@ class RowMaker {
     std::unique_ptr<Scratch> scratch_;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

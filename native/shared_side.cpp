@@ -17,7 +17,7 @@
 
 #include "desk.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 [[noreturn]] void fail(int code, const char* what) {
@@ -86,7 +86,7 @@ class SharedSide::Locked {
 };
 
 SharedSide::SharedSide(size_t accounts) {
-    file_ = memfd_create("penstock-side", MFD_CLOEXEC);
+    file_ = memfd_create("standpipe-side", MFD_CLOEXEC);
     if (file_ < 0) fail(errno, "memfd_create");
     try {
         if (ftruncate(file_, static_cast<off_t>(sizeof(State) + accounts * sizeof(Account))) != 0)
@@ -181,4 +181,4 @@ void SharedSide::clear(size_t number) {
     locked.tell();
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace penstock {
+namespace standpipe {
 
 // Counts bytes as `SideArena` does, in memory that processes share, with an account for each of them. When
 // one is gone, however it ended, whoever notices clears its account; the lock and the turns go on without it.
@@ -54,4 +54,4 @@ class SharedSide {
     State* state_ = nullptr;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -8,7 +8,7 @@
 
 #include "desk.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr uint64_t kTrimmed = 4 << 20;  // bytes of a part from which on it is worth it
@@ -92,4 +92,4 @@ void SideArena::Part::release() noexcept {
     has_turn_ = false;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

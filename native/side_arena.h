@@ -8,7 +8,7 @@
 
 #include "shared_side.h"
 
-namespace penstock {
+namespace standpipe {
 
 // Has the C library give back to the system what the calling thread has freed, and what others have where
 // that isn't the end of their heap.
@@ -75,4 +75,4 @@ class SideArena {
     bool closed_ = false;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

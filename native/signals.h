@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-namespace penstock {
+namespace standpipe {
 
 // While it lives, threads that are started take no signals but those of their own faults: Ctrl-C shall wake
 // the main thread, which may be waiting for a batch.
@@ -25,4 +25,4 @@ class SignalsBlocked {
     sigset_t before_;
 };
 
-}  // namespace penstock
+}  // namespace standpipe

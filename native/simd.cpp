@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-namespace penstock {
+namespace standpipe {
 
 #if defined(__x86_64__)
 extern const Kernels kAvx2Kernels, kAvx512Kernels;
@@ -77,4 +77,4 @@ const Kernels& best_kernels() noexcept {
     return kScalarKernels;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

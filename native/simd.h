@@ -8,7 +8,7 @@
 #include "aligned.h"
 #include "filters.h"
 
-namespace penstock {
+namespace standpipe {
 
 // Buffers that kernels read may be read up to this many bytes past their end, and those that they write may
 // be written so.
@@ -85,4 +85,4 @@ inline uint8_t clip_to_byte(int32_t sum) noexcept {
     return static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -1,6 +1,6 @@
 #include "simd_x86.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 struct MultiplyThenAdd {
@@ -14,4 +14,4 @@ struct MultiplyThenAdd {
 extern const Kernels kAvx2Kernels;
 const Kernels kAvx2Kernels = kernels_of<MultiplyThenAdd>("avx2");
 
-}  // namespace penstock
+}  // namespace standpipe

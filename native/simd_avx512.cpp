@@ -1,6 +1,6 @@
 #include "simd_x86.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 // AVX-512's neural network instructions do both at once, on 32 registers instead of 16.
@@ -13,4 +13,4 @@ struct MultiplyAdd {
 extern const Kernels kAvx512Kernels;
 const Kernels kAvx512Kernels = kernels_of<MultiplyAdd>("avx512");
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -4,7 +4,7 @@
 
 #include "simd.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 // Sums are kept whole in 32 bits: a multiply-add of 32-bit lanes costs as much here as the two of 16-bit
@@ -106,4 +106,4 @@ const Kernels kNeonKernels{"neon",
                            kScalarKernels.look_up_f32,
                            kScalarKernels.look_up_f16};
 
-}  // namespace penstock
+}  // namespace standpipe

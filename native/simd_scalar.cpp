@@ -1,6 +1,6 @@
 #include "simd.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr int32_t kRound = 1 << (kWeightBits - 1);
@@ -45,4 +45,4 @@ void look_up(const uint8_t* bytes, int width, const Value* table, Value* out) no
 constinit const Kernels kScalarKernels{"scalar", false,          one_by_one<horizontal_row>, vertical,
                                        separate, look_up<float>, look_up<uint16_t>};
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -12,7 +12,7 @@
 
 #include "simd.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 inline __m128i load(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
@@ -194,4 +194,4 @@ constexpr Kernels kernels_of(const char* name) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace standpipe

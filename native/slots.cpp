@@ -9,12 +9,12 @@
 #include <system_error>
 #include <utility>
 
-namespace penstock {
+namespace standpipe {
 
 Arena::Arena(size_t slot_bytes, size_t slots) : slot_bytes_(slot_bytes), slots_(slots) {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     stride_ = (slot_bytes + page - 1) / page * page;
-    fd_ = memfd_create("penstock", MFD_CLOEXEC);
+    fd_ = memfd_create("standpipe", MFD_CLOEXEC);
     if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "memfd_create");
     const size_t bytes = stride_ * slots;
     void* base = MAP_FAILED;
@@ -189,4 +189,4 @@ bool SlotRing::is_taken(int slot) const {
            state == SlotState::quarantined;
 }
 
-}  // namespace penstock
+}  // namespace standpipe

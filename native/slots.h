@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-namespace penstock {
+namespace standpipe {
 
 // Wakes whoever watches a loader's slots and jobs. A sequence number, so that no ring between two looks is
 // lost.
@@ -135,4 +135,4 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     size_t live_ = 0;  // slots in use or free, none quarantined
 };
 
-}  // namespace penstock
+}  // namespace standpipe

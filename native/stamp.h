@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace penstock {
+namespace standpipe {
 
 // Of a file, as fstat saw it when its bytes were read. Zeros: of no file.
 //
@@ -33,4 +33,4 @@ int64_t ns_of(const struct timespec& time) noexcept;
 // not by the inode's, or what was just unpacked, with its old times, would be read twice.
 Stamp stamp_of(const struct stat& info) noexcept;
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <thread>
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 // A forked sibling of ours may have inherited the pipe's write end, so the pipe alone could tell too late.
@@ -49,4 +49,4 @@ void end_with(int pipe, int process) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-}  // namespace penstock
+}  // namespace standpipe

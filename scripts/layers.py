@@ -1,8 +1,8 @@
-"""Check who imports whom in src/penstock: data flows one way, and a place never imports another place.
+"""Check who imports whom in src/standpipe: data flows one way, and a place never imports another place.
 
 A module may import its own package and everything in the rows of ``LAYERS`` above its own; modules of one row
 never import one another. The native core is for those in ``NATIVE``. Those in ``OUTSIDE`` stand where a user
-stands: they see the names in ``penstock.__all__`` and their own package, nothing else but the pairs in ``BESIDE``.
+stands: they see the names in ``standpipe.__all__`` and their own package, nothing else but the pairs in ``BESIDE``.
 A method that leads to the next step, as ``Pipeline.plan`` does, needs what comes after it: pairs in ``LATE``,
 imported when called.
 
@@ -56,11 +56,11 @@ LATE = {
 }
 
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
-WHOLE = "the public list"  # what ``import penstock`` takes
+WHOLE = "the public list"  # what ``import standpipe`` takes
 
 
 def breaches(package: Path) -> Iterator[str]:
-    """Yield one line per import in ``package`` (the folder src/penstock) that breaks the rule."""
+    """Yield one line per import in ``package`` (the folder src/standpipe) that breaks the rule."""
     public = public_names(package / "__init__.py")
     for path in sorted(package.rglob("*.py")):
         owner = path.relative_to(package).parts[0].removesuffix(".py")
@@ -72,14 +72,14 @@ def breaches(package: Path) -> Iterator[str]:
 
 
 def objection(owner: str, target: str, public: frozenset[str]) -> str | None:
-    """Say why ``owner`` must not take ``target``; None if it may. Both are named relative to penstock."""
+    """Say why ``owner`` must not take ``target``; None if it may. Both are named relative to standpipe."""
     if target == owner:
         return None
     if owner == "__init__":
         return f"the public list must not need {target}" if target in OUTSIDE else None
     if owner in OUTSIDE:
         seen = target == WHOLE or target in public or target.startswith("__") or (owner, target) in BESIDE
-        return None if seen else f"{owner} sees public names only, not penstock.{target}"
+        return None if seen else f"{owner} sees public names only, not standpipe.{target}"
     if owner not in RANK:
         return f"{owner} has no row in scripts/layers.py"
     if target == "_native":
@@ -92,7 +92,7 @@ def objection(owner: str, target: str, public: frozenset[str]) -> str | None:
 
 
 def taken(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
-    """Yield all that a file takes from penstock.
+    """Yield all that a file takes from standpipe.
 
     line    where it does
     target  a module of the first level, a name, or ``WHOLE``
@@ -106,13 +106,13 @@ def taken(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
         if isinstance(node, ast.Import):
             for name in node.names:
                 root, *rest = name.name.split(".")
-                if root == "penstock":
+                if root == "standpipe":
                     aliases.add(name.asname or root)
                     yield node.lineno, rest[0] if rest else WHOLE, node in late
         elif isinstance(node, ast.ImportFrom):
-            above = ["penstock", *folders[: len(folders) + 1 - node.level]] if node.level else []
+            above = ["standpipe", *folders[: len(folders) + 1 - node.level]] if node.level else []
             root, *rest = above + (node.module.split(".") if node.module else [])
-            if root == "penstock":
+            if root == "standpipe":
                 for target in rest[:1] or [name.name for name in node.names]:
                     yield node.lineno, target, node in late
     for node in ast.walk(tree):
@@ -138,6 +138,6 @@ def public_names(init: Path) -> frozenset[str]:
 
 
 if __name__ == "__main__":
-    found = list(breaches(Path(__file__).parent.parent / "src" / "penstock"))
+    found = list(breaches(Path(__file__).parent.parent / "src" / "standpipe"))
     print(*found, sep="\n", end="\n" if found else "")
     sys.exit(bool(found))

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-import penstock as ps
-from penstock.cache import Identity, OpenSet, open_set
+import standpipe as sp
+from standpipe.cache import Identity, OpenSet, open_set
 
 RECORDS = 64
 ROW = 10_000  # bytes
@@ -23,11 +23,11 @@ def identity(**parts: str | int) -> Identity:
 
 
 def base(directory: Path) -> Path:
-    """Penstock's folder in a directory."""
-    return directory / f"penstock-{os.geteuid()}" / "v1"
+    """Standpipe's folder in a directory."""
+    return directory / f"standpipe-{os.geteuid()}" / "v1"
 
 
-def opened(cache: ps.Cache, named: Identity | None = None, **facts: Any) -> OpenSet:
+def opened(cache: sp.Cache, named: Identity | None = None, **facts: Any) -> OpenSet:
     """A set of ``RECORDS`` rows of ``ROW`` bytes, open; the caller closes it."""
     found = open_set(
         cache, named or identity(), **{"records": RECORDS, "kind": "images", "row_bytes": ROW, **facts}

@@ -14,9 +14,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests ask what comes out, not how long it took, and each time of the same examples. --hypothesis-profile=long is for a
 # night, and looks for others.
-settings.register_profile("penstock", deadline=None, max_examples=40, derandomize=True)
+settings.register_profile("standpipe", deadline=None, max_examples=40, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=1000)
-settings.load_profile("penstock")
+settings.load_profile("standpipe")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,5 +54,5 @@ def _own_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         file = tmp_path_factory.mktemp("shares") / "file"
         file.touch()
-        patch.setattr("penstock.shares.FILE", file)
+        patch.setattr("standpipe.shares.FILE", file)
         yield

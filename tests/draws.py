@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
+from standpipe import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 
 WORD = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15

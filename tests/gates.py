@@ -47,7 +47,7 @@ class Gate:
 
 
 class Log(logging.Handler):
-    """What penstock logs, from the beginning of a ``with`` block on."""
+    """What standpipe logs, from the beginning of a ``with`` block on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,8 +72,8 @@ class Log(logging.Handler):
         return line
 
     def __enter__(self) -> Log:
-        logging.getLogger("penstock").addHandler(self)
+        logging.getLogger("standpipe").addHandler(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        logging.getLogger("penstock").removeHandler(self)
+        logging.getLogger("standpipe").removeHandler(self)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from penstock.spec import UInt8Array
+from standpipe.spec import UInt8Array
 
 BLOCK = 8
 # Coefficients from low to high frequency: diagonal by diagonal, down and up in turn.

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-import penstock as ps
-from penstock.torch.device import CudaDevice
-from penstock.torch.sending import Wanted
+import standpipe as sp
+from standpipe.torch.device import CudaDevice
+from standpipe.torch.sending import Wanted
 
 
 class Stream:
@@ -59,7 +59,7 @@ class Happened(threading.Event):
 
 
 class LateStreams:
-    """Satisfies ``penstock.torch.streams.Streams``, in host memory.
+    """Satisfies ``standpipe.torch.streams.Streams``, in host memory.
 
     pinned  memory that is pinned, and its size
     sizes   of the memory that was had for what comes
@@ -163,14 +163,14 @@ TABLES = (
 )  # bytes of the device's memory: numbers of bytes as float32, and where channels begin
 
 
-def images(records: int = ROWS * STEPS, *transforms: Any) -> ps.Pipeline:
+def images(records: int = ROWS * STEPS, *transforms: Any) -> sp.Pipeline:
     random = np.random.default_rng(0)
-    source = ps.Arrays(
+    source = sp.Arrays(
         image=random.integers(0, 256, (records, 9, 7, 3), np.uint8),
         label=np.arange(records),
         x=random.random((records, 3), np.float32),
     )
-    return ps.Pipeline(source).shuffle(seed=5).map(*transforms or (ps.Normalize(),)).batch(ROWS)
+    return sp.Pipeline(source).shuffle(seed=5).map(*transforms or (sp.Normalize(),)).batch(ROWS)
 
 
 def on(late: LateStreams, wanted: Wanted = EVERYTHING, slots: int = 2) -> LateDevice:
@@ -203,7 +203,7 @@ def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def host(pipeline: ps.Pipeline, epochs: int = 1, **settings: Any) -> list[dict[str, Any]]:
+def host(pipeline: sp.Pipeline, epochs: int = 1, **settings: Any) -> list[dict[str, Any]]:
     with pipeline.loader(**{**SETTINGS, **settings}) as loader:
         return [
             {name: _copy_of_array(value) for name, value in batch.items()}

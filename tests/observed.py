@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import penstock as ps
-from penstock.observe import History, Snapshot, Verdict
-from penstock.observe.snapshot import snapshot
+import standpipe as sp
+from standpipe.observe import History, Snapshot, Verdict
+from standpipe.observe.snapshot import snapshot
 
 WAITS = Verdict(
     bound="input",
@@ -20,22 +20,22 @@ WAITS = Verdict(
 )
 
 
-def latency(*counts: int) -> ps.Latency:
+def latency(*counts: int) -> sp.Latency:
     """Some counts at about a millisecond."""
-    return ps.Latency((0,) * 80 + counts + (0,) * (129 - len(counts)))
+    return sp.Latency((0,) * 80 + counts + (0,) * (129 - len(counts)))
 
 
-def counters(seconds: float, *, rate: int = 1000, wait: float = 0.4, epoch: int = 0, **more: Any) -> ps.Stats:
+def counters(seconds: float, *, rate: int = 1000, wait: float = 0.4, epoch: int = 0, **more: Any) -> sp.Stats:
     """Of a run so many seconds after its start, 1,000 s after its machine's: it waits 40% of the time for decoding."""
     rows = int(seconds * rate)
 
-    def place(threads: int, load: float, **of: Any) -> ps.PlaceStats:
+    def place(threads: int, load: float, **of: Any) -> sp.PlaceStats:
         busy = load * threads * seconds
-        return ps.PlaceStats(
+        return sp.PlaceStats(
             threads, rows, busy_s=busy, wait_s=threads * seconds - busy, latency=latency(rows), **of
         )
 
-    return ps.Stats(
+    return sp.Stats(
         **{
             "time_s": 1000.0 + seconds,
             "epoch": epoch,
@@ -45,7 +45,7 @@ def counters(seconds: float, *, rate: int = 1000, wait: float = 0.4, epoch: int 
             "transform": place(2, 0.95),
             "batch": place(1, 0.1),
             "device": place(1, 0.02),
-            "step": ps.StepStats(
+            "step": sp.StepStats(
                 steps=rows // 100,
                 rows=rows,
                 step_s=(1 - wait) * seconds,
@@ -54,10 +54,10 @@ def counters(seconds: float, *, rate: int = 1000, wait: float = 0.4, epoch: int 
                 wait=latency(0, rows // 100),
                 ready=rows // 200,
             ),
-            "slots": ps.SlotStats(most=8, lent=1, filling=2, ready=1, no_slot_s=0.0),
+            "slots": sp.SlotStats(most=8, lent=1, filling=2, ready=1, no_slot_s=0.0),
             "workers": (
-                ps.WorkerStats("decoder thread 1", rows, 0.95 * seconds),
-                ps.WorkerStats("decoder thread 2"),
+                sp.WorkerStats("decoder thread 1", rows, 0.95 * seconds),
+                sp.WorkerStats("decoder thread 2"),
             ),
             "functions": {"photos.crop": 0.7 * seconds, "native": 0.2 * seconds},
             **more,
@@ -65,7 +65,7 @@ def counters(seconds: float, *, rate: int = 1000, wait: float = 0.4, epoch: int 
     )
 
 
-def shown(plan: ps.Plan, *, seconds: float = 100.0, verdict: Verdict | None = WAITS, **more: Any) -> Snapshot:
+def shown(plan: sp.Plan, *, seconds: float = 100.0, verdict: Verdict | None = WAITS, **more: Any) -> Snapshot:
     """A snapshot of such a run."""
     history = History()
     for second in range(int(seconds) + 1):
@@ -73,7 +73,7 @@ def shown(plan: ps.Plan, *, seconds: float = 100.0, verdict: Verdict | None = WA
     return snapshot(
         plan,
         counters(seconds, **more),
-        ps.MemoryLedger(1 << 30, (ps.MemoryOwner("slots", 0, 300 << 20, 0, None),), (), (), 0),
+        sp.MemoryLedger(1 << 30, (sp.MemoryOwner("slots", 0, 300 << 20, 0, None),), (), (), 0),
         consumed=400,
         run_s=seconds,
         recent=history.recent(),
@@ -81,8 +81,8 @@ def shown(plan: ps.Plan, *, seconds: float = 100.0, verdict: Verdict | None = WA
     )
 
 
-def small_plan() -> ps.Plan:
+def small_plan() -> sp.Plan:
     """Of a thousand numbers in batches of a hundred."""
     import numpy as np
 
-    return ps.Pipeline(ps.Arrays(number=np.arange(1000))).batch(100).plan(memory="64MiB", workers=1)
+    return sp.Pipeline(sp.Arrays(number=np.arange(1000))).batch(100).plan(memory="64MiB", workers=1)

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-import penstock as ps
-from penstock.contracts import OpenSource, Records, Source
-from penstock.spec import Int64Array, UInt8Array
+import standpipe as sp
+from standpipe.contracts import OpenSource, Records, Source
+from standpipe.spec import Int64Array, UInt8Array
 
 WAIT_S = 20  # how long a test waits for what takes milliseconds
 LONG_AGO_NS = 1_000_000_000 * 10**9  # a file that was just written may change again and bear the same times
@@ -53,7 +53,7 @@ def foreign_kinds(image: UInt8Array) -> list[bytes]:
     return [encoded(image, kind, **options) for kind, options in kinds]
 
 
-def write_list(folder: Path, files: Mapping[str, bytes | None] | Iterable[bytes]) -> ps.FileList:
+def write_list(folder: Path, files: Mapping[str, bytes | None] | Iterable[bytes]) -> sp.FileList:
     """Write files and a list of them, labelled 0, 1, … in this order. None: list it and don't write it."""
     if not isinstance(files, Mapping):
         files = {f"{number:03d}.jpg": content for number, content in enumerate(files)}
@@ -62,10 +62,10 @@ def write_list(folder: Path, files: Mapping[str, bytes | None] | Iterable[bytes]
             (folder / name).write_bytes(content)
     listed = "".join(f"{name}\t{number}\n" for number, name in enumerate(files))
     (folder / "list.txt").write_text(listed)
-    return ps.FileList(folder / "list.txt")
+    return sp.FileList(folder / "list.txt")
 
 
-def write_photos(folder: Path, count: int) -> ps.FileList:
+def write_photos(folder: Path, count: int) -> sp.FileList:
     """``count`` small JPEGs, and the list of them."""
     return write_list(folder, [encoded(picture(seed), quality=90) for seed in range(count)])
 
@@ -78,9 +78,9 @@ def age(*paths: Path, at_ns: int = LONG_AGO_NS) -> None:
         pass
 
 
-def numbers(rows: int) -> ps.Arrays:
+def numbers(rows: int) -> sp.Arrays:
     """A source whose field ``x`` (1,) int64 is three times the record's number."""
-    return ps.Arrays(x=3 * np.arange(rows).reshape(rows, 1))
+    return sp.Arrays(x=3 * np.arange(rows).reshape(rows, 1))
 
 
 @dataclass(frozen=True)

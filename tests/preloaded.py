@@ -4,7 +4,7 @@ They start with the first loader that is given one, and end with the tests. What
 those that give none, as in engine/test_processes.py and engine/test_where_code_lives.py.
 """
 
-import penstock as ps
+import standpipe as sp
 
-SERVER = ps.ForkServer()
-TORCH = ps.ForkServer()  # of those that import it, and need the memory
+SERVER = sp.ForkServer()
+TORCH = sp.ForkServer()  # of those that import it, and need the memory

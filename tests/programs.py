@@ -19,22 +19,22 @@ from typing import IO
 
 import pytest
 
-from penstock.machine import process_memory_bytes
+from standpipe.machine import process_memory_bytes
 
-# Semaphores of multiprocessing, which penstock has none of, and folders of the doctor, of benchmarks and of the cache:
+# Semaphores of multiprocessing, which standpipe has none of, and folders of the doctor, of benchmarks and of the cache:
 # other tests make them meanwhile.
-OF_OTHERS = ("sem.", "penstock-doctor-", "penstock-bench-", f"penstock-{os.geteuid()}", "penstock-group-")
+OF_OTHERS = ("sem.", "standpipe-doctor-", "standpipe-bench-", f"standpipe-{os.geteuid()}", "standpipe-group-")
 LIMIT_S = 120  # for a program that should take seconds, on a machine that has much to do: more is a hang
 
 BEGIN = """
 import gc, os, signal, sys, threading, time
 sys.path[:0] = {path!r}
 import numpy as np
-import penstock as ps
+import standpipe as sp
 from photos import Watched, numbers
 
 def make(source=None, rows=2, **settings):
-    pipeline = ps.Pipeline(source or numbers(64)).shuffle(seed=1).batch(rows)
+    pipeline = sp.Pipeline(source or numbers(64)).shuffle(seed=1).batch(rows)
     return pipeline.loader(**{{"memory": "64MiB", "workers": 2, **settings}})
 
 def interrupt():
@@ -119,7 +119,7 @@ def census() -> Census:
     """Now, native threads included; without garbage, such as loaders that tests left in a traceback's frames."""
     gc.collect()
     files = [Path(link).name.partition(":[")[0] for link in open_files()]  # without the number of a pipe
-    shared = [*Path("/dev/shm").iterdir(), *Path(tempfile.gettempdir()).glob("*penstock*")]
+    shared = [*Path("/dev/shm").iterdir(), *Path(tempfile.gettempdir()).glob("*standpipe*")]
     shared = [path for path in shared if not path.name.startswith(OF_OTHERS)]
     return Census(children(), len(list(Path("/proc/self/task").iterdir())), sorted(files), sorted(shared))
 
@@ -246,7 +246,7 @@ def small_container(mebibytes: int) -> Iterator[Container]:
     """A cgroup with so much memory. Skips where none can be made."""
     version_1, version_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     base = version_1 if (version_1 / "cgroup.procs").exists() else version_2
-    folder = base / f"penstock-small-{os.getpid()}"
+    folder = base / f"standpipe-small-{os.getpid()}"
     try:
         folder.mkdir()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What Pillow makes of the same images, one transform after the other; and how tests get penstock's rows."""
+"""What Pillow makes of the same images, one transform after the other; and how tests get standpipe's rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import penstock as ps
+import standpipe as sp
 from draws import Geometric, Sample, crop_box, mirrors, ops
-from penstock.contracts import Transform
-from penstock.spec import AnyArray, UInt8Array
+from standpipe.contracts import Transform
+from standpipe.spec import AnyArray, UInt8Array
 
-# 500 photos of ImageNet, where they are at hand: PENSTOCK_SAMPLE, or beside the repository.
+# 500 photos of ImageNet, where they are at hand: STANDPIPE_SAMPLE, or beside the repository.
 SAMPLE = Path(
-    os.environ.get("PENSTOCK_SAMPLE", Path(__file__).parents[2] / "shared" / "data" / "imagenet-sample")
+    os.environ.get("STANDPIPE_SAMPLE", Path(__file__).parents[2] / "shared" / "data" / "imagenet-sample")
 )
-needs_sample = pytest.mark.skipif(not SAMPLE.is_dir(), reason="no sample; PENSTOCK_SAMPLE names its folder")
+needs_sample = pytest.mark.skipif(not SAMPLE.is_dir(), reason="no sample; STANDPIPE_SAMPLE names its folder")
 
 FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -42,21 +42,21 @@ def transformed(image: Image.Image, transforms: Sequence[Geometric], sample: Sam
     """(H, W, 3) uint8: ``transforms`` by Pillow's own ``crop``, ``resize`` and ``transpose``."""
     for transform, op in zip(transforms, ops(transforms), strict=True):
         match transform:
-            case ps.RandomResizedCrop():
+            case sp.RandomResizedCrop():
                 height, width = transform.output_px
                 box = crop_box(transform, image.size, sample.draws(op))
                 image = image.crop(box).resize((width, height), FILTERS[transform.interpolation])
-            case ps.Resize():
+            case sp.Resize():
                 image = image.resize(resized(transform, image.size), FILTERS[transform.interpolation])
-            case ps.CenterCrop():
+            case sp.CenterCrop():
                 image = centred(image, *transform.output_px)
-            case ps.RandomHorizontalFlip():
+            case sp.RandomHorizontalFlip():
                 if mirrors(transform, sample.draws(op)):
                     image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return np.asarray(image)
 
 
-def resized(resize: ps.Resize, size: tuple[int, int]) -> tuple[int, int]:
+def resized(resize: sp.Resize, size: tuple[int, int]) -> tuple[int, int]:
     """(width, height) after ``resize``, by torchvision's rule: the longer side is truncated."""
     if not isinstance(resize.size, int):
         return resize.size[1], resize.size[0]
@@ -78,27 +78,27 @@ def centred(image: Image.Image, height: int, width: int) -> Image.Image:
 
 
 def in_order(
-    source: ps.ImageFolder | ps.FileList | ps.Arrays, *transforms: Transform, seed: int = 0
-) -> ps.Pipeline:
+    source: sp.ImageFolder | sp.FileList | sp.Arrays, *transforms: Transform, seed: int = 0
+) -> sp.Pipeline:
     """A small source, record after record, in batches of up to 64."""
-    return ps.Pipeline(source, seed=seed).map(*transforms).batch(64, tail="short")
+    return sp.Pipeline(source, seed=seed).map(*transforms).batch(64, tail="short")
 
 
-def listed(folder: Path, files: Sequence[bytes], *, times: int = 1, suffix: str = ".jpg") -> ps.FileList:
+def listed(folder: Path, files: Sequence[bytes], *, times: int = 1, suffix: str = ".jpg") -> sp.FileList:
     """Encoded images as files of ``folder``, all of them ``times`` over."""
     names = [f"{number:05}{suffix}" for number in range(len(files))]
     for name, data in zip(names, files, strict=True):
         (folder / name).write_bytes(data)
     (folder / "list.txt").write_text("".join(f"{name}\n" for name in names * times), encoding="ascii")
-    return ps.FileList(folder / "list.txt", labels=False)
+    return sp.FileList(folder / "list.txt", labels=False)
 
 
 def delivered(
-    pipeline: ps.Pipeline, *, epoch: int = 0, workers: int = 2, simd: str | None = None
+    pipeline: sp.Pipeline, *, epoch: int = 0, workers: int = 2, simd: str | None = None
 ) -> list[AnyArray]:
     """The images of a whole epoch, one array per record."""
     plan = replace(pipeline.plan(memory="128MiB", workers=workers), simd=simd)
-    with ps.Loader(plan) as loader:
+    with sp.Loader(plan) as loader:
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
         return [image for batch in loader for image in batch["image"].copy()]
 

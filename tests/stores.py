@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock import _native
+from standpipe import _native
 
 HEADER_BYTES, ENTRY_BYTES = 4096, 48
 

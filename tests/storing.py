@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from penstock import _native
+from standpipe import _native
 from stores import Set, bytes_of
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import penstock as ps
-from penstock.spec import AnyArray
+import standpipe as sp
+from standpipe.spec import AnyArray
 from photos import encoded, picture, write_list
 
 ROWS = 13
@@ -32,15 +32,15 @@ FIELDS: Mapping[str, AnyArray] = {
 
 
 @pytest.fixture(params=["in memory", "mapped"])
-def source(request: pytest.FixtureRequest, tmp_path: Path) -> ps.Arrays:
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> sp.Arrays:
     if request.param == "in memory":
-        return ps.Arrays(FIELDS)
+        return sp.Arrays(FIELDS)
     for name, array in FIELDS.items():
         np.save(tmp_path / f"{name}.npy", array)
-    return ps.Arrays({name: tmp_path / f"{name}.npy" for name in FIELDS})
+    return sp.Arrays({name: tmp_path / f"{name}.npy" for name in FIELDS})
 
 
-def epoch(pipeline: ps.Pipeline, **settings: object) -> dict[str, AnyArray]:
+def epoch(pipeline: sp.Pipeline, **settings: object) -> dict[str, AnyArray]:
     """All rows of one epoch, by field."""
     with pipeline.loader(**{"memory": "64MiB", "workers": 2, **settings}) as loader:
         batches = list(loader)
@@ -55,53 +55,53 @@ def check_copies(delivered: Mapping[str, AnyArray], *, without: str | None = Non
             assert np.array_equal(delivered[name], array[index]), name
 
 
-def test_fields_are_copied_bit_for_bit(source: ps.Arrays) -> None:
-    pipeline = ps.Pipeline(source).batch(5, tail="short")
+def test_fields_are_copied_bit_for_bit(source: sp.Arrays) -> None:
+    pipeline = sp.Pipeline(source).batch(5, tail="short")
     delivered = epoch(pipeline)
     assert delivered["index"].tolist() == list(range(ROWS))
     check_copies(delivered)
-    shuffled = epoch(ps.Pipeline(source).shuffle(seed=1).batch(4, tail="pad"), workers=3)
+    shuffled = epoch(sp.Pipeline(source).shuffle(seed=1).batch(4, tail="pad"), workers=3)
     assert sorted(shuffled["index"][shuffled["valid"]].tolist()) == list(range(ROWS))
     check_copies(shuffled)
 
 
 def test_nan_and_its_kin_are_copied_as_they_are() -> None:
     bits = np.array([[0x7FC00001], [0xFFC00000], [0x80000000], [0x7F800000], [1]], np.uint32)
-    delivered = epoch(ps.Pipeline(ps.Arrays(x=bits.view(np.float32))).batch(5))
+    delivered = epoch(sp.Pipeline(sp.Arrays(x=bits.view(np.float32))).batch(5))
     assert np.array_equal(delivered["x"].view(np.uint32), bits)
 
 
-def test_images_take_the_same_way_as_decoded_ones(source: ps.Arrays, tmp_path: Path) -> None:
-    transforms = (ps.RandomResizedCrop(9), ps.RandomHorizontalFlip(), ps.Normalize())
-    pipeline = ps.Pipeline(source).shuffle(seed=3).map(*transforms).batch(4, tail="pad")
+def test_images_take_the_same_way_as_decoded_ones(source: sp.Arrays, tmp_path: Path) -> None:
+    transforms = (sp.RandomResizedCrop(9), sp.RandomHorizontalFlip(), sp.Normalize())
+    pipeline = sp.Pipeline(source).shuffle(seed=3).map(*transforms).batch(4, tail="pad")
     delivered = epoch(pipeline)
     check_copies(delivered, without="image")
     files = write_list(
         tmp_path, {f"{i:02d}.png": encoded(image, "PNG") for i, image in enumerate(FIELDS["image"])}
     )
-    decoded = epoch(ps.Pipeline(files).shuffle(seed=3).map(*transforms).batch(4, tail="pad"))
+    decoded = epoch(sp.Pipeline(files).shuffle(seed=3).map(*transforms).batch(4, tail="pad"))
     assert np.array_equal(delivered["index"], decoded["index"])
     assert np.array_equal(delivered["image"], decoded["image"])
 
 
-def test_images_are_resized_as_pillow_does(source: ps.Arrays) -> None:
-    delivered = epoch(ps.Pipeline(source).map(ps.Resize((11, 13))).batch(ROWS))
+def test_images_are_resized_as_pillow_does(source: sp.Arrays) -> None:
+    delivered = epoch(sp.Pipeline(source).map(sp.Resize((11, 13))).batch(ROWS))
     for row, image in enumerate(FIELDS["image"]):
         expected = Image.fromarray(image).resize((13, 11), Image.Resampling.BILINEAR)
         assert np.array_equal(delivered["image"][row], np.asarray(expected))
 
 
-def test_images_that_need_no_crop_keep_their_size(source: ps.Arrays) -> None:
-    delivered = epoch(ps.Pipeline(source).map(ps.ToLayout("NCHW")).batch(ROWS))
+def test_images_that_need_no_crop_keep_their_size(source: sp.Arrays) -> None:
+    delivered = epoch(sp.Pipeline(source).map(sp.ToLayout("NCHW")).batch(ROWS))
     assert np.array_equal(delivered["image"], FIELDS["image"].transpose(0, 3, 1, 2))
-    floats = epoch(ps.Pipeline(source).map(ps.ToDtype("float16"), ps.ToLayout("NHWC")).batch(ROWS))
+    floats = epoch(sp.Pipeline(source).map(sp.ToDtype("float16"), sp.ToLayout("NHWC")).batch(ROWS))
     expected = (np.arange(256, dtype=np.float32) / np.float32(255)).astype(np.float16)[FIELDS["image"]]
     assert np.array_equal(floats["image"], expected)
 
 
 def test_a_loader_changes_no_array_of_the_caller() -> None:
     arrays = {name: array.copy() for name, array in FIELDS.items()}
-    with ps.Pipeline(ps.Arrays(arrays)).batch(4, tail="pad").loader(memory="64MiB", workers=2) as loader:
+    with sp.Pipeline(sp.Arrays(arrays)).batch(4, tail="pad").loader(memory="64MiB", workers=2) as loader:
         for batch in loader:
             for array in batch.values():
                 array[...] = 0
@@ -111,19 +111,19 @@ def test_a_loader_changes_no_array_of_the_caller() -> None:
 
 def test_rows_larger_than_most_and_batches_of_one() -> None:
     large = np.arange(3 << 20, dtype=np.uint32).reshape(3, -1)
-    delivered = epoch(ps.Pipeline(ps.Arrays(x=large)).shuffle(seed=2).batch(1))
+    delivered = epoch(sp.Pipeline(sp.Arrays(x=large)).shuffle(seed=2).batch(1))
     assert np.array_equal(delivered["x"], large[delivered["index"]])
 
 
 def test_one_row_in_many_ranks() -> None:
-    pipeline = ps.Pipeline(ps.Arrays(x=np.array([[7]]))).batch(3, tail="pad").shard(4, 5)
+    pipeline = sp.Pipeline(sp.Arrays(x=np.array([[7]]))).batch(3, tail="pad").shard(4, 5)
     delivered = epoch(pipeline)
     assert delivered["x"].tolist() == [[7]] * 3
     assert not delivered["valid"].any()
 
 
-def test_workers_change_nothing(source: ps.Arrays) -> None:
-    pipeline = ps.Pipeline(source).shuffle(seed=8).map(ps.RandomResizedCrop(6)).batch(3, tail="short")
+def test_workers_change_nothing(source: sp.Arrays) -> None:
+    pipeline = sp.Pipeline(source).shuffle(seed=8).map(sp.RandomResizedCrop(6)).batch(3, tail="short")
     one, many = epoch(pipeline, workers=1), epoch(pipeline, workers=9, depth=6)
     assert one.keys() == many.keys()
     for name, array in one.items():

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.cli import main
-from penstock.order import Shuffled, Steps
-from penstock.spec import Int64Array
+import standpipe as sp
+from standpipe.cli import main
+from standpipe.order import Shuffled, Steps
+from standpipe.spec import Int64Array
 from photos import numbers, write_photos
 
 
@@ -27,7 +27,7 @@ from photos import numbers, write_photos
 def test_every_topology_is_disjoint_complete_and_equal(
     n: int, batch: int, ranks: int, tail: str, how: str
 ) -> None:
-    pipeline = ps.Pipeline(numbers(n))
+    pipeline = sp.Pipeline(numbers(n))
     match how:
         case "shuffled":
             pipeline = pipeline.shuffle(seed=n)
@@ -41,7 +41,7 @@ def test_every_topology_is_disjoint_complete_and_equal(
             pipeline = pipeline.split(0.5, seed=n)[1]
     pipeline = pipeline.batch(batch, tail=tail)  # type: ignore[arg-type]
     if tail == "drop" and pipeline.batch(1).audit().positions < batch * ranks:
-        with pytest.raises(ps.PlanError, match="fill no step"):
+        with pytest.raises(sp.PlanError, match="fill no step"):
             pipeline.audit(ranks=ranks)
         return
     found = pipeline.audit(ranks=ranks, epochs=2)
@@ -64,7 +64,7 @@ def test_a_row_that_comes_twice_is_found(broken, says: str, monkeypatch: pytest.
         return broken(whole(self, epoch, start, stop))
 
     monkeypatch.setattr(Shuffled, "indices", indices)
-    found = ps.Pipeline(numbers(64)).shuffle(seed=1).batch(4).audit(ranks=2)
+    found = sp.Pipeline(numbers(64)).shuffle(seed=1).batch(4).audit(ranks=2)
     assert not found.ok
     assert says in str(found)
 
@@ -72,7 +72,7 @@ def test_a_row_that_comes_twice_is_found(broken, says: str, monkeypatch: pytest.
 def test_ranks_that_overlap_and_ranks_that_lose_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Steps.step
     monkeypatch.setattr(Steps, "step", lambda self, k, consumed=0: whole(self, k - k % 2, consumed))
-    found = ps.Pipeline(numbers(64)).batch(4, tail="drop").audit(ranks=2)
+    found = sp.Pipeline(numbers(64)).batch(4, tail="drop").audit(ranks=2)
     assert (found.disjoint, found.complete) == (False, False)
     assert (found.twice, found.missing) == (32, 32)
 
@@ -93,5 +93,5 @@ def test_it_says_so_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("asked", [{"ranks": 0}, {"epochs": 0}, {"ranks": "2"}])
 def test_what_cannot_be_audited(asked: dict) -> None:
-    with pytest.raises(ps.PlanError, match=r"(ranks|epochs) is"):
-        ps.Pipeline(numbers(64)).batch(4).audit(**asked)
+    with pytest.raises(sp.PlanError, match=r"(ranks|epochs) is"):
+        sp.Pipeline(numbers(64)).batch(4).audit(**asked)

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.order import substitute
+import standpipe as sp
+from standpipe.order import substitute
 from photos import encoded, picture, write_list
 from preloaded import SERVER
 
@@ -38,12 +38,12 @@ class Dataset:
         return {"x": index, "drawn": np.random.random()}  # noqa: NPY002 (what users write)
 
 
-def pipeline(size: int = 60, bad: Sequence[int] = (3, 11, 12, 40), most: float = 100) -> ps.Pipeline:
-    source = ps.Indexed(Dataset(size, frozenset(bad)))
-    return ps.Pipeline(source).shuffle(seed=5).on_bad(ps.Replace(at_most=most))
+def pipeline(size: int = 60, bad: Sequence[int] = (3, 11, 12, 40), most: float = 100) -> sp.Pipeline:
+    source = sp.Indexed(Dataset(size, frozenset(bad)))
+    return sp.Pipeline(source).shuffle(seed=5).on_bad(sp.Replace(at_most=most))
 
 
-def rows(loader: ps.Loader, epochs: int = 1) -> list[tuple[int, ...]]:
+def rows(loader: sp.Loader, epochs: int = 1) -> list[tuple[int, ...]]:
     """What is delivered, row by row."""
     return [
         row
@@ -53,7 +53,7 @@ def rows(loader: ps.Loader, epochs: int = 1) -> list[tuple[int, ...]]:
     ]
 
 
-def expected(plan: ps.Plan, bad: frozenset[int], epoch: int) -> tuple[list[int], list[tuple[int, ...]]]:
+def expected(plan: sp.Plan, bad: frozenset[int], epoch: int) -> tuple[list[int], list[tuple[int, ...]]]:
     """The records of an epoch, and (position, attempt, index, replacement) of those that gave way."""
     records, gave_way = [], []
     for position, index in enumerate(plan.order.indices(epoch, 0, plan.order.num_positions).tolist()):
@@ -152,7 +152,7 @@ def test_processes_replace_what_threads_do(workers: int) -> None:
         assert (rows(loader, 2), loader.bad_samples) == inline
 
 
-def photos(folder: Path) -> ps.FileList:
+def photos(folder: Path) -> sp.FileList:
     """24 images; 4 of them are bad, each in its way."""
     files: dict[str, bytes | None] = {
         f"{i:02}.{'png' if i % 4 == 0 else 'jpg'}": encoded(picture(i), "PNG" if i % 4 == 0 else "JPEG")
@@ -182,8 +182,8 @@ def identity(image: Any) -> Any:
 def test_images_that_cannot_be_read_or_decoded(
     tmp_path: Path, settings_: dict[str, Any], python: bool
 ) -> None:
-    transforms: list[Any] = [ps.RandomResizedCrop(24), ps.RandomHorizontalFlip()]
-    described = ps.Pipeline(photos(tmp_path)).shuffle(seed=1).on_bad(ps.Replace(at_most=8))
+    transforms: list[Any] = [sp.RandomResizedCrop(24), sp.RandomHorizontalFlip()]
+    described = sp.Pipeline(photos(tmp_path)).shuffle(seed=1).on_bad(sp.Replace(at_most=8))
     with described.map(*transforms).batch(6).loader(memory=MEMORY, workers=2) as loader:
         batches = [{name: value.copy() for name, value in batch.items()} for batch in loader]
         bad = loader.bad_samples
@@ -209,10 +209,10 @@ def test_images_that_cannot_be_read_or_decoded(
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_the_summary_tells_exceptions_of_python_code_apart(executor: str) -> None:
     """By where they were and their type: the text of each may be another one."""
-    described = ps.Pipeline(ps.Indexed(Various())).on_bad(ps.Replace(at_most=2)).map(odd, field="x")
+    described = sp.Pipeline(sp.Indexed(Various())).on_bad(sp.Replace(at_most=2)).map(odd, field="x")
     with (
         described.batch(8).loader(executor=executor, memory="512MiB", fork_from=SERVER) as loader,  # type: ignore[arg-type]
-        pytest.raises(ps.TooManyBadSamples) as raised,
+        pytest.raises(sp.TooManyBadSamples) as raised,
     ):
         list(loader)
     assert raised.value.counts == {
@@ -223,9 +223,9 @@ def test_the_summary_tells_exceptions_of_python_code_apart(executor: str) -> Non
 
 
 def test_a_summary_of_many_kinds_is_short() -> None:
-    described = ps.Pipeline(ps.Indexed(Dataset(60, frozenset())))
-    described = described.check_labels(1, field="x").on_bad(ps.Replace(at_most=20)).batch(60)
-    with described.loader(memory=MEMORY, workers=1) as loader, pytest.raises(ps.TooManyBadSamples) as raised:
+    described = sp.Pipeline(sp.Indexed(Dataset(60, frozenset())))
+    described = described.check_labels(1, field="x").on_bad(sp.Replace(at_most=20)).batch(60)
+    with described.loader(memory=MEMORY, workers=1) as loader, pytest.raises(sp.TooManyBadSamples) as raised:
         list(loader)
     assert len(raised.value.counts) > 20
     assert str(raised.value).count(" × ") == 8
@@ -253,12 +253,12 @@ def odd(x: int) -> int:
 
 
 def test_one_bad_sample_too_many(tmp_path: Path) -> None:
-    described = ps.Pipeline(photos(tmp_path)).on_bad(ps.Replace(at_most=3)).map(ps.CenterCrop(8)).batch(4)
+    described = sp.Pipeline(photos(tmp_path)).on_bad(sp.Replace(at_most=3)).map(sp.CenterCrop(8)).batch(4)
     with described.loader(memory=MEMORY, workers=2) as loader:
         epoch = iter(loader)
         delivered = [next(epoch)["index"].tolist() for _ in range(4)]
         for _ in range(2):  # whoever asks again is told again
-            with pytest.raises(ps.TooManyBadSamples) as raised:
+            with pytest.raises(sp.TooManyBadSamples) as raised:
                 next(epoch)
         assert len({b.position for b in loader.bad_samples}) == 3
         assert len(delivered) == 4
@@ -274,20 +274,20 @@ def test_one_bad_sample_too_many(tmp_path: Path) -> None:
     assert str(error).startswith(
         "4 rows of epoch 0 had bad samples, and Replace(at_most=3) allows 3: 2 × truncated or damaged PNG, 1 × "
     )
-    assert isinstance(error.__cause__, ps.ReadError)
+    assert isinstance(error.__cause__, sp.ReadError)
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.counts, copy.index, str(copy)) == (error.counts, 17, str(error))
 
 
 def test_raising_is_the_default(tmp_path: Path) -> None:
-    described = ps.Pipeline(photos(tmp_path)).map(ps.CenterCrop(8)).batch(4)
-    for each in (described, described.on_bad(ps.Replace(at_most=5)).on_bad(ps.Raise())):
+    described = sp.Pipeline(photos(tmp_path)).map(sp.CenterCrop(8)).batch(4)
+    for each in (described, described.on_bad(sp.Replace(at_most=5)).on_bad(sp.Raise())):
         with (
             each.loader(memory=MEMORY) as loader,
-            pytest.raises(ps.DecodeError, match=r"truncated.*03\.jpg") as raised,
+            pytest.raises(sp.DecodeError, match=r"truncated.*03\.jpg") as raised,
         ):
             list(loader)
-        assert raised.value.__notes__ == ["to replace bad samples: .on_bad(ps.Replace(at_most=0.001))"]
+        assert raised.value.__notes__ == ["to replace bad samples: .on_bad(sp.Replace(at_most=0.001))"]
 
 
 def broken(batch: Any) -> Any:
@@ -301,24 +301,24 @@ def numbers_and_an_end() -> Any:
 
 @pytest.mark.parametrize("executor", ["inline", "thread"])
 def test_advice_is_given_where_it_helps(executor: str) -> None:
-    some = ps.Pipeline(ps.Indexed(Dataset(20, frozenset({7})))).batch(4)
-    first = ps.Pipeline(ps.Indexed(Dataset(20, frozenset({0})))).batch(4)
-    none = ps.Pipeline(ps.Indexed(Dataset(2, frozenset({0, 1})))).on_bad(ps.Replace(at_most=2)).batch(2)
-    stream = ps.Pipeline(ps.Iterable(numbers_and_an_end)).batch(2)
+    some = sp.Pipeline(sp.Indexed(Dataset(20, frozenset({7})))).batch(4)
+    first = sp.Pipeline(sp.Indexed(Dataset(20, frozenset({0})))).batch(4)
+    none = sp.Pipeline(sp.Indexed(Dataset(2, frozenset({0, 1})))).on_bad(sp.Replace(at_most=2)).batch(2)
+    stream = sp.Pipeline(sp.Iterable(numbers_and_an_end)).batch(2)
 
-    def notes(described: ps.Pipeline) -> list[str]:
+    def notes(described: sp.Pipeline) -> list[str]:
         with (
             described.loader(executor=executor, memory=MEMORY) as loader,  # type: ignore[arg-type]
-            pytest.raises(ps.SampleError) as raised,
+            pytest.raises(sp.SampleError) as raised,
         ):
             list(loader)
         return getattr(raised.value, "__notes__", [])
 
-    how_to_replace = ["to replace bad samples: .on_bad(ps.Replace(at_most=0.001))"]
+    how_to_replace = ["to replace bad samples: .on_bad(sp.Replace(at_most=0.001))"]
     assert notes(some) == notes(first) == how_to_replace
     assert notes(none) == ["100 samples in its place were bad too"]
     assert notes(stream) == []  # nobody knows another sample
-    for policy in (ps.Raise(), ps.Replace(at_most=2)):
+    for policy in (sp.Raise(), sp.Replace(at_most=2)):
         assert (
             notes(pipeline(bad=()).on_bad(policy).batch(4).map_batch(broken)) == []
         )  # it is no sample's fault
@@ -338,7 +338,7 @@ def test_advice_is_given_where_it_helps(executor: str) -> None:
     ],
 )
 def test_a_rank_has_its_part_of_the_limit(at_most: float, epoch_rows: int, world: int, each: int) -> None:
-    assert ps.Replace(at_most=at_most).rows(epoch_rows, world) == each
+    assert sp.Replace(at_most=at_most).rows(epoch_rows, world) == each
 
 
 def test_the_count_begins_anew_with_each_epoch() -> None:
@@ -347,13 +347,13 @@ def test_the_count_begins_anew_with_each_epoch() -> None:
             assert len(rows(loader)) == 60
     with (
         pipeline(most=3).batch(10).loader(memory=MEMORY) as loader,
-        pytest.raises(ps.TooManyBadSamples, match="4 rows of epoch 0"),
+        pytest.raises(sp.TooManyBadSamples, match="4 rows of epoch 0"),
     ):
         rows(loader)
 
 
 def test_rows_that_pad_the_last_batch_do_not_count() -> None:
-    described = ps.Pipeline(ps.Indexed(Dataset(9, frozenset([0])))).on_bad(ps.Replace(at_most=1))
+    described = sp.Pipeline(sp.Indexed(Dataset(9, frozenset([0])))).on_bad(sp.Replace(at_most=1))
     with described.batch(4, tail="pad").loader(memory=MEMORY) as loader:
         assert len(rows(loader)) == 12
         assert [(b.position, b.counts) for b in loader.bad_samples if b.attempt == 0] == [
@@ -377,13 +377,13 @@ def test_a_state_carries_the_count() -> None:
             if fits:
                 rows(loader)
             else:
-                with pytest.raises(ps.TooManyBadSamples, match="4 rows of epoch 0"):
+                with pytest.raises(sp.TooManyBadSamples, match="4 rows of epoch 0"):
                     rows(loader)
     with described.shard(0, 2).loader(memory=MEMORY) as loader:
         loader.load_state_dict({**state, "bad_rows": 3})
         assert loader.state_dict()["bad_rows"] == 2
     for wrong in (-1, "3", True, 1 << 63):
-        with described.loader(memory=MEMORY) as loader, pytest.raises(ps.StateError, match="bad_rows"):
+        with described.loader(memory=MEMORY) as loader, pytest.raises(sp.StateError, match="bad_rows"):
             loader.load_state_dict({**state, "bad_rows": wrong})
 
 
@@ -399,8 +399,8 @@ def test_a_state_without_a_count_is_read() -> None:
 
 def test_only_what_was_delivered_is_told(tmp_path: Path) -> None:
     log = tmp_path / "bad.jsonl"
-    described = ps.Pipeline(ps.Indexed(Dataset(40, frozenset(range(20, 40)))))
-    described = described.on_bad(ps.Replace(at_most=1.0)).batch(10)
+    described = sp.Pipeline(sp.Indexed(Dataset(40, frozenset(range(20, 40)))))
+    described = described.on_bad(sp.Replace(at_most=1.0)).batch(10)
     with described.loader(memory=MEMORY, workers=2, depth=4, bad_log=log) as loader:
         epoch = iter(loader)
         next(epoch)
@@ -439,14 +439,14 @@ def test_the_log_holds_every_bad_sample_of_all_ranks(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     with (
         pipeline().batch(3).loader(memory=MEMORY, bad_log=tmp_path / "absent" / "log") as loader,
-        pytest.raises(ps.PlanError, match=r"bad_log=.*can't be written: No such file"),
+        pytest.raises(sp.PlanError, match=r"bad_log=.*can't be written: No such file"),
     ):
         next(iter(loader))
 
 
 @pytest.mark.parametrize("log", ["", 3, True])
 def test_a_log_that_is_no_path(log: Any) -> None:
-    with pytest.raises(ps.PlanError, match=f"^bad_log={log!r}: the path of a file$"):
+    with pytest.raises(sp.PlanError, match=f"^bad_log={log!r}: the path of a file$"):
         pipeline().batch(3).loader(memory=MEMORY, bad_log=log)
 
 
@@ -461,16 +461,16 @@ def test_training_goes_on_when_the_log_cannot_be_written_any_more() -> None:
 def test_substitutes_in_a_mixture_are_of_the_same_component() -> None:
     bad = frozenset(range(0, 40, 3))
     described = (
-        ps.Pipeline(
-            ps.Mix(
+        sp.Pipeline(
+            sp.Mix(
                 [
-                    (ps.Pipeline(ps.Indexed(Dataset(40, bad))).shuffle(seed=1), 0.9),
-                    (ps.Pipeline(ps.Indexed(Dataset(30, frozenset(range(1, 30, 2))))).shuffle(seed=2), 0.1),
+                    (sp.Pipeline(sp.Indexed(Dataset(40, bad))).shuffle(seed=1), 0.9),
+                    (sp.Pipeline(sp.Indexed(Dataset(30, frozenset(range(1, 30, 2))))).shuffle(seed=2), 0.1),
                 ]
             ),
             seed=4,
         )
-        .on_bad(ps.Replace(at_most=1.0))
+        .on_bad(sp.Replace(at_most=1.0))
         .batch(5)
     )
     with described.loader(memory=MEMORY) as loader:
@@ -490,9 +490,9 @@ def test_substitutes_keep_a_batch_within_its_budget(pack: bool) -> None:
     """They are as long as the bad one's bucket allows, for which the batch has room."""
     bad = frozenset(range(0, 200, 7))
     described = (
-        ps.Pipeline(ps.Indexed(Dataset(200, bad), columns={"length": LENGTHS}))
+        sp.Pipeline(sp.Indexed(Dataset(200, bad), columns={"length": LENGTHS}))
         .shuffle(seed=1)
-        .on_bad(ps.Replace(at_most=1.0))
+        .on_bad(sp.Replace(at_most=1.0))
         .batch(budget=200, by="length", pack=pack)
     )
     with described.loader(memory=MEMORY) as loader:
@@ -503,8 +503,8 @@ def test_substitutes_keep_a_batch_within_its_budget(pack: bool) -> None:
             count += len(lengths)
         assert count == 200
         assert {b.index for b in loader.bad_samples} == bad
-    with pytest.raises(ps.TooManyBadSamples, match="allows 2"):
-        list(described.on_bad(ps.Replace(at_most=0.01)).loader(memory=MEMORY))
+    with pytest.raises(sp.TooManyBadSamples, match="allows 2"):
+        list(described.on_bad(sp.Replace(at_most=0.01)).loader(memory=MEMORY))
 
 
 def summed(samples: list[dict[str, Any]]) -> dict[str, Any]:
@@ -541,7 +541,7 @@ def failing(batch: dict[str, Any]) -> dict[str, Any]:
 def test_a_function_that_fails_on_a_batch_is_no_bad_sample(samples: bool) -> None:
     described = pipeline(bad=()).map_batch(failing, samples=samples).batch(10)
     with described.loader(memory=MEMORY) as loader:
-        with pytest.raises(ps.TransformError, match="not this batch"):
+        with pytest.raises(sp.TransformError, match="not this batch"):
             next(iter(loader))
         assert loader.bad_samples == []
 
@@ -557,8 +557,8 @@ class Growing:
 
 
 def test_samples_that_fit_no_field_give_way() -> None:
-    described = ps.Pipeline(ps.Indexed(Growing())).on_bad(ps.Replace(at_most=9))
-    with described.batch(5, collate={"x": ps.Pad(max_shape=(16,))}).loader(memory=MEMORY) as loader:
+    described = sp.Pipeline(sp.Indexed(Growing())).on_bad(sp.Replace(at_most=9))
+    with described.batch(5, collate={"x": sp.Pad(max_shape=(16,))}).loader(memory=MEMORY) as loader:
         seen = [index for batch in loader for index in batch["index"].tolist()]
         assert seen[:16] == list(range(16))
         assert max(seen) == 15
@@ -568,58 +568,58 @@ def test_samples_that_fit_no_field_give_way() -> None:
 
 @pytest.mark.parametrize("executor", ["thread", "inline", "process"])
 def test_the_first_sample_of_all_is_bad(executor: Any) -> None:
-    described = ps.Pipeline(ps.Indexed(Dataset(6, frozenset([0, 4])))).on_bad(ps.Replace(at_most=2))
+    described = sp.Pipeline(sp.Indexed(Dataset(6, frozenset([0, 4])))).on_bad(sp.Replace(at_most=2))
     with described.batch(3).loader(memory="512MiB", executor=executor, fork_from=SERVER) as loader:
         assert len(rows(loader)) == 6
         assert [b.index for b in loader.bad_samples if b.attempt == 0] == [0, 4]
 
 
 def test_where_everything_is_bad() -> None:
-    described = ps.Pipeline(ps.Indexed(Dataset(6, frozenset(range(6))))).on_bad(ps.Replace(at_most=1.0))
-    with described.batch(3).loader(memory=MEMORY) as loader, pytest.raises(ps.SampleError, match="no record"):
+    described = sp.Pipeline(sp.Indexed(Dataset(6, frozenset(range(6))))).on_bad(sp.Replace(at_most=1.0))
+    with described.batch(3).loader(memory=MEMORY) as loader, pytest.raises(sp.SampleError, match="no record"):
         next(iter(loader))
-    declared = ps.Indexed(Dataset(6, frozenset(range(6))), spec=SPEC)
-    described = ps.Pipeline(declared).on_bad(ps.Replace(at_most=1.0)).batch(3)
-    with described.loader(memory=MEMORY) as loader, pytest.raises(ps.SampleError, match="no record"):
+    declared = sp.Indexed(Dataset(6, frozenset(range(6))), spec=SPEC)
+    described = sp.Pipeline(declared).on_bad(sp.Replace(at_most=1.0)).batch(3)
+    with described.loader(memory=MEMORY) as loader, pytest.raises(sp.SampleError, match="no record"):
         next(iter(loader))
 
 
-SPEC = {"x": ps.Spec((), np.dtype(np.int64)), "drawn": ps.Spec((), np.dtype(np.float64))}
+SPEC = {"x": sp.Spec((), np.dtype(np.int64)), "drawn": sp.Spec((), np.dtype(np.float64))}
 
 
 def test_streams_have_no_substitutes() -> None:
-    described = ps.Pipeline(ps.Iterable(lambda: iter(range(5)))).on_bad(ps.Replace(at_most=1)).batch(2)
-    with pytest.raises(ps.PlanError, match="a stream's samples can't be replaced"):
+    described = sp.Pipeline(sp.Iterable(lambda: iter(range(5)))).on_bad(sp.Replace(at_most=1)).batch(2)
+    with pytest.raises(sp.PlanError, match="a stream's samples can't be replaced"):
         described.plan()
 
 
 @pytest.mark.parametrize(
     ("policy", "text"),
     [
-        (ps.Replace, "it is a class, write Replace"),
+        (sp.Replace, "it is a class, write Replace"),
         ("replace", "Raise\\(\\) or Replace"),
-        (ps.Replace(at_most=0.0), "a share of the epoch's rows is in"),
-        (ps.Replace(at_most=1.5), "a share of the epoch's rows is in"),
-        (ps.Replace(at_most=float("nan")), "a share of the epoch's rows is in"),
-        (ps.Replace(at_most=-1), "or a number of rows"),
-        (ps.Replace(at_most=True), "or a number of rows"),
-        (ps.Replace(at_most="1%"), "or a number of rows"),  # type: ignore[arg-type]
+        (sp.Replace(at_most=0.0), "a share of the epoch's rows is in"),
+        (sp.Replace(at_most=1.5), "a share of the epoch's rows is in"),
+        (sp.Replace(at_most=float("nan")), "a share of the epoch's rows is in"),
+        (sp.Replace(at_most=-1), "or a number of rows"),
+        (sp.Replace(at_most=True), "or a number of rows"),
+        (sp.Replace(at_most="1%"), "or a number of rows"),  # type: ignore[arg-type]
     ],
 )
 def test_policies_that_are_none(policy: Any, text: str) -> None:
-    with pytest.raises(ps.PlanError, match=text):
+    with pytest.raises(sp.PlanError, match=text):
         pipeline().on_bad(policy)
 
 
 @pytest.mark.parametrize("number", [np.int64(3), np.float64(0.5)])
 def test_a_limit_may_be_a_number_of_numpys(number: Any) -> None:
     """And prints as the number that it is."""
-    policy = pipeline().on_bad(ps.Replace(at_most=number)).bad
+    policy = pipeline().on_bad(sp.Replace(at_most=number)).bad
     assert repr(policy) == f"Replace(at_most={number})"
 
 
 def test_explain_says_what_happens_to_bad_samples() -> None:
-    assert "a bad sample raises" in ps.Pipeline(ps.Indexed(Dataset(6, frozenset()))).batch(2).plan().explain()
+    assert "a bad sample raises" in sp.Pipeline(sp.Indexed(Dataset(6, frozenset()))).batch(2).plan().explain()
     assert "bad samples are replaced, at most 100 of an epoch's rows" in pipeline().batch(2).plan().explain()
     share = pipeline(most=0.001).batch(2).plan().explain()
     assert "bad samples are replaced, at most 0.001 of an epoch's rows" in share
@@ -627,4 +627,4 @@ def test_explain_says_what_happens_to_bad_samples() -> None:
 
 def test_policies_leave_the_recipe_as_it_is() -> None:
     """So that who met a bad sample can go on from the state that was saved."""
-    assert pipeline().batch(2).plan().digest == pipeline().on_bad(ps.Raise()).batch(2).plan().digest
+    assert pipeline().batch(2).plan().digest == pipeline().on_bad(sp.Raise()).batch(2).plan().digest

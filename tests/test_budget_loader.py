@@ -9,26 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.order import Batches
-from penstock.spec import Int64Array
+import standpipe as sp
+from standpipe.order import Batches
+from standpipe.spec import Int64Array
 
 MEMORY = "64MiB"
 LENGTHS = np.minimum(np.exp(np.random.default_rng(1).normal(3, 1, 1000)).astype(np.int64) + 1, 400)
 
 
-def source(lengths: Int64Array = LENGTHS) -> ps.Arrays:
+def source(lengths: Int64Array = LENGTHS) -> sp.Arrays:
     values = np.arange(len(lengths) * 3, dtype=np.float32).reshape(-1, 3)
-    return ps.Arrays(length=lengths, values=values)
+    return sp.Arrays(length=lengths, values=values)
 
 
-def within(pipeline: ps.Pipeline, **more: object) -> ps.Pipeline:
+def within(pipeline: sp.Pipeline, **more: object) -> sp.Pipeline:
     return pipeline.batch(**{"budget": 500, "by": "length", **more})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_batches_come_as_planned_with_their_fields(pack: bool) -> None:
-    pipeline = within(ps.Pipeline(source()).shuffle(seed=3), pack=pack)
+    pipeline = within(sp.Pipeline(source()).shuffle(seed=3), pack=pack)
     with pipeline.loader(memory=MEMORY, workers=2) as loader:
         for _ in range(2):
             seen = []
@@ -53,7 +53,7 @@ def test_batches_come_as_planned_with_their_fields(pack: bool) -> None:
 def test_a_state_goes_on_with_another_world(
     world: int, new_world: int, step: int, pack: bool, tail: str
 ) -> None:
-    pipeline = within(ps.Pipeline(source()).shuffle(seed=3), pack=pack, tail=tail)
+    pipeline = within(sp.Pipeline(source()).shuffle(seed=3), pack=pack, tail=tail)
     with pipeline.shard(0, world).loader(memory=MEMORY, workers=1) as loader:
         list(loader.steps(step))
         state = json.loads(json.dumps(loader.state_dict()))
@@ -76,14 +76,14 @@ def test_a_state_goes_on_with_another_world(
 
 
 def test_another_budget_is_another_recipe() -> None:
-    pipeline = within(ps.Pipeline(source()))
+    pipeline = within(sp.Pipeline(source()))
     with pipeline.loader(memory=MEMORY, workers=1) as loader:
         next(iter(loader))
         state = loader.state_dict()
     for other in (within(pipeline, budget=501), within(pipeline, pack=True), pipeline.batch(5)):
         with (
             other.loader(memory=MEMORY) as loader,
-            pytest.raises(ps.StateError, match=r"batches was .budget=500"),
+            pytest.raises(sp.StateError, match=r"batches was .budget=500"),
         ):
             loader.load_state_dict(state)
 
@@ -92,15 +92,15 @@ def test_draws_of_rows_never_meet() -> None:
     image = np.random.default_rng(0).integers(0, 256, (150, 200, 3), dtype=np.uint8)
     images = np.repeat(image[None], 40, axis=0)
     lengths = np.arange(1, 41)
-    pipeline = ps.Pipeline(ps.Arrays(image=images, length=lengths)).shuffle(seed=1)
-    pipeline = within(pipeline.map(ps.RandomResizedCrop(8)), budget=100)
+    pipeline = sp.Pipeline(sp.Arrays(image=images, length=lengths)).shuffle(seed=1)
+    pipeline = within(pipeline.map(sp.RandomResizedCrop(8)), budget=100)
     with pipeline.loader(memory=MEMORY, workers=2) as loader:
         crops = [image.tobytes() for batch in loader for image in batch["image"]]
     assert len(set(crops)) == len(crops) == 40
 
 
 def test_the_plan_says_what_a_batch_is() -> None:
-    plan = within(ps.Pipeline(source()).shuffle(seed=3), max_rows=16).plan(memory=MEMORY)
+    plan = within(sp.Pipeline(source()).shuffle(seed=3), max_rows=16).plan(memory=MEMORY)
     text = plan.explain()
     assert "rows from" in text
     assert "padded to at most 500 of 'length'" in " ".join(text.split())
@@ -117,7 +117,7 @@ def test_the_plan_says_what_a_batch_is() -> None:
 )
 @settings(max_examples=30, deadline=None)
 def test_the_audit_covers_them(ranks: int, tail: str, pack: bool, how: str) -> None:
-    pipeline = ps.Pipeline(source(LENGTHS[:400]))
+    pipeline = sp.Pipeline(source(LENGTHS[:400]))
     if how == "chosen":
         pipeline = pipeline.select([0, 399, 50, 0])
         ranks = 1  # these are one batch
@@ -146,27 +146,27 @@ def test_the_audit_covers_them(ranks: int, tail: str, pack: bool, how: str) -> N
     ],
 )
 def test_what_cannot_be_batched(arguments: dict[str, object], says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
-        ps.Pipeline(source()).batch(**arguments).plan(memory=MEMORY)  # type: ignore[arg-type]
+    with pytest.raises(sp.PlanError, match=says):
+        sp.Pipeline(source()).batch(**arguments).plan(memory=MEMORY)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("pipeline", "says"),
     [
-        (ps.Pipeline(source(), seed=-1), "seed is -1"),
-        (ps.Pipeline(source()).shuffle(seed=2**64), "seed is"),
-        (ps.Pipeline(source()).repeat(0), "repeat is 0"),
-        (ps.Pipeline(source()).shuffle(seed=1, weights="length"), "use one of them"),
-        (ps.Pipeline(source()).shuffle(seed=1, block=10), "use one of them"),
+        (sp.Pipeline(source(), seed=-1), "seed is -1"),
+        (sp.Pipeline(source()).shuffle(seed=2**64), "seed is"),
+        (sp.Pipeline(source()).repeat(0), "repeat is 0"),
+        (sp.Pipeline(source()).shuffle(seed=1, weights="length"), "use one of them"),
+        (sp.Pipeline(source()).shuffle(seed=1, block=10), "use one of them"),
     ],
 )
-def test_orders_that_have_no_budget(pipeline: ps.Pipeline, says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
+def test_orders_that_have_no_budget(pipeline: sp.Pipeline, says: str) -> None:
+    with pytest.raises(sp.PlanError, match=says):
         within(pipeline).plan(memory=MEMORY)
 
 
 def test_filters_come_before_the_budget() -> None:
-    pipeline = within(ps.Pipeline(source()).filter("length <= 50").shuffle(seed=1), budget=50, pack=True)
+    pipeline = within(sp.Pipeline(source()).filter("length <= 50").shuffle(seed=1), budget=50, pack=True)
     assert pipeline.audit(ranks=2, epochs=2).ok
     with pipeline.loader(memory=MEMORY, workers=1) as loader:
         seen = sorted(index for batch in loader for index in batch["index"].tolist())
@@ -174,12 +174,12 @@ def test_filters_come_before_the_budget() -> None:
 
 
 def test_lengths_are_whole_numbers() -> None:
-    pipeline = ps.Pipeline(ps.Arrays(length=np.ones(3)))
-    with pytest.raises(ps.PlanError, match="whole numbers, and this column isn't"):
+    pipeline = sp.Pipeline(sp.Arrays(length=np.ones(3)))
+    with pytest.raises(sp.PlanError, match="whole numbers, and this column isn't"):
         within(pipeline).plan(memory=MEMORY)
 
 
 def test_more_ranks_than_batches() -> None:
-    pipeline = within(ps.Pipeline(source(LENGTHS[:3])).shuffle(seed=1), pack=True).shard(0, 8)
-    with pytest.raises(ps.PlanError, match=r'fill no step of 1 batch × 8 ranks.*use tail="pad"'):
+    pipeline = within(sp.Pipeline(source(LENGTHS[:3])).shuffle(seed=1), pack=True).shard(0, 8)
+    with pytest.raises(sp.PlanError, match=r'fill no step of 1 batch × 8 ranks.*use tail="pad"'):
         pipeline.plan(memory=MEMORY)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock._native import latency_bucket as bucket
-from penstock.counters import BUCKETS, edges
+import standpipe as sp
+from standpipe._native import latency_bucket as bucket
+from standpipe.counters import BUCKETS, edges
 from photos import WAIT_S, write_photos
 from programs import output
 
@@ -45,14 +45,14 @@ def test_a_quantile_is_within_an_eighth_above(durations: list[int], share: float
     counts = [0] * BUCKETS
     for duration in durations:
         counts[bucket(duration)] += 1
-    found = ps.Latency(tuple(counts)).quantile(share)
+    found = sp.Latency(tuple(counts)).quantile(share)
     exact = sorted(durations)[math.ceil(share * len(durations)) - 1] / 1e9
     assert exact <= found <= exact * 1.126
 
 
 def test_of_nothing_there_is_no_quantile() -> None:
-    assert ps.Latency().p99 == ps.Latency((0,) * BUCKETS).p50 == 0
-    assert str(ps.Latency()) == "Latency(count=0, p50=0, p90=0, p99=0)"
+    assert sp.Latency().p99 == sp.Latency((0,) * BUCKETS).p50 == 0
+    assert str(sp.Latency()) == "Latency(count=0, p50=0, p90=0, p99=0)"
 
 
 @given(st.integers(0, 1 << 62))
@@ -61,13 +61,13 @@ def test_any_duration_is_in_the_last_bucket_that_begins_before_it(nanoseconds: i
     assert bucket(nanoseconds) == max(bisect_right(begins, nanoseconds / 1e9) - 1, 0)
 
 
-def numbers(rows: int) -> ps.Arrays:
-    return ps.Arrays(x=np.arange(rows))
+def numbers(rows: int) -> sp.Arrays:
+    return sp.Arrays(x=np.arange(rows))
 
 
 @pytest.mark.parametrize("executor", ["thread", "process", "inline"])
 def test_each_place_counts_what_goes_through(executor: str) -> None:
-    pipeline = ps.Pipeline(numbers(12)).map(lambda x: x + 1, field="x").batch(4, given=True)
+    pipeline = sp.Pipeline(numbers(12)).map(lambda x: x + 1, field="x").batch(4, given=True)
     with pipeline.loader(memory="300MiB", workers=2, executor=executor) as loader:
         batches = loader.given([range(begin, begin + 4) for begin in (0, 4, 8)])
         assert sum(len(batch["x"]) for batch in batches) == 12
@@ -94,7 +94,7 @@ def test_who_has_no_processor_isnt_said_to_wait_for_storage() -> None:
                 pass
             return x
 
-        pipeline = ps.Pipeline(ps.Arrays(x=np.arange(32))).map(spins, field="x").batch(4)
+        pipeline = sp.Pipeline(sp.Arrays(x=np.arange(32))).map(spins, field="x").batch(4)
         with pipeline.loader(memory="300MiB", workers=2, executor="process") as loader:
             list(loader)
             print(loader.verdict().what, loader.stats().transform.queued_s > 0.1)
@@ -104,7 +104,7 @@ def test_who_has_no_processor_isnt_said_to_wait_for_storage() -> None:
 
 def test_a_step_ends_when_the_next_batch_is_asked_for() -> None:
     """What the loop does after its last batch of an epoch is a step; what it does between epochs isn't."""
-    with ps.Pipeline(numbers(8)).batch(4).loader(memory="80MiB", workers=1) as loader:
+    with sp.Pipeline(numbers(8)).batch(4).loader(memory="80MiB", workers=1) as loader:
         for _ in range(2):
             for _ in loader:
                 pass
@@ -113,7 +113,7 @@ def test_a_step_ends_when_the_next_batch_is_asked_for() -> None:
 
 
 def test_who_keeps_his_iterator_doesnt_make_a_step_of_what_comes_between_epochs() -> None:
-    with ps.Pipeline(numbers(8)).batch(4).loader(memory="80MiB", workers=1) as loader:
+    with sp.Pipeline(numbers(8)).batch(4).loader(memory="80MiB", workers=1) as loader:
         batches = iter(loader)
         assert sum(1 for _ in batches) == 2
         before = loader.stats().step
@@ -125,8 +125,8 @@ def test_who_keeps_his_iterator_doesnt_make_a_step_of_what_comes_between_epochs(
 
 def test_rows_that_nobody_wants_any_more_are_no_work(tmp_path: Path) -> None:
     with (
-        ps.Pipeline(write_photos(tmp_path, 40))
-        .map(ps.CenterCrop(8))
+        sp.Pipeline(write_photos(tmp_path, 40))
+        .map(sp.CenterCrop(8))
         .batch(8)
         .loader(memory="80MiB", workers=1) as loader
     ):
@@ -145,7 +145,7 @@ def test_functions_of_a_batch_are_counted_beside_those_of_rows(executor: str) ->
     def whole(batch: dict[str, Any]) -> dict[str, Any]:
         return batch
 
-    pipeline = ps.Pipeline(numbers(16)).map(slow, field="x").batch(4, given=True).map_batch(whole)
+    pipeline = sp.Pipeline(numbers(16)).map(slow, field="x").batch(4, given=True).map_batch(whole)
     with pipeline.loader(memory="300MiB", workers=1, executor=executor) as loader:
         assert sum(1 for _ in loader.given([range(n, n + 4) for n in (0, 4, 8, 12)])) == 4
         stats = loader.stats()
@@ -157,7 +157,7 @@ def test_functions_of_a_batch_are_counted_beside_those_of_rows(executor: str) ->
 
 
 def test_what_happened_between_two_snapshots_is_their_difference() -> None:
-    with ps.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=2) as loader:
+    with sp.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=2) as loader:
         batches = iter(loader)
         next(batches)
         before = loader.stats()
@@ -184,7 +184,7 @@ def compute(seconds: float) -> None:
 def test_the_process_computes_also_outside_of_the_loader() -> None:
     compute(0.2)
     at_start = time.process_time()
-    with ps.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=2) as loader:
+    with sp.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=2) as loader:
         batches = iter(loader)
         next(batches)
         before = loader.stats()
@@ -211,18 +211,18 @@ def grows(x: np.int64) -> Any:
 
 FLOATS = np.where(np.isin(np.arange(8), (2, 5)), np.nan, np.arange(8))
 FAILS = {
-    "raises": (ps.Pipeline(numbers(8)).map(raises, field="x"), "thread", {}),
-    "raises in a process": (ps.Pipeline(numbers(8)).map(raises, field="x"), "process", {}),
-    "kills its process": (ps.Pipeline(numbers(8)).map(kills, field="x"), "process", {}),
-    "isn't finite": (ps.Pipeline(ps.Arrays(x=FLOATS, y=FLOATS)).check_finite(), "thread", {}),
-    "is too large": (ps.Pipeline(numbers(8)).map(grows, field="x"), "thread", {"x": ps.Pad(max_shape=9)}),
+    "raises": (sp.Pipeline(numbers(8)).map(raises, field="x"), "thread", {}),
+    "raises in a process": (sp.Pipeline(numbers(8)).map(raises, field="x"), "process", {}),
+    "kills its process": (sp.Pipeline(numbers(8)).map(kills, field="x"), "process", {}),
+    "isn't finite": (sp.Pipeline(sp.Arrays(x=FLOATS, y=FLOATS)).check_finite(), "thread", {}),
+    "is too large": (sp.Pipeline(numbers(8)).map(grows, field="x"), "thread", {"x": sp.Pad(max_shape=9)}),
 }
 
 
 @pytest.mark.parametrize("why", FAILS)
 def test_a_row_that_cant_be_made_counts_once(why: str) -> None:
     pipeline, executor, collate = FAILS[why]
-    described = pipeline.on_bad(ps.Replace(at_most=8)).batch(8, given=True, collate=collate)
+    described = pipeline.on_bad(sp.Replace(at_most=8)).batch(8, given=True, collate=collate)
     with described.loader(memory="300MiB", workers=1, executor=executor) as loader:
         assert sum(1 for _ in loader.given([range(8)])) == 1
         assert loader.stats().bad == len(loader.bad_samples) >= 2
@@ -230,7 +230,7 @@ def test_a_row_that_cant_be_made_counts_once(why: str) -> None:
 
 def test_time_without_a_slot_is_counted_when_nothing_can_be_made() -> None:
     """With all slots lent or ready, the workers wait for the loop, not for work."""
-    with ps.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=1, depth=2) as loader:
+    with sp.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=1, depth=2) as loader:
         batches = iter(loader)
         held = next(batches)
         _until(lambda: loader.stats().slots.no_slot_s > 0)  # while it lasts, and nobody is told of anything
@@ -241,7 +241,7 @@ def test_time_without_a_slot_is_counted_when_nothing_can_be_made() -> None:
 
 
 def test_without_a_run_all_is_zero() -> None:
-    assert ps.Pipeline(numbers(4)).batch(2).loader(memory="80MiB").stats() == ps.Stats()
+    assert sp.Pipeline(numbers(4)).batch(2).loader(memory="80MiB").stats() == sp.Stats()
 
 
 def _until(condition: Callable[[], bool]) -> None:

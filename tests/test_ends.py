@@ -172,7 +172,7 @@ for batch in make():
     assert done.stderr.startswith("Traceback")
     assert done.stderr.endswith("ValueError: the loss is not finite\n")
     assert "in step" in done.stderr
-    assert "penstock" not in done.stderr
+    assert "standpipe" not in done.stderr
 
 
 def test_a_traceback_that_holds_the_iterator() -> None:
@@ -228,7 +228,7 @@ def train():
         for epoch in range(1_000_000):
             for batch in make_once:
                 ready.set()
-    except ps.PenstockError:
+    except sp.StandpipeError:
         pass
 make_once = make()
 threading.Thread(target=train, daemon=True).start()
@@ -266,7 +266,7 @@ thread = threading.Thread(target=end)
 thread.start()
 try:
     next(iter(loader))
-except ps.PenstockError as error:
+except sp.StandpipeError as error:
     print(error)
 thread.join()
 print(threading.active_count())
@@ -287,7 +287,7 @@ for _ in range(60):
             for batch in loader:
                 assert batch["x"].item() == 3 * batch["index"].item()
                 kept = [*kept[-5:], batch]
-    except ps.PenstockError as error:
+    except sp.StandpipeError as error:
         assert "closed" in str(error), error
     thread.join()
     for batch in kept:
@@ -354,7 +354,7 @@ if child == 0:
     for attempt in (lambda: next(iterator), lambda: next(iter(loader)), loader.stats):
         try:
             attempt()
-        except ps.PenstockError as error:
+        except sp.StandpipeError as error:
             print("fork" in str(error), flush=True)
     loader.state_dict()
     del batch
@@ -451,7 +451,7 @@ resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))
 loader = make(numbers(64), workers=4000, memory="16GiB")
 try:
     next(iter(loader))
-except ps.PenstockError as error:
+except sp.StandpipeError as error:
     print("the system refused" in str(error), "4000 workers" in str(error), type(error.__cause__))
 """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True True <class 'RuntimeError'>\n", "")
@@ -460,12 +460,12 @@ except ps.PenstockError as error:
 def test_when_there_are_no_more_descriptors() -> None:
     text = output("""
 import resource
-import penstock.engine.run  # as every first batch does
+import standpipe.engine.run  # as every first batch does
 loader = make()
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, 100))
 try:
     next(iter(loader))
-except ps.PenstockError as error:
+except sp.StandpipeError as error:
     print("too many open files" in str(error), "ulimit -n" in str(error))
 """)
     assert text == "True True\n"

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import penstock as ps
+import standpipe as sp
 from jpegs import with_size, without_tables
-from penstock.spec import UInt8Array
+from standpipe.spec import UInt8Array
 from photos import encoded, picture, write_list
 from programs import output
 
@@ -25,19 +25,19 @@ SCAN = GOOD.index(b"\xff\xda") + 14  # where the first scan's entropy-coded byte
 PROGRESSIVE = encoded(picture(1), quality=90, progressive=True)
 
 
-def whole_images(source: ps.FileList) -> ps.Pipeline:
+def whole_images(source: sp.FileList) -> sp.Pipeline:
     """Every image as it is, scaled to one size where it has another."""
-    return ps.Pipeline(source).map(ps.Resize((HEIGHT, WIDTH)))
+    return sp.Pipeline(source).map(sp.Resize((HEIGHT, WIDTH)))
 
 
-def loaded(pipeline: ps.Pipeline, **settings: object) -> list[UInt8Array]:
+def loaded(pipeline: sp.Pipeline, **settings: object) -> list[UInt8Array]:
     """The images of one epoch."""
     with pipeline.loader(**{"memory": "64MiB", "workers": 2, **settings}) as loader:
         return [image.copy() for batch in loader for image in batch["image"]]
 
 
-def error_of(pipeline: ps.Pipeline, **settings: object) -> ps.SampleError:
-    with pytest.raises(ps.SampleError) as caught:
+def error_of(pipeline: sp.Pipeline, **settings: object) -> sp.SampleError:
+    with pytest.raises(sp.SampleError) as caught:
         loaded(pipeline, **settings)
     return caught.value
 
@@ -85,18 +85,18 @@ def test_bad_files_raise_with_their_name(tmp_path: Path, content: bytes, says: s
     pipeline = whole_images(source).batch(3)
     error = error_of(pipeline, workers=1)
     path = str(tmp_path / "bad.jpg")
-    assert type(error) is ps.DecodeError
+    assert type(error) is sp.DecodeError
     assert (error.path, error.index, error.place, error.offset) == (path, 1, "transform", 0)
     assert error.reason
     assert str(error) == f"{error.reason} (transform, record 1, {path})"
-    with pytest.raises(ps.DecodeError, match=says):
+    with pytest.raises(sp.DecodeError, match=says):
         raise error
     assert str(error_of(pipeline, workers=4)) == str(error)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_budget_errors_go_between_processes() -> None:
-    error = ps.BudgetError("too much", asked_bytes=3, budget_bytes=2, smallest_bytes=5)
+    error = sp.BudgetError("too much", asked_bytes=3, budget_bytes=2, smallest_bytes=5)
     error.add_note("and more")
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), vars(copy)) == (str(error), vars(error))
@@ -129,7 +129,7 @@ def test_what_is_no_readable_file_is_a_read_error(tmp_path: Path, kind: str, say
     source = write_list(tmp_path, {"good.jpg": GOOD, "bad.jpg": None})
     prepare(tmp_path / "bad.jpg", kind)
     error = error_of(whole_images(source).batch(2))
-    assert type(error) is ps.ReadError
+    assert type(error) is sp.ReadError
     assert says in error.reason
     assert (error.path, error.index, error.place) == (str(tmp_path / "bad.jpg"), 1, "read")
     assert str(error) == f"{error.reason} (read, record 1, {error.path})"
@@ -139,13 +139,13 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
     write_list(tmp_path, {"bad.jpg": GOOD})
     (tmp_path / "bad.jpg").chmod(0)
     text = output(f"""
-loader = ps.Pipeline(ps.FileList({str(tmp_path / "list.txt")!r})).map(ps.CenterCrop(8)).batch(1).loader()
+loader = sp.Pipeline(sp.FileList({str(tmp_path / "list.txt")!r})).map(sp.CenterCrop(8)).batch(1).loader()
 if os.geteuid() == 0:
     import logging  # that user may not find modules
     os.seteuid(65534)  # permissions don't bind root
 try:
     next(iter(loader))
-except ps.ReadError as error:
+except sp.ReadError as error:
     print(error.reason)
 """)
     assert text == "can't be opened: Permission denied\n"
@@ -155,10 +155,10 @@ def test_caps(tmp_path: Path) -> None:
     small, large = encoded(picture(1)), encoded(picture(0, 700, 700), progressive=True)
     jpeg, png = with_size(small, 41, 100), encoded(picture(0, 41, 100), "PNG")
     for content in (jpeg, png):
-        limits = ps.DecodeLimits(max_pixels=4099)
+        limits = sp.DecodeLimits(max_pixels=4099)
         error = error_of(whole_images(write_list(tmp_path, [small, content])).decode(limits=limits).batch(2))
         assert error.reason == "too large: 100 × 41 pixels are above max_pixels=4099"
-        limits = ps.DecodeLimits(max_pixels=4100)
+        limits = sp.DecodeLimits(max_pixels=4100)
         loaded(whole_images(write_list(tmp_path, [png])).decode(limits=limits).batch(1))
 
     source = whole_images(write_list(tmp_path, [small, large])).batch(2)
@@ -167,7 +167,7 @@ def test_caps(tmp_path: Path) -> None:
     assert "more than side_memory=1048576" in error.reason
     loaded(source, side_memory="8MiB")
 
-    limits = ps.DecodeLimits(max_scans=2)
+    limits = sp.DecodeLimits(max_scans=2)
     error = error_of(source.decode(limits=limits))
     assert error.reason == "unsupported JPEG: more scans than max_scans=2"
 
@@ -175,7 +175,7 @@ def test_caps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_a_large_picture_between_two_transforms_waits_for_the_side_arena(tmp_path: Path, kind: str) -> None:
     source = write_list(tmp_path, [encoded(picture(number, 40, 60), kind) for number in range(8)])
-    pipeline = ps.Pipeline(source).map(ps.Resize(2000), ps.RandomResizedCrop(9)).batch(8)
+    pipeline = sp.Pipeline(source).map(sp.Resize(2000), sp.RandomResizedCrop(9)).batch(8)
     between = 2000 * 3000 * 3
     error = error_of(pipeline, side_memory=between)
     assert error.reason.startswith("too large: needs ")
@@ -191,7 +191,7 @@ def test_a_file_far_too_large_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "large.jpg").open("ab") as file:
         file.truncate(1 << 36)
     error = error_of(whole_images(source).batch(1), side_memory="1MiB")
-    assert type(error) is ps.ReadError
+    assert type(error) is sp.ReadError
     assert "too large: 68719476736 encoded bytes" in error.reason
 
 
@@ -201,7 +201,7 @@ def test_a_file_replaced_by_a_shorter_one(tmp_path: Path) -> None:
         (tmp_path / "003.jpg").write_bytes(GOOD[:700])
         iterator = iter(loader)
         next(iterator)
-        with pytest.raises(ps.DecodeError, match="ends after 700 bytes") as caught:
+        with pytest.raises(sp.DecodeError, match="ends after 700 bytes") as caught:
             next(iterator)
         assert caught.value.index == 3
 
@@ -216,7 +216,7 @@ def test_the_first_bad_row_in_order_is_the_one_reported(tmp_path: Path, seed: in
         for workers in (1, 2, 8):
             with pipeline.loader(memory="64MiB", workers=workers) as loader:
                 loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
-                with pytest.raises(ps.SampleError) as caught:
+                with pytest.raises(sp.SampleError) as caught:
                     next(iter(loader))
                 errors.add((type(caught.value), str(caught.value)))
                 order = loader.plan.order.indices(epoch, 0, 12).tolist()
@@ -229,7 +229,7 @@ def test_batches_before_the_bad_one_come_first(tmp_path: Path) -> None:
     with whole_images(source).batch(1).loader(memory="64MiB", workers=4, depth=6) as loader:
         iterator = iter(loader)
         assert [next(iterator)["index"].item() for _ in range(4)] == [0, 1, 2, 3]
-        with pytest.raises(ps.DecodeError):
+        with pytest.raises(sp.DecodeError):
             next(iterator)
         assert loader.state_dict()["consumed"] == 4
 
@@ -240,7 +240,7 @@ def test_after_an_error_comes_the_next_epoch(tmp_path: Path, bad: int) -> None:
     with whole_images(source).batch(2).loader(memory="64MiB", workers=2) as loader:
         for epoch in range(3):
             assert loader.epoch == min(epoch, loader.epoch)
-            with pytest.raises(ps.DecodeError):
+            with pytest.raises(sp.DecodeError):
                 list(loader)
         assert loader.epoch == 2
         (tmp_path / f"{bad:03d}.jpg").write_bytes(GOOD)
@@ -250,14 +250,14 @@ def test_after_an_error_comes_the_next_epoch(tmp_path: Path, bad: int) -> None:
 
 def test_errors_at_the_ends_of_epochs_use_up_no_slots(tmp_path: Path) -> None:
     pipeline = whole_images(write_list(tmp_path, [GOOD, GOOD, GOOD, b""])).batch(2)
-    with pytest.raises(ps.BudgetError) as caught:
+    with pytest.raises(sp.BudgetError) as caught:
         pipeline.plan(memory=1, workers=1, depth=2)
     with pipeline.loader(memory=caught.value.smallest_bytes, workers=1, depth=2) as loader:
         for epoch in range(6):
             assert loader.epoch == max(epoch - 1, 0)
             iterator = iter(loader)
             assert next(iterator)["index"].tolist() == [0, 1]
-            with pytest.raises(ps.DecodeError):
+            with pytest.raises(sp.DecodeError):
                 next(iterator)
 
 
@@ -267,7 +267,7 @@ def test_after_an_error_next_tries_the_same_batch_again(tmp_path: Path) -> None:
         iterator = iter(loader)
         next(iterator)
         for _ in range(3):
-            with pytest.raises(ps.DecodeError, match="empty file"):
+            with pytest.raises(sp.DecodeError, match="empty file"):
                 next(iterator)
         (tmp_path / "002.jpg").write_bytes(GOOD)
         assert next(iterator)["index"].tolist() == [2, 3]
@@ -295,7 +295,7 @@ def check_like_pillow(folder: Path, contents: list[bytes]) -> int:
                 taken += 1
                 assert np.array_equal(next(iter(loader))["image"][0], expected), f"file {number}"
             elif not expected.startswith("broken data stream"):  # a wrong marker after the last row's bits
-                with pytest.raises(ps.DecodeError):
+                with pytest.raises(sp.DecodeError):
                     next(iter(loader))
     return taken
 

@@ -1,4 +1,4 @@
-"""PENSTOCK_FAULTS: what it says happens, where and as often as it says; what can't be read is refused."""
+"""STANDPIPE_FAULTS: what it says happens, where and as often as it says; what can't be read is refused."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock import _native
+from standpipe import _native
 from photos import write_photos
 from programs import output, run
 
 PASSES = """
-from penstock.faults import faultpoint
+from standpipe.faults import faultpoint
 
 def outcome(name, key=0, attempt=0):
     try:
@@ -30,7 +30,7 @@ print([outcome({point!r}, key, attempt) for key in range({keys}) for attempt in 
 def outcomes(faults: str, point: str, *, keys: int = 1, attempts: int = 1) -> list[object]:
     """What passing a point gives for each of so many keys, and tries of each."""
     program = PASSES.format(point=point, keys=keys, attempts=attempts)
-    found = eval(output(program, environment={"PENSTOCK_FAULTS": faults}))
+    found = eval(output(program, environment={"STANDPIPE_FAULTS": faults}))
     assert isinstance(found, list)
     return found
 
@@ -73,7 +73,7 @@ def test_a_share_of_keys_is_the_same_in_every_process_and_another_for_another_se
 
 def test_what_python_code_gets() -> None:
     assert outcomes("index.read=estale", "index.read") == [116]
-    assert outcomes("worker.row=raise", "worker.row") == ["PENSTOCK_FAULTS: raised at worker.row"]
+    assert outcomes("worker.row=raise", "worker.row") == ["STANDPIPE_FAULTS: raised at worker.row"]
     begin = time.monotonic()
     assert outcomes("worker.row=delay:100ms;worker.row=delay:0.1s", "worker.row") == [None]
     assert time.monotonic() - begin >= 0.2
@@ -81,15 +81,15 @@ def test_what_python_code_gets() -> None:
 
 def test_a_process_ends_where_it_says() -> None:
     program = PASSES.format(point="worker.row", keys=1, attempts=1)
-    killed = run(program, environment={"PENSTOCK_FAULTS": "worker.row=kill"})
+    killed = run(program, environment={"STANDPIPE_FAULTS": "worker.row=kill"})
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "")
-    left = run(program, environment={"PENSTOCK_FAULTS": "worker.row=exit"})
+    left = run(program, environment={"STANDPIPE_FAULTS": "worker.row=exit"})
     assert (left.returncode, left.stdout) == (0, "")
 
 
 def test_a_stopped_process_goes_on_when_it_is_told_to() -> None:
     program = """
-from penstock.faults import faultpoint
+from standpipe.faults import faultpoint
 child = os.fork()
 if child == 0:
     faultpoint("worker.row")
@@ -99,13 +99,13 @@ assert os.WIFSTOPPED(status)
 os.kill(child, signal.SIGCONT)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    assert output(program, environment={"PENSTOCK_FAULTS": "worker.row=stop"}) == "7\n"
+    assert output(program, environment={"STANDPIPE_FAULTS": "worker.row=stop"}) == "7\n"
 
 
 def test_a_forked_process_counts_its_own_passes() -> None:
     program = """
-from penstock import _native
-from penstock.faults import faultpoint
+from standpipe import _native
+from standpipe.faults import faultpoint
 faultpoint("worker.row")
 faultpoint("worker.row")
 child = os.fork()
@@ -114,7 +114,7 @@ if child == 0:
     os._exit(_native.fault_hits()["worker.row"])
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), _native.fault_hits()["worker.row"])
 """
-    assert output(program, environment={"PENSTOCK_FAULTS": "seed=1"}) == "1 2\n"
+    assert output(program, environment={"STANDPIPE_FAULTS": "seed=1"}) == "1 2\n"
 
 
 @pytest.mark.parametrize(
@@ -145,42 +145,42 @@ def test_what_cant_be_read_is_refused(faults: str, says: str) -> None:
         _native.install_faults(faults)
 
 
-def test_importing_penstock_refuses_it() -> None:
-    done = run("", environment={"PENSTOCK_FAULTS": "read.opn=eio"})
+def test_importing_standpipe_refuses_it() -> None:
+    done = run("", environment={"STANDPIPE_FAULTS": "read.opn=eio"})
     assert done.returncode == 1
     assert (
-        "PlanError: PENSTOCK_FAULTS: 'read.opn=eio': no point 'read.opn'; there are read.open" in done.stderr
+        "PlanError: STANDPIPE_FAULTS: 'read.opn=eio': no point 'read.opn'; there are read.open" in done.stderr
     )
 
 
 def test_a_point_that_there_is_not() -> None:
     done = run(
-        "from penstock.faults import faultpoint; faultpoint('reed')",
-        environment={"PENSTOCK_FAULTS": "seed=1"},
+        "from standpipe.faults import faultpoint; faultpoint('reed')",
+        environment={"STANDPIPE_FAULTS": "seed=1"},
     )
     assert "ValueError: no fault point reed" in done.stderr
 
 
 EVERYTHING = """
-source = ps.ImageFolder({photos!r})
-ps.build_index(source)
+source = sp.ImageFolder({photos!r})
+sp.build_index(source)
 for settings in (dict(), dict(executor="process")):
-    pipeline = ps.Pipeline(source).map(ps.CenterCrop(16))
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(16))
     if settings:
         pipeline = pipeline.map(lambda sample: sample)
-    pipeline = pipeline.on_bad(ps.Replace(at_most=1)).batch(2)
+    pipeline = pipeline.on_bad(sp.Replace(at_most=1)).batch(2)
     with pipeline.loader(memory="256MiB", workers=1, bad_log={log!r}, **settings) as loader:
         for batch in loader:
             pass
 
 os.mkdir({store!r})
 import caches
-cache = ps.Cache("all", "300kB", directory={store!r}, spill={store!r})
+cache = sp.Cache("all", "300kB", directory={store!r}, spill={store!r})
 with caches.opened(cache) as found:
     assert caches.fill(found)
 with caches.opened(cache) as found:
     assert caches.right(found)
-assert ps.destroy_cache(cache).sets == 1
+assert sp.destroy_cache(cache).sets == 1
 """
 
 
@@ -195,7 +195,7 @@ def test_every_point_is_passed_in_a_run(tmp_path: Path) -> None:
         photos=str(folder.parent), log=str(tmp_path / "bad.jsonl"), store=str(tmp_path / "store")
     )
     log = tmp_path / "faults.log"
-    output(program, environment={"PENSTOCK_FAULTS": f"{faults};log={log}"})
+    output(program, environment={"STANDPIPE_FAULTS": f"{faults};log={log}"})
     lines = [line.split() for line in log.read_text().splitlines()]
     assert {point for point, *_ in lines} == points
     assert {action for _, action, *_ in lines} == {"delay"}

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from preloaded import SERVER
 
 SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2}
 
 
-def pipeline(rows: int = 5) -> ps.Pipeline:
-    return ps.Pipeline(ps.Arrays(x=np.arange(40) * 10), seed=3).batch(rows, given=True)
+def pipeline(rows: int = 5) -> sp.Pipeline:
+    return sp.Pipeline(sp.Arrays(x=np.arange(40) * 10), seed=3).batch(rows, given=True)
 
 
 def values(batches: Any) -> list[list[int]]:
@@ -63,11 +63,11 @@ def test_an_epoch_that_is_left_leaves_nothing_behind() -> None:
 
 
 def test_a_state_goes_on_with_the_rest_and_its_random_numbers() -> None:
-    def drawing() -> ps.Pipeline:
+    def drawing() -> sp.Pipeline:
         def draw(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
             return {**sample, "drawn": rng.random()}
 
-        return ps.Pipeline(ps.Arrays(x=np.arange(40)), seed=3).map(draw).batch(7, given=True)
+        return sp.Pipeline(sp.Arrays(x=np.arange(40)), seed=3).map(draw).batch(7, given=True)
 
     named = [[1, 2], [3], [4, 5, 6], [7]]
     with drawing().loader(**SETTINGS) as loader:
@@ -96,14 +96,14 @@ def test_a_batch_that_cant_be_made_is_left_out(ahead: int) -> None:
         def __getitem__(self, index: int) -> int:
             return sample(index)
 
-    described = ps.Pipeline(ps.Indexed(Dataset(), fields=("x",))).batch(3, given=True)
+    described = sp.Pipeline(sp.Indexed(Dataset(), fields=("x",))).batch(3, given=True)
     with described.loader(**SETTINGS) as loader:
         batches = loader.given([[0, 1], [2, 3], [4, 5], [6], [7]], ahead=ahead)
         made: list[list[int] | str] = []
         while True:
             try:
                 made.append(next(batches)["x"].tolist())
-            except ps.SampleError as error:
+            except sp.SampleError as error:
                 made.append(f"record {error.index}")
             except StopIteration:
                 break
@@ -113,43 +113,43 @@ def test_a_batch_that_cant_be_made_is_left_out(ahead: int) -> None:
 def test_what_cant_be_is_an_error() -> None:
     with pipeline().loader(**SETTINGS) as loader:
         for odd in ([], [1.5], [1] * 6, [[1]], ["a"]):
-            with pytest.raises(ps.PlanError, match="1 to 5 record numbers"):
+            with pytest.raises(sp.PlanError, match="1 to 5 record numbers"):
                 next(loader.given([odd]))  # type: ignore[list-item]
-        with pytest.raises(ps.PlanError, match="given"):
+        with pytest.raises(sp.PlanError, match="given"):
             iter(loader)
         with pytest.raises(TypeError, match="given"):
             len(loader)
         assert "as batches are given, of at most 5 rows" in loader.plan.explain()
         assert "40 records" in loader.plan.explain()
-    with pytest.raises(ps.PlanError, match="given=True"):
-        ps.Pipeline(ps.Arrays(x=np.arange(4))).batch(2).loader(**SETTINGS).given([[1]])
+    with pytest.raises(sp.PlanError, match="given=True"):
+        sp.Pipeline(sp.Arrays(x=np.arange(4))).batch(2).loader(**SETTINGS).given([[1]])
     for odd_pipeline in (
         pipeline().shuffle(seed=1),
         pipeline().take(3),
         pipeline().repeat(2),
         pipeline().shard(0, 2),
-        pipeline().on_bad(ps.Replace(at_most=0.5)),
+        pipeline().on_bad(sp.Replace(at_most=0.5)),
     ):
-        with pytest.raises(ps.PlanError, match="whoever gives batches"):
+        with pytest.raises(sp.PlanError, match="whoever gives batches"):
             odd_pipeline.plan()
-    with pytest.raises(ps.PlanError, match="given"):
-        ps.Pipeline(ps.Arrays(x=np.arange(4))).batch(budget=4, by="x", given=True)
-    with pytest.raises(ps.PlanError, match="given"):
+    with pytest.raises(sp.PlanError, match="given"):
+        sp.Pipeline(sp.Arrays(x=np.arange(4))).batch(budget=4, by="x", given=True)
+    with pytest.raises(sp.PlanError, match="given"):
         pipeline().audit()
 
 
 def test_workers_have_numbers() -> None:
-    assert ps.worker_number() is None
+    assert sp.worker_number() is None
 
     class Numbers:
         def __len__(self) -> int:
             return 40
 
         def __getitem__(self, index: int) -> int:
-            number = ps.worker_number()
+            number = sp.worker_number()
             return -1 if number is None else number
 
-    described = ps.Pipeline(ps.Indexed(Numbers(), fields=("x",))).batch(20)
+    described = sp.Pipeline(sp.Indexed(Numbers(), fields=("x",))).batch(20)
     with described.loader(**SETTINGS) as loader:
         assert {number for batch in loader for number in batch["x"].tolist()} == {-1}
     with described.loader(**SETTINGS, executor="process", fork_from=SERVER) as loader:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import penstock as ps
-from penstock.launcher import LAUNCHERS, data_rank, of_launcher
+import standpipe as sp
+from standpipe.launcher import LAUNCHERS, data_rank, of_launcher
 from photos import numbers
 
-PIPELINE = ps.Pipeline(numbers(64)).batch(2)
+PIPELINE = sp.Pipeline(numbers(64)).batch(2)
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def test_every_launcher_is_asked(_: str, rank: str, world: str, monkeypatch: pyt
     monkeypatch.setenv(world, "8")
     plan = PIPELINE.shard().plan()
     assert (plan.steps.rank, plan.steps.world) == (3, 8)
-    assert plan.explain().startswith("penstock plan, rank 3 of 8 data ranks")
+    assert plan.explain().startswith("standpipe plan, rank 3 of 8 data ranks")
 
 
 def test_no_launcher_is_one_process() -> None:
@@ -48,7 +48,7 @@ def test_the_innermost_launcher_counts() -> None:
     ],
 )
 def test_environments_that_make_no_sense(environment: dict[str, str], says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
+    with pytest.raises(sp.PlanError, match=says):
         of_launcher(environment)
 
 
@@ -123,5 +123,5 @@ def test_torchs_own_mesh() -> None:
     ],
 )
 def test_what_is_no_rank(how: dict, says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
+    with pytest.raises(sp.PlanError, match=says):
         PIPELINE.shard(**how).plan()

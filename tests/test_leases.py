@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.spec import AnyArray
+import standpipe as sp
+from standpipe.spec import AnyArray
 from photos import WAIT_S, numbers
 
 MEMORY = "64MiB"
 MIB = 1 << 20
 
 
-def moving_images(rows: int = 4, side_px: int = 8) -> ps.Pipeline:
+def moving_images(rows: int = 4, side_px: int = 8) -> sp.Pipeline:
     """Batches of 2 images that differ in every epoch."""
     image = np.random.default_rng(0).integers(0, 256, (rows, 4 * side_px, 4 * side_px, 3), np.uint8)
-    return ps.Pipeline(ps.Arrays(image=image)).shuffle(seed=1).map(ps.RandomResizedCrop(side_px)).batch(2)
+    return sp.Pipeline(sp.Arrays(image=image)).shuffle(seed=1).map(sp.RandomResizedCrop(side_px)).batch(2)
 
 
 def torch_view(row: AnyArray) -> object:
@@ -64,7 +64,7 @@ def test_one_kept_row_stays_as_it_is_over_1000_batches(keep: Callable[[AnyArray]
 
 
 def test_batches_that_are_kept_are_all_their_own() -> None:
-    with ps.Pipeline(numbers(600)).batch(2).loader(memory=MEMORY, workers=2) as loader:
+    with sp.Pipeline(numbers(600)).batch(2).loader(memory=MEMORY, workers=2) as loader:
         batches = list(loader)
         assert [batch["x"][:, 0].tolist() for batch in batches] == [[6 * i, 6 * i + 3] for i in range(300)]
         addresses = {batch["x"].ctypes.data for batch in batches}
@@ -72,17 +72,17 @@ def test_batches_that_are_kept_are_all_their_own() -> None:
 
 
 def test_too_many_kept_batches_are_an_error_that_counts_them_and_passes() -> None:
-    pipeline = ps.Pipeline(numbers(10_000)).batch(1)
-    with pytest.raises(ps.BudgetError) as caught:
+    pipeline = sp.Pipeline(numbers(10_000)).batch(1)
+    with pytest.raises(sp.BudgetError) as caught:
         pipeline.plan(memory=1, workers=1)
     smallest = caught.value.smallest_bytes
     assert smallest is not None
     plan = pipeline.plan(memory=smallest + 8 * MIB, workers=1)
     assert 100 < plan.most_slots < 9_000
-    with ps.Loader(plan) as loader:
+    with sp.Loader(plan) as loader:
         iterator = iter(loader)
         kept = [next(iterator) for _ in range(plan.most_slots)]
-        with pytest.raises(ps.BudgetError, match=f"all {plan.most_slots} batches") as caught:
+        with pytest.raises(sp.BudgetError, match=f"all {plan.most_slots} batches") as caught:
             next(iterator)
         assert caught.value.budget_bytes == plan.memory_bytes
         assert caught.value.asked_bytes == (plan.most_slots + 1) * plan.layout.stride_bytes
@@ -90,10 +90,10 @@ def test_too_many_kept_batches_are_an_error_that_counts_them_and_passes() -> Non
         assert [batch["x"].item() for batch in kept] == [3 * i for i in range(len(kept))]
 
 
-def small_loader(**settings: object) -> ps.Loader:
+def small_loader(**settings: object) -> sp.Loader:
     """A loader of ten records that has memory for two batches."""
-    pipeline = ps.Pipeline(numbers(10)).batch(1)
-    with pytest.raises(ps.BudgetError) as caught:
+    pipeline = sp.Pipeline(numbers(10)).batch(1)
+    with pytest.raises(sp.BudgetError) as caught:
         pipeline.plan(memory=1, workers=1, depth=2)
     loader = pipeline.loader(memory=caught.value.smallest_bytes, workers=1, depth=2, **settings)
     assert loader.plan.most_slots == 2
@@ -105,7 +105,7 @@ def test_a_dropped_batch_makes_room_at_once() -> None:
         iterator = iter(loader)
         kept = [next(iterator), next(iterator)]
         for expected in range(2, 10):
-            with pytest.raises(ps.BudgetError, match="all 2 batches"):
+            with pytest.raises(sp.BudgetError, match="all 2 batches"):
                 next(iterator)
             del kept[0]
             kept.append(next(iterator))
@@ -138,7 +138,7 @@ def test_waiting_for_nobody_ends() -> None:
         iterator = iter(loader)
         kept = [next(iterator), next(iterator)]
         begin = time.perf_counter()
-        with pytest.raises(ps.BudgetError, match="all 2 batches"):
+        with pytest.raises(sp.BudgetError, match="all 2 batches"):
             next(iterator)
         assert 0.05 <= time.perf_counter() - begin < WAIT_S
         assert len(kept) == 2
@@ -159,15 +159,15 @@ def slot_memory_bytes() -> int:
     total, inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split()[0]:
-            inside = "memfd:penstock" in line
+            inside = "memfd:standpipe" in line
         elif inside and line.startswith("Rss:"):
             total += int(line.split()[1]) * 1024
     return total
 
 
-def large_batches() -> ps.Pipeline:
+def large_batches() -> sp.Pipeline:
     """Ten batches of 1 MiB."""
-    return ps.Pipeline(ps.Arrays(x=np.zeros((10, MIB), np.uint8))).batch(1)
+    return sp.Pipeline(sp.Arrays(x=np.zeros((10, MIB), np.uint8))).batch(1)
 
 
 def test_slots_take_memory_from_their_first_use_on_and_give_it_back() -> None:
@@ -186,7 +186,7 @@ def test_slots_take_memory_from_their_first_use_on_and_give_it_back() -> None:
 
 def test_a_ceiling_of_millions_of_slots_costs_nothing() -> None:
     before = slot_memory_bytes()
-    with ps.Pipeline(numbers(1000)).batch(1).loader(memory="64GiB", workers=1) as loader:
+    with sp.Pipeline(numbers(1000)).batch(1).loader(memory="64GiB", workers=1) as loader:
         assert loader.plan.most_slots > 10_000_000
         begin = time.perf_counter()
         assert sum(1 for _ in loader) == 1000
@@ -222,7 +222,7 @@ def test_batches_outlive_close_and_their_loader() -> None:
 
 def test_batches_are_writable_and_independent() -> None:
     source = np.arange(8).reshape(8, 1)
-    with ps.Pipeline(ps.Arrays(x=source)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(sp.Arrays(x=source)).batch(2).loader(memory=MEMORY, workers=1) as loader:
         for _ in range(3):
             batches = []
             for batch in loader:
@@ -237,7 +237,7 @@ def test_batches_are_writable_and_independent() -> None:
 
 
 def test_fields_of_a_batch_share_no_memory() -> None:
-    pipeline = ps.Pipeline(ps.Arrays(a=np.zeros((5, 3), np.int8), b=np.zeros((5, 7), np.int16)))
+    pipeline = sp.Pipeline(sp.Arrays(a=np.zeros((5, 3), np.int8), b=np.zeros((5, 7), np.int16)))
     with pipeline.batch(3, tail="pad").loader(memory=MEMORY, workers=1) as loader:
         batch = next(iter(loader))
         for value, array in enumerate(batch.values()):

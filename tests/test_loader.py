@@ -13,20 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.spec import AnyArray
+import standpipe as sp
+from standpipe.spec import AnyArray
 from photos import WAIT_S, Watched, numbers, write_photos
 
 MEMORY = "64MiB"
 
 
-def indices(loader: ps.Loader) -> list[list[int]]:
+def indices(loader: sp.Loader) -> list[list[int]]:
     """One epoch's record numbers, batch by batch."""
     return [batch["index"].tolist() for batch in loader]
 
 
 def test_an_epoch_is_every_record_once_in_the_orders_order() -> None:
-    pipeline = ps.Pipeline(numbers(12)).shuffle(seed=3).batch(4)
+    pipeline = sp.Pipeline(numbers(12)).shuffle(seed=3).batch(4)
     plan = pipeline.plan()
     with pipeline.loader(memory=MEMORY, workers=2) as loader:
         for epoch in range(3):
@@ -39,11 +39,11 @@ def test_an_epoch_is_every_record_once_in_the_orders_order() -> None:
 def test_rows_belong_to_their_index(tmp_path: Path) -> None:
     source = write_photos(tmp_path, 10)
     one_by_one = {}
-    with ps.Pipeline(source).map(ps.CenterCrop(16)).batch(1).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(source).map(sp.CenterCrop(16)).batch(1).loader(memory=MEMORY, workers=1) as loader:
         for batch in loader:
             one_by_one[int(batch["index"][0])] = batch["image"][0].tobytes()
     assert len(set(one_by_one.values())) == 10
-    with ps.Pipeline(source).shuffle(seed=1).map(ps.CenterCrop(16)).batch(3).loader(workers=3) as loader:
+    with sp.Pipeline(source).shuffle(seed=1).map(sp.CenterCrop(16)).batch(3).loader(workers=3) as loader:
         for batch in loader:
             assert batch["image"].shape == (3, 16, 16, 3)
             assert batch["label"].tolist() == batch["index"].tolist()
@@ -52,7 +52,7 @@ def test_rows_belong_to_their_index(tmp_path: Path) -> None:
 
 
 def test_fields_and_dtypes_are_those_of_the_plan(tmp_path: Path) -> None:
-    pipeline = ps.Pipeline(write_photos(tmp_path, 3)).map(ps.CenterCrop(8), ps.Normalize()).batch(2)
+    pipeline = sp.Pipeline(write_photos(tmp_path, 3)).map(sp.CenterCrop(8), sp.Normalize()).batch(2)
     with pipeline.loader(memory=MEMORY, workers=1) as loader:
         batch = next(iter(loader))
         assert {name: (array.shape, array.dtype) for name, array in batch.items()} == {
@@ -69,7 +69,7 @@ def test_fields_and_dtypes_are_those_of_the_plan(tmp_path: Path) -> None:
     ],
 )
 def test_tails(tail: str, expected: list[list[int]], valid: list[list[bool]] | None) -> None:
-    with ps.Pipeline(numbers(8)).batch(3, tail=tail).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(8)).batch(3, tail=tail).loader(memory=MEMORY, workers=1) as loader:
         for _ in range(2):
             batches = list(loader)
             assert len(loader) == len(batches) == len(expected)
@@ -83,7 +83,7 @@ def test_tails(tail: str, expected: list[list[int]], valid: list[list[bool]] | N
     [("drop", 23, 3, 2), ("drop", 24, 4, 3), ("pad", 23, 3, 2), ("pad", 23, 2, 5), ("pad", 5, 4, 3)],
 )
 def test_ranks_add_up_to_one_loader_with_the_whole_step(tail: str, rows: int, world: int, batch: int) -> None:
-    pipeline = ps.Pipeline(numbers(rows)).shuffle(seed=5)
+    pipeline = sp.Pipeline(numbers(rows)).shuffle(seed=5)
     ranks = []
     for rank in range(world):
         with pipeline.shard(rank, world).batch(batch, tail=tail).loader(memory=MEMORY, workers=1) as loader:
@@ -97,9 +97,9 @@ def test_ranks_add_up_to_one_loader_with_the_whole_step(tail: str, rows: int, wo
             assert np.array_equal(np.concatenate(slices), whole[name])
 
 
-def photo_bytes(source: ps.FileList, **settings: object) -> list[bytes]:
-    pipeline = ps.Pipeline(source).shuffle(seed=2)
-    pipeline = pipeline.map(ps.RandomResizedCrop(12), ps.RandomHorizontalFlip(), ps.Normalize()).batch(4)
+def photo_bytes(source: sp.FileList, **settings: object) -> list[bytes]:
+    pipeline = sp.Pipeline(source).shuffle(seed=2)
+    pipeline = pipeline.map(sp.RandomResizedCrop(12), sp.RandomHorizontalFlip(), sp.Normalize()).batch(4)
     with pipeline.loader(**settings) as loader:
         return [batch["image"].tobytes() for _ in range(2) for batch in loader]
 
@@ -111,7 +111,7 @@ def test_workers_depth_and_memory_change_no_byte(tmp_path: Path) -> None:
 
 
 def test_break_leaves_the_epoch() -> None:
-    with ps.Pipeline(numbers(8)).shuffle(seed=1).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(8)).shuffle(seed=1).batch(2).loader(memory=MEMORY, workers=1) as loader:
         expected = [loader.plan.order.indices(epoch, 0, 8).reshape(4, 2).tolist() for epoch in range(4)]
         for batch in loader:
             assert batch["index"].tolist() == expected[0][0]
@@ -127,7 +127,7 @@ def test_break_leaves_the_epoch() -> None:
 
 
 def test_an_epoch_that_nothing_was_asked_of_is_not_left() -> None:
-    with ps.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1) as loader:
         iter(loader)
         assert next(iter(loader))["index"].tolist() == [0, 1]
         assert loader.epoch == 0
@@ -135,7 +135,7 @@ def test_an_epoch_that_nothing_was_asked_of_is_not_left() -> None:
 
 def test_a_break_before_the_last_batch_never_delivers_that_batch_later() -> None:
     # With one batch left in hand, the one after it begins the very epoch that is asked for.
-    with ps.Pipeline(numbers(6)).shuffle(seed=1).batch(2).loader(memory=MEMORY, workers=2) as loader:
+    with sp.Pipeline(numbers(6)).shuffle(seed=1).batch(2).loader(memory=MEMORY, workers=2) as loader:
         for epoch in range(300):
             iterator = iter(loader)
             expected = loader.plan.order.indices(epoch, 0, 4).reshape(2, 2).tolist()
@@ -145,7 +145,7 @@ def test_a_break_before_the_last_batch_never_delivers_that_batch_later() -> None
 def test_the_next_epoch_is_filled_before_it_is_asked_for() -> None:
     located: queue.Queue[list[int]] = queue.Queue()
     source = Watched(numbers(4), lambda rows: located.put(rows.tolist()))
-    with ps.Pipeline(source).batch(2).loader(memory=MEMORY, workers=1, depth=2) as loader:
+    with sp.Pipeline(source).batch(2).loader(memory=MEMORY, workers=1, depth=2) as loader:
         assert indices(loader) == [[0, 1], [2, 3]]
         assert [located.get(timeout=WAIT_S) for _ in range(3)] == [[0, 1], [2, 3], [0, 1]]
         assert indices(loader) == [[0, 1], [2, 3]]
@@ -153,17 +153,17 @@ def test_the_next_epoch_is_filled_before_it_is_asked_for() -> None:
 
 
 def test_an_old_iterator_says_that_another_took_over() -> None:
-    with ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader:
         old = iter(loader)
         next(old)
         new = iter(loader)
-        with pytest.raises(ps.PenstockError, match="another iter"):
+        with pytest.raises(sp.StandpipeError, match="another iter"):
             next(old)
         assert next(new)["index"].tolist() == [0, 1]
 
 
 def test_an_iterator_at_its_end_stays_there() -> None:
-    with ps.Pipeline(numbers(2)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(2)).batch(2).loader(memory=MEMORY, workers=1) as loader:
         iterator = iter(loader)
         assert len(list(iterator)) == 1
         assert next(iterator, None) is None
@@ -173,13 +173,13 @@ def test_an_iterator_at_its_end_stays_there() -> None:
 
 
 def test_an_iterator_keeps_its_loader() -> None:
-    iterator = iter(ps.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1))
+    iterator = iter(sp.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1))
     gc.collect()
     assert len(list(iterator)) == 2
 
 
 def test_a_dropped_loader_ends_its_threads() -> None:
-    loader = ps.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1)
+    loader = sp.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1)
     gone = weakref.ref(loader)
     before = set(threading.enumerate())
     next(iter(loader))
@@ -190,13 +190,13 @@ def test_a_dropped_loader_ends_its_threads() -> None:
 
 
 def test_what_a_closed_loader_says() -> None:
-    loader = ps.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1)
+    loader = sp.Pipeline(numbers(4)).batch(2).loader(memory=MEMORY, workers=1)
     iterator = iter(loader)
     next(iterator)
     loader.close()
-    with pytest.raises(ps.PenstockError, match="closed"):
+    with pytest.raises(sp.StandpipeError, match="closed"):
         next(iterator)
-    with pytest.raises(ps.PenstockError, match="closed"):
+    with pytest.raises(sp.StandpipeError, match="closed"):
         iter(loader)
     assert len(loader) == 2
     loader.close()
@@ -204,9 +204,9 @@ def test_what_a_closed_loader_says() -> None:
 
 def test_stats_count_rows(tmp_path: Path) -> None:
     source = write_photos(tmp_path, 6)
-    pipeline = ps.Pipeline(source).map(ps.CenterCrop(8)).batch(3)
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(3)
     loader = pipeline.loader(memory=MEMORY, workers=1)
-    assert loader.stats() == ps.Stats()
+    assert loader.stats() == sp.Stats()
     with loader:
         list(loader)
         stats = loader.stats()
@@ -220,7 +220,7 @@ def test_what_goes_wrong_in_a_source_reaches_the_consumer_in_its_place() -> None
         if 4 in rows:
             raise RuntimeError("the disk is gone")
 
-    with ps.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1) as loader:
         iterator = iter(loader)
         assert [next(iterator)["index"].tolist() for _ in range(2)] == [[0, 1], [2, 3]]
         for _ in range(2):
@@ -237,7 +237,7 @@ def test_a_source_that_always_fails_is_asked_no_more_often_than_there_are_slots(
         raise RuntimeError("no")
 
     with (
-        ps.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1, depth=3) as loader
+        sp.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1, depth=3) as loader
     ):
         iterator = iter(loader)
         for attempt in range(1, 20):
@@ -252,7 +252,7 @@ def test_a_source_that_fails_while_all_batches_but_one_are_held() -> None:
             raise RuntimeError("no")
 
     with (
-        ps.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1, depth=2) as loader
+        sp.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1, depth=2) as loader
     ):
         iterator = iter(loader)
         kept = [next(iterator), next(iterator)]
@@ -266,14 +266,14 @@ def test_a_filling_thread_that_breaks_is_an_error_and_no_wait() -> None:
     def broken(rows: AnyArray) -> None:
         raise SystemExit
 
-    with ps.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1) as loader:
-        with pytest.raises(ps.PenstockError, match="fills batches broke") as caught:
+    with sp.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+        with pytest.raises(sp.StandpipeError, match="fills batches broke") as caught:
             next(iter(loader))
         assert isinstance(caught.value.__cause__, SystemExit)
 
 
 def test_steps_go_on_across_epochs() -> None:
-    pipeline = ps.Pipeline(numbers(7)).shuffle(seed=1).batch(2)
+    pipeline = sp.Pipeline(numbers(7)).shuffle(seed=1).batch(2)
     with pipeline.loader(memory=MEMORY, workers=1) as loader:
         by_epoch = [batch["index"].tolist() for _ in range(4) for batch in loader]
     with pipeline.loader(memory=MEMORY, workers=1) as loader:
@@ -285,7 +285,7 @@ def test_steps_go_on_across_epochs() -> None:
 
 
 def test_steps_and_states_and_epochs_go_together() -> None:
-    pipeline = ps.Pipeline(numbers(12)).shuffle(seed=1).batch(2)
+    pipeline = sp.Pipeline(numbers(12)).shuffle(seed=1).batch(2)
     with pipeline.loader(memory=MEMORY, workers=1) as loader:
         expected = [batch["index"].tolist() for batch in loader.steps(20)]
     with pipeline.loader(memory=MEMORY, workers=1) as loader:
@@ -304,7 +304,7 @@ def test_steps_and_states_and_epochs_go_together() -> None:
 
 
 def test_steps_keep_no_batch() -> None:
-    with ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1, depth=2) as loader:
+    with sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1, depth=2) as loader:
         steps = loader.steps(8)
         for _ in range(8):
             held = weakref.ref(next(steps)["index"])
@@ -314,8 +314,8 @@ def test_steps_keep_no_batch() -> None:
 @pytest.mark.parametrize("number", [-1, 1.5, "8", True])
 def test_steps_of_no_number(number: object) -> None:
     with (
-        ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader,
-        pytest.raises(ps.PlanError, match="how many batches"),
+        sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader,
+        pytest.raises(sp.PlanError, match="how many batches"),
     ):
         loader.steps(number)  # type: ignore[arg-type]
 
@@ -327,7 +327,7 @@ def test_a_second_thread_inside_next_is_an_error_and_no_hang() -> None:
         waits.set()
         assert go_on.wait(WAIT_S)
 
-    with ps.Pipeline(Watched(numbers(8), block)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(Watched(numbers(8), block)).batch(2).loader(memory=MEMORY, workers=1) as loader:
         iterator = iter(loader)
         taken: queue.Queue[list[int]] = queue.Queue()
         taker = threading.Thread(target=lambda: taken.put(next(iterator)["index"].tolist()))
@@ -335,7 +335,7 @@ def test_a_second_thread_inside_next_is_an_error_and_no_hang() -> None:
         assert waits.wait(WAIT_S)
         while not loader._turn:  # private: that the other thread is inside next(), which nothing else tells
             threading.Event().wait(0)
-        with pytest.raises(ps.PenstockError, match="another thread is inside next"):
+        with pytest.raises(sp.StandpipeError, match="another thread is inside next"):
             next(iterator)
         go_on.set()
         assert taken.get(timeout=WAIT_S) == [0, 1]
@@ -346,7 +346,7 @@ def test_a_second_thread_inside_next_is_an_error_and_no_hang() -> None:
 def test_threads_that_take_turns_get_every_batch_once() -> None:
     lock = threading.Lock()
     taken: list[list[int]] = []
-    with ps.Pipeline(numbers(600)).batch(2).loader(memory=MEMORY, workers=2) as loader:
+    with sp.Pipeline(numbers(600)).batch(2).loader(memory=MEMORY, workers=2) as loader:
         iterator = iter(loader)
 
         def take() -> None:
@@ -366,13 +366,13 @@ def test_threads_that_take_turns_get_every_batch_once() -> None:
 
 
 def test_set_epoch() -> None:
-    with ps.Pipeline(numbers(8)).shuffle(seed=3).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(8)).shuffle(seed=3).batch(2).loader(memory=MEMORY, workers=1) as loader:
         first, second = ([batch["index"].tolist() for batch in loader] for _ in range(2))
         loader.set_epoch(0)
         iterator = iter(loader)
         assert [next(iterator)["index"].tolist() for _ in range(3)] == first[:3]
         loader.set_epoch(0)
-        with pytest.raises(ps.PenstockError, match="took over"):
+        with pytest.raises(sp.StandpipeError, match="took over"):
             next(iterator)
         assert [batch["index"].tolist() for batch in loader] == first
         loader.set_epoch(1)
@@ -380,7 +380,7 @@ def test_set_epoch() -> None:
 
 
 def test_set_epoch_keeps_what_a_state_left_of_it() -> None:
-    pipeline = ps.Pipeline(numbers(8)).shuffle(seed=3).batch(2)
+    pipeline = sp.Pipeline(numbers(8)).shuffle(seed=3).batch(2)
     with pipeline.loader(memory=MEMORY, workers=1) as loader:
         whole = [batch["index"].tolist() for batch in loader]
     state = loader.state_dict() | {"epoch": 0, "consumed": 4}
@@ -395,5 +395,5 @@ def test_set_epoch_keeps_what_a_state_left_of_it() -> None:
 
 @pytest.mark.parametrize("epoch", [-1, 1.5, "1", True, None])
 def test_what_is_no_epoch(epoch: object) -> None:
-    with pytest.raises(ps.PlanError, match=r"set_epoch\("):
-        ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1).set_epoch(epoch)  # type: ignore[arg-type]
+    with pytest.raises(sp.PlanError, match=r"set_epoch\("):
+        sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1).set_epoch(epoch)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import machine
+from standpipe import machine
 
 MIB = 1 << 20
 UNLIMITED_V1 = 9223372036854771712  # what version 1 writes for no limit
@@ -274,7 +274,7 @@ def test_a_machine_that_does_not_say_what_is_available(root: Path) -> None:
 
 def test_affinity_is_obeyed() -> None:
     program = (
-        "import os; os.sched_setaffinity(0, {0}); from penstock import machine; print(machine.cpu_count())"
+        "import os; os.sched_setaffinity(0, {0}); from standpipe import machine; print(machine.cpu_count())"
     )
     cpu = min(os.sched_getaffinity(0))
     assert printed(program.replace("{0}", f"{{{cpu}}}")) == 1
@@ -285,7 +285,7 @@ def test_this_machine() -> None:
     assert 0 < machine.free_memory_bytes() < 1 << 50
     # In a process of its own: a part of what it shares with others is its too, and others come and go.
     took = printed(
-        "import os; from penstock.machine import process_memory_bytes; before = process_memory_bytes(); "
+        "import os; from standpipe.machine import process_memory_bytes; before = process_memory_bytes(); "
         "ballast = bytearray(os.urandom(1)) * (64 << 20); print(process_memory_bytes() - before)"
     )
     assert 60 * MIB < took < 70 * MIB
@@ -309,7 +309,7 @@ def new_group(request: pytest.FixtureRequest) -> Iterator[Path]:
     base = Path("/sys/fs/cgroup") if kind == "v2" else Path("/sys/fs/cgroup") / kind
     if not (base / ("cgroup.controllers" if kind == "v2" else "cgroup.procs")).exists():
         pytest.skip(f"cgroup {kind} isn't mounted here")
-    folder = base / f"penstock-test-{os.getpid()}"
+    folder = base / f"standpipe-test-{os.getpid()}"
     try:
         folder.mkdir()
     except OSError as error:
@@ -332,7 +332,7 @@ def printed_in(folder: Path, expression: str) -> int:
     """What an expression about ``machine`` gives in a process of that group."""
     return printed(
         f"import os; open({str(folder / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
-        f"from penstock import machine; print({expression})"
+        f"from standpipe import machine; print({expression})"
     )
 
 

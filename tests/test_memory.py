@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import penstock as ps
-from penstock.spec import UInt8Array
+import standpipe as sp
+from standpipe.spec import UInt8Array
 from photos import WAIT_S, encoded, numbers, picture, write_list
 from programs import output, peak_memory, small_container
 
@@ -48,7 +48,7 @@ RUN = """
 import json
 def darker(image):
     return image >> 1
-pipeline = ps.Pipeline(ps.FileList({path!r})).shuffle(seed=1).map(ps.RandomResizedCrop(96))
+pipeline = sp.Pipeline(sp.FileList({path!r})).shuffle(seed=1).map(sp.RandomResizedCrop(96))
 if {executor!r} != "native":
     pipeline = pipeline.map(darker, field="image")
     settings = {{"executor": {executor!r}}}
@@ -72,12 +72,12 @@ def test_large_frames_stay_within_the_budget(awkward: Path, executor: str, memor
 SMALL = """
 def darker(image):
     return image >> 1
-pipeline = ps.Pipeline(ps.FileList({path!r})).repeat(8).shuffle(seed=1).map(ps.RandomResizedCrop(224))
+pipeline = sp.Pipeline(sp.FileList({path!r})).repeat(8).shuffle(seed=1).map(sp.RandomResizedCrop(224))
 settings = {{}}
 if {executor!r} != "native":
     pipeline = pipeline.map(darker, field="image")
     settings = {{"executor": {executor!r}}}
-with pipeline.map(ps.Normalize()).batch(64).loader(workers=2, side_memory="46MiB", **settings) as loader:
+with pipeline.map(sp.Normalize()).batch(64).loader(workers=2, side_memory="46MiB", **settings) as loader:
     rows = sum(len(batch["index"]) for batch in loader)
     side = loader.memory()["side arena"]
     print(rows, loader.plan.forecast.process, loader.plan.memory_bytes, side.peak, side.most)
@@ -102,7 +102,7 @@ def test_a_container_of_512_mb(awkward: Path, executor: str) -> None:
 def test_workers_share_memory_for_whole_frames(tmp_path: Path, executor: str) -> None:
     """An image may have all of it, whatever the number of workers; the others wait."""
     files = [encoded(smooth(1000, 1000 + side), "PNG", compress_level=1) for side in range(8)]
-    pipeline = ps.Pipeline(write_list(tmp_path, files)).map(ps.Resize((8, 8))).map(lambda x: x, field="image")
+    pipeline = sp.Pipeline(write_list(tmp_path, files)).map(sp.Resize((8, 8))).map(lambda x: x, field="image")
     settings: dict[str, Any] = {"executor": executor, "memory": "256MiB"}
     with pipeline.batch(8).loader(workers=4, side_memory="12MiB", **settings) as loader:
         (batch,) = loader
@@ -110,7 +110,7 @@ def test_workers_share_memory_for_whole_frames(tmp_path: Path, executor: str) ->
         assert 8 * MIB < loader.memory()["side arena"].peak <= 12 * MIB
     with (
         pipeline.batch(8).loader(workers=1, side_memory="8MiB", **settings) as loader,
-        pytest.raises(ps.DecodeError, match=r"more than side_memory=8388608"),
+        pytest.raises(sp.DecodeError, match=r"more than side_memory=8388608"),
     ):
         next(iter(loader))
 
@@ -118,7 +118,7 @@ def test_workers_share_memory_for_whole_frames(tmp_path: Path, executor: str) ->
 def test_the_cap_is_that_of_the_plan_with_what_was_measured(tmp_path: Path) -> None:
     """Slots that are only known once a sample was made leave less for whole frames."""
     files = [encoded(smooth(1000, 1400 + side), "PNG", compress_level=1) for side in range(8)]
-    pipeline = ps.Pipeline(write_list(tmp_path, files)).map(ps.Resize((400, 400)))
+    pipeline = sp.Pipeline(write_list(tmp_path, files)).map(sp.Resize((400, 400)))
     pipeline = pipeline.map(lambda image: image.astype(np.float64), field="image")
     for executor, workers, memory in (("thread", 4, "150MiB"), ("process", 2, "190MiB")):
         with pipeline.batch(8).loader(workers=workers, memory=memory, executor=executor) as loader:
@@ -128,17 +128,17 @@ def test_the_cap_is_that_of_the_plan_with_what_was_measured(tmp_path: Path) -> N
         assert side.peak <= side.most == loader.plan.forecast.side < first
 
 
-def photos(folder: Path, count: int = 24) -> ps.Pipeline:
+def photos(folder: Path, count: int = 24) -> sp.Pipeline:
     """Batches of 4 images, 192 KiB each."""
     files = [encoded(picture(seed), quality=90) for seed in range(count)]
-    return ps.Pipeline(write_list(folder, files)).map(ps.RandomResizedCrop(128)).batch(4)
+    return sp.Pipeline(write_list(folder, files)).map(sp.RandomResizedCrop(128)).batch(4)
 
 
 def test_the_ledger_before_during_and_after_a_run(tmp_path: Path) -> None:
     loader = photos(tmp_path).loader(memory="64MiB", workers=2, depth=3)
     plan, before = loader.plan, loader.memory()
     slot = plan.layout.stride_bytes
-    assert before["slots"] == ps.MemoryOwner("slots", plan.forecast.slots, 0, 0, plan.most_slots * slot)
+    assert before["slots"] == sp.MemoryOwner("slots", plan.forecast.slots, 0, 0, plan.most_slots * slot)
     assert before.forecast == plan.forecast.allocated
     assert before.limit == plan.memory_bytes
     iterator = iter(loader)
@@ -162,7 +162,7 @@ def test_the_ledger_before_during_and_after_a_run(tmp_path: Path) -> None:
 
 
 def test_the_ledger_is_a_table_at_80_columns(awkward: Path) -> None:
-    pipeline = ps.Pipeline(ps.FileList(awkward)).map(ps.Resize((64, 64))).map(lambda x: x, field="image")
+    pipeline = sp.Pipeline(sp.FileList(awkward)).map(sp.Resize((64, 64))).map(lambda x: x, field="image")
     with pipeline.batch(4).loader(memory="300MiB", executor="process", workers=2) as loader:
         next(iter(loader))
         table = str(loader.memory())
@@ -176,7 +176,7 @@ def test_the_ledger_is_a_table_at_80_columns(awkward: Path) -> None:
 
 
 def test_whole_frames_are_in_the_ledger(awkward: Path) -> None:
-    pipeline = ps.Pipeline(ps.FileList(awkward)).map(ps.Resize((64, 64))).batch(4)
+    pipeline = sp.Pipeline(sp.FileList(awkward)).map(sp.Resize((64, 64))).batch(4)
     for settings in ({}, {"executor": "inline"}):
         with pipeline.loader(memory="300MiB", workers=2, **settings) as loader:
             for _ in loader:
@@ -206,11 +206,11 @@ def test_what_the_trainer_allocates_is_its_own_growth(tmp_path: Path) -> None:
 
 def test_the_index_and_what_the_order_looks_up_count() -> None:
     rows = 400_000
-    plain = ps.Pipeline(numbers(rows)).shuffle(seed=1)
+    plain = sp.Pipeline(numbers(rows)).shuffle(seed=1)
     weighted = plain.shuffle(seed=1, weights=np.arange(1, rows + 1)).batch(2)
-    balanced = ps.Pipeline(ps.Arrays(y=np.arange(rows) % 7)).shuffle(seed=1, balance="y").batch(2)
-    marked = ps.Pipeline(ps.Arrays(y=np.arange(rows))).filter("y % 3 != 0").batch(2)
-    budgeted = ps.Pipeline(ps.Arrays(y=np.arange(rows) % 50)).batch(budget=200, by="y")
+    balanced = sp.Pipeline(sp.Arrays(y=np.arange(rows) % 7)).shuffle(seed=1, balance="y").batch(2)
+    marked = sp.Pipeline(sp.Arrays(y=np.arange(rows))).filter("y % 3 != 0").batch(2)
+    budgeted = sp.Pipeline(sp.Arrays(y=np.arange(rows) % 50)).batch(budget=200, by="y")
     assert plain.batch(2).plan(memory="64MiB").forecast.index < MIB
     for pipeline, least in (
         (weighted, 12 * rows),
@@ -221,7 +221,7 @@ def test_the_index_and_what_the_order_looks_up_count() -> None:
         plan = pipeline.plan(memory="64MiB", workers=1)
         assert least <= plan.forecast.index < 8 * MIB
         assert plan.forecast.allocated + plan.forecast.side <= plan.memory_bytes
-    with pytest.raises(ps.BudgetError, match=r"4\.\dMiB of index together need memory") as caught:
+    with pytest.raises(sp.BudgetError, match=r"4\.\dMiB of index together need memory") as caught:
         weighted.plan(memory="20MiB", workers=1)
     assert weighted.plan(memory=caught.value.smallest_bytes, workers=1).depth == 2
 
@@ -234,7 +234,7 @@ def test_values_in_no_slot_are_forecast_from_the_first_sample() -> None:
         def __getitem__(self, index: int) -> dict[str, Any]:
             return {"x": np.zeros((1 + index % 3, 1000)), "text": "x" * 5000, "parts": [b"y" * 3000] * 5}
 
-    pipeline = ps.Pipeline(ps.Indexed(Lists())).batch(10, collate={"x": list})
+    pipeline = sp.Pipeline(sp.Indexed(Lists())).batch(10, collate={"x": list})
     with pipeline.loader(memory="64MiB", executor="inline") as loader:
         assert loader.plan.forecast.waiting == 0
         next(iter(loader))
@@ -262,10 +262,10 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text.removeprefix("memory runs short: ") for text in said if text.startswith("memory runs short")]
 
 
-def until_warned(loader: ps.Loader, caplog: pytest.LogCaptureFixture) -> list[str]:
+def until_warned(loader: sp.Loader, caplog: pytest.LogCaptureFixture) -> list[str]:
     """Take batches until memory is looked at and found short; what was said."""
     ends = time.monotonic() + WAIT_S
-    with caplog.at_level("WARNING", "penstock"):
+    with caplog.at_level("WARNING", "standpipe"):
         while not warned(caplog):
             assert time.monotonic() < ends, "nobody said anything"
             for _ in loader:
@@ -289,7 +289,7 @@ def test_batches_that_are_held_are_named_before_none_is_left(
 
 
 def test_worker_processes_that_grow_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Leaks())).batch(4)
+    pipeline = sp.Pipeline(sp.Indexed(Leaks())).batch(4)
     with pipeline.loader(memory="350MiB", executor="process", workers=1, worker_memory="280MiB") as loader:
         assert loader.plan.forecast.allocated < 0.5 * loader.plan.memory_bytes
         (text,) = until_warned(loader, caplog)
@@ -300,10 +300,10 @@ def test_worker_processes_that_grow_are_named(caplog: pytest.LogCaptureFixture) 
 def test_nobody_is_named_where_all_is_as_forecast(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Also when the budget is just enough."""
     pipeline = photos(tmp_path)
-    with pytest.raises(ps.BudgetError) as caught:
+    with pytest.raises(sp.BudgetError) as caught:
         pipeline.plan(memory="1MiB", workers=2)
     with (
-        caplog.at_level("WARNING", "penstock"),
+        caplog.at_level("WARNING", "standpipe"),
         pipeline.loader(memory=caught.value.smallest_bytes, workers=2) as loader,
     ):
         ends = time.monotonic() + 2.5  # two looks

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import penstock as ps
-from penstock.spec import Int64Array
+import standpipe as sp
+from standpipe.spec import Int64Array
 from photos import WAIT_S, Watched, numbers, write_photos
 from programs import BEGIN
 
@@ -27,17 +27,17 @@ ROWS = 1000
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of each test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache/penstock/filters"
+    return tmp_path / "cache/standpipe/filters"
 
 
-def watched(rows: int = ROWS) -> tuple[ps.Pipeline, list[int]]:
+def watched(rows: int = ROWS) -> tuple[sp.Pipeline, list[int]]:
     """A pipeline of numbers, and the records that anybody has located."""
     located: list[int] = []
     source = Watched(numbers(rows), lambda indices: located.extend(indices.tolist()))
-    return ps.Pipeline(source), located
+    return sp.Pipeline(source), located
 
 
-def records(pipeline: ps.Pipeline, **settings: Any) -> list[int]:
+def records(pipeline: sp.Pipeline, **settings: Any) -> list[int]:
     """The numbers of the records that a pipeline delivers in its first epoch."""
     settings = {"memory": "512MiB", "workers": 2, **settings}
     with pipeline.batch(7, tail="short").loader(**settings) as loader:
@@ -58,20 +58,20 @@ def test_every_executor_keeps_the_same_records(tmp_path: Path, executor: str) ->
     means = [np.asarray(Image.open(tmp_path / f"{number:03d}.jpg")).mean() for number in range(30)]
     bright = [number for number, mean in enumerate(means) if mean > 128]
     assert 0 < len(bright) < 30
-    to_batch = ps.Pipeline(photos).filter(is_bright, field="image").map(ps.CenterCrop(8))
+    to_batch = sp.Pipeline(photos).filter(is_bright, field="image").map(sp.CenterCrop(8))
     assert records(to_batch, executor=executor) == bright
 
 
 @pytest.mark.parametrize("as_", ["numpy", "pil"])
 def test_images_come_in_the_form_asked_for(tmp_path: Path, as_: Any) -> None:
     forms = {"numpy": lambda s: s["image"].shape == (40, 56, 3), "pil": lambda s: s["image"].size == (56, 40)}
-    photos = ps.Pipeline(write_photos(tmp_path, 3)).filter(forms[as_], as_=as_)
-    assert records(photos.map(ps.CenterCrop(8))) == [0, 1, 2]
+    photos = sp.Pipeline(write_photos(tmp_path, 3)).filter(forms[as_], as_=as_)
+    assert records(photos.map(sp.CenterCrop(8))) == [0, 1, 2]
 
 
 def test_the_plan_asks_nobody(cache: Path) -> None:
     pipeline, located = watched()
-    with pytest.raises(ps.PlanError, match=r"filter\(.*thirds, code .*1,000 records yet; .*pipeline\.scan"):
+    with pytest.raises(sp.PlanError, match=r"filter\(.*thirds, code .*1,000 records yet; .*pipeline\.scan"):
         pipeline.filter(thirds).batch(10).plan()
     assert located == []
     assert not cache.exists()
@@ -105,8 +105,8 @@ def test_another_dataset_another_scan() -> None:
         return value < 3
 
     for begin in (0, 1):
-        dataset = ps.Indexed(list(range(begin, 1500 + begin)), fields="x")
-        assert records(ps.Pipeline(dataset).filter(small, field="x")) == list(range(3 - begin))
+        dataset = sp.Indexed(list(range(begin, 1500 + begin)), fields="x")
+        assert records(sp.Pipeline(dataset).filter(small, field="x")) == list(range(3 - begin))
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_a_packed_list_is_known_by_its_items(items: list[Any]) -> None:
     """Through the digest alone: what a list holds is in no error and no batch."""
 
     def described(held: Any) -> str:
-        selection: Any = ps.Pipeline(numbers(3)).filter(lambda _: held).selections[0]
+        selection: Any = sp.Pipeline(numbers(3)).filter(lambda _: held).selections[0]
         said: str = selection.describe()
         return said
 
-    assert described(ps.pack_list(items)) == described(ps.pack_list(list(items)))
+    assert described(sp.pack_list(items)) == described(sp.pack_list(list(items)))
     others = [items[:-1], [*items[:-1], items[0]], items[::-1]]
-    assert len({described(ps.pack_list(each)) for each in [items, *others]}) == 4
+    assert len({described(sp.pack_list(each)) for each in [items, *others]}) == 4
 
 
 def test_a_filter_stands_among_other_selections() -> None:
@@ -132,16 +132,16 @@ def test_a_filter_stands_among_other_selections() -> None:
 
 
 def test_parts_of_a_mixture_can_be_filtered() -> None:
-    even = ps.Pipeline(numbers(ROWS)).filter(lambda sample: sample["x"][0] % 2 == 0)
-    some = ps.Pipeline(numbers(100)).filter(thirds)
-    seen = records(ps.Pipeline(ps.Mix({even: 0.5, some: 0.5}, until="last")))
+    even = sp.Pipeline(numbers(ROWS)).filter(lambda sample: sample["x"][0] % 2 == 0)
+    some = sp.Pipeline(numbers(100)).filter(thirds)
+    seen = records(sp.Pipeline(sp.Mix({even: 0.5, some: 0.5}, until="last")))
     assert {index % 2 for index in seen if index < ROWS} == {0}
     assert {index - ROWS for index in seen if index >= ROWS} == set(range(0, 100, 3))
 
 
 def test_audit_counts_what_is_kept() -> None:
-    kept = ps.Pipeline(numbers(ROWS)).filter(thirds).shuffle(seed=3).batch(10)
-    with pytest.raises(ps.PlanError, match=r"pipeline\.scan"):
+    kept = sp.Pipeline(numbers(ROWS)).filter(thirds).shuffle(seed=3).batch(10)
+    with pytest.raises(sp.PlanError, match=r"pipeline\.scan"):
         kept.audit()
     kept.scan(memory="64MiB")
     proof = kept.audit(ranks=3, epochs=2)
@@ -150,7 +150,7 @@ def test_audit_counts_what_is_kept() -> None:
 
 
 def test_a_state_goes_on_and_belongs_to_the_function() -> None:
-    kept = ps.Pipeline(numbers(ROWS)).filter(thirds).shuffle(seed=3)
+    kept = sp.Pipeline(numbers(ROWS)).filter(thirds).shuffle(seed=3)
     whole = records(kept)
     with kept.batch(10).loader(memory="64MiB") as loader:
         next(iter(loader))
@@ -158,10 +158,10 @@ def test_a_state_goes_on_and_belongs_to_the_function() -> None:
     with kept.batch(7, tail="short").loader(memory="64MiB") as loader:
         loader.load_state_dict(state)
         assert [int(index) for batch in loader for index in batch["index"]] == whole[10:]
-    other = ps.Pipeline(numbers(ROWS)).filter(lambda sample: sample["x"][0] % 9 == 0).shuffle(seed=3)
+    other = sp.Pipeline(numbers(ROWS)).filter(lambda sample: sample["x"][0] % 9 == 0).shuffle(seed=3)
     with (
         other.batch(10).loader(memory="64MiB") as loader,
-        pytest.raises(ps.StateError, match="selection was 'filter"),
+        pytest.raises(sp.StateError, match="selection was 'filter"),
     ):
         loader.load_state_dict(state)
 
@@ -177,7 +177,7 @@ def test_a_failing_sample_is_named_and_what_was_done_before_stays() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAIL", "1")
-        with pytest.raises(ps.TransformError, match="RuntimeError: no") as caught:
+        with pytest.raises(sp.TransformError, match="RuntimeError: no") as caught:
             pipeline.filter(fails).scan(memory="64MiB", executor="inline")
     assert caught.value.index == 600
     located.clear()
@@ -187,15 +187,15 @@ def test_a_failing_sample_is_named_and_what_was_done_before_stays() -> None:
 
 @pytest.mark.parametrize("answer", [3, None, "yes", np.array([True, False])])
 def test_an_answer_is_true_or_false(answer: Any) -> None:
-    pipeline = ps.Pipeline(numbers(10))
+    pipeline = sp.Pipeline(numbers(10))
     for kept in (pipeline.filter(lambda _: answer), pipeline.filter(lambda _: answer, field="x")):
-        with pytest.raises(ps.TransformError, match="return"):
+        with pytest.raises(sp.TransformError, match="return"):
             kept.scan(memory="64MiB")
 
 
 def test_nothing_left_is_said() -> None:
-    with pytest.raises(ps.PlanError, match=r"filter\(.*leaves nothing of 1,000 records"):
-        records(ps.Pipeline(numbers(ROWS)).filter(lambda _: False))
+    with pytest.raises(sp.PlanError, match=r"filter\(.*leaves nothing of 1,000 records"):
+        records(sp.Pipeline(numbers(ROWS)).filter(lambda _: False))
 
 
 @pytest.mark.parametrize(
@@ -209,26 +209,26 @@ def test_nothing_left_is_said() -> None:
     ],
 )
 def test_what_cant_be_asked(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ps.PlanError, match=message):
-        ps.Pipeline(numbers(10)).filter(**arguments)
+    with pytest.raises(sp.PlanError, match=message):
+        sp.Pipeline(numbers(10)).filter(**arguments)
 
 
 def test_a_function_that_holds_a_file_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "x").open("w") as file:
-        pipeline = ps.Pipeline(numbers(10)).filter(lambda _: file.closed).batch(2)
-        with pytest.raises(ps.PlanError, match="no answers could be kept"):
+        pipeline = sp.Pipeline(numbers(10)).filter(lambda _: file.closed).batch(2)
+        with pytest.raises(sp.PlanError, match="no answers could be kept"):
             pipeline.plan()
 
 
 def test_settings_that_there_are_not() -> None:
     with pytest.raises(TypeError, match="no setting of a plan or loader: worker; there are memory="):
-        ps.Pipeline(numbers(10)).filter(thirds).scan(worker=3)  # type: ignore[call-arg]
+        sp.Pipeline(numbers(10)).filter(thirds).scan(worker=3)  # type: ignore[call-arg]
 
 
 def test_a_place_that_cant_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
-    with pytest.raises(ps.PlanError, match="set XDG_CACHE_HOME"):
-        ps.Pipeline(numbers(10)).filter(thirds).scan()
+    with pytest.raises(sp.PlanError, match="set XDG_CACHE_HOME"):
+        sp.Pipeline(numbers(10)).filter(thirds).scan()
 
 
 def change_a_mark(file: Path) -> None:
@@ -248,19 +248,19 @@ def empty(file: Path) -> None:
 def anothers(file: Path) -> None:
     """The answers to another question, under this one's name."""
     before = set(file.parent.iterdir())
-    ps.Pipeline(numbers(ROWS)).filter(lambda _: True).scan(memory="64MiB")
+    sp.Pipeline(numbers(ROWS)).filter(lambda _: True).scan(memory="64MiB")
     (other,) = set(file.parent.iterdir()) - before
     other.rename(file)
 
 
 @pytest.mark.parametrize("damage", [change_a_mark, cut_short, empty, anothers])
 def test_a_damaged_file_is_never_believed(cache: Path, damage: Callable[[Path], None]) -> None:
-    kept = ps.Pipeline(numbers(ROWS)).filter(thirds)
+    kept = sp.Pipeline(numbers(ROWS)).filter(thirds)
     before = records(kept)
     (file,) = cache.iterdir()
     content = file.read_bytes()
     damage(file)
-    with pytest.raises(ps.PlanError, match=r"pipeline\.scan"):
+    with pytest.raises(sp.PlanError, match=r"pipeline\.scan"):
         kept.batch(7).plan()
     assert records(kept) == before
     assert file.read_bytes() == content
@@ -269,7 +269,7 @@ def test_a_damaged_file_is_never_believed(cache: Path, damage: Callable[[Path], 
 SCAN = """
 import os, signal, sys
 located = []
-pipeline = ps.Pipeline(Watched(numbers(2000), lambda indices: located.extend(indices.tolist())))
+pipeline = sp.Pipeline(Watched(numbers(2000), lambda indices: located.extend(indices.tolist())))
 
 def odd(sample):
     if sample["x"][0] == 3 * 1500 and "HOW" in os.environ:
@@ -348,7 +348,7 @@ def again(depth): return depth and again(depth - 1)
 def named(sample): return sample["name"] in {"x", "y", "z"} or sample["name"] in LIMITS or again(3)
 
 for fn in (Judge({"k": [1, 2]}), named, functools.partial(np.any, axis=0), lambda s: named(s)):
-    print(ps.Pipeline(numbers(3)).filter(fn).selections[0].describe())
+    print(sp.Pipeline(numbers(3)).filter(fn).selections[0].describe())
 """
 
 
@@ -372,7 +372,7 @@ def test_what_a_function_uses_is_part_of_its_name() -> None:
     def described(text: str) -> str:
         names: dict[str, Any] = {"__name__": "training"}
         exec(textwrap.dedent(text), names)
-        selection: Any = ps.Pipeline(numbers(3)).filter(names["fn"]).selections[0]
+        selection: Any = sp.Pipeline(numbers(3)).filter(names["fn"]).selections[0]
         said: str = selection.describe()
         return said
 
@@ -400,7 +400,7 @@ def test_marks_of_many_records(cache: Path) -> None:
     """More than one piece of 2^18 marks, and a last block that isn't full."""
     count = (1 << 18) + 300
     odd: Int64Array = np.arange(1, count, 2)
-    pipeline = ps.Pipeline(ps.Indexed(range(count), fields="x", spec={"x": ps.Spec((), np.dtype(np.int64))}))
+    pipeline = sp.Pipeline(sp.Indexed(range(count), fields="x", spec={"x": sp.Spec((), np.dtype(np.int64))}))
     kept = pipeline.filter(lambda x: x % 2 == 1, field="x")
     kept.scan(memory="64MiB", executor="inline")
     plan = kept.batch(1000, tail="short").plan()
@@ -409,5 +409,5 @@ def test_marks_of_many_records(cache: Path) -> None:
 
 
 def test_a_stream_cant_be_filtered_so() -> None:
-    with pytest.raises(ps.PlanError, match="a stream comes in its own order, so selections can't be"):
-        ps.Pipeline(ps.Iterable(lambda: iter([1, 2]))).filter(lambda _: True).scan()
+    with pytest.raises(sp.PlanError, match="a stream comes in its own order, so selections can't be"):
+        sp.Pipeline(sp.Iterable(lambda: iter([1, 2]))).filter(lambda _: True).scan()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.spec import Int64Array
+import standpipe as sp
+from standpipe.spec import Int64Array
 from photos import encoded, picture, write_list
 from preloaded import SERVER
 
@@ -39,11 +39,11 @@ def tokens(index: int) -> Int64Array:
     return np.arange(index, index + LENGTHS[index])
 
 
-def texts() -> ps.Indexed:
-    return ps.Indexed(Texts(), columns={"length": LENGTHS})
+def texts() -> sp.Indexed:
+    return sp.Indexed(Texts(), columns={"length": LENGTHS})
 
 
-def batches(pipeline: ps.Pipeline, **settings: Any) -> list[dict[str, Any]]:
+def batches(pipeline: sp.Pipeline, **settings: Any) -> list[dict[str, Any]]:
     """Copies of an epoch's batches."""
     with pipeline.loader(**{"memory": MEMORY, "workers": 2, "fork_from": SERVER, **settings}) as loader:
         return [{name: copied(value) for name, value in batch.items()} for batch in loader]
@@ -56,16 +56,16 @@ def copied(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("pad", "width"),
     [
-        (ps.Pad(max_shape=90), lambda longest: longest),
-        (ps.Pad(to=8, max_shape=90), lambda longest: -(-longest // 8) * 8),
-        (ps.Pad(to=(96,), value=-1), lambda longest: 96),
+        (sp.Pad(max_shape=90), lambda longest: longest),
+        (sp.Pad(to=8, max_shape=90), lambda longest: -(-longest // 8) * 8),
+        (sp.Pad(to=(96,), value=-1), lambda longest: 96),
     ],
     ids=["longest", "multiple", "fixed"],
 )
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_padded_rows_are_the_samples_and_the_value(pad: ps.Pad, width: Any, executor: str) -> None:
+def test_padded_rows_are_the_samples_and_the_value(pad: sp.Pad, width: Any, executor: str) -> None:
     pipeline = (
-        ps.Pipeline(texts()).shuffle(seed=1).batch(16, collate={"tokens": pad, "boxes": list}, tail="pad")
+        sp.Pipeline(texts()).shuffle(seed=1).batch(16, collate={"tokens": pad, "boxes": list}, tail="pad")
     )
     for batch in batches(pipeline, executor=executor):
         longest = int(LENGTHS[batch["index"]].max())
@@ -79,7 +79,7 @@ def test_padded_rows_are_the_samples_and_the_value(pad: ps.Pad, width: Any, exec
 
 
 def test_padded_rows_lie_one_behind_the_other() -> None:
-    pipeline = ps.Pipeline(texts()).batch(16, collate={"tokens": ps.Pad(max_shape=90), "boxes": list})
+    pipeline = sp.Pipeline(texts()).batch(16, collate={"tokens": sp.Pad(max_shape=90), "boxes": list})
     with pipeline.loader(memory=MEMORY) as loader:
         for batch in loader:
             assert batch["tokens"].flags.c_contiguous
@@ -95,8 +95,8 @@ def test_several_axes_are_padded_with_their_shapes(executor: str) -> None:
         def __getitem__(self, index: int) -> Any:
             return np.full((3 + index % 5, 9 - index % 4, 3), index, np.uint8)
 
-    pipeline = ps.Pipeline(ps.Indexed(Pictures(), fields="image")).batch(
-        10, collate={"image": ps.Pad(to=4, value=255, max_shape=(8, 9, 3))}
+    pipeline = sp.Pipeline(sp.Indexed(Pictures(), fields="image")).batch(
+        10, collate={"image": sp.Pad(to=4, value=255, max_shape=(8, 9, 3))}
     )
     for batch in batches(pipeline, executor=executor):
         sizes = [(3 + index % 5, 9 - index % 4, 3) for index in batch["index"]]
@@ -113,7 +113,7 @@ def test_photos_in_their_own_sizes_are_padded(tmp_path: Path) -> None:
     sizes = [(24 + 3 * number, 40 - 2 * number) for number in range(8)]
     pictures = [picture(number, *size) for number, size in enumerate(sizes)]
     source = write_list(tmp_path, {f"{n}.png": encoded(each, "PNG") for n, each in enumerate(pictures)})
-    pipeline = ps.Pipeline(source).batch(4, collate={"image": ps.Pad(max_shape=(64, 64, 3))})
+    pipeline = sp.Pipeline(source).batch(4, collate={"image": sp.Pad(max_shape=(64, 64, 3))})
     got = batches(pipeline)
     assert [batch["image"].shape for batch in got] == [(4, 33, 40, 3), (4, 45, 32, 3)]
     for batch in got:
@@ -126,8 +126,8 @@ def test_photos_in_their_own_sizes_are_padded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_ragged_rows_follow_one_another(executor: str) -> None:
-    pipeline = ps.Pipeline(texts()).batch(
-        16, collate={"tokens": ps.Ragged(max_values=16 * 90), "boxes": ps.Ragged(max_values=64)}
+    pipeline = sp.Pipeline(texts()).batch(
+        16, collate={"tokens": sp.Ragged(max_values=16 * 90), "boxes": sp.Ragged(max_values=64)}
     )
     for batch in batches(pipeline, executor=executor):
         offsets, boxes = batch["tokens_offsets"], batch["boxes_offsets"]
@@ -142,13 +142,13 @@ def test_ragged_rows_follow_one_another(executor: str) -> None:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_with_a_budget_room_is_for_the_budget(executor: str) -> None:
-    pipeline = ps.Pipeline(texts()).shuffle(seed=1)
-    padded = pipeline.batch(budget=200, by="length", collate={"tokens": ps.Pad(), "boxes": list})
+    pipeline = sp.Pipeline(texts()).shuffle(seed=1)
+    padded = pipeline.batch(budget=200, by="length", collate={"tokens": sp.Pad(), "boxes": list})
     for batch in batches(padded, executor=executor):
         assert batch["tokens"].size <= 200
         assert batch["tokens"].shape == (len(batch["index"]), batch["tokens_length"].max())
     packed = pipeline.batch(
-        budget=200, by="length", pack=True, collate={"tokens": ps.Ragged(), "boxes": list}
+        budget=200, by="length", pack=True, collate={"tokens": sp.Ragged(), "boxes": list}
     )
     for batch in batches(packed, executor=executor):
         assert len(batch["tokens"]) == LENGTHS[batch["index"]].sum() <= 200
@@ -160,10 +160,10 @@ def test_with_a_budget_room_is_for_the_budget(executor: str) -> None:
 )
 def test_who_makes_the_rows_makes_no_difference(executor: str, workers: int) -> None:
     pipeline = (
-        ps.Pipeline(texts())
+        sp.Pipeline(texts())
         .shuffle(seed=5)
         .map(lambda sample, rng: {**sample, "tokens": sample["tokens"][: rng.integers(1, 90)]})
-        .batch(13, collate={"tokens": ps.Pad(max_shape=90), "boxes": ps.Ragged(max_values=60)}, tail="pad")
+        .batch(13, collate={"tokens": sp.Pad(max_shape=90), "boxes": sp.Ragged(max_values=60)}, tail="pad")
     )
     expected = batches(pipeline, executor="inline")
     got = batches(pipeline, executor=executor, workers=workers)
@@ -175,9 +175,9 @@ def test_who_makes_the_rows_makes_no_difference(executor: str, workers: int) -> 
 
 
 def test_a_declared_shape_is_one_samples_own() -> None:
-    spec = {"tokens": ps.Spec((17,), np.dtype(np.int64)), "number": ps.Spec((), np.dtype(np.int64))}
-    source = ps.Indexed([{"tokens": np.arange(n), "number": n} for n in range(1, 9)], spec=spec)
-    pipeline = ps.Pipeline(source).batch(4, collate={"tokens": ps.Pad(max_shape=20)})
+    spec = {"tokens": sp.Spec((17,), np.dtype(np.int64)), "number": sp.Spec((), np.dtype(np.int64))}
+    source = sp.Indexed([{"tokens": np.arange(n), "number": n} for n in range(1, 9)], spec=spec)
+    pipeline = sp.Pipeline(source).batch(4, collate={"tokens": sp.Pad(max_shape=20)})
     assert pipeline.plan(memory=MEMORY).facts()["fields"]["tokens"] == {  # type: ignore[index]
         "shape": "(≤4, ≤20)",
         "dtype": "int64",
@@ -186,7 +186,7 @@ def test_a_declared_shape_is_one_samples_own() -> None:
 
 
 def test_what_fits_no_slot_comes_in_lists_and_explain_says_so() -> None:
-    pipeline = ps.Pipeline(texts()).batch(16, collate={"tokens": list, "boxes": list})
+    pipeline = sp.Pipeline(texts()).batch(16, collate={"tokens": list, "boxes": list})
     with pipeline.loader(memory=MEMORY) as loader:
         batch = next(iter(loader))
         assert batch["name"] == [f"text {index}" for index in range(16)]
@@ -199,8 +199,8 @@ def test_what_fits_no_slot_comes_in_lists_and_explain_says_so() -> None:
 
 
 def test_explain_says_how_fields_are_collated() -> None:
-    collate = {"tokens": ps.Pad(to=8, max_shape=90), "boxes": ps.Ragged(max_values=64)}
-    with ps.Pipeline(texts()).batch(16, collate=collate).loader(memory=MEMORY) as loader:
+    collate = {"tokens": sp.Pad(to=8, max_shape=90), "boxes": sp.Ragged(max_values=64)}
+    with sp.Pipeline(texts()).batch(16, collate=collate).loader(memory=MEMORY) as loader:
         next(iter(loader))
         text = " ".join(loader.plan.explain().split())
     assert "tokens: (≤16, ≤96) int64, room for 1,536" in text
@@ -213,11 +213,11 @@ def test_explain_says_how_fields_are_collated() -> None:
     ("collate", "says"),
     [
         (
-            {"tokens": ps.Pad(max_shape=20)},
+            {"tokens": sp.Pad(max_shape=20)},
             r"'tokens' is \(\d+\) int64; there is room for \(20\) int64 at most",
         ),
         (
-            {"tokens": ps.Ragged(max_values=150)},
+            {"tokens": sp.Ragged(max_values=150)},
             r"'tokens' is \d+ long, and with the rows before it \d+; a batch",
         ),
         (
@@ -228,23 +228,23 @@ def test_explain_says_how_fields_are_collated() -> None:
 )
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_sample_without_room_is_an_error_with_its_number(collate: Any, says: str, executor: str) -> None:
-    pipeline = ps.Pipeline(texts()).batch(16, collate={"boxes": list, **collate})
-    with pytest.raises(ps.SampleError, match=says) as caught:
+    pipeline = sp.Pipeline(texts()).batch(16, collate={"boxes": list, **collate})
+    with pytest.raises(sp.SampleError, match=says) as caught:
         batches(pipeline, executor=executor)
     row = caught.value.index
-    if isinstance(how := collate.get("tokens"), ps.Pad):
-        assert isinstance(caught.value, ps.TransformError)
+    if isinstance(how := collate.get("tokens"), sp.Pad):
+        assert isinstance(caught.value, sp.TransformError)
         assert row == int(np.flatnonzero(LENGTHS > 20)[0])
     elif how is not None:
         ends = np.cumsum(LENGTHS[row - row % 16 :])
         assert row % 16 == int(np.searchsorted(ends, 150, "right"))
 
 
-@pytest.mark.parametrize(("pack", "how"), [(False, ps.Pad()), (True, ps.Ragged())])
+@pytest.mark.parametrize(("pack", "how"), [(False, sp.Pad()), (True, sp.Ragged())])
 def test_a_budget_of_another_length_needs_room_of_its_own(pack: bool, how: Any) -> None:
-    lengths = ps.Indexed(Texts(), columns={"half": np.maximum(LENGTHS // 2, 1)})
-    pipeline = ps.Pipeline(lengths).shuffle(seed=1)
-    with pytest.raises(ps.TransformError, match=r"'tokens' is \d+ long.*room for"):
+    lengths = sp.Indexed(Texts(), columns={"half": np.maximum(LENGTHS // 2, 1)})
+    pipeline = sp.Pipeline(lengths).shuffle(seed=1)
+    with pytest.raises(sp.TransformError, match=r"'tokens' is \d+ long.*room for"):
         batches(pipeline.batch(budget=100, by="half", pack=pack, collate={"tokens": how, "boxes": list}))
 
 
@@ -256,9 +256,9 @@ def test_samples_of_another_dtype_or_other_axes_are_errors() -> None:
         return sample
 
     for what in ("dtype", "axes", "kind"):
-        for how in (ps.Pad(max_shape=90), ps.Ragged(max_values=1440)):
-            pipeline = ps.Pipeline(texts()).map(lambda sample, what=what: broken(sample, what))
-            with pytest.raises(ps.TransformError, match="'tokens' is") as caught:
+        for how in (sp.Pad(max_shape=90), sp.Ragged(max_values=1440)):
+            pipeline = sp.Pipeline(texts()).map(lambda sample, what=what: broken(sample, what))
+            with pytest.raises(sp.TransformError, match="'tokens' is") as caught:
                 batches(pipeline.batch(16, collate={"tokens": how, "boxes": list}))
             assert caught.value.index == 5
 
@@ -266,42 +266,42 @@ def test_samples_of_another_dtype_or_other_axes_are_errors() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: ps.Pad(to=0), "neither a whole number from 1 on"),
-        (lambda: ps.Pad(max_shape=(3, -1)), "neither a whole number from 1 on"),
-        (lambda: ps.Pad(to=(3,), max_shape=3), "leave one out"),
-        (lambda: ps.Pad(value="0"), "value='0'"),  # type: ignore[arg-type]
-        (lambda: ps.Ragged(max_values=0), "neither a whole number from 1 on"),
-        (lambda: ps.Pipeline(texts()).batch(4, collate={"tokens": "pad"}), "Pad, Ragged or list"),  # type: ignore[dict-item]
+        (lambda: sp.Pad(to=0), "neither a whole number from 1 on"),
+        (lambda: sp.Pad(max_shape=(3, -1)), "neither a whole number from 1 on"),
+        (lambda: sp.Pad(to=(3,), max_shape=3), "leave one out"),
+        (lambda: sp.Pad(value="0"), "value='0'"),  # type: ignore[arg-type]
+        (lambda: sp.Ragged(max_values=0), "neither a whole number from 1 on"),
+        (lambda: sp.Pipeline(texts()).batch(4, collate={"tokens": "pad"}), "Pad, Ragged or list"),  # type: ignore[dict-item]
     ],
 )
 def test_descriptions_that_cannot_work(make: Any, says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
+    with pytest.raises(sp.PlanError, match=says):
         make()
 
 
 @pytest.mark.parametrize(
     ("collate", "says"),
     [
-        ({"tokens": ps.Pad()}, "'tokens'.*needs max_shape="),
-        ({"tokens": ps.Ragged()}, "'tokens'.*needs max_values="),
-        ({"tokens": ps.Pad(max_shape=(3, 3))}, r"\(3, 3\) has 2 axes, and a sample 1"),
-        ({"tokens": ps.Pad(max_shape=90, value=0.5)}, "value=0.5 is no int64"),
-        ({"number": ps.Pad(max_shape=90)}, "'number'.*single numbers"),
-        ({"number": ps.Ragged(max_values=90)}, "'number'.*single numbers"),
-        ({"name": ps.Pad(max_shape=90)}, "'name'.*str"),
-        ({"other": ps.Pad(max_shape=90)}, "no field 'other'"),
+        ({"tokens": sp.Pad()}, "'tokens'.*needs max_shape="),
+        ({"tokens": sp.Ragged()}, "'tokens'.*needs max_values="),
+        ({"tokens": sp.Pad(max_shape=(3, 3))}, r"\(3, 3\) has 2 axes, and a sample 1"),
+        ({"tokens": sp.Pad(max_shape=90, value=0.5)}, "value=0.5 is no int64"),
+        ({"number": sp.Pad(max_shape=90)}, "'number'.*single numbers"),
+        ({"number": sp.Ragged(max_values=90)}, "'number'.*single numbers"),
+        ({"name": sp.Pad(max_shape=90)}, "'name'.*str"),
+        ({"other": sp.Pad(max_shape=90)}, "no field 'other'"),
     ],
 )
 def test_what_cannot_be_collated_is_refused_when_it_is_measured(collate: Any, says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
-        batches(ps.Pipeline(texts()).batch(16, collate={"boxes": list, **collate}))
+    with pytest.raises(sp.PlanError, match=says):
+        batches(sp.Pipeline(texts()).batch(16, collate={"boxes": list, **collate}))
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_lists_of_numbers_are_arrays_where_they_are_padded(executor: str) -> None:
     samples = [{"ids": list(range(n % 5)), "box": [(0.5, n)] * (n % 3)} for n in range(4, 40)]
-    pipeline = ps.Pipeline(ps.Indexed(samples)).batch(
-        6, collate={"ids": ps.Pad(max_shape=4, value=9), "box": ps.Ragged(max_values=12)}
+    pipeline = sp.Pipeline(sp.Indexed(samples)).batch(
+        6, collate={"ids": sp.Pad(max_shape=4, value=9), "box": sp.Ragged(max_values=12)}
     )
     for batch in batches(pipeline, executor=executor):
         for row, index in enumerate(batch["index"]):
@@ -314,13 +314,13 @@ def test_lists_of_numbers_are_arrays_where_they_are_padded(executor: str) -> Non
 def test_measuring_opens_the_source_once_and_keeps_its_order() -> None:
     opened = []
 
-    class Once(ps.Arrays):
+    class Once(sp.Arrays):
         def open(self) -> Any:
             opened.append(self)
             return super().open()
 
-    left, right = ps.Pipeline(Once(x=np.zeros(50))), ps.Pipeline(Once(x=np.ones(50)))
-    pipeline = ps.Pipeline(ps.Mix({left: 0.5, right: 0.5})).map(lambda sample: sample).batch(8)
+    left, right = sp.Pipeline(Once(x=np.zeros(50))), sp.Pipeline(Once(x=np.ones(50)))
+    pipeline = sp.Pipeline(sp.Mix({left: 0.5, right: 0.5})).map(lambda sample: sample).batch(8)
     with pipeline.loader(memory=MEMORY) as loader:
         loader.reweigh([0, 1])
         for batch in loader.steps(3):
@@ -329,11 +329,11 @@ def test_measuring_opens_the_source_once_and_keeps_its_order() -> None:
 
 
 def test_samples_that_wait_are_part_of_the_forecast() -> None:
-    spec = {"tokens": ps.Spec((1,), np.dtype(np.uint8))}
-    source = ps.Indexed([{"tokens": np.zeros(1, np.uint8)}] * 8, spec=spec)
+    spec = {"tokens": sp.Spec((1,), np.dtype(np.uint8))}
+    source = sp.Indexed([{"tokens": np.zeros(1, np.uint8)}] * 8, spec=spec)
     forecasts = [
-        ps.Pipeline(source)
-        .batch(4, collate={"tokens": ps.Pad(max_shape=most)})
+        sp.Pipeline(source)
+        .batch(4, collate={"tokens": sp.Pad(max_shape=most)})
         .plan(memory="256MiB", workers=1, depth=2)
         .forecast.allocated
         for most in (1 << 10, 1 << 20)
@@ -355,8 +355,8 @@ def test_any_shapes_are_padded_as_numpy_pads(
     samples: list[np.ndarray], rows: int, multiple: int, value: int
 ) -> None:
     axes = samples[0].ndim
-    pad = ps.Pad(to=multiple, value=bool(value) if samples[0].dtype == bool else value, max_shape=(5,) * axes)
-    pipeline = ps.Pipeline(ps.Indexed([{"x": sample} for sample in samples]))
+    pad = sp.Pad(to=multiple, value=bool(value) if samples[0].dtype == bool else value, max_shape=(5,) * axes)
+    pipeline = sp.Pipeline(sp.Indexed([{"x": sample} for sample in samples]))
     for batch in batches(pipeline.batch(rows, tail="short", collate={"x": pad}), executor="inline"):
         given = [samples[index] for index in batch["index"]]
         shape = [
@@ -381,8 +381,8 @@ def test_any_shapes_are_padded_as_numpy_pads(
 def test_any_values_follow_one_another_as_numpy_joins_them(samples: list[np.ndarray], rows: int) -> None:
     sides = samples[0].shape[1:]
     samples = [np.resize(sample, (len(sample), *sides)) for sample in samples]
-    pipeline = ps.Pipeline(ps.Indexed([{"x": sample} for sample in samples]))
-    pipeline = pipeline.batch(rows, tail="short", collate={"x": ps.Ragged(max_values=20)})
+    pipeline = sp.Pipeline(sp.Indexed([{"x": sample} for sample in samples]))
+    pipeline = pipeline.batch(rows, tail="short", collate={"x": sp.Ragged(max_values=20)})
     for batch in batches(pipeline, executor="inline"):
         given = [samples[index] for index in batch["index"]]
         assert np.array_equal(batch["x"], np.concatenate(given))
@@ -392,9 +392,9 @@ def test_any_values_follow_one_another_as_numpy_joins_them(samples: list[np.ndar
 
 def test_a_collated_field_keeps_its_slot_as_long_as_it_is_held() -> None:
     pipeline = (
-        ps.Pipeline(texts())
+        sp.Pipeline(texts())
         .shuffle(seed=1)
-        .batch(16, collate={"tokens": ps.Ragged(max_values=1440), "boxes": list})
+        .batch(16, collate={"tokens": sp.Ragged(max_values=1440), "boxes": list})
     )
     expected = [batch["tokens"] for batch in batches(pipeline)]
     with pipeline.loader(memory=MEMORY) as loader:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock import shares
-from penstock.shares import Claim
+import standpipe as sp
+from standpipe import shares
+from standpipe.shares import Claim
 
 GIB = 1 << 30
 
@@ -115,7 +115,7 @@ def test_a_claim_that_nobody_has_any_more_is_gone(claims: tuple[Claim, Claim]) -
 
 PROGRAM = """
 import sys, pathlib
-from penstock import shares
+from standpipe import shares
 shares.FILE = pathlib.Path(sys.argv[1])
 claim = shares.Claim()
 claim.promise(1 << 30)
@@ -207,12 +207,12 @@ def test_more_loaders_than_there_is_room_for_are_alone(monkeypatch: pytest.Monke
     assert [claim.promised_others() for claim in claims] == [0, GIB, 0]
 
 
-def pipeline() -> ps.Pipeline:
-    return ps.Pipeline(ps.Arrays(x=np.arange(64))).batch(4)
+def pipeline() -> sp.Pipeline:
+    return sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4)
 
 
 def test_the_default_budget_leaves_out_what_others_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock import plan
+    from standpipe import plan
 
     monkeypatch.setattr(plan.machine, "memory_left", lambda *_: {0: 64 * GIB})
     first = pipeline().loader()
@@ -230,7 +230,7 @@ def test_the_default_budget_leaves_out_what_others_may_take(monkeypatch: pytest.
 def test_what_others_outside_of_a_container_may_take_is_none_of_its_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from penstock import plan
+    from standpipe import plan
 
     left = {0: 64 * GIB, 7: 8 * GIB}
     monkeypatch.setattr(plan.machine, "memory_left", lambda *_: left)
@@ -246,7 +246,7 @@ def test_what_others_outside_of_a_container_may_take_is_none_of_its_memory(
 
 
 def test_however_much_others_may_take_some_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock import plan
+    from standpipe import plan
 
     monkeypatch.setattr(plan.machine, "memory_left", lambda *_: {0: 64 * GIB})
     greedy = pipeline().loader(memory=100 * GIB)
@@ -267,7 +267,7 @@ def test_a_running_loader_promises_what_it_does_not_have_yet(claims: tuple[Claim
 def test_a_loader_whose_loop_pauses_leaves_its_part_to_others(kind: Any, claims: tuple[Claim, Claim]) -> None:
     again = threading.Event()
     given = kind == "given"
-    numbers = ps.Pipeline(ps.Arrays(x=np.arange(64))).map(lambda x: x, field="x")
+    numbers = sp.Pipeline(sp.Arrays(x=np.arange(64))).map(lambda x: x, field="x")
     executor = "thread" if given else kind
     with numbers.batch(4, given=given).loader(memory=GIB, executor=executor) as loader:
         batches = iter(loader.given(([number] for number in range(64)), ahead=1) if given else loader)
@@ -285,9 +285,9 @@ def test_a_loader_whose_start_failed_has_its_part_all_the_same(claims: tuple[Cla
         raise ValueError("no")
 
     with (
-        ps.Pipeline(ps.Arrays(x=np.arange(64.0))).map(fails, field="x").batch(4).loader(memory=GIB) as loader
+        sp.Pipeline(sp.Arrays(x=np.arange(64.0))).map(fails, field="x").batch(4).loader(memory=GIB) as loader
     ):
         for _ in range(2):
-            with pytest.raises(ps.SampleError):
+            with pytest.raises(sp.SampleError):
                 next(iter(loader))
             assert claims[0].promised_others() == GIB

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from photos import Watched, numbers, write_photos
 from preloaded import SERVER
 from programs import census, check_nothing_is_left
 
-PLACES = ("penstock/engine/", "penstock/loader.py", "penstock/epochs.py")
+PLACES = ("standpipe/engine/", "standpipe/loader.py", "standpipe/epochs.py")
 
 
 class Squares:
@@ -32,14 +32,14 @@ class Squares:
         return {"x": np.full(3, index * index)}
 
 
-def loader(kind: str, folder: Path, server: ps.ForkServer | None = None) -> ps.Loader:
+def loader(kind: str, folder: Path, server: sp.ForkServer | None = None) -> sp.Loader:
     if kind == "photos":
         listed = (
-            ps.FileList(folder / "list.txt") if (folder / "list.txt").exists() else write_photos(folder, 6)
+            sp.FileList(folder / "list.txt") if (folder / "list.txt").exists() else write_photos(folder, 6)
         )
-        pipeline = ps.Pipeline(listed).shuffle(seed=1)
-        return pipeline.map(ps.CenterCrop(16)).batch(2).loader(memory="128MiB", workers=2)
-    pipeline = ps.Pipeline(ps.Indexed(Squares())).shuffle(seed=1)
+        pipeline = sp.Pipeline(listed).shuffle(seed=1)
+        return pipeline.map(sp.CenterCrop(16)).batch(2).loader(memory="128MiB", workers=2)
+    pipeline = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=1)
     return pipeline.batch(4).loader(executor=kind, memory="512MiB", workers=2, fork_from=server)  # type: ignore[arg-type]
 
 
@@ -111,14 +111,14 @@ def test_a_close_at_any_moment_of_a_start(kind: str, tries: int, tmp_path: Path)
         check_nothing_is_left(before)
         batches = loader(kind, tmp_path)
 
-        def close(batches: ps.Loader = batches) -> None:
+        def close(batches: sp.Loader = batches) -> None:
             closer = threading.Thread(target=batches.close)
             closer.start()
             while not batches._closed:
                 os.sched_yield()
             closer.join(0.05)  # at some moments it has to wait for the start
 
-        with at_call(moment, close), pytest.raises(ps.PenstockError, match="the loader is closed"):
+        with at_call(moment, close), pytest.raises(sp.StandpipeError, match="the loader is closed"):
             next(iter(batches))
         del batches, close
     check_nothing_is_left(before)
@@ -160,10 +160,10 @@ class Refuses(Squares):
 def test_what_a_dataset_raises_at_the_start_stays_its_own(executor: Any) -> None:
     """Also where it is an error that the system might have raised."""
     for error in (RuntimeError("CUDA is out of memory"), OSError("the server is gone")):
-        pipeline = ps.Pipeline(ps.Indexed(Refuses(error))).batch(4)
+        pipeline = sp.Pipeline(sp.Indexed(Refuses(error))).batch(4)
         with (
             pipeline.loader(executor=executor, workers=1, memory="512MiB") as batches,
-            pytest.raises(ps.SampleError) as caught,
+            pytest.raises(sp.SampleError) as caught,
         ):
             iter(batches)
         assert isinstance(caught.value.__cause__, type(error))
@@ -179,7 +179,7 @@ def test_what_a_source_raises_at_the_start_stays_its_own(error: type[Exception])
     def add(x: np.ndarray) -> np.ndarray:
         return x + 1
 
-    pipeline = ps.Pipeline(Watched(numbers(40), fail)).map(add, field="x").batch(4)
+    pipeline = sp.Pipeline(Watched(numbers(40), fail)).map(add, field="x").batch(4)
     with (
         pipeline.loader(memory="512MiB", workers=1) as batches,
         pytest.raises(error, match=r"^no such shelf$"),
@@ -207,11 +207,11 @@ class Raises(Squares):
 
 def test_an_error_that_cannot_be_rebuilt_here() -> None:
     """It was raised when the first sample was measured."""
-    pipeline = ps.Pipeline(ps.Indexed(Raises())).batch(4)
+    pipeline = sp.Pipeline(sp.Indexed(Raises())).batch(4)
     with (
         pipeline.loader(executor="process", workers=1, memory="512MiB") as batches,
         pytest.raises(
-            ps.SampleError, match="can't be rebuilt here: LookupError: only in the process that raised it"
+            sp.SampleError, match="can't be rebuilt here: LookupError: only in the process that raised it"
         ),
     ):
         iter(batches)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import penstock as ps
+import standpipe as sp
 from photos import WAIT_S, Watched, numbers, write_photos
 
 MEMORY = "64MiB"
@@ -27,7 +27,7 @@ def saved(state: dict[str, object]) -> dict[str, object]:
 
 
 def test_a_state_is_small_plain_data() -> None:
-    with ps.Pipeline(numbers(1000)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(1000)).batch(2).loader(memory=MEMORY, workers=1) as loader:
         next(iter(loader))
         state = loader.state_dict()
         assert saved(state) == state
@@ -39,7 +39,7 @@ def test_a_state_is_small_plain_data() -> None:
 def test_a_state_counts_delivered_batches_only() -> None:
     located: queue.Queue[list[int]] = queue.Queue()
     source = Watched(numbers(8), lambda rows: located.put(rows.tolist()))
-    with ps.Pipeline(source).batch(2).loader(memory=MEMORY, workers=1, depth=4) as loader:
+    with sp.Pipeline(source).batch(2).loader(memory=MEMORY, workers=1, depth=4) as loader:
         iterator = iter(loader)
         assert [located.get(timeout=WAIT_S) for _ in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
         for delivered in range(3):
@@ -47,14 +47,14 @@ def test_a_state_counts_delivered_batches_only() -> None:
             next(iterator)
 
 
-def position(loader: ps.Loader) -> tuple[object, object]:
+def position(loader: sp.Loader) -> tuple[object, object]:
     state = loader.state_dict()
     return state["epoch"], state["consumed"]
 
 
 @pytest.mark.parametrize("tail", ["drop", "pad", "short"])
 def test_after_an_epochs_last_batch_the_state_is_the_next_epochs_begin(tail: str) -> None:
-    with ps.Pipeline(numbers(7)).batch(3, tail=tail).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(7)).batch(3, tail=tail).loader(memory=MEMORY, workers=1) as loader:
         for epoch in range(3):
             for number, _ in enumerate(loader, start=1):
                 expected = (epoch + 1, 0) if number == len(loader) else (epoch, 3 * number)
@@ -63,7 +63,7 @@ def test_after_an_epochs_last_batch_the_state_is_the_next_epochs_begin(tail: str
 
 
 def test_a_state_of_an_epochs_end_goes_on_with_the_next_epoch() -> None:
-    pipeline = ps.Pipeline(numbers(6)).shuffle(seed=2).batch(2)
+    pipeline = sp.Pipeline(numbers(6)).shuffle(seed=2).batch(2)
     with pipeline.loader(memory=MEMORY, workers=1) as loader:
         list(loader)
         state = saved(loader.state_dict())
@@ -74,7 +74,7 @@ def test_a_state_of_an_epochs_end_goes_on_with_the_next_epoch() -> None:
         assert [batch["index"].tolist() for batch in loader] == expected
 
 
-def rows(loader: ps.Loader, steps: int) -> Iterator[list[int]]:
+def rows(loader: sp.Loader, steps: int) -> Iterator[list[int]]:
     """The valid rows of the next batches, batch by batch, over epochs."""
     while steps > 0:
         for batch in loader:
@@ -93,7 +93,7 @@ class Split:
     world: int
     workers: int
 
-    def loaders(self, pipeline: ps.Pipeline, tail: str) -> list[ps.Loader]:
+    def loaders(self, pipeline: sp.Pipeline, tail: str) -> list[sp.Loader]:
         return [
             pipeline.shard(rank, self.world)
             .batch(self.batch, tail=tail)
@@ -102,7 +102,7 @@ class Split:
         ]
 
     def stream(
-        self, pipeline: ps.Pipeline, state: dict[str, object], tail: str, steps: int
+        self, pipeline: sp.Pipeline, state: dict[str, object], tail: str, steps: int
     ) -> list[list[int]]:
         """Valid rows of all ranks together, step by step, from ``state`` on."""
         loaders = self.loaders(pipeline, tail)
@@ -129,7 +129,7 @@ splits = st.builds(Split, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3
 def test_the_rest_of_the_stream_is_the_same_however_it_is_cut(
     num_records: int, seed: int, tail: str, first: Split, second: Split, step: int
 ) -> None:
-    pipeline = ps.Pipeline(numbers(num_records)).shuffle(seed=seed)
+    pipeline = sp.Pipeline(numbers(num_records)).shuffle(seed=seed)
     loader = first.loaders(pipeline, tail)[-1]
     list(rows(loader, step))
     state = saved(loader.state_dict())
@@ -150,8 +150,8 @@ def test_the_rest_of_the_stream_is_the_same_however_it_is_cut(
 
 def test_pixels_and_draws_are_the_same_after_a_resume_at_every_step(tmp_path: Path) -> None:
     source = write_photos(tmp_path, 12)
-    crop = (ps.RandomResizedCrop(10), ps.RandomHorizontalFlip())
-    pipeline = ps.Pipeline(source).shuffle(seed=4).map(*crop)
+    crop = (sp.RandomResizedCrop(10), sp.RandomHorizontalFlip())
+    pipeline = sp.Pipeline(source).shuffle(seed=4).map(*crop)
     states, images = [], []
     with pipeline.batch(2).loader(memory=MEMORY, workers=2) as loader:
         states.append(saved(loader.state_dict()))
@@ -169,49 +169,49 @@ def test_pixels_and_draws_are_the_same_after_a_resume_at_every_step(tmp_path: Pa
 
 
 def test_a_state_may_be_loaded_while_a_loader_runs() -> None:
-    with ps.Pipeline(numbers(8)).shuffle(seed=1).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(8)).shuffle(seed=1).batch(2).loader(memory=MEMORY, workers=1) as loader:
         first = next(iter(loader))["index"].tolist()
         state = loader.state_dict()
         iterator = iter(loader)
         next(iterator)
         loader.load_state_dict({**state, "consumed": 0})
-        with pytest.raises(ps.PenstockError, match="load_state_dict"):
+        with pytest.raises(sp.StandpipeError, match="load_state_dict"):
             next(iterator)
         assert next(iter(loader))["index"].tolist() == first
 
 
-def images(rows: int) -> ps.Arrays:
-    return ps.Arrays(image=np.arange(rows * 48, dtype=np.uint8).reshape(rows, 4, 4, 3))
+def images(rows: int) -> sp.Arrays:
+    return sp.Arrays(image=np.arange(rows * 48, dtype=np.uint8).reshape(rows, 4, 4, 3))
 
 
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        (ps.Pipeline(images(8)).shuffle(seed=8), "seed was 7 and is 8"),
-        (ps.Pipeline(images(8), seed=7), "order was 'shuffled' and is 'sequential'"),
-        (ps.Pipeline(images(9)).shuffle(seed=7), "rows was 8 and is 9"),
+        (sp.Pipeline(images(8)).shuffle(seed=8), "seed was 7 and is 8"),
+        (sp.Pipeline(images(8), seed=7), "order was 'shuffled' and is 'sequential'"),
+        (sp.Pipeline(images(9)).shuffle(seed=7), "rows was 8 and is 9"),
         (
-            ps.Pipeline(images(8)).shuffle(seed=7).map(ps.CenterCrop(4)),
+            sp.Pipeline(images(8)).shuffle(seed=7).map(sp.CenterCrop(4)),
             "transforms was '' and is 'CenterCrop",
         ),
-        (ps.Pipeline(images(8)).shuffle(seed=7).decode("fast"), "decode was 'exact' and is 'fast'"),
+        (sp.Pipeline(images(8)).shuffle(seed=7).decode("fast"), "decode was 'exact' and is 'fast'"),
         (
-            ps.Pipeline(images(8)).shuffle(seed=7).decode(limits=ps.DecodeLimits(max_scans=3)),
+            sp.Pipeline(images(8)).shuffle(seed=7).decode(limits=sp.DecodeLimits(max_scans=3)),
             "max_scans=100)' and is 'DecodeLimits(max_pixels=178956970, max_scans=3)'",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_state_of_another_recipe_says_what_differs(other: ps.Pipeline, says: str) -> None:
-    loader = ps.Pipeline(images(8)).shuffle(seed=7).batch(2).loader(memory=MEMORY, workers=1)
+def test_a_state_of_another_recipe_says_what_differs(other: sp.Pipeline, says: str) -> None:
+    loader = sp.Pipeline(images(8)).shuffle(seed=7).batch(2).loader(memory=MEMORY, workers=1)
     other_loader = other.batch(2).loader(memory=MEMORY, workers=1)
-    with pytest.raises(ps.StateError, match="another recipe") as caught:
+    with pytest.raises(sp.StateError, match="another recipe") as caught:
         other_loader.load_state_dict(saved(loader.state_dict()))
     assert says in str(caught.value)
 
 
 def test_what_is_no_part_of_the_recipe_may_change() -> None:
-    pipeline = ps.Pipeline(numbers(8)).shuffle(seed=7)
+    pipeline = sp.Pipeline(numbers(8)).shuffle(seed=7)
     state = pipeline.batch(2).loader(memory=MEMORY, workers=1).state_dict()
     other = (
         pipeline.shard(1, 2).batch(4, tail="pad").loader(memory="80MiB", workers=2, depth=3, lend_wait_s=1)
@@ -220,7 +220,7 @@ def test_what_is_no_part_of_the_recipe_may_change() -> None:
 
 
 def test_a_state_of_the_running_epoch_goes_on_in_it() -> None:
-    with ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader:
         next(iter(loader))
         loader.load_state_dict(loader.state_dict())
         assert [batch["index"].tolist() for batch in loader] == [[2, 3], [4, 5], [6, 7]]
@@ -253,11 +253,11 @@ def test_a_state_of_the_running_epoch_goes_on_in_it() -> None:
     ids=lambda damage: ", ".join(damage),
 )
 def test_a_damaged_state_is_refused_and_changes_nothing(damage: dict[str, object]) -> None:
-    with ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader:
         iterator = iter(loader)
         next(iterator)
         state = loader.state_dict()
-        with pytest.raises(ps.StateError):
+        with pytest.raises(sp.StateError):
             loader.load_state_dict({**state, **damage})
         assert loader.state_dict() == state
         assert next(iterator)["index"].tolist() == [2, 3]
@@ -265,27 +265,27 @@ def test_a_damaged_state_is_refused_and_changes_nothing(damage: dict[str, object
 
 @pytest.mark.parametrize("state", [{}, [], None, 7, "state"], ids=str)
 def test_what_is_no_state_is_refused(state: object) -> None:
-    loader = ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1)
-    with pytest.raises(ps.StateError):
+    loader = sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1)
+    with pytest.raises(sp.StateError):
         loader.load_state_dict(state)  # type: ignore[arg-type]
 
 
 def test_another_decoder_is_a_warning() -> None:
-    loader = ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1)
+    loader = sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1)
     with pytest.warns(UserWarning, match=r"libjpeg-turbo 1\.0\.0"):
         loader.load_state_dict({**loader.state_dict(), "decoder": "1.0.0"})
 
 
 def test_torch_saves_a_state(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    with ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1) as loader:
         next(iter(loader))
         torch.save(loader.state_dict(), tmp_path / "loader.pt")
         assert torch.load(tmp_path / "loader.pt", weights_only=True) == loader.state_dict()
 
 
 def test_skipped_steps_are_left_out_and_on_record() -> None:
-    pipeline = ps.Pipeline(numbers(12)).shuffle(seed=3).batch(2)
+    pipeline = sp.Pipeline(numbers(12)).shuffle(seed=3).batch(2)
     with pipeline.loader(memory=MEMORY, workers=1) as loader:
         stream = [batch["index"].tolist() for batch in loader.steps(24)]
     with pipeline.loader(memory=MEMORY, workers=1) as loader:
@@ -312,14 +312,14 @@ def test_skipped_steps_are_left_out_and_on_record() -> None:
 
 
 def test_any_number_of_steps_is_skipped_at_once() -> None:
-    with ps.Pipeline(numbers(12)).shuffle(seed=3).batch(5).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(numbers(12)).shuffle(seed=3).batch(5).loader(memory=MEMORY, workers=1) as loader:
         loader.skip_steps(10**15 + 1)  # two steps an epoch
         assert (loader.epoch, loader.state_dict()["consumed"]) == (5 * 10**14, 5)
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.0, "2", True])
 def test_what_cannot_be_skipped(number: object) -> None:
-    loader = ps.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1)
-    with pytest.raises(ps.PlanError, match="how many batches"):
+    loader = sp.Pipeline(numbers(8)).batch(2).loader(memory=MEMORY, workers=1)
+    with pytest.raises(sp.PlanError, match="how many batches"):
         loader.skip_steps(number)  # type: ignore[arg-type]
     assert loader.edits == []

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import penstock as ps
+import standpipe as sp
 
 MEMORY = "64MiB"
 LABEL = np.arange(60) % 7
 
 
-def kinds() -> dict[str, ps.Pipeline]:
-    base = ps.Pipeline(ps.Arrays(label=LABEL, w=LABEL + 0.5))
+def kinds() -> dict[str, sp.Pipeline]:
+    base = sp.Pipeline(sp.Arrays(label=LABEL, w=LABEL + 0.5))
     two = {
         base.filter("label < 4").shuffle(seed=1): 0.7,
         base.split(0.5, seed=1, by="label")[1].repeat(2): 0.3,
@@ -29,10 +29,10 @@ def kinds() -> dict[str, ps.Pipeline]:
         "stratify": base.split(0.6, seed=1, stratify="label")[0],
         "weights": base.shuffle(seed=1, weights="w", samples=50),
         "balance": base.shuffle(seed=1, balance="label"),
-        "concat": ps.Pipeline(ps.Concat(base.source, base.source)).take(70).shuffle(seed=3),
-        "mix, first": ps.Pipeline(ps.Mix(two)),
-        "mix, last": ps.Pipeline(ps.Mix(two, until="last"), seed=9),
-        "mix, 41": ps.Pipeline(ps.Mix(two, until=41)),
+        "concat": sp.Pipeline(sp.Concat(base.source, base.source)).take(70).shuffle(seed=3),
+        "mix, first": sp.Pipeline(sp.Mix(two)),
+        "mix, last": sp.Pipeline(sp.Mix(two, until="last"), seed=9),
+        "mix, 41": sp.Pipeline(sp.Mix(two, until=41)),
     }
 
 
@@ -50,7 +50,7 @@ def through_json(state: dict[str, object]) -> dict[str, object]:
 
 
 def globally(
-    pipeline: ps.Pipeline, state: dict[str, object], batch: int, world: int, tail: str, steps: int
+    pipeline: sp.Pipeline, state: dict[str, object], batch: int, world: int, tail: str, steps: int
 ) -> list[Rows]:
     """Valid rows of all ranks together, step by step, from ``state`` on."""
     ranks = []
@@ -143,8 +143,8 @@ def test_a_changed_mixture_is_in_the_state(
 
 
 def test_a_new_mixture_begins_with_the_next_batch() -> None:
-    a, b = (ps.Pipeline(ps.Arrays(label=np.arange(1000) + first)).shuffle(seed=1) for first in (0, 1000))
-    pipeline = ps.Pipeline(ps.Mix({a: 1, b: 0}, names=["a", "b"], until=10_000)).batch(10)
+    a, b = (sp.Pipeline(sp.Arrays(label=np.arange(1000) + first)).shuffle(seed=1) for first in (0, 1000))
+    pipeline = sp.Pipeline(sp.Mix({a: 1, b: 0}, names=["a", "b"], until=10_000)).batch(10)
     with pipeline.loader(memory=MEMORY, workers=1, depth=8) as loader:
         iterator = iter(loader)
         assert next(iterator)["source"].tolist() == [0] * 10
@@ -176,19 +176,19 @@ def test_a_new_mixture_begins_with_the_next_batch() -> None:
     ],
 )
 def test_what_cannot_be_reweighed(weights: Any, says: str) -> None:
-    source = ps.Arrays(label=np.arange(9))
-    mix = ps.Mix([(ps.Pipeline(source), 1), (ps.Pipeline(source), 1)], names=["a", "b"])
-    with ps.Pipeline(mix).batch(2).loader(memory=MEMORY, workers=1) as loader:
-        with pytest.raises(ps.PlanError, match=says):
+    source = sp.Arrays(label=np.arange(9))
+    mix = sp.Mix([(sp.Pipeline(source), 1), (sp.Pipeline(source), 1)], names=["a", "b"])
+    with sp.Pipeline(mix).batch(2).loader(memory=MEMORY, workers=1) as loader:
+        with pytest.raises(sp.PlanError, match=says):
             loader.reweigh(weights)
         assert loader.edits == []
-        assert loader.plan.digest == ps.Pipeline(mix).batch(2).plan().digest
+        assert loader.plan.digest == sp.Pipeline(mix).batch(2).plan().digest
 
 
 def test_only_a_mixture_is_reweighed() -> None:
     with (
-        ps.Pipeline(ps.Arrays(label=np.arange(9))).batch(2).loader(memory=MEMORY, workers=1) as loader,
-        pytest.raises(ps.PlanError, match="this pipeline's source is no Mix"),
+        sp.Pipeline(sp.Arrays(label=np.arange(9))).batch(2).loader(memory=MEMORY, workers=1) as loader,
+        pytest.raises(sp.PlanError, match="this pipeline's source is no Mix"),
     ):
         loader.reweigh([1])
 
@@ -211,7 +211,7 @@ def test_a_damaged_edit_is_refused_and_changes_nothing(edit: dict[str, Any]) -> 
         iterator = iter(loader)
         next(iterator)
         state = loader.state_dict()
-        with pytest.raises(ps.StateError, match="edits"):
+        with pytest.raises(sp.StateError, match="edits"):
             loader.load_state_dict({**state, "edits": [edit]})
         assert loader.state_dict() == state
         assert len(next(iterator)["index"]) == 2

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
+import standpipe as sp
 from photos import write_photos
 
 
@@ -17,8 +17,8 @@ def doubled(x: Any) -> Any:
     return x * 2
 
 
-def numbers() -> ps.Pipeline:
-    return ps.Pipeline(ps.Arrays(x=np.arange(64, dtype=np.float32))).batch(4)
+def numbers() -> sp.Pipeline:
+    return sp.Pipeline(sp.Arrays(x=np.arange(64, dtype=np.float32))).batch(4)
 
 
 @pytest.mark.parametrize("executor", ["thread", "process", "inline"])
@@ -29,16 +29,16 @@ def test_settings_written_down_load_back_with_python_code_too(tmp_path: Path, ex
         expected = [batch["x"].tolist() for batch in loader]
         tuning = loader.tuning()
         tuning.save(path)
-    with pipeline.loader(memory="512MiB", **ps.load_tuning(path)) as loader:
+    with pipeline.loader(memory="512MiB", **sp.load_tuning(path)) as loader:
         assert (loader.plan.workers, loader.plan.depth) == (tuning.workers, tuning.depth)
         assert loader.plan.executor.value == executor
         assert [batch["x"].tolist() for batch in loader] == expected
         assert loader.tuning().settled  # nothing is left to be tuned
-    assert ps.load_tuning(path) == tuning.settings
+    assert sp.load_tuning(path) == tuning.settings
 
 
 def test_what_is_printed_is_code(tmp_path: Path) -> None:
-    tuning = ps.Tuning(3, 5, "process", 8, settled=True)
+    tuning = sp.Tuning(3, 5, "process", 8, settled=True)
     with numbers().map(doubled, field="x").loader(**eval(f"dict({tuning})"), memory="512MiB") as loader:
         assert (loader.plan.workers, loader.plan.depth, loader.plan.executor.value) == (3, 5, "process")
 
@@ -48,12 +48,12 @@ def test_what_is_printed_is_code(tmp_path: Path) -> None:
     [
         ("", "holds no tuned settings"),
         ("[]", "no version 1"),
-        ('{"penstock_tuning": 2}', "no version 1"),
-        ('{"penstock_tuning": true}', "no version 1"),
-        ('{"penstock_tuning": 1.0}', "no version 1"),
-        ('{"penstock_tuning": 1, "workers": 0, "depth": 2, "executor": "thread"}', "workers=0"),
-        ('{"penstock_tuning": 1, "workers": 2, "depth": true, "executor": "thread"}', "depth=True"),
-        ('{"penstock_tuning": 1, "workers": 2, "depth": 2, "executor": "fork"}', "executor='fork'"),
+        ('{"standpipe_tuning": 2}', "no version 1"),
+        ('{"standpipe_tuning": true}', "no version 1"),
+        ('{"standpipe_tuning": 1.0}', "no version 1"),
+        ('{"standpipe_tuning": 1, "workers": 0, "depth": 2, "executor": "thread"}', "workers=0"),
+        ('{"standpipe_tuning": 1, "workers": 2, "depth": true, "executor": "thread"}', "depth=True"),
+        ('{"standpipe_tuning": 1, "workers": 2, "depth": 2, "executor": "fork"}', "executor='fork'"),
         ("[" * 30_000, "holds no tuned settings"),
         (" " * 100_000, "larger than"),
         ("\x00\xff", "holds no tuned settings"),
@@ -62,13 +62,13 @@ def test_what_is_printed_is_code(tmp_path: Path) -> None:
 def test_another_file_is_refused(tmp_path: Path, text: str, what: str) -> None:
     path = tmp_path / "tuned.json"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(ps.PlanError, match=what):
-        ps.load_tuning(path)
+    with pytest.raises(sp.PlanError, match=what):
+        sp.load_tuning(path)
 
 
 @given(
     st.dictionaries(
-        st.sampled_from(["penstock_tuning", "workers", "depth", "executor", "settled"]),
+        st.sampled_from(["standpipe_tuning", "workers", "depth", "executor", "settled"]),
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just("thread"),
     )
 )
@@ -76,12 +76,12 @@ def test_whatever_a_file_says_it_is_settings_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any]
 ) -> None:
     path = tmp_path_factory.mktemp("tuned") / "tuned.json"
-    path.write_text(json.dumps({"penstock_tuning": 1, **value}))
+    path.write_text(json.dumps({"standpipe_tuning": 1, **value}))
     try:
-        settings = ps.load_tuning(path)
-    except ps.PlanError:
+        settings = sp.load_tuning(path)
+    except sp.PlanError:
         return
-    ps.Pipeline(ps.Arrays(x=np.arange(4))).batch(2).plan(memory="16GiB", **{**settings, "depth": 2})
+    sp.Pipeline(sp.Arrays(x=np.arange(4))).batch(2).plan(memory="16GiB", **{**settings, "depth": 2})
 
 
 def test_numbers_that_are_given_stay() -> None:
@@ -93,9 +93,9 @@ def test_numbers_that_are_given_stay() -> None:
     assert (plan.tunes_workers, plan.tunes_depth) == (True, True)
     plan = numbers().map(doubled, field="x").plan(memory="512MiB", autotune=False)
     assert (plan.most_workers, plan.tunes_workers, plan.tunes_depth) == (plan.workers, False, False)
-    with pytest.raises(ps.PlanError, match="autotune=1: True or False"):
+    with pytest.raises(sp.PlanError, match="autotune=1: True or False"):
         numbers().plan(autotune=1)  # type: ignore[arg-type]
-    with pytest.raises(ps.PlanError, match="depth='many': 'auto' or a number of slots"):
+    with pytest.raises(sp.PlanError, match="depth='many': 'auto' or a number of slots"):
         numbers().plan(depth="many")  # type: ignore[arg-type]
 
 
@@ -107,9 +107,9 @@ def test_workers_that_may_be_tried_fit_the_budget() -> None:
         assert plan.forecast.allocated - plan.forecast.workers + threads <= plan.memory_bytes
         rest = plan.memory_bytes - plan.batches_bytes - threads - plan.forecast.engine - plan.forecast.side
         assert rest >= plan.forecast.index
-    native = ps.Pipeline(ps.Arrays(x=np.arange(64))).batch(4).plan(memory="2GiB")
+    native = sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).plan(memory="2GiB")
     assert native.most_workers == native.workers  # they compute: one for each processor
-    stream = ps.Pipeline(ps.Iterable(lambda: iter([{"x": 1}]))).batch(4).plan(memory="2GiB")
+    stream = sp.Pipeline(sp.Iterable(lambda: iter([{"x": 1}]))).batch(4).plan(memory="2GiB")
     assert (stream.most_workers, stream.tunes_workers) == (1, False)
 
 
@@ -121,7 +121,7 @@ def test_a_loader_that_tunes_tries_something_and_its_batches_stay_the_same() -> 
         time.sleep(0.002)
         return x + rng.random()
 
-    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(256.0))).shuffle(seed=3).map(waits, field="x").batch(8)
+    pipeline = sp.Pipeline(sp.Arrays(x=np.arange(256.0))).shuffle(seed=3).map(waits, field="x").batch(8)
     with pipeline.loader(memory="512MiB", workers=1) as loader:
         expected = [batch["x"].tolist() for batch in loader]
     with pipeline.loader(memory="512MiB") as loader:
@@ -144,7 +144,7 @@ def test_a_loader_that_tunes_tries_something_and_its_batches_stay_the_same() -> 
 
 
 def test_before_the_first_batch_it_is_what_is_planned(tmp_path: Path) -> None:
-    loader = ps.Pipeline(write_photos(tmp_path, 8)).map(ps.Resize((8, 8))).batch(2).loader(memory="128MiB")
+    loader = sp.Pipeline(write_photos(tmp_path, 8)).map(sp.Resize((8, 8))).batch(2).loader(memory="128MiB")
     tuning = loader.tuning()
     assert (tuning.workers, tuning.depth, tuning.settled) == (loader.plan.workers, loader.plan.depth, False)
     assert "not settled yet" in loader.explain()

@@ -1,4 +1,4 @@
-"""Datasets, samplers and a comparison for tests that hold penstock's DataLoader beside torch's."""
+"""Datasets, samplers and a comparison for tests that hold standpipe's DataLoader beside torch's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils import data
 
-import penstock.torch
+import standpipe.torch
 
 ROWS = 23
 MEMORY: dict[str, Any] = {"memory": "512MiB"}
@@ -109,7 +109,7 @@ def same(make: Callable[[Any], Any], *, epochs: int = 2, leave: bool = False, **
     def theirs(*args: Any, **named: Any) -> Any:
         return data.DataLoader(*args, **named)
 
-    def penstocks(*args: Any, **named: Any) -> Any:
-        return penstock.torch.DataLoader(*args, **{**named, **ours})
+    def standpipes(*args: Any, **named: Any) -> Any:
+        return standpipe.torch.DataLoader(*args, **{**named, **ours})
 
-    assert seen(penstocks) == seen(theirs)
+    assert seen(standpipes) == seen(theirs)

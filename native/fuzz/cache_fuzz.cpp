@@ -14,7 +14,7 @@
 #include "checksum.h"
 #include "keys.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 using Input = std::span<const uint8_t>;
@@ -100,10 +100,10 @@ void check_rows(const Folder& folder, Input extent) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace standpipe
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace penstock;
+    using namespace standpipe;
     static const Folder folder;
     const Input input(data, size);
     const CacheHeader right = cache_header(kRecords, kSalt);

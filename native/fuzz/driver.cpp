@@ -38,7 +38,7 @@ extern "C" const char* __ubsan_default_options() {
 
 namespace {
 
-using penstock::File;
+using standpipe::File;
 using Clock = std::chrono::steady_clock;
 
 struct Options {
@@ -96,7 +96,7 @@ void leave_input(int signal) {
 
 uint64_t digest_of(const File& file) {
     uint64_t digest = file.size();
-    for (const uint8_t byte : file) digest = penstock::mix(digest, byte);
+    for (const uint8_t byte : file) digest = standpipe::mix(digest, byte);
     return digest;
 }
 
@@ -185,11 +185,11 @@ int main(int count, char** words) {
         slowest = input;
     };
     for (const File& seed : seeds) once(seed);
-    penstock::Draws draws(options.seed);
+    standpipe::Draws draws(options.seed);
     File file;
     while (!seeds.empty() && runs < options.runs && seconds_since(start) < options.seconds) {
         file = seeds[draws.below(seeds.size())];
-        penstock::mutate(file, seeds[draws.below(seeds.size())], draws);
+        standpipe::mutate(file, seeds[draws.below(seeds.size())], draws);
         once(file);
     }
     const double seconds = seconds_since(start);

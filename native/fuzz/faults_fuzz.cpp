@@ -1,4 +1,4 @@
-// Any text as what PENSTOCK_FAULTS says: it is read or refused with a reason, and an empty item changes
+// Any text as what STANDPIPE_FAULTS says: it is read or refused with a reason, and an empty item changes
 // nothing.
 #include <cstdint>
 #include <cstdio>
@@ -12,7 +12,7 @@ namespace {
 
 bool is_read(const std::string& text) {
     try {
-        penstock::install_faults(text);
+        standpipe::install_faults(text);
         return true;
     } catch (const std::invalid_argument& error) {
         if (*error.what() == '\0') std::abort();

@@ -13,7 +13,7 @@
 #include "list_lines.h"
 #include "packed.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 using Input = std::span<const uint8_t>;
@@ -115,10 +115,10 @@ void check_list(Input list, bool labels) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace standpipe
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace penstock;
+    using namespace standpipe;
     const Input input(data, size);
     for (const bool labels : {true, false}) check_list(input, labels);
     // The first half as the places of an index over the second one, and one place more than there is.

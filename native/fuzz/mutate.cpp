@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <span>
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr size_t kMostBytes = 1 << 20;
@@ -215,4 +215,4 @@ void mutate(File& file, const File& other, Draws& draws) {
     for (size_t left = 1 + draws.below(draws.below(2) ? 2 : 8); left > 0; --left) mutation.once();
 }
 
-}  // namespace penstock
+}  // namespace standpipe

@@ -6,7 +6,7 @@
 
 #include "keys.h"
 
-namespace penstock {
+namespace standpipe {
 
 using File = std::vector<uint8_t>;
 
@@ -14,4 +14,4 @@ using File = std::vector<uint8_t>;
 // take parts from.
 void mutate(File& file, const File& other, Draws& draws);
 
-}  // namespace penstock
+}  // namespace standpipe

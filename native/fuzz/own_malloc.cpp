@@ -13,22 +13,22 @@ size_t live = 0, peak = 0;
 
 }  // namespace
 
-namespace penstock {
+namespace standpipe {
 
 size_t live_bytes() noexcept { return live; }
 size_t peak_bytes() noexcept { return peak; }
 void restart_peak() noexcept { peak = live; }
 void fill_fresh_memory(uint8_t byte) noexcept { filler = byte; }
 
-}  // namespace penstock
+}  // namespace standpipe
 
-#if !defined(PENSTOCK_OWN_MALLOC)
+#if !defined(STANDPIPE_OWN_MALLOC)
 
-bool penstock::has_own_malloc() noexcept { return false; }
+bool standpipe::has_own_malloc() noexcept { return false; }
 
 #else
 
-bool penstock::has_own_malloc() noexcept { return true; }
+bool standpipe::has_own_malloc() noexcept { return true; }
 
 namespace {
 

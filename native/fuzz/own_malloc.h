@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace penstock {
+namespace standpipe {
 
 bool has_own_malloc() noexcept;
 void fill_fresh_memory(uint8_t byte) noexcept;
@@ -16,4 +16,4 @@ size_t live_bytes() noexcept;
 size_t peak_bytes() noexcept;
 void restart_peak() noexcept;
 
-}  // namespace penstock
+}  // namespace standpipe

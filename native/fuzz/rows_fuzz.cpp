@@ -11,7 +11,7 @@
 #include "own_malloc.h"
 #include "rows.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 using Input = std::span<const uint8_t>;
@@ -288,10 +288,10 @@ uint64_t check_all(Input bytes) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace standpipe
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace penstock;
+    using namespace standpipe;
     // An allocation of its own size, so that a read past the end shows.
     const std::vector<uint8_t> bytes(data, data + size);
     if (!has_own_malloc()) {

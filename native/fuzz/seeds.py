@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
-from penstock import _native
+from standpipe import _native
 
 SIZES = [(1, 1), (7, 5), (16, 16), (33, 47), (90, 61), (200, 3)]
 KINDS = {

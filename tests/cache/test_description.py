@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-import penstock as ps
-from penstock.cache import Identity
-from penstock.cache.filesystem import FileSystem, check_local, file_system
+import standpipe as sp
+from standpipe.cache import Identity
+from standpipe.cache.filesystem import FileSystem, check_local, file_system
 
 
 @pytest.mark.parametrize("name", ["eval", "Eval-2.b_c", "7", "a" * 64])
 def test_names_of_files_name_a_session(name: str, tmp_path: Path) -> None:
-    ps.Cache(name, "1MiB", directory=tmp_path).check()
+    sp.Cache(name, "1MiB", directory=tmp_path).check()
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", ".hidden", "-x", "a/b", "a b", "ä", "a\n", "a" * 65, None, 7]
 )
 def test_other_names_are_refused(name: Any) -> None:
-    with pytest.raises(ps.PlanError, match="at most 64 letters"):
-        ps.Cache(name).check()
+    with pytest.raises(sp.PlanError, match="at most 64 letters"):
+        sp.Cache(name).check()
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_other_names_are_refused(name: Any) -> None:
     ],
 )
 def test_what_can_not_be_is_a_plan_error(given: dict[str, Any], says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
-        ps.Cache("eval", **given).check()
+    with pytest.raises(sp.PlanError, match=says):
+        sp.Cache("eval", **given).check()
 
 
 def test_constructing_touches_nothing(tmp_path: Path) -> None:
-    cache = ps.Cache("eval", "64MiB", directory=tmp_path / "none", spill=tmp_path / "neither")
+    cache = sp.Cache("eval", "64MiB", directory=tmp_path / "none", spill=tmp_path / "neither")
     assert not list(tmp_path.iterdir())
     assert cache == dataclasses.replace(cache)
     assert hash(cache) == hash(dataclasses.replace(cache))
@@ -60,26 +60,26 @@ def test_constructing_touches_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("memory", "number"), [(None, None), (0, 0), ("8GiB", 8 << 30), (1, 1)])
 def test_memory_is_a_number_or_text(memory: int | str | None, number: int | None) -> None:
-    cache = ps.Cache("eval", memory)
+    cache = sp.Cache("eval", memory)
     assert cache.memory_bytes == number
     assert cache.is_off == (number == 0)
 
 
 def test_memory_of_none_is_off_wherever_it_would_be() -> None:
-    ps.Cache("eval", 0, directory="/nowhere/at/all").check()
+    sp.Cache("eval", 0, directory="/nowhere/at/all").check()
 
 
 def test_more_than_the_machine_has_is_refused_with_the_numbers() -> None:
-    with pytest.raises(ps.PlanError, match=r"memory='1024.0TiB' is more than there is at all") as told:
-        ps.Cache("eval", 1 << 50).check()
+    with pytest.raises(sp.PlanError, match=r"memory='1024.0TiB' is more than there is at all") as told:
+        sp.Cache("eval", 1 << 50).check()
     assert "a tmpfs, has" in str(told.value)
     assert "of memory" in str(told.value)
 
 
 def test_more_than_the_disk_has_is_refused_with_the_numbers(tmp_path: Path) -> None:
     there = os.statvfs(tmp_path)
-    with pytest.raises(ps.PlanError, match=r"spill_limit=.* is more than there is at all"):
-        ps.Cache(
+    with pytest.raises(sp.PlanError, match=r"spill_limit=.* is more than there is at all"):
+        sp.Cache(
             "eval", "1MiB", spill=tmp_path, spill_limit=there.f_blocks * there.f_frsize + (1 << 30)
         ).check()
 
@@ -94,7 +94,7 @@ def test_file_systems_are_told_apart(tmp_path: Path) -> None:
 def test_a_shared_file_system_is_refused_with_the_reason() -> None:
     nfs = FileSystem("NFS", in_memory=False, elsewhere=True, total_bytes=1 << 40, free_bytes=1 << 40)
     with pytest.raises(
-        ps.PlanError, match=r"directory='/far/away'.* lies on NFS: a cache is one machine's own"
+        sp.PlanError, match=r"directory='/far/away'.* lies on NFS: a cache is one machine's own"
     ):
         check_local("directory", "/far/away", nfs)
 

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from photos import WAIT_S, encoded, picture, write_list
 
 ROWS, JOBS = 48, 4
 SIDE_PX = 64
 JOB = """
 import hashlib, json, sys
-import penstock as ps
+import standpipe as sp
 
 def job(folder, seed, epochs):
-    cache = ps.Cache("jobs", memory="64MiB", directory=folder + "/rows", validate="never")
-    source = ps.Pipeline(ps.FileList(folder + "/list.txt")).shuffle(seed=seed)
-    with source.map(ps.Resize((64, 64))).cache(cache).batch(8).loader(workers=2, memory="64MiB") as loader:
+    cache = sp.Cache("jobs", memory="64MiB", directory=folder + "/rows", validate="never")
+    source = sp.Pipeline(sp.FileList(folder + "/list.txt")).shuffle(seed=seed)
+    with source.map(sp.Resize((64, 64))).cache(cache).batch(8).loader(workers=2, memory="64MiB") as loader:
         found = {}
         for epoch in range(epochs):
             for batch in loader:
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def started(folder: Path, seed: int, epochs: int = 2, faults: str = "") -> subprocess.Popen[str]:
-    environment = {**os.environ, "PENSTOCK_FAULTS": faults}
+    environment = {**os.environ, "STANDPIPE_FAULTS": faults}
     command = [sys.executable, "-c", JOB, str(folder), str(seed), str(epochs)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
@@ -63,7 +63,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """What a job without a cache gets, by record."""
     folder = tmp_path_factory.mktemp("plain")
     source = write_list(folder, [encoded(picture(seed)) for seed in range(ROWS)])
-    with ps.Pipeline(source).map(ps.Resize((SIDE_PX, SIDE_PX))).batch(ROWS).loader(workers=1) as loader:
+    with sp.Pipeline(source).map(sp.Resize((SIDE_PX, SIDE_PX))).batch(ROWS).loader(workers=1) as loader:
         (batch,) = loader
         return {
             str(index): hashlib.sha256(image.tobytes()).hexdigest()

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.spec import AnyArray
+import standpipe as sp
+from standpipe.spec import AnyArray
 from photos import LONG_AGO_NS, age, encoded, foreign_kinds, picture, write_list
 from programs import open_below
 
@@ -20,28 +20,28 @@ MEMORY = "64MiB"
 ROWS = 20
 
 Batches = list[dict[str, AnyArray]]
-Build = Callable[[ps.Pipeline, ps.Cache], ps.Pipeline]
+Build = Callable[[sp.Pipeline, sp.Cache], sp.Pipeline]
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> ps.Cache:
+def cache(tmp_path: Path) -> sp.Cache:
     (tmp_path / "rows").mkdir()
-    return ps.Cache("test", memory="32MiB", directory=tmp_path / "rows", strict=True)
+    return sp.Cache("test", memory="32MiB", directory=tmp_path / "rows", strict=True)
 
 
-def photos(folder: Path) -> ps.FileList:
+def photos(folder: Path) -> sp.FileList:
     """JPEGs, and files of every other format."""
     files = [encoded(picture(seed, 40 + seed, 64)) for seed in range(ROWS - 10)]
     return aged(folder, [*files, *foreign_kinds(picture(99))])
 
 
-def aged(folder: Path, files: Iterable[bytes]) -> ps.FileList:
+def aged(folder: Path, files: Iterable[bytes]) -> sp.FileList:
     listed = write_list(folder, files)
     age(*folder.glob("*.jpg"))
     return listed
 
 
-def epochs(pipeline: ps.Pipeline, many: int = 2, workers: int = 2) -> tuple[Batches, ps.Stats]:
+def epochs(pipeline: sp.Pipeline, many: int = 2, workers: int = 2) -> tuple[Batches, sp.Stats]:
     """Batches of so many epochs, and the counters after them."""
     with pipeline.loader(memory=MEMORY, workers=workers) as loader:
         found = [
@@ -58,25 +58,25 @@ def assert_same(one: Batches, other: Batches) -> None:
             assert value.tobytes() == right[name].tobytes(), name
 
 
-EVAL = (ps.Resize((40, 48)), ps.CenterCrop(32))
+EVAL = (sp.Resize((40, 48)), sp.CenterCrop(32))
 PLACES: dict[str, tuple[tuple[object, ...], tuple[object, ...]]] = {
-    "after the source": ((), (*EVAL, ps.Normalize())),
+    "after the source": ((), (*EVAL, sp.Normalize())),
     "bytes in the end": (EVAL, ()),
-    "floats in the end": (EVAL, (ps.Normalize(),)),
-    "behind Normalize": ((*EVAL, ps.Normalize()), ()),
-    "planar bytes": (EVAL, (ps.ToLayout("NCHW"),)),
-    "halves": (EVAL, (ps.Normalize(), ps.ToDtype("float16"))),
-    "a flip behind it": (EVAL, (ps.RandomHorizontalFlip(), ps.Normalize())),
-    "a random crop behind it": (EVAL, (ps.RandomResizedCrop(24), ps.RandomHorizontalFlip())),
-    "between resize and crop": ((ps.Resize((40, 48)),), (ps.CenterCrop(32), ps.RandomHorizontalFlip())),
-    "random from the source on": ((), (ps.RandomResizedCrop(24), ps.RandomHorizontalFlip(), ps.Normalize())),
+    "floats in the end": (EVAL, (sp.Normalize(),)),
+    "behind Normalize": ((*EVAL, sp.Normalize()), ()),
+    "planar bytes": (EVAL, (sp.ToLayout("NCHW"),)),
+    "halves": (EVAL, (sp.Normalize(), sp.ToDtype("float16"))),
+    "a flip behind it": (EVAL, (sp.RandomHorizontalFlip(), sp.Normalize())),
+    "a random crop behind it": (EVAL, (sp.RandomResizedCrop(24), sp.RandomHorizontalFlip())),
+    "between resize and crop": ((sp.Resize((40, 48)),), (sp.CenterCrop(32), sp.RandomHorizontalFlip())),
+    "random from the source on": ((), (sp.RandomResizedCrop(24), sp.RandomHorizontalFlip(), sp.Normalize())),
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_batches_are_the_same_with_and_without(tmp_path: Path, cache: ps.Cache, place: str) -> None:
+def test_batches_are_the_same_with_and_without(tmp_path: Path, cache: sp.Cache, place: str) -> None:
     before, behind = PLACES[place]
-    source = ps.Pipeline(photos(tmp_path), seed=3).shuffle(seed=3)
+    source = sp.Pipeline(photos(tmp_path), seed=3).shuffle(seed=3)
     plain = source.map(*before, *behind).batch(4)
     kept = source.map(*before).cache(cache).map(*behind).batch(4)
     expected, _ = epochs(plain)
@@ -94,29 +94,29 @@ def test_batches_are_the_same_with_and_without(tmp_path: Path, cache: ps.Cache, 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_batches_are_the_same_where_no_cache_is_to_be_had(
-    tmp_path: Path, cache: ps.Cache, place: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, cache: sp.Cache, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Rows are planned in two parts then, with nothing between them."""
-    (tmp_path / "rows" / f"penstock-{os.geteuid()}").write_text("in the way")
+    (tmp_path / "rows" / f"standpipe-{os.geteuid()}").write_text("in the way")
     before, behind = PLACES[place]
-    arrays = ps.Arrays(image=np.stack([picture(seed) for seed in range(8)]))
+    arrays = sp.Arrays(image=np.stack([picture(seed) for seed in range(8)]))
     for source in (photos(tmp_path), arrays):
-        pipeline = ps.Pipeline(source, seed=3)
+        pipeline = sp.Pipeline(source, seed=3)
         if source is arrays and not before:
             continue  # there is nothing to keep
         kept = pipeline.map(*before).cache(replace(cache, strict=False)).map(*behind).batch(4)
         caplog.clear()
-        with caplog.at_level(logging.WARNING, "penstock"):
+        with caplog.at_level(logging.WARNING, "standpipe"):
             found, stats = epochs(kept)
         assert_same(found, epochs(pipeline.map(*before, *behind).batch(4))[0])
         assert (stats.cache_hits, stats.cache_misses, stats.cache_stored) == (0, 0, 0)
         assert caplog.text.count("going on without a cache") == 1
 
 
-def test_damage_is_counted_when_a_row_is_found_too(tmp_path: Path, cache: ps.Cache) -> None:
+def test_damage_is_counted_when_a_row_is_found_too(tmp_path: Path, cache: sp.Cache) -> None:
     whole = encoded(picture(1, 64, 64), quality=95)
     source = aged(tmp_path, [whole, whole[: len(whole) * 2 // 3]])
-    kept = ps.Pipeline(source).decode(allow_truncated=True).map(*EVAL).cache(cache).batch(2)
+    kept = sp.Pipeline(source).decode(allow_truncated=True).map(*EVAL).cache(cache).batch(2)
     _, stats = epochs(kept)
     assert stats.truncated >= 2
     _, stats = epochs(kept)
@@ -124,79 +124,79 @@ def test_damage_is_counted_when_a_row_is_found_too(tmp_path: Path, cache: ps.Cac
     assert stats.cache_misses == 0
 
 
-def test_rows_of_arrays_are_kept(cache: ps.Cache) -> None:
-    source = ps.Arrays(image=np.stack([picture(seed) for seed in range(8)]), label=np.arange(8))
-    plain = ps.Pipeline(source).map(*EVAL)
+def test_rows_of_arrays_are_kept(cache: sp.Cache) -> None:
+    source = sp.Arrays(image=np.stack([picture(seed) for seed in range(8)]), label=np.arange(8))
+    plain = sp.Pipeline(source).map(*EVAL)
     expected, _ = epochs(plain.batch(3, tail="short"))
     found, stats = epochs(plain.cache(cache).batch(3, tail="short"))
     assert_same(found, expected)
     assert (stats.cache_stored, stats.cache_misses) == (8, 8)
 
 
-def test_jobs_share_rows_without_asking(tmp_path: Path, cache: ps.Cache) -> None:
+def test_jobs_share_rows_without_asking(tmp_path: Path, cache: sp.Cache) -> None:
     source = photos(tmp_path)
-    kept = ps.Pipeline(source).map(*EVAL).cache(cache).batch(4)
-    other = ps.Cache("another", memory="32MiB", directory=tmp_path / "rows", strict=True)
+    kept = sp.Pipeline(source).map(*EVAL).cache(cache).batch(4)
+    other = sp.Cache("another", memory="32MiB", directory=tmp_path / "rows", strict=True)
     with kept.loader(memory=MEMORY) as first, kept.shuffle(seed=1).loader(memory=MEMORY) as second:
         list(first)
         list(second)
         assert second.stats().cache_misses == 0
-    _, stats = epochs(ps.Pipeline(source).map(*EVAL).cache(other).batch(5), many=1)
+    _, stats = epochs(sp.Pipeline(source).map(*EVAL).cache(other).batch(5), many=1)
     assert stats.cache_misses == 0
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda source: ps.Pipeline(source).map(ps.Resize((40, 48)), ps.CenterCrop(31)),
-        lambda source: ps.Pipeline(source).map(
-            ps.Resize((40, 48), interpolation="bicubic"), ps.CenterCrop(32)
+        lambda source: sp.Pipeline(source).map(sp.Resize((40, 48)), sp.CenterCrop(31)),
+        lambda source: sp.Pipeline(source).map(
+            sp.Resize((40, 48), interpolation="bicubic"), sp.CenterCrop(32)
         ),
-        lambda source: ps.Pipeline(source).map(*EVAL).decode("fast"),
-        lambda source: ps.Pipeline(source).map(*EVAL).decode(allow_truncated=True),
-        lambda source: ps.Pipeline(source).map(*EVAL).decode(limits=ps.DecodeLimits(max_pixels=10**6)),
+        lambda source: sp.Pipeline(source).map(*EVAL).decode("fast"),
+        lambda source: sp.Pipeline(source).map(*EVAL).decode(allow_truncated=True),
+        lambda source: sp.Pipeline(source).map(*EVAL).decode(limits=sp.DecodeLimits(max_pixels=10**6)),
     ],
 )
 def test_what_makes_other_rows_is_another_set(
-    tmp_path: Path, cache: ps.Cache, change: Callable[[ps.FileList], ps.Pipeline]
+    tmp_path: Path, cache: sp.Cache, change: Callable[[sp.FileList], sp.Pipeline]
 ) -> None:
     source = photos(tmp_path)
-    epochs(ps.Pipeline(source).map(*EVAL).cache(cache).batch(4), many=1)
+    epochs(sp.Pipeline(source).map(*EVAL).cache(cache).batch(4), many=1)
     _, stats = epochs(change(source).cache(cache).batch(4), many=1)
     assert stats.cache_stored == ROWS
 
 
-def test_what_makes_the_same_rows_is_the_same_set(tmp_path: Path, cache: ps.Cache) -> None:
+def test_what_makes_the_same_rows_is_the_same_set(tmp_path: Path, cache: sp.Cache) -> None:
     source = photos(tmp_path)
-    kept = ps.Pipeline(source).map(*EVAL).cache(cache)
+    kept = sp.Pipeline(source).map(*EVAL).cache(cache)
     epochs(kept.batch(4), many=1)
-    for same in (kept.map(ps.Normalize()), kept.shuffle(seed=2), kept.skip(3), kept.shard(0, 2)):
+    for same in (kept.map(sp.Normalize()), kept.shuffle(seed=2), kept.skip(3), kept.shard(0, 2)):
         assert epochs(same.batch(4), many=1)[1].cache_misses == 0
 
 
-def test_a_changed_list_is_another_set(tmp_path: Path, cache: ps.Cache) -> None:
+def test_a_changed_list_is_another_set(tmp_path: Path, cache: sp.Cache) -> None:
     source = photos(tmp_path)
-    epochs(ps.Pipeline(source).map(*EVAL).cache(cache).batch(4), many=1)
+    epochs(sp.Pipeline(source).map(*EVAL).cache(cache).batch(4), many=1)
     (tmp_path / "list.txt").write_text("001.jpg\t1\n000.jpg\t0\n")
-    found, stats = epochs(ps.Pipeline(source).map(*EVAL).cache(cache).batch(2), many=1)
+    found, stats = epochs(sp.Pipeline(source).map(*EVAL).cache(cache).batch(2), many=1)
     assert stats.cache_stored == 2
-    assert_same(found, epochs(ps.Pipeline(source).map(*EVAL).batch(2), many=1)[0])
+    assert_same(found, epochs(sp.Pipeline(source).map(*EVAL).batch(2), many=1)[0])
 
 
-def test_files_of_the_same_names_elsewhere_are_another_set(tmp_path: Path, cache: ps.Cache) -> None:
+def test_files_of_the_same_names_elsewhere_are_another_set(tmp_path: Path, cache: sp.Cache) -> None:
     parts = {}
     for number, name in enumerate("abc"):
         (tmp_path / name).mkdir()
         parts[name] = aged(tmp_path / name, [encoded(picture(number), "BMP")])  # as many bytes, of one time
     sources = [
-        ps.Concat(parts["a"], parts["b"]),
-        ps.Concat(parts["a"], parts["c"]),
-        ps.Mix({ps.Pipeline(parts["a"]): 1, ps.Pipeline(parts["b"]): 1}),
-        ps.Mix({ps.Pipeline(parts["a"]): 1, ps.Pipeline(parts["c"]): 1}),
+        sp.Concat(parts["a"], parts["b"]),
+        sp.Concat(parts["a"], parts["c"]),
+        sp.Mix({sp.Pipeline(parts["a"]): 1, sp.Pipeline(parts["b"]): 1}),
+        sp.Mix({sp.Pipeline(parts["a"]): 1, sp.Pipeline(parts["c"]): 1}),
         *parts.values(),
     ]
     for source in sources:
-        plain = ps.Pipeline(source).map(*EVAL)
+        plain = sp.Pipeline(source).map(*EVAL)
         for _ in range(2):
             assert_same(
                 epochs(plain.cache(cache).batch(2, tail="pad"))[0], epochs(plain.batch(2, tail="pad"))[0]
@@ -241,51 +241,51 @@ def moved(new: Path, path: Path) -> None:
 
 @pytest.mark.parametrize("put", [copied, moved, link_to])
 def test_what_bears_the_old_ones_time_is_never_missed(
-    tmp_path: Path, cache: ps.Cache, put: Callable[[Path, Path], None]
+    tmp_path: Path, cache: sp.Cache, put: Callable[[Path, Path], None]
 ) -> None:
     path = tmp_path / "003.jpg"
     source = photos(tmp_path)
-    kept = ps.Pipeline(source).map(*EVAL).cache(cache).batch(4)
+    kept = sp.Pipeline(source).map(*EVAL).cache(cache).batch(4)
     before, _ = epochs(kept)
     then = path.stat()
     put(other_picture(path), path)
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (then.st_size, then.st_mtime_ns)
     found, stats = epochs(kept)
-    assert_same(found, epochs(ps.Pipeline(source).map(*EVAL).batch(4))[0])
+    assert_same(found, epochs(sp.Pipeline(source).map(*EVAL).batch(4))[0])
     assert found[0]["image"].tobytes() != before[0]["image"].tobytes()
     assert stats.cache_stale >= 1
 
 
 @pytest.mark.parametrize("before", [(), EVAL], ids=["bytes", "images"])
 def test_a_file_that_changed_before_the_start_is_never_missed(
-    tmp_path: Path, cache: ps.Cache, before: tuple[object, ...]
+    tmp_path: Path, cache: sp.Cache, before: tuple[object, ...]
 ) -> None:
     source = photos(tmp_path)
     behind = () if before else EVAL
-    kept = ps.Pipeline(source).map(*before).cache(cache).map(*behind).batch(4)
+    kept = sp.Pipeline(source).map(*before).cache(cache).map(*behind).batch(4)
     epochs(kept)
     changed(tmp_path / "003.jpg")
     found, stats = epochs(kept)
-    assert_same(found, epochs(ps.Pipeline(source).map(*EVAL).batch(4))[0])
+    assert_same(found, epochs(sp.Pipeline(source).map(*EVAL).batch(4))[0])
     assert stats.cache_stored == 1
     assert stats.cache_stale >= 1  # a row may be asked for again while it is being made
     assert epochs(kept)[1].cache_misses == 0  # the new row is kept
 
 
 def test_a_file_that_changes_during_the_run_is_found_as_validate_says(
-    tmp_path: Path, cache: ps.Cache
+    tmp_path: Path, cache: sp.Cache
 ) -> None:
     source = photos(tmp_path)
 
     def stale(validate: str) -> list[int]:
         """After each epoch, files that were found to have changed; one does after the first epoch."""
-        mode = ps.Cache(
+        mode = sp.Cache(
             "test",
             memory="32MiB",
             directory=tmp_path / "rows",
             validate=validate,  # type: ignore[arg-type]
         )
-        kept = ps.Pipeline(source).map(*EVAL).cache(mode).batch(ROWS)
+        kept = sp.Pipeline(source).map(*EVAL).cache(mode).batch(ROWS)
         counts = []
         with kept.loader(memory=MEMORY, depth=2, workers=1) as loader:
             for epoch in range(4):
@@ -295,19 +295,19 @@ def test_a_file_that_changes_during_the_run_is_found_as_validate_says(
                     changed(tmp_path / "003.jpg", later_ns=len(validate))
         return counts
 
-    epochs(ps.Pipeline(source).map(*EVAL).cache(cache).batch(4))
+    epochs(sp.Pipeline(source).map(*EVAL).cache(cache).batch(4))
     assert stale("never")[-1] == 0
     assert stale("loader")[-1] == 1  # that of "never"
     assert stale("epoch")[-1] == 2  # that of "loader", and its own, though batches are made ahead
 
 
 def test_a_file_that_was_just_written_is_read_again_at_the_next_start(
-    tmp_path: Path, cache: ps.Cache
+    tmp_path: Path, cache: sp.Cache
 ) -> None:
     source = photos(tmp_path)
     path = tmp_path / "003.jpg"
     os.utime(path, ns=(2**62, 2**62))  # as new as can be: another write may bear the same time
-    kept = ps.Pipeline(source).map(*EVAL).cache(cache).batch(4)
+    kept = sp.Pipeline(source).map(*EVAL).cache(cache).batch(4)
     assert epochs(kept)[1].cache_stored == ROWS
     assert epochs(kept)[1].cache_stale >= 1
     age(path)
@@ -315,31 +315,31 @@ def test_a_file_that_was_just_written_is_read_again_at_the_next_start(
     assert epochs(kept)[1].cache_stale == 0
 
 
-def test_a_bad_sample_is_kept_by_nobody(tmp_path: Path, cache: ps.Cache) -> None:
+def test_a_bad_sample_is_kept_by_nobody(tmp_path: Path, cache: sp.Cache) -> None:
     source = photos(tmp_path)
     (tmp_path / "002.jpg").write_bytes(b"\xff\xd8 no image")
     age(tmp_path / "002.jpg")
-    raising = ps.Pipeline(source).map(*EVAL).cache(cache).batch(4)
+    raising = sp.Pipeline(source).map(*EVAL).cache(cache).batch(4)
     for _ in range(2):
-        with pytest.raises(ps.DecodeError, match="002"):
+        with pytest.raises(sp.DecodeError, match="002"):
             epochs(raising)
-    replacing = raising.on_bad(ps.Replace(at_most=0.5))
-    expected, _ = epochs(ps.Pipeline(source).map(*EVAL).batch(4).on_bad(ps.Replace(at_most=0.5)))
+    replacing = raising.on_bad(sp.Replace(at_most=0.5))
+    expected, _ = epochs(sp.Pipeline(source).map(*EVAL).batch(4).on_bad(sp.Replace(at_most=0.5)))
     for _ in range(2):
         found, _ = epochs(replacing)
         assert_same(found, expected)
 
 
-def test_a_file_that_is_gone_raises_although_its_row_is_kept(tmp_path: Path, cache: ps.Cache) -> None:
-    kept = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4)
+def test_a_file_that_is_gone_raises_although_its_row_is_kept(tmp_path: Path, cache: sp.Cache) -> None:
+    kept = sp.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4)
     epochs(kept)
     (tmp_path / "005.jpg").unlink()
-    with pytest.raises(ps.ReadError, match="005"):
+    with pytest.raises(sp.ReadError, match="005"):
         epochs(kept)
 
 
-def test_flipped_bits_are_never_delivered(tmp_path: Path, cache: ps.Cache) -> None:
-    kept = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4)
+def test_flipped_bits_are_never_delivered(tmp_path: Path, cache: sp.Cache) -> None:
+    kept = sp.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4)
     expected, _ = epochs(kept)
     for path in (tmp_path / "rows").rglob("rows-*"):
         content = bytearray(path.read_bytes())
@@ -358,21 +358,21 @@ def test_a_cache_smaller_than_a_row_keeps_nothing_and_says_so_once(
 ) -> None:
     (tmp_path / "rows").mkdir()
     source = photos(tmp_path)
-    tiny = ps.Cache("tiny", memory=memory, directory=tmp_path / "rows")
-    expected, _ = epochs(ps.Pipeline(source).map(*EVAL).batch(4))
-    with caplog.at_level(logging.WARNING, "penstock"):
-        found, stats = epochs(ps.Pipeline(source).map(*EVAL).cache(tiny).batch(4))
+    tiny = sp.Cache("tiny", memory=memory, directory=tmp_path / "rows")
+    expected, _ = epochs(sp.Pipeline(source).map(*EVAL).batch(4))
+    with caplog.at_level(logging.WARNING, "standpipe"):
+        found, stats = epochs(sp.Pipeline(source).map(*EVAL).cache(tiny).batch(4))
     assert_same(found, expected)
     assert (stats.cache_stored, stats.cache_hits) == (0, 0)
     assert stats.cache_skipped >= 2 * ROWS
     assert len(caplog.records) == 1
 
 
-def test_a_closed_loader_keeps_no_row_open(tmp_path: Path, cache: ps.Cache) -> None:
+def test_a_closed_loader_keeps_no_row_open(tmp_path: Path, cache: sp.Cache) -> None:
     def rows() -> list[str]:
         return [path for path in open_below(tmp_path) if "/rows-" in path]
 
-    loader = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4).loader(memory=MEMORY)
+    loader = sp.Pipeline(photos(tmp_path)).map(*EVAL).cache(cache).batch(4).loader(memory=MEMORY)
     for _ in range(2):
         list(loader)
     assert rows()
@@ -381,13 +381,13 @@ def test_a_closed_loader_keeps_no_row_open(tmp_path: Path, cache: ps.Cache) -> N
 
 
 def test_a_cache_of_no_bytes_is_off(tmp_path: Path) -> None:
-    off = ps.Pipeline(photos(tmp_path)).map(*EVAL).cache(ps.Cache("off", memory=0)).batch(4)
+    off = sp.Pipeline(photos(tmp_path)).map(*EVAL).cache(sp.Cache("off", memory=0)).batch(4)
     assert off.plan().cache is None
     assert epochs(off)[1].cache_misses == 0
 
 
-def test_a_run_goes_on_from_a_state_with_and_without_a_cache(tmp_path: Path, cache: ps.Cache) -> None:
-    source = ps.Pipeline(photos(tmp_path), seed=1).shuffle(seed=1)
+def test_a_run_goes_on_from_a_state_with_and_without_a_cache(tmp_path: Path, cache: sp.Cache) -> None:
+    source = sp.Pipeline(photos(tmp_path), seed=1).shuffle(seed=1)
     plain, kept = (source.map(*EVAL).batch(4), source.map(*EVAL).cache(cache).batch(4))
     with plain.loader(memory=MEMORY) as loader:
         batches = iter(loader)

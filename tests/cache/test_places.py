@@ -8,48 +8,48 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.payoff import Costs, costs_of, note_costs
+import standpipe as sp
+from standpipe.payoff import Costs, costs_of, note_costs
 from photos import encoded, picture, write_list
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> ps.Cache:
+def cache(tmp_path: Path) -> sp.Cache:
     (tmp_path / "rows").mkdir()
-    return ps.Cache("test", memory="32MiB", directory=tmp_path / "rows")
+    return sp.Cache("test", memory="32MiB", directory=tmp_path / "rows")
 
 
-def source(folder: Path, rows: int = 8) -> ps.Pipeline:
-    return ps.Pipeline(write_list(folder, [encoded(picture(seed)) for seed in range(rows)]))
+def source(folder: Path, rows: int = 8) -> sp.Pipeline:
+    return sp.Pipeline(write_list(folder, [encoded(picture(seed)) for seed in range(rows)]))
 
 
-def test_after_a_random_transform_it_is_refused_by_name(tmp_path: Path, cache: ps.Cache) -> None:
-    crop = source(tmp_path).map(ps.RandomResizedCrop(32), ps.RandomHorizontalFlip())
-    with pytest.raises(ps.PlanError, match=r"RandomResizedCrop\(.*right after the source"):
+def test_after_a_random_transform_it_is_refused_by_name(tmp_path: Path, cache: sp.Cache) -> None:
+    crop = source(tmp_path).map(sp.RandomResizedCrop(32), sp.RandomHorizontalFlip())
+    with pytest.raises(sp.PlanError, match=r"RandomResizedCrop\(.*right after the source"):
         crop.cache(cache).batch(2).plan()
-    with pytest.raises(ps.PlanError, match=r"RandomHorizontalFlip\(.*after CenterCrop\("):
-        source(tmp_path).map(ps.CenterCrop(32), ps.RandomHorizontalFlip()).cache(cache).batch(2).plan()
+    with pytest.raises(sp.PlanError, match=r"RandomHorizontalFlip\(.*after CenterCrop\("):
+        source(tmp_path).map(sp.CenterCrop(32), sp.RandomHorizontalFlip()).cache(cache).batch(2).plan()
 
 
-def test_where_images_have_no_fixed_size_it_is_refused(tmp_path: Path, cache: ps.Cache) -> None:
-    with pytest.raises(ps.PlanError, match="size isn't fixed at cache"):
-        source(tmp_path).map(ps.Resize(32)).cache(cache).map(ps.CenterCrop(16)).batch(2).plan()
+def test_where_images_have_no_fixed_size_it_is_refused(tmp_path: Path, cache: sp.Cache) -> None:
+    with pytest.raises(sp.PlanError, match="size isn't fixed at cache"):
+        source(tmp_path).map(sp.Resize(32)).cache(cache).map(sp.CenterCrop(16)).batch(2).plan()
 
 
-def test_two_of_them_and_other_things_are_refused(tmp_path: Path, cache: ps.Cache) -> None:
-    with pytest.raises(ps.PlanError, match="two cache"):
-        source(tmp_path).cache(cache).map(ps.CenterCrop(32)).cache(cache)
-    with pytest.raises(ps.PlanError, match="a Cache, such as"):
+def test_two_of_them_and_other_things_are_refused(tmp_path: Path, cache: sp.Cache) -> None:
+    with pytest.raises(sp.PlanError, match="two cache"):
+        source(tmp_path).cache(cache).map(sp.CenterCrop(32)).cache(cache)
+    with pytest.raises(sp.PlanError, match="a Cache, such as"):
         source(tmp_path).cache("8GiB")  # type: ignore[arg-type]
-    with pytest.raises(ps.PlanError, match="'here' or 'auto'"):
+    with pytest.raises(sp.PlanError, match="'here' or 'auto'"):
         source(tmp_path).cache(cache, place="there")  # type: ignore[arg-type]
-    arrays = ps.Pipeline(ps.Arrays(image=np.zeros((4, 8, 8, 3), np.uint8)))
-    with pytest.raises(ps.PlanError, match="memory already"):
+    arrays = sp.Pipeline(sp.Arrays(image=np.zeros((4, 8, 8, 3), np.uint8)))
+    with pytest.raises(sp.PlanError, match="memory already"):
         arrays.cache(cache).batch(2).plan()
 
 
-def test_explain_says_what_is_kept_and_what_that_brings(tmp_path: Path, cache: ps.Cache) -> None:
-    pipeline = source(tmp_path).map(ps.CenterCrop(32)).cache(cache).map(ps.Normalize()).batch(2)
+def test_explain_says_what_is_kept_and_what_that_brings(tmp_path: Path, cache: sp.Cache) -> None:
+    pipeline = source(tmp_path).map(sp.CenterCrop(32)).cache(cache).map(sp.Normalize()).batch(2)
     text = pipeline.plan().explain()
     assert "images, (32, 32, 3) uint8" in text
     assert "after CenterCrop" in text
@@ -61,25 +61,25 @@ def test_explain_says_what_is_kept_and_what_that_brings(tmp_path: Path, cache: p
     assert "8 rows are there" in pipeline.plan().explain()
 
 
-def test_the_queue_for_a_disk_counts_whoever_named_the_disk(tmp_path: Path, cache: ps.Cache) -> None:
+def test_the_queue_for_a_disk_counts_whoever_named_the_disk(tmp_path: Path, cache: sp.Cache) -> None:
     """The job, its session, or an earlier job whose set has rows there."""
 
-    def counted(used: ps.Cache) -> int:
-        return source(tmp_path).map(ps.CenterCrop(32)).cache(used).batch(2).plan().forecast.cache
+    def counted(used: sp.Cache) -> int:
+        return source(tmp_path).map(sp.CenterCrop(32)).cache(used).batch(2).plan().forecast.cache
 
     without, queue = counted(cache), 16 << 20
     spilling = replace(cache, spill=tmp_path)
     assert counted(spilling) == without + queue
     assert counted(cache) == without
-    ps.create_cache(replace(spilling, name="session"))
+    sp.create_cache(replace(spilling, name="session"))
     assert counted(replace(cache, name="session")) == without + queue
-    with source(tmp_path).map(ps.CenterCrop(32)).cache(spilling).batch(2).loader() as loader:
+    with source(tmp_path).map(sp.CenterCrop(32)).cache(spilling).batch(2).loader() as loader:
         list(loader)
-    ps.destroy_cache(replace(cache, name="session"))
+    sp.destroy_cache(replace(cache, name="session"))
     assert counted(replace(cache, name="other")) == without + queue
 
 
-def costs(folder: Path, monkeypatch: pytest.MonkeyPatch, pipeline: ps.Pipeline, read_s: float) -> None:
+def costs(folder: Path, monkeypatch: pytest.MonkeyPatch, pipeline: sp.Pipeline, read_s: float) -> None:
     """As if a loader had measured that files take so long."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     note_costs(pipeline.batch(1).plan().source, Costs(read_s, 1e-3, 2000, True))
@@ -95,9 +95,9 @@ def costs(folder: Path, monkeypatch: pytest.MonkeyPatch, pipeline: ps.Pipeline, 
     ],
 )
 def test_auto_chooses_what_saves_most_and_says_why(
-    tmp_path: Path, cache: ps.Cache, monkeypatch: pytest.MonkeyPatch, read_s: float, random: bool, chosen: str
+    tmp_path: Path, cache: sp.Cache, monkeypatch: pytest.MonkeyPatch, read_s: float, random: bool, chosen: str
 ) -> None:
-    transforms = (ps.RandomResizedCrop(32),) if random else (ps.CenterCrop(32),)
+    transforms = (sp.RandomResizedCrop(32),) if random else (sp.CenterCrop(32),)
     plain = source(tmp_path).map(*transforms)
     costs(tmp_path, monkeypatch, plain, read_s)
     plan = plain.cache(cache, place="auto").batch(2).plan()
@@ -122,19 +122,19 @@ def test_auto_prefers_files_where_images_have_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "rows").mkdir()
-    pipeline = source(tmp_path).map(ps.CenterCrop(32))
+    pipeline = source(tmp_path).map(sp.CenterCrop(32))
     costs(tmp_path, monkeypatch, pipeline, 1e-2)
-    small = ps.Cache("small", memory=16_000, directory=tmp_path / "rows")
+    small = sp.Cache("small", memory=16_000, directory=tmp_path / "rows")
     plan = pipeline.cache(small, place="auto").batch(2).plan()
     assert plan.cache is not None
     assert plan.cache.kind == "encoded"
 
 
 def test_a_loader_measures_what_the_next_plan_says(
-    tmp_path: Path, cache: ps.Cache, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cache: sp.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    pipeline = source(tmp_path, 32).map(ps.CenterCrop(32)).cache(cache).batch(2)
+    pipeline = source(tmp_path, 32).map(sp.CenterCrop(32)).cache(cache).batch(2)
     assert "as usual machines have it" in " ".join(pipeline.plan().explain().split())
     with pipeline.loader() as loader:
         list(loader)

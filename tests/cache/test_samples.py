@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-import penstock as ps
-from penstock.cache import open_set
+import standpipe as sp
+from standpipe.cache import open_set
 from photos import LONG_AGO_NS, age, encoded, picture, write_list
 from preloaded import TORCH
 from programs import LIMIT_S
@@ -26,20 +26,20 @@ MEMORY = "512MiB"
 ROWS = 12
 EXECUTORS = ("thread", "process", "inline")
 
-Build = Callable[[Path, ps.Cache | None], ps.Pipeline]
+Build = Callable[[Path, sp.Cache | None], sp.Pipeline]
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> ps.Cache:
+def cache(tmp_path: Path) -> sp.Cache:
     (tmp_path / "rows").mkdir()
-    return ps.Cache("test", memory="32MiB", directory=tmp_path / "rows", strict=True)
+    return sp.Cache("test", memory="32MiB", directory=tmp_path / "rows", strict=True)
 
 
-def photos(folder: Path) -> ps.Pipeline:
+def photos(folder: Path) -> sp.Pipeline:
     if not (folder / "list.txt").exists():
         write_list(folder, [encoded(picture(seed, 40 + seed, 64)) for seed in range(ROWS)])
         age(*folder.glob("*.jpg"))
-    return ps.Pipeline(ps.FileList(folder / "list.txt"), seed=3).shuffle(seed=3)
+    return sp.Pipeline(sp.FileList(folder / "list.txt"), seed=3).shuffle(seed=3)
 
 
 def given(index: int) -> dict[str, Any]:
@@ -50,8 +50,8 @@ def pair(index: int) -> tuple[Any, int]:
     return torch.arange(6) * index, index
 
 
-def dataset(sample: Callable[[int], Any]) -> ps.Pipeline:
-    return ps.Pipeline(ps.Indexed(Samples(sample, ROWS)), seed=3).shuffle(seed=3)
+def dataset(sample: Callable[[int], Any]) -> sp.Pipeline:
+    return sp.Pipeline(sp.Indexed(Samples(sample, ROWS)), seed=3).shuffle(seed=3)
 
 
 def darker(image: Any) -> Any:
@@ -71,44 +71,44 @@ def stacked(samples: list[tuple[Any, int]]) -> dict[str, Any]:
     return {"x": torch.stack([x for x, _ in samples]), "y": np.array([y for _, y in samples])}
 
 
-def kept(pipeline: ps.Pipeline, cache: ps.Cache | None) -> ps.Pipeline:
+def kept(pipeline: sp.Pipeline, cache: sp.Cache | None) -> sp.Pipeline:
     return pipeline if cache is None else pipeline.cache(cache)
 
 
-EVAL = (ps.Resize((32, 36)), ps.CenterCrop(28))
-IMAGE = functools.partial(ps.Pipeline.map, field="image")
+EVAL = (sp.Resize((32, 36)), sp.CenterCrop(28))
+IMAGE = functools.partial(sp.Pipeline.map, field="image")
 PLACES: dict[str, Build] = {
     "a dataset": lambda _, cache: IMAGE(kept(dataset(given), cache), jittered),
     "a dataset and a function": lambda _, cache: IMAGE(
         kept(IMAGE(dataset(given), darker), cache), jittered
-    ).map(ps.RandomHorizontalFlip(), ps.Normalize()),
+    ).map(sp.RandomHorizontalFlip(), sp.Normalize()),
     "a dataset, and native steps around": lambda _, cache: kept(
-        dataset(given).map(ps.Resize((16, 16))), cache
-    ).map(ps.RandomResizedCrop(8), ps.ToLayout("NCHW")),
+        dataset(given).map(sp.Resize((16, 16))), cache
+    ).map(sp.RandomResizedCrop(8), sp.ToLayout("NCHW")),
     "tuples for a collate_fn": lambda _, cache: kept(dataset(pair), cache).map_batch(stacked, samples=True),
     "what draws globally behind it": lambda _, cache: IMAGE(kept(dataset(given), cache), drawn),
     "files": lambda folder, cache: IMAGE(kept(photos(folder), cache).map(*EVAL), jittered),
     "files, random from the start": lambda folder, cache: IMAGE(
-        kept(photos(folder), cache).map(ps.RandomResizedCrop(24), ps.RandomHorizontalFlip()), jittered
+        kept(photos(folder), cache).map(sp.RandomResizedCrop(24), sp.RandomHorizontalFlip()), jittered
     ),
     "images": lambda folder, cache: IMAGE(kept(photos(folder).map(*EVAL), cache), jittered),
     "images of any size": lambda folder, cache: IMAGE(
-        kept(photos(folder).map(ps.Resize(30)), cache).map(ps.RandomResizedCrop(24)), jittered
+        kept(photos(folder).map(sp.Resize(30)), cache).map(sp.RandomResizedCrop(24)), jittered
     ),
     "decoded images": lambda folder, cache: kept(IMAGE(photos(folder), darker), cache).map(*EVAL),
     "images and a function": lambda folder, cache: kept(IMAGE(photos(folder).map(*EVAL), darker), cache).map(
-        ps.RandomHorizontalFlip(), ps.Normalize()
+        sp.RandomHorizontalFlip(), sp.Normalize()
     ),
     "behind Normalize": lambda folder, cache: IMAGE(
-        kept(photos(folder).map(*EVAL, ps.Normalize()), cache), np.negative
+        kept(photos(folder).map(*EVAL, sp.Normalize()), cache), np.negative
     ),
     "behind everything": lambda folder, cache: kept(IMAGE(photos(folder).map(*EVAL), darker), cache),
 }
 
 
 def epochs(
-    pipeline: ps.Pipeline, executor: Any, many: int = 2, workers: int = 2
-) -> tuple[list[dict[str, Any]], ps.Stats]:
+    pipeline: sp.Pipeline, executor: Any, many: int = 2, workers: int = 2
+) -> tuple[list[dict[str, Any]], sp.Stats]:
     """Batches of so many epochs, and the counters after them."""
     with pipeline.batch(4).loader(
         memory=MEMORY, workers=workers, executor=executor, fork_from=TORCH
@@ -131,7 +131,7 @@ def assert_same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("place", PLACES)
 def test_batches_are_the_same_with_and_without(
-    tmp_path: Path, cache: ps.Cache, place: str, executor: str
+    tmp_path: Path, cache: sp.Cache, place: str, executor: str
 ) -> None:
     build = PLACES[place]
     expected, _ = epochs(build(tmp_path, None), executor)
@@ -146,7 +146,7 @@ def test_batches_are_the_same_with_and_without(
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_files_are_shared_with_native_threads(tmp_path: Path, cache: ps.Cache, executor: str) -> None:
+def test_files_are_shared_with_native_threads(tmp_path: Path, cache: sp.Cache, executor: str) -> None:
     source = photos(tmp_path).cache(cache)
     with source.map(*EVAL).batch(4).loader(memory=MEMORY) as loader:
         list(loader)
@@ -181,22 +181,22 @@ def random_sample(index: int) -> Any:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("fn", [from_python, from_numpy, from_torch, from_torch_like])
-def test_a_function_that_draws_before_the_cache_is_named(cache: ps.Cache, executor: str, fn: Any) -> None:
-    pipeline = dataset(given).map(fn).cache(cache).on_bad(ps.Replace(at_most=1.0))
-    with pytest.raises(ps.PlanError, match=rf"{fn.__name__} draws random numbers.*\.cache\(…\) before it"):
+def test_a_function_that_draws_before_the_cache_is_named(cache: sp.Cache, executor: str, fn: Any) -> None:
+    pipeline = dataset(given).map(fn).cache(cache).on_bad(sp.Replace(at_most=1.0))
+    with pytest.raises(sp.PlanError, match=rf"{fn.__name__} draws random numbers.*\.cache\(…\) before it"):
         epochs(pipeline, executor)
     assert rows_there(pipeline) == 0
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_dataset_that_draws_is_named(cache: ps.Cache, executor: str) -> None:
-    with pytest.raises(ps.PlanError, match="the dataset draws random numbers"):
+def test_a_dataset_that_draws_is_named(cache: sp.Cache, executor: str) -> None:
+    with pytest.raises(sp.PlanError, match="the dataset draws random numbers"):
         epochs(dataset(random_sample).cache(cache), executor)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_what_is_never_the_same_twice_is_refused(cache: ps.Cache, executor: str) -> None:
-    with pytest.raises(ps.PlanError, match="makes something else of a record each time"):
+def test_what_is_never_the_same_twice_is_refused(cache: sp.Cache, executor: str) -> None:
+    with pytest.raises(sp.PlanError, match="makes something else of a record each time"):
         epochs(dataset(given).map(from_the_system).cache(cache), executor)
 
 
@@ -205,16 +205,16 @@ def draws_late(sample: Any) -> Any:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_row_that_draws_isnt_kept_wherever_it_comes(cache: ps.Cache, executor: str) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Samples(given, ROWS))).map(draws_late).cache(cache)
-    pipeline = pipeline.on_bad(ps.Replace(at_most=1.0))  # no other sample helps
-    with pytest.raises(ps.PlanError, match="draws_late draws random numbers"):
+def test_a_row_that_draws_isnt_kept_wherever_it_comes(cache: sp.Cache, executor: str) -> None:
+    pipeline = sp.Pipeline(sp.Indexed(Samples(given, ROWS))).map(draws_late).cache(cache)
+    pipeline = pipeline.on_bad(sp.Replace(at_most=1.0))  # no other sample helps
+    with pytest.raises(sp.PlanError, match="draws_late draws random numbers"):
         epochs(pipeline, executor)
     assert not is_there(pipeline, 7)
     assert is_there(pipeline, 0)
 
 
-def row_of(pipeline: ps.Pipeline, record: int) -> Any:
+def row_of(pipeline: sp.Pipeline, record: int) -> Any:
     """What is kept of a record, or None."""
     plan = pipeline.batch(4).plan(memory=MEMORY).cache
     assert plan is not None
@@ -222,18 +222,18 @@ def row_of(pipeline: ps.Pipeline, record: int) -> Any:
         return found.store.get(record)
 
 
-def is_there(pipeline: ps.Pipeline, record: int) -> bool:
+def is_there(pipeline: sp.Pipeline, record: int) -> bool:
     return row_of(pipeline, record) is not None
 
 
-def test_images_are_kept_as_bytes_wherever_normalize_stands(tmp_path: Path, cache: ps.Cache) -> None:
+def test_images_are_kept_as_bytes_wherever_normalize_stands(tmp_path: Path, cache: sp.Cache) -> None:
     pipeline = PLACES["behind Normalize"](tmp_path, cache)
     epochs(pipeline, "inline", many=1)
     assert 0 < len(row_of(pipeline, 0)) - 28 * 28 * 3 < 64
 
 
 @pytest.mark.parametrize("place", ["files", "images and a function"])
-def test_rows_that_are_damaged_are_made_again(tmp_path: Path, cache: ps.Cache, place: str) -> None:
+def test_rows_that_are_damaged_are_made_again(tmp_path: Path, cache: sp.Cache, place: str) -> None:
     build = PLACES[place]
     expected, _ = epochs(build(tmp_path, cache), "thread", many=1)
     for extent in (tmp_path / "rows").rglob("rows-*"):
@@ -245,7 +245,7 @@ def test_rows_that_are_damaged_are_made_again(tmp_path: Path, cache: ps.Cache, p
         assert (stats.cache_errors > 0) == (stats.cache_stored > 0) == wrong
 
 
-def rows_there(pipeline: ps.Pipeline) -> int:
+def rows_there(pipeline: sp.Pipeline) -> int:
     return sum(is_there(pipeline, record) for record in range(ROWS))
 
 
@@ -258,13 +258,13 @@ def sometimes_with_a_set(index: int) -> Any:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_field_that_cant_be_kept_is_named_at_the_start(cache: ps.Cache, executor: str) -> None:
-    with pytest.raises(ps.PlanError, match="the field 'words' is a set, which no cache keeps"):
+def test_a_field_that_cant_be_kept_is_named_at_the_start(cache: sp.Cache, executor: str) -> None:
+    with pytest.raises(sp.PlanError, match="the field 'words' is a set, which no cache keeps"):
         epochs(dataset(with_a_set).cache(cache), executor)
 
 
-def test_a_sample_that_cant_be_kept_later_on_is_made_each_time(cache: ps.Cache) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Samples(sometimes_with_a_set, ROWS))).cache(cache)
+def test_a_sample_that_cant_be_kept_later_on_is_made_each_time(cache: sp.Cache) -> None:
+    pipeline = sp.Pipeline(sp.Indexed(Samples(sometimes_with_a_set, ROWS))).cache(cache)
     with pipeline.batch(4).loader(memory=MEMORY, executor="inline") as loader:
         for _ in range(2):
             words = [value for batch in loader for value in batch["words"]]
@@ -286,7 +286,7 @@ def plus(by: int) -> Callable[[Any], Any]:
     return multiplied
 
 
-def test_other_code_and_other_values_are_other_rows(cache: ps.Cache) -> None:
+def test_other_code_and_other_values_are_other_rows(cache: sp.Cache) -> None:
     for fn in (times(2), times(3), plus(2)):
         found, stats = epochs(dataset(given).map(fn).cache(cache), "thread", many=1)
         assert_same(found, epochs(dataset(given).map(fn), "thread", many=1)[0])
@@ -303,7 +303,7 @@ def write(path: Path, seed: int, at_ns: int) -> None:
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("place", ["files", "images", "images and a function"])
 def test_a_changed_file_is_found_at_the_next_start(
-    tmp_path: Path, cache: ps.Cache, place: str, executor: str
+    tmp_path: Path, cache: sp.Cache, place: str, executor: str
 ) -> None:
     build = PLACES[place]
     before, _ = epochs(build(tmp_path, cache), executor, many=1)
@@ -320,7 +320,7 @@ def test_a_changed_file_is_found_at_the_next_start(
 
 @pytest.mark.parametrize(("validate", "stale"), [("loader", 0), ("epoch", 1), ("never", 0)])
 def test_a_file_that_changes_during_the_run(
-    tmp_path: Path, cache: ps.Cache, validate: Any, stale: int
+    tmp_path: Path, cache: sp.Cache, validate: Any, stale: int
 ) -> None:
     pipeline = PLACES["images and a function"](tmp_path, replace(cache, validate=validate))
     with pipeline.batch(4).loader(memory=MEMORY, executor="inline") as loader:
@@ -334,7 +334,7 @@ def test_a_file_that_changes_during_the_run(
 
 @pytest.mark.parametrize("place", ["files", "images and a function"])
 def test_a_file_that_may_change_within_its_clocks_tick_is_made_again(
-    tmp_path: Path, cache: ps.Cache, place: str
+    tmp_path: Path, cache: sp.Cache, place: str
 ) -> None:
     build = PLACES[place]
     build(tmp_path, cache)
@@ -347,11 +347,11 @@ def test_a_file_that_may_change_within_its_clocks_tick_is_made_again(
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_large_file_that_is_kept_takes_its_turn_for_memory(
-    tmp_path: Path, cache: ps.Cache, executor: str
+    tmp_path: Path, cache: sp.Cache, executor: str
 ) -> None:
     """As one that is read: more than a worker has room for comes out of the side arena."""
     large = encoded(picture(1, 64, 64)) + bytes(5 << 20)
-    source = ps.Pipeline(write_list(tmp_path, [large]))
+    source = sp.Pipeline(write_list(tmp_path, [large]))
     age(*tmp_path.glob("*.jpg"))
     pipeline = IMAGE(source.cache(cache).map(*EVAL), darker).batch(1)
     for kept in (False, True):
@@ -366,9 +366,9 @@ def test_a_large_file_that_is_kept_takes_its_turn_for_memory(
         assert len(large) <= stats.side_peak_bytes < 2 * len(large)
 
 
-def test_truncated_files_are_counted_when_they_are_found_too(tmp_path: Path, cache: ps.Cache) -> None:
+def test_truncated_files_are_counted_when_they_are_found_too(tmp_path: Path, cache: sp.Cache) -> None:
     whole = encoded(picture(1, 64, 64), quality=95)
-    source = ps.Pipeline(write_list(tmp_path, [whole, whole[: len(whole) * 2 // 3]])).decode(
+    source = sp.Pipeline(write_list(tmp_path, [whole, whole[: len(whole) * 2 // 3]])).decode(
         allow_truncated=True
     )
     age(*tmp_path.glob("*.jpg"))
@@ -393,8 +393,8 @@ asked: list[int] = []
 
 
 @pytest.mark.parametrize("executor", ["thread", "inline"])
-def test_a_dataset_isnt_asked_for_what_is_kept(cache: ps.Cache, executor: str) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Counting(given, ROWS))).cache(cache)
+def test_a_dataset_isnt_asked_for_what_is_kept(cache: sp.Cache, executor: str) -> None:
+    pipeline = sp.Pipeline(sp.Indexed(Counting(given, ROWS))).cache(cache)
     epochs(pipeline, executor, many=1)
     assert set(asked) == set(range(ROWS))
     asked.clear()
@@ -416,9 +416,9 @@ class DiesOnce(Samples):
         return super().__getitem__(index)
 
 
-def test_a_killed_worker_leaves_whole_rows(tmp_path: Path, cache: ps.Cache) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(DiesOnce(tmp_path / "mark"))).cache(cache)
-    expected, _ = epochs(ps.Pipeline(ps.Indexed(Samples(given, ROWS))), "thread")
+def test_a_killed_worker_leaves_whole_rows(tmp_path: Path, cache: sp.Cache) -> None:
+    pipeline = sp.Pipeline(sp.Indexed(DiesOnce(tmp_path / "mark"))).cache(cache)
+    expected, _ = epochs(sp.Pipeline(sp.Indexed(Samples(given, ROWS))), "thread")
     found, stats = epochs(pipeline, "process")
     assert_same(found, expected)
     assert stats.deaths == 1
@@ -427,7 +427,7 @@ def test_a_killed_worker_leaves_whole_rows(tmp_path: Path, cache: ps.Cache) -> N
     assert (stats.cache_misses, stats.cache_errors) == (0, 0)
 
 
-def test_two_loaders_share_rows_while_they_run(tmp_path: Path, cache: ps.Cache) -> None:
+def test_two_loaders_share_rows_while_they_run(tmp_path: Path, cache: sp.Cache) -> None:
     build = PLACES["images and a function"]
     expected, _ = epochs(build(tmp_path, None), "thread", many=1)
     settings: Any = {"memory": MEMORY, "workers": 1}
@@ -446,21 +446,21 @@ def writes(image: Any) -> Any:
 
 
 def test_a_function_that_writes_into_a_kept_array_is_an_error_from_the_first_epoch_on(
-    cache: ps.Cache,
+    cache: sp.Cache,
 ) -> None:
     pipeline = IMAGE(dataset(given).cache(cache), writes)
     for _ in range(2):
-        with pytest.raises(ps.TransformError, match="read-only"):
+        with pytest.raises(sp.TransformError, match="read-only"):
             epochs(pipeline, "thread", many=1)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_full_cache_is_said_once_and_training_goes_on(
-    tmp_path: Path, cache: ps.Cache, executor: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, cache: sp.Cache, executor: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     small = replace(cache, memory="24KiB")
     expected, _ = epochs(PLACES["a dataset"](tmp_path, None), executor)
-    with caplog.at_level(logging.WARNING, "penstock"):
+    with caplog.at_level(logging.WARNING, "standpipe"):
         found, stats = epochs(PLACES["a dataset"](tmp_path, small), executor)
     assert_same(found, expected)
     assert stats.cache_skipped > 0
@@ -470,13 +470,13 @@ def test_a_full_cache_is_said_once_and_training_goes_on(
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_mix_and_a_row_of_the_same_sources_share_nothing(
-    tmp_path: Path, cache: ps.Cache, executor: str
+    tmp_path: Path, cache: sp.Cache, executor: str
 ) -> None:
     """Samples of a mix say which source they are of."""
-    parts = [ps.Arrays(x=np.arange(8) + begin) for begin in (0, 100)]
-    row, mix = ps.Concat(*parts), ps.Mix({ps.Pipeline(part): 1 for part in parts})
+    parts = [sp.Arrays(x=np.arange(8) + begin) for begin in (0, 100)]
+    row, mix = sp.Concat(*parts), sp.Mix({sp.Pipeline(part): 1 for part in parts})
     for source in (row, mix):
-        plain = ps.Pipeline(source).map(_as_it_is)
+        plain = sp.Pipeline(source).map(_as_it_is)
         expected, _ = epochs(plain.batch(4), executor)
         assert_same(epochs(plain.cache(cache).batch(4), executor)[0], expected)
 
@@ -487,12 +487,12 @@ def _as_it_is(sample: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_cache_that_cant_be_had(
-    tmp_path: Path, cache: ps.Cache, executor: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, cache: sp.Cache, executor: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "rows" / f"penstock-{os.geteuid()}").write_text("in the way")
-    with pytest.raises(ps.CacheError):
+    (tmp_path / "rows" / f"standpipe-{os.geteuid()}").write_text("in the way")
+    with pytest.raises(sp.CacheError):
         epochs(PLACES["a dataset"](tmp_path, cache), executor)
-    with caplog.at_level(logging.WARNING, "penstock"):
+    with caplog.at_level(logging.WARNING, "standpipe"):
         found, stats = epochs(PLACES["a dataset"](tmp_path, replace(cache, strict=False)), executor)
     assert_same(found, epochs(PLACES["a dataset"](tmp_path, None), executor)[0])
     assert stats.cache_hits == 0

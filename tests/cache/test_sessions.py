@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from caches import RECORDS, ROW, base, fill, identity, opened, right
 from programs import output
 
@@ -18,10 +18,10 @@ GROUP = 4242
 AS_MEMBER = """
 import ctypes, grp, hashlib, json, shutil  # now: another user may not get at this interpreter's own files
 from caches import *
-from penstock.cache import look
+from standpipe.cache import look
 
 GROUP, directory = {group}, {directory!r}
-team = ps.Cache("team", "2MiB", directory=directory, shared_group=GROUP)
+team = sp.Cache("team", "2MiB", directory=directory, shared_group=GROUP)
 
 def as_user(number, groups, work):
     if pid := os.fork():
@@ -53,66 +53,66 @@ def open_folder() -> Iterator[Path]:
 
 def test_what_a_job_does_not_say_its_session_says(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
-    made = ps.create_cache(ps.Cache("eval", "150kB", directory=tmp_path, spill=tmp_path / "disk"))
+    made = sp.create_cache(sp.Cache("eval", "150kB", directory=tmp_path, spill=tmp_path / "disk"))
     assert (made.name, made.memory_limit, made.bytes, made.sets) == ("eval", 150_000, 0, ())
-    with opened(ps.Cache("eval", directory=tmp_path)) as found:
+    with opened(sp.Cache("eval", directory=tmp_path)) as found:
         fill(found)
-    (session,) = ps.list_caches(tmp_path)
+    (session,) = sp.list_caches(tmp_path)
     assert session.bytes <= 150_000
     assert session.bytes_on_disk > RECORDS * ROW / 2
 
 
 def test_a_session_is_created_once(tmp_path: Path) -> None:
-    ps.create_cache(ps.Cache("eval", "1MiB", directory=tmp_path))
-    with pytest.raises(ps.CacheError, match="there is a cache 'eval'"):
-        ps.create_cache(ps.Cache("eval", "2MiB", directory=tmp_path))
-    with pytest.raises(ps.CacheError, match="is off"):
-        ps.create_cache(ps.Cache("other", 0, directory=tmp_path))
+    sp.create_cache(sp.Cache("eval", "1MiB", directory=tmp_path))
+    with pytest.raises(sp.CacheError, match="there is a cache 'eval'"):
+        sp.create_cache(sp.Cache("eval", "2MiB", directory=tmp_path))
+    with pytest.raises(sp.CacheError, match="is off"):
+        sp.create_cache(sp.Cache("other", 0, directory=tmp_path))
 
 
 def test_listing_creates_nothing(tmp_path: Path) -> None:
-    assert ps.list_caches(tmp_path) == []
-    assert ps.stop_caches(tmp_path) == ps.FreedCache()
+    assert sp.list_caches(tmp_path) == []
+    assert sp.stop_caches(tmp_path) == sp.FreedCache()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_destroying_one_keeps_what_others_have(tmp_path: Path) -> None:
-    one, other = (ps.Cache(name, "2MiB", directory=tmp_path) for name in ("one", "other"))
+    one, other = (sp.Cache(name, "2MiB", directory=tmp_path) for name in ("one", "other"))
     for cache in (one, other):
         with opened(cache) as found:
             fill(found)
     with opened(one, identity(crop=2)) as found:
         fill(found)
-    assert ps.destroy_cache(one).sets == 1
-    (session,) = ps.list_caches(tmp_path)
+    assert sp.destroy_cache(one).sets == 1
+    (session,) = sp.list_caches(tmp_path)
     assert (session.name, [each.rows for each in session.sets]) == ("other", [RECORDS])
-    assert ps.destroy_cache(other).sets == 1
-    with pytest.raises(ps.CacheError, match="there is no cache 'other'"):
-        ps.destroy_cache(other)
+    assert sp.destroy_cache(other).sets == 1
+    with pytest.raises(sp.CacheError, match="there is no cache 'other'"):
+        sp.destroy_cache(other)
 
 
 def test_a_damaged_session_keeps_its_sets_until_it_is_destroyed(tmp_path: Path) -> None:
-    one, other = (ps.Cache(name, "2MiB", directory=tmp_path) for name in ("one", "other"))
+    one, other = (sp.Cache(name, "2MiB", directory=tmp_path) for name in ("one", "other"))
     for crop, cache in enumerate((one, other)):
         with opened(cache, identity(crop=crop)) as found:
             fill(found)
     manifest = base(tmp_path) / "sessions" / "one" / "session.json"
     good = manifest.read_text()
     manifest.write_text("{")
-    damaged, whole = ps.list_caches(tmp_path)
+    damaged, whole = sp.list_caches(tmp_path)
     assert (len(damaged.problems), len(whole.sets)) == (1, 1)
-    ps.destroy_cache(other)
+    sp.destroy_cache(other)
     manifest.write_text(good)
     with opened(one, identity(crop=0)) as found:
         assert right(found) == RECORDS
     manifest.write_text("{")
-    assert ps.destroy_cache(one).sets == 1
+    assert sp.destroy_cache(one).sets == 1
 
 
 @pytest.mark.parametrize("name", ["../../kept", "../sets", "x" * 49, ".", ""])
 def test_what_a_set_says_of_its_disk_leads_nowhere_else(tmp_path: Path, name: str) -> None:
     """In a group's cache others write ``set.json`` too, and what it names on the disk is removed with the set."""
-    cache = ps.Cache("eval", "200kB", directory=tmp_path, spill=tmp_path)
+    cache = sp.Cache("eval", "200kB", directory=tmp_path, spill=tmp_path)
     with opened(cache) as found:
         fill(found)
     (manifest,) = tmp_path.rglob("set.json")
@@ -121,30 +121,30 @@ def test_what_a_set_says_of_its_disk_leads_nowhere_else(tmp_path: Path, name: st
     manifest.write_text(json.dumps(facts))
     kept = base(tmp_path).parent / "kept"
     kept.mkdir()
-    ps.destroy_cache(cache)
+    sp.destroy_cache(cache)
     assert kept.exists()
     assert {path.name for path in base(tmp_path).iterdir()} == {"sessions", "sets", "spilled", "aside"}
 
 
 def test_a_name_leads_nowhere_else(tmp_path: Path) -> None:
-    for call in (ps.destroy_cache, ps.verify_cache, ps.create_cache):
-        with pytest.raises(ps.PlanError, match="at most 64 letters"):
-            call(ps.Cache("../../elsewhere", directory=tmp_path))
+    for call in (sp.destroy_cache, sp.verify_cache, sp.create_cache):
+        with pytest.raises(sp.PlanError, match="at most 64 letters"):
+            call(sp.Cache("../../elsewhere", directory=tmp_path))
 
 
 def test_verify_tells_progress(tmp_path: Path) -> None:
-    cache = ps.Cache("eval", "2MiB", directory=tmp_path)
+    cache = sp.Cache("eval", "2MiB", directory=tmp_path)
     for crop in (1, 2):
         with opened(cache, identity(crop=crop)) as found:
             fill(found)
     told: list[tuple[str, int, int | None]] = []
-    checked = ps.verify_cache(cache, on_progress=lambda *facts: told.append(facts))
+    checked = sp.verify_cache(cache, on_progress=lambda *facts: told.append(facts))
     assert (checked.ok, checked.rows, checked.wrong) == (True, 2 * RECORDS, 0)
     assert told == [("rows", RECORDS, None), ("rows", 2 * RECORDS, None)]
 
 
 def test_the_folder_is_this_users_alone(tmp_path: Path) -> None:
-    with opened(ps.Cache("eval", "2MiB", directory=tmp_path)) as found:
+    with opened(sp.Cache("eval", "2MiB", directory=tmp_path)) as found:
         fill(found)
     for path in base(tmp_path).parent.rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, path
@@ -169,15 +169,15 @@ def member():
 def outsider():
     try:
         opened(team)
-    except ps.PlanError as error:
+    except sp.PlanError as error:
         print(error, flush=True)
 
 as_user(4001, [GROUP], first)
 as_user(4002, [GROUP], member)
 as_user(4003, [], outsider)
-(session,) = ps.list_caches(directory, shared_group=GROUP)
+(session,) = sp.list_caches(directory, shared_group=GROUP)
 (here,) = session.sets
-print(here.rows, here.counts.stored, here.users, ps.verify_cache(team).ok)
+print(here.rows, here.counts.stored, here.users, sp.verify_cache(team).ok)
 """
     )
     assert text.splitlines() == [
@@ -185,7 +185,7 @@ print(here.rows, here.counts.stored, here.users, ps.verify_cache(team).ok)
         f"Cache(shared_group={GROUP}): this user isn't in that group",
         f"{RECORDS} {RECORDS} 0 True",
     ]
-    folder = open_folder / f"penstock-group-{GROUP}"
+    folder = open_folder / f"standpipe-group-{GROUP}"
     rows = sorted(folder.rglob("rows-*"))
     assert {path.stat().st_uid for path in rows} == {4001, 4002}
     assert {path.stat().st_mode & 0o777 for path in rows} == {0o640}

@@ -10,24 +10,24 @@ from typing import Any
 
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from caches import RECORDS, ROW, base, fill, identity, opened, right, row
-from penstock.cache import look
-from penstock.cache.moment import Moment
+from standpipe.cache import look
+from standpipe.cache.moment import Moment
 from programs import open_below, run
 
 PROGRAM = "import sys; sys.path[:0] = {path!r}\nfrom caches import *\n"
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> ps.Cache:
+def cache(tmp_path: Path) -> sp.Cache:
     """One with room for everything."""
-    return ps.Cache("eval", "64MiB", directory=tmp_path)
+    return sp.Cache("eval", "64MiB", directory=tmp_path)
 
 
-def listed(cache: ps.Cache) -> list[ps.CachedSet]:
+def listed(cache: sp.Cache) -> list[sp.CachedSet]:
     """What a directory's only session has."""
-    (session,) = ps.list_caches(cache.directory)
+    (session,) = sp.list_caches(cache.directory)
     assert session.problems == ()
     return list(session.sets)
 
@@ -40,7 +40,7 @@ def extents(folder: Path) -> list[Path]:
 # Shared
 
 
-def test_rows_are_there_for_who_comes_next(cache: ps.Cache) -> None:
+def test_rows_are_there_for_who_comes_next(cache: sp.Cache) -> None:
     with opened(cache) as first:
         assert fill(first) == RECORDS
         assert first.notes() == []
@@ -48,7 +48,7 @@ def test_rows_are_there_for_who_comes_next(cache: ps.Cache) -> None:
         assert right(second) == RECORDS
 
 
-def test_rows_are_there_for_who_is_there_already(cache: ps.Cache) -> None:
+def test_rows_are_there_for_who_is_there_already(cache: sp.Cache) -> None:
     with opened(cache) as one, opened(cache) as other:
         for record in range(RECORDS):
             fill((one, other)[record % 2], range(record, record + 1))
@@ -56,27 +56,27 @@ def test_rows_are_there_for_who_is_there_already(cache: ps.Cache) -> None:
         assert [each.users for each in listed(cache)] == [2]
 
 
-def test_sessions_share_what_is_the_same(cache: ps.Cache) -> None:
+def test_sessions_share_what_is_the_same(cache: sp.Cache) -> None:
     with opened(cache) as one:
         fill(one)
-    other = ps.Cache("train", "64MiB", directory=cache.directory)
+    other = sp.Cache("train", "64MiB", directory=cache.directory)
     with opened(other) as found:
         assert right(found) == RECORDS
-    one_set, other_set = (session.sets[0] for session in ps.list_caches(cache.directory))
+    one_set, other_set = (session.sets[0] for session in sp.list_caches(cache.directory))
     assert one_set == other_set or one_set.digest == other_set.digest
-    ps.destroy_cache(cache)
+    sp.destroy_cache(cache)
     with opened(other) as found:
         assert right(found) == RECORDS
 
 
-def test_another_identity_is_another_set(cache: ps.Cache) -> None:
+def test_another_identity_is_another_set(cache: sp.Cache) -> None:
     with opened(cache) as one:
         fill(one)
     with opened(cache, identity(crop=200)) as other:
         assert right(other) == 0
 
 
-def test_rows_differ_in_length_where_nothing_else_is_said(cache: ps.Cache) -> None:
+def test_rows_differ_in_length_where_nothing_else_is_said(cache: sp.Cache) -> None:
     with opened(cache, kind="encoded", row_bytes=None) as found:
         for record in range(RECORDS):
             found.supply()
@@ -85,21 +85,21 @@ def test_rows_differ_in_length_where_nothing_else_is_said(cache: ps.Cache) -> No
 
 
 @pytest.mark.parametrize("wrong", [{"records": 65}, {"kind": "encoded"}, {"row_bytes": 1}])
-def test_a_set_of_other_rows_is_no_set_of_these(cache: ps.Cache, wrong: dict[str, Any]) -> None:
+def test_a_set_of_other_rows_is_no_set_of_these(cache: sp.Cache, wrong: dict[str, Any]) -> None:
     opened(cache).close()
-    with pytest.raises(ps.CacheError, match=next(iter(wrong))):
+    with pytest.raises(sp.CacheError, match=next(iter(wrong))):
         opened(cache, **wrong)
 
 
-def test_nothing_stays_open(cache: ps.Cache, tmp_path: Path) -> None:
-    cache = ps.Cache("eval", "300kB", directory=tmp_path, spill=tmp_path)
+def test_nothing_stays_open(cache: sp.Cache, tmp_path: Path) -> None:
+    cache = sp.Cache("eval", "300kB", directory=tmp_path, spill=tmp_path)
     with opened(cache) as found:
         fill(found)
     del found  # the store is kept by whoever reads
     look(cache, identity())
-    ps.verify_cache(cache)
-    ps.list_caches(cache.directory)
-    ps.destroy_cache(cache)
+    sp.verify_cache(cache)
+    sp.list_caches(cache.directory)
+    sp.destroy_cache(cache)
     assert open_below(tmp_path) == []
 
 
@@ -108,7 +108,7 @@ def test_nothing_stays_open(cache: ps.Cache, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [100_000, 200_000, 350_000])
 def test_a_limit_is_kept_and_said_once(tmp_path: Path, limit: int) -> None:
-    cache = ps.Cache("eval", limit, directory=tmp_path)
+    cache = sp.Cache("eval", limit, directory=tmp_path)
     with opened(cache) as found:
         stored = fill(found)
         assert 0 < stored < RECORDS
@@ -125,7 +125,7 @@ def test_a_limit_is_kept_and_said_once(tmp_path: Path, limit: int) -> None:
 
 
 def test_several_jobs_keep_one_limit(tmp_path: Path) -> None:
-    cache = ps.Cache("eval", "400kB", directory=tmp_path)
+    cache = sp.Cache("eval", "400kB", directory=tmp_path)
     with opened(cache) as one, opened(cache) as two, opened(cache, identity(crop=1)) as three:
         for record in range(RECORDS):
             for found in (one, two, three):
@@ -135,19 +135,19 @@ def test_several_jobs_keep_one_limit(tmp_path: Path) -> None:
     assert sum(each.bytes for each in listed(cache)) <= 400_000
 
 
-def test_a_job_keeps_to_its_own_limit(cache: ps.Cache) -> None:
+def test_a_job_keeps_to_its_own_limit(cache: sp.Cache) -> None:
     opened(cache).close()
-    small = ps.Cache("eval", "200kB", directory=cache.directory)
+    small = sp.Cache("eval", "200kB", directory=cache.directory)
     with opened(small) as found:
         assert fill(found) < RECORDS
-    unsaid = ps.Cache("eval", directory=cache.directory)
+    unsaid = sp.Cache("eval", directory=cache.directory)
     with opened(unsaid) as found:
         assert fill(found) == RECORDS
 
 
 @pytest.mark.parametrize("memory", [1, ROW - 1])
 def test_a_cache_smaller_than_a_row_keeps_none_and_says_so_once(tmp_path: Path, memory: int) -> None:
-    with opened(ps.Cache("eval", memory, directory=tmp_path)) as found:
+    with opened(sp.Cache("eval", memory, directory=tmp_path)) as found:
         assert fill(found) == 0
         (note,) = found.notes()
         assert "no row of 9.7KiB" in note
@@ -157,7 +157,7 @@ def test_a_cache_smaller_than_a_row_keeps_none_and_says_so_once(tmp_path: Path, 
 def test_rows_that_do_not_fit_go_to_the_disk(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    cache = ps.Cache("eval", "200kB", directory=tmp_path, spill=disk)
+    cache = sp.Cache("eval", "200kB", directory=tmp_path, spill=disk)
     with opened(cache) as found:
         fill(found)
         assert found.notes() == []
@@ -166,14 +166,14 @@ def test_rows_that_do_not_fit_go_to_the_disk(tmp_path: Path) -> None:
     assert here.rows_on_disk > RECORDS / 2
     assert here.bytes <= 200_000
     assert here.bytes_on_disk >= here.rows_on_disk * ROW
-    with opened(ps.Cache("eval", directory=tmp_path)) as found:
+    with opened(sp.Cache("eval", directory=tmp_path)) as found:
         assert right(found) == RECORDS
-    ps.destroy_cache(cache)
+    sp.destroy_cache(cache)
     assert extents(tmp_path) == []
 
 
 def test_the_disk_has_a_limit_of_its_own(tmp_path: Path) -> None:
-    cache = ps.Cache("eval", "100kB", directory=tmp_path, spill=tmp_path, spill_limit="200kB")
+    cache = sp.Cache("eval", "100kB", directory=tmp_path, spill=tmp_path, spill_limit="200kB")
     with opened(cache) as found:
         assert fill(found) < RECORDS
         (note,) = found.notes()
@@ -184,7 +184,7 @@ def test_the_disk_has_a_limit_of_its_own(tmp_path: Path) -> None:
 
 
 def test_an_idle_set_gives_way(tmp_path: Path) -> None:
-    cache = ps.Cache("eval", "900kB", directory=tmp_path, idle_after=0)
+    cache = sp.Cache("eval", "900kB", directory=tmp_path, idle_after=0)
     for crop in (1, 2):
         with opened(cache, identity(crop=crop), records=32) as found:
             fill(found, range(32))
@@ -195,7 +195,7 @@ def test_an_idle_set_gives_way(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("idle_after", [3600, None])
 def test_a_set_that_is_not_idle_for_long_stays(tmp_path: Path, idle_after: float | None) -> None:
-    cache = ps.Cache("eval", "400kB", directory=tmp_path, idle_after=idle_after)
+    cache = sp.Cache("eval", "400kB", directory=tmp_path, idle_after=idle_after)
     with opened(cache) as found:
         kept = fill(found)
     with opened(cache, identity(crop=2)) as found:
@@ -205,7 +205,7 @@ def test_a_set_that_is_not_idle_for_long_stays(tmp_path: Path, idle_after: float
 
 
 def test_a_set_in_use_never_gives_way(tmp_path: Path) -> None:
-    cache = ps.Cache("eval", "400kB", directory=tmp_path, idle_after=0)
+    cache = sp.Cache("eval", "400kB", directory=tmp_path, idle_after=0)
     with opened(cache) as used:
         kept = fill(used)
         with opened(cache, identity(crop=2)) as found:
@@ -216,8 +216,8 @@ def test_a_set_in_use_never_gives_way(tmp_path: Path) -> None:
 
 
 def test_what_another_session_wants_to_keep_stays(tmp_path: Path) -> None:
-    careful = ps.Cache("careful", "400kB", directory=tmp_path, idle_after=None)
-    hasty = ps.Cache("hasty", "400kB", directory=tmp_path, idle_after=0)
+    careful = sp.Cache("careful", "400kB", directory=tmp_path, idle_after=None)
+    hasty = sp.Cache("hasty", "400kB", directory=tmp_path, idle_after=0)
     for cache in (careful, hasty):
         with opened(cache) as found:
             kept = fill(found)
@@ -230,7 +230,7 @@ def test_what_another_session_wants_to_keep_stays(tmp_path: Path) -> None:
 # Left behind
 
 
-def test_counts_of_all_who_ever_used_it(cache: ps.Cache) -> None:
+def test_counts_of_all_who_ever_used_it(cache: sp.Cache) -> None:
     for _ in range(3):
         with opened(cache) as found:
             right(found)
@@ -243,7 +243,7 @@ def test_counts_of_all_who_ever_used_it(cache: ps.Cache) -> None:
     assert here.idle_s is not None
 
 
-def test_a_user_is_seen_while_it_lives(cache: ps.Cache) -> None:
+def test_a_user_is_seen_while_it_lives(cache: sp.Cache) -> None:
     found = opened(cache)
     fill(found)
     found.stamp()
@@ -254,11 +254,11 @@ def test_a_user_is_seen_while_it_lives(cache: ps.Cache) -> None:
 
 
 def test_what_a_killed_writer_left_is_used_on(tmp_path: Path) -> None:
-    cache = ps.Cache("eval", "64MiB", directory=tmp_path)
+    cache = sp.Cache("eval", "64MiB", directory=tmp_path)
     done = run(
         f"""
         from caches import *
-        found = opened(ps.Cache("eval", "64MiB", directory={str(tmp_path)!r}))
+        found = opened(sp.Cache("eval", "64MiB", directory={str(tmp_path)!r}))
         fill(found, range(20))
         found.stamp()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -276,11 +276,11 @@ def test_what_a_killed_writer_left_is_used_on(tmp_path: Path) -> None:
     assert (here.users, here.counts.stored, here.rows) == (0, RECORDS, RECORDS)
 
 
-def test_a_set_outlives_its_session_no_longer_than_its_users(cache: ps.Cache, tmp_path: Path) -> None:
+def test_a_set_outlives_its_session_no_longer_than_its_users(cache: sp.Cache, tmp_path: Path) -> None:
     with opened(cache) as found:
         fill(found)
         assert right(found) == RECORDS
-        freed = ps.destroy_cache(cache)
+        freed = sp.destroy_cache(cache)
         assert freed.sets == 1
         assert freed.memory == freed.held >= RECORDS * ROW
         assert extents(tmp_path) == []
@@ -289,14 +289,14 @@ def test_a_set_outlives_its_session_no_longer_than_its_users(cache: ps.Cache, tm
         found.stamp()
         assert found.notes() == []
     assert list((base(tmp_path) / "sets").iterdir()) == []
-    assert ps.list_caches(cache.directory) == []
+    assert sp.list_caches(cache.directory) == []
 
 
-def test_a_set_that_is_made_anew_is_another_one(cache: ps.Cache) -> None:
+def test_a_set_that_is_made_anew_is_another_one(cache: sp.Cache) -> None:
     with opened(cache) as old:
         fill(old, range(32))
         assert right(old) == 32
-        ps.destroy_cache(cache)
+        sp.destroy_cache(cache)
         with opened(cache) as new:
             assert right(new) == 0
             fill(new, range(32, 64))
@@ -311,13 +311,13 @@ def test_nothing_is_left_of_a_stopped_cache(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     for name in ("one", "two"):
-        with opened(ps.Cache(name, "200kB", directory=tmp_path, spill=disk), identity(of=name)) as found:
+        with opened(sp.Cache(name, "200kB", directory=tmp_path, spill=disk), identity(of=name)) as found:
             fill(found)
-    freed = ps.stop_caches(tmp_path)
+    freed = sp.stop_caches(tmp_path)
     assert (freed.sets, freed.held) == (2, 0)
     assert freed.memory + freed.spilled >= 2 * RECORDS * ROW
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert ps.stop_caches(tmp_path) == ps.FreedCache()
+    assert sp.stop_caches(tmp_path) == sp.FreedCache()
 
 
 def test_rows_on_a_disk_whose_set_is_gone_are_cleared(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_rows_on_a_disk_whose_set_is_gone_are_cleared(tmp_path: Path) -> None:
     memory, disk = tmp_path / "memory", tmp_path / "disk"
     memory.mkdir()
     disk.mkdir()
-    cache = ps.Cache("eval", "200kB", directory=memory, spill=disk)
+    cache = sp.Cache("eval", "200kB", directory=memory, spill=disk)
     with opened(cache) as found:
         fill(found)
     assert extents(disk)
@@ -346,33 +346,33 @@ def test_rows_on_a_disk_whose_set_is_gone_are_cleared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
-        ({"format": 0}, "of format 0, and this penstock has format 1"),
+        ({"format": 0}, "of format 0, and this standpipe has format 1"),
         ({"byte_order": "big"}, "made on a machine with big-endian numbers"),
         ({"records": "many"}, "set.json of the cached set .* is damaged"),
     ],
 )
 def test_what_another_version_or_machine_made_is_refused(
-    cache: ps.Cache, tmp_path: Path, facts: dict[str, Any], says: str
+    cache: sp.Cache, tmp_path: Path, facts: dict[str, Any], says: str
 ) -> None:
     opened(cache).close()
     (manifest,) = tmp_path.rglob("set.json")
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | facts))
-    with pytest.raises(ps.CacheError, match=f"{says}.*penstock cache destroy removes it"):
+    with pytest.raises(sp.CacheError, match=f"{says}.*standpipe cache destroy removes it"):
         opened(cache)
-    (session,) = ps.list_caches(cache.directory)
+    (session,) = sp.list_caches(cache.directory)
     assert len(session.problems) == 1
-    ps.destroy_cache(cache)
+    sp.destroy_cache(cache)
     opened(cache).close()
 
 
 @pytest.mark.parametrize("name", ["set.json", "table", "session.json"])
-def test_a_damaged_file_is_refused_and_can_be_destroyed(cache: ps.Cache, tmp_path: Path, name: str) -> None:
+def test_a_damaged_file_is_refused_and_can_be_destroyed(cache: sp.Cache, tmp_path: Path, name: str) -> None:
     opened(cache).close()
     (file,) = tmp_path.rglob(name)
     file.write_bytes(b"\0" * 100)
-    with pytest.raises(ps.CacheError, match=r"penstock cache destroy|damaged"):
+    with pytest.raises(sp.CacheError, match=r"standpipe cache destroy|damaged"):
         opened(cache)
-    ps.destroy_cache(cache)
+    sp.destroy_cache(cache)
     with opened(cache) as found:
         assert fill(found) == RECORDS
 
@@ -390,7 +390,7 @@ def test_time_is_that_of_the_boot_clock(monkeypatch: pytest.MonkeyPatch) -> None
 # Ahead
 
 
-def test_looking_creates_nothing(cache: ps.Cache, tmp_path: Path) -> None:
+def test_looking_creates_nothing(cache: sp.Cache, tmp_path: Path) -> None:
     found = look(cache, identity())
     assert found.present is None
     assert found.limits.memory == found.memory_free == 64 << 20
@@ -398,7 +398,7 @@ def test_looking_creates_nothing(cache: ps.Cache, tmp_path: Path) -> None:
 
 
 def test_looking_tells_what_is_there_and_what_may_come(tmp_path: Path) -> None:
-    cache = ps.Cache("eval", "64MiB", directory=tmp_path, spill=tmp_path, spill_limit="128MiB")
+    cache = sp.Cache("eval", "64MiB", directory=tmp_path, spill=tmp_path, spill_limit="128MiB")
     with opened(cache) as found:
         fill(found)
         there = look(cache, identity())
@@ -413,4 +413,4 @@ def test_looking_tells_what_is_there_and_what_may_come(tmp_path: Path) -> None:
 def test_half_of_what_is_free_is_the_limit_where_nothing_is_said(tmp_path: Path) -> None:
     facts = os.statvfs(tmp_path)
     free = facts.f_bavail * facts.f_frsize
-    assert 0.4 * free < look(ps.Cache("eval", directory=tmp_path), identity()).limits.memory < 0.51 * free
+    assert 0.4 * free < look(sp.Cache("eval", directory=tmp_path), identity()).limits.memory < 0.51 * free

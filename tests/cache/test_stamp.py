@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock import _native
+from standpipe import _native
 from photos import FILES_CLOCK, LONG_AGO_NS, age
 
 MOST_BYTES = 1 << 16

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock import _native
+from standpipe import _native
 from photos import WAIT_S
 from programs import open_below
 from stores import Set, bytes_of, folder, row_of
@@ -182,7 +182,7 @@ def header(**changes: bytes) -> bytes:
         (header(at0=b"nothing!"), "no table of a cache"),
         (header(at8=b"\1\2\3\4"), "the other byte order"),
         (header(at8=b"\0"), "header is damaged"),
-        (header(at12=b"\1"), "its format is 1, and this penstock's 2"),
+        (header(at12=b"\1"), "its format is 1, and this standpipe's 2"),
         (header(at16=b"\1"), "header is damaged"),
         (header(at4095=b"\1"), "of another set"),
         (_native.CacheStore.table_header(101, 0x5A17), "for 101 records, not 100"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import _native
+from standpipe import _native
 from stores import ENTRY_BYTES, Set, bytes_of, flip, folder, row_of
 
 ROW_BYTES = 40

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.faults.test_f_environment import can_unshare, run_in
 
-from penstock import _native
+from standpipe import _native
 from programs import output
 from stores import Set, bytes_of, row_of
 from storing import Others, Work
@@ -180,7 +180,7 @@ with made.opened() as store:
     print(store.last_error())
 """
     failures = 2 if "No space" in says else 1
-    text = output(program, environment={"PENSTOCK_FAULTS": f"{faults}@#0;{faults}@#1;{faults}@#2"})
+    text = output(program, environment={"STANDPIPE_FAULTS": f"{faults}@#0;{faults}@#1;{faults}@#2"})
     assert text == f"{failures} 4 1 1 1\nmemory can't be written: {says}\n"
 
 
@@ -201,7 +201,7 @@ with Set(Path({str(made.path)!r})).opened(room=10_000, number=2) as store:
     print([record for record in range(20) if store.put(record, bytes_of(record))])
 """
     # Each row is two passes: its entry, and its bytes.
-    text = output(program, environment={"PENSTOCK_FAULTS": "cache.read=corrupt@4;cache.read=eio@12"})
+    text = output(program, environment={"STANDPIPE_FAULTS": "cache.read=corrupt@4;cache.read=eio@12"})
     assert text == (
         f"{[0, *range(2, 5), *range(10, 20)]}\n14 6 2 an extent can't be read: Input/output error\n"
         f"{[*range(10)]}\n"
@@ -226,7 +226,7 @@ with made.opened(room=1 << 20, number=5) as other:
         os._exit(0)  # and not in a minute
 """
     # The rows' claims are held until they are written or dropped; the first one's bytes may be on their way.
-    assert output(program, environment={"PENSTOCK_FAULTS": "cache.row=delay:60s@#0"}).splitlines() == [
+    assert output(program, environment={"STANDPIPE_FAULTS": "cache.row=delay:60s@#0"}).splitlines() == [
         "[True, True, True, False, False] 2",
         "[False, False, False, True, True]",
         "False 4",
@@ -267,7 +267,7 @@ with made.opened(room=1 << 20, number=5, patience=2000) as store:
     sys.stdout.flush()
     os._exit(0)  # and not in an hour
 """
-    text = output(program, environment={"PENSTOCK_FAULTS": "cache.disk=delay:3600s@#1"})
+    text = output(program, environment={"STANDPIPE_FAULTS": "cache.disk=delay:3600s@#1"})
     assert text == "[0]\n1 its disk hangs, and is left alone\nTrue False False\n1 False\n"
 
 
@@ -290,7 +290,7 @@ with made.opened() as store:
     print([record for record in range(4) if row_of(store, record) == bytes_of(record)])
     print(store.stats().skipped, store.last_error())
 """
-    text = output(program, environment={"PENSTOCK_FAULTS": "cache.row=eio@#2"})
+    text = output(program, environment={"STANDPIPE_FAULTS": "cache.row=eio@#2"})
     assert text == "[0, 1, 3]\n1 the spill can't be written: Input/output error\n"
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from penstock import _native
+from standpipe import _native
 from stores import Set, bytes_of, flip, row_of
 from storing import Others, Work
 

@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from photos import encoded, picture, write_list
 
 ROWS = 12
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> ps.Cache:
+def cache(tmp_path: Path) -> sp.Cache:
     (tmp_path / "rows").mkdir()
-    return ps.Cache("test", memory="32MiB", directory=tmp_path / "rows", strict=True, validate="never")
+    return sp.Cache("test", memory="32MiB", directory=tmp_path / "rows", strict=True, validate="never")
 
 
-def pipeline(folder: Path, cache: ps.Cache, *, images: bool = True) -> ps.Pipeline:
-    source = ps.Pipeline(write_list(folder, [encoded(picture(seed)) for seed in range(ROWS)]))
-    crop, flip = ps.CenterCrop(32), ps.RandomHorizontalFlip()
+def pipeline(folder: Path, cache: sp.Cache, *, images: bool = True) -> sp.Pipeline:
+    source = sp.Pipeline(write_list(folder, [encoded(picture(seed)) for seed in range(ROWS)]))
+    crop, flip = sp.CenterCrop(32), sp.RandomHorizontalFlip()
     return source.map(crop).cache(cache).map(flip) if images else source.cache(cache).map(crop, flip)
 
 
-def misses(of: ps.Pipeline) -> int:
+def misses(of: sp.Pipeline) -> int:
     """Rows that an epoch doesn't find."""
     with of.loader(workers=1) as loader:
         list(loader)
@@ -34,32 +34,32 @@ def misses(of: ps.Pipeline) -> int:
 
 
 @pytest.mark.parametrize("images", [True, False], ids=["images", "files"])
-def test_what_was_filled_ahead_is_found(tmp_path: Path, cache: ps.Cache, images: bool) -> None:
+def test_what_was_filled_ahead_is_found(tmp_path: Path, cache: sp.Cache, images: bool) -> None:
     told: list[tuple[int, int]] = []
     kept = pipeline(tmp_path, cache, images=images).shuffle(seed=1).batch(4)
-    assert kept.warm(progress=lambda done, of: told.append((done, of))) == ps.Warmed(ROWS, ROWS, 0, 0)
+    assert kept.warm(progress=lambda done, of: told.append((done, of))) == sp.Warmed(ROWS, ROWS, 0, 0)
     assert told[-1] == (ROWS, ROWS)
-    assert kept.warm() == ps.Warmed(ROWS, 0, ROWS, 0)
+    assert kept.warm() == sp.Warmed(ROWS, 0, ROWS, 0)
     assert misses(kept) == 0
 
 
-def test_the_place_that_the_plan_chooses_is_filled(tmp_path: Path, cache: ps.Cache) -> None:
-    source = ps.Pipeline(write_list(tmp_path, [encoded(picture(seed)) for seed in range(ROWS)]))
-    kept = source.cache(cache, place="auto").map(ps.CenterCrop(32)).batch(4)
+def test_the_place_that_the_plan_chooses_is_filled(tmp_path: Path, cache: sp.Cache) -> None:
+    source = sp.Pipeline(write_list(tmp_path, [encoded(picture(seed)) for seed in range(ROWS)]))
+    kept = source.cache(cache, place="auto").map(sp.CenterCrop(32)).batch(4)
     assert kept.warm().stored == ROWS
     assert misses(kept) == 0
 
 
-def test_a_cache_that_cant_be_had_isnt_filled(tmp_path: Path, cache: ps.Cache) -> None:
-    (tmp_path / "rows" / f"penstock-{os.geteuid()}").write_text("in the way")
+def test_a_cache_that_cant_be_had_isnt_filled(tmp_path: Path, cache: sp.Cache) -> None:
+    (tmp_path / "rows" / f"standpipe-{os.geteuid()}").write_text("in the way")
     kept = pipeline(tmp_path, replace(cache, strict=False)).batch(4)
-    with pytest.raises(ps.CacheError):
+    with pytest.raises(sp.CacheError):
         kept.warm()
     with kept.loader(workers=1) as loader:
         assert len(list(loader)) == ROWS // 4
 
 
-def test_a_rank_fills_its_own_rows(tmp_path: Path, cache: ps.Cache) -> None:
+def test_a_rank_fills_its_own_rows(tmp_path: Path, cache: sp.Cache) -> None:
     kept = pipeline(tmp_path, cache).batch(3)
     assert kept.shard(1, 2).warm().stored == ROWS // 2
     assert misses(kept.shard(1, 2)) == 0
@@ -67,7 +67,7 @@ def test_a_rank_fills_its_own_rows(tmp_path: Path, cache: ps.Cache) -> None:
 
 
 def test_a_node_has_all_rows_before_its_first_batch(
-    tmp_path: Path, cache: ps.Cache, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cache: sp.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = pipeline(tmp_path, replace(cache, scope="node")).batch(2)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
@@ -79,7 +79,7 @@ def test_a_node_has_all_rows_before_its_first_batch(
 
 
 def test_ranks_of_one_machine_fill_nothing_ahead(
-    tmp_path: Path, cache: ps.Cache, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cache: sp.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
@@ -87,9 +87,9 @@ def test_ranks_of_one_machine_fill_nothing_ahead(
     assert misses(kept) == ROWS // 2
 
 
-def test_without_a_cache_there_is_nothing_to_fill(tmp_path: Path, cache: ps.Cache) -> None:
+def test_without_a_cache_there_is_nothing_to_fill(tmp_path: Path, cache: sp.Cache) -> None:
     plain = pipeline(tmp_path, cache).batch(2)
-    with pytest.raises(ps.PlanError, match="has none"):
+    with pytest.raises(sp.PlanError, match="has none"):
         replace(plain, cached=None).warm()
-    with pytest.raises(ps.PlanError, match="is off"):
-        pipeline(tmp_path, ps.Cache("off", memory=0)).batch(2).warm()
+    with pytest.raises(sp.PlanError, match="is off"):
+        pipeline(tmp_path, sp.Cache("off", memory=0)).batch(2).warm()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from jpegs import kinds, marked, saved, with_precision, with_size
 from photos import encoded, numbers, picture, write_list
 from programs import BEGIN, output
@@ -48,7 +48,7 @@ BAD: Mapping[str, list[bytes | None]] = {
     "unsupported": [marked(with_precision(GOOD, 12), 0xC1), marked(GOOD, 0xC9), marked(GOOD, 0xC3)],
     "oversized": [with_size(GOOD, 65500, 65500), saved(np.zeros((1, 65500, 3), np.uint8), "PNG")],
 }
-LIMITS = ps.DecodeLimits(max_pixels=65_000, max_scans=20)
+LIMITS = sp.DecodeLimits(max_pixels=65_000, max_scans=20)
 
 
 @pytest.fixture(autouse=True)
@@ -56,17 +56,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     """A cache folder of each test's own."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    return folder / "penstock/checks"
+    return folder / "standpipe/checks"
 
 
-def settled(source: ps.FileList) -> ps.FileList:
+def settled(source: sp.FileList) -> sp.FileList:
     """The list, with files so old that nobody can have changed them since without a trace."""
     for path in Path(os.fsdecode(os.fspath(source.path))).parent.iterdir():
         os.utime(path, (LONG_AGO_S, LONG_AGO_S), follow_symlinks=False)
     return source
 
 
-def bad_list(folder: Path) -> tuple[ps.FileList, list[str]]:
+def bad_list(folder: Path) -> tuple[sp.FileList, list[str]]:
     """Bad files of every kind, each behind a good one, and the kinds of all, "" for good ones."""
     contents = [(kind, content) for kind, some in BAD.items() for content in some]
     files: dict[str, bytes | None] = {}
@@ -75,9 +75,9 @@ def bad_list(folder: Path) -> tuple[ps.FileList, list[str]]:
     return settled(write_list(folder, files)), [each for kind, _ in contents for each in ("", kind)]
 
 
-def as_loaded(source: ps.FileList, decoded: Any = None, **settings: Any) -> dict[int, str]:
+def as_loaded(source: sp.FileList, decoded: Any = None, **settings: Any) -> dict[int, str]:
     """The reasons of the records that a loader refuses."""
-    pipeline = ps.Pipeline(source).map(ps.Resize((8, 8)))
+    pipeline = sp.Pipeline(source).map(sp.Resize((8, 8)))
     pipeline = pipeline.decode(**(decoded or {})).batch(1)
     settings = {"memory": "1GiB", "workers": 1, "side_memory": "256MiB", **settings}
     reasons = {}
@@ -86,19 +86,19 @@ def as_loaded(source: ps.FileList, decoded: Any = None, **settings: Any) -> dict
             loader.load_state_dict({**loader.state_dict(), "epoch": 0, "consumed": number})
             try:
                 next(iter(loader))
-            except ps.SampleError as error:
+            except sp.SampleError as error:
                 reasons[error.index] = error.reason
     return reasons
 
 
-def as_found(found: ps.CheckedFiles) -> dict[int, str]:
+def as_found(found: sp.CheckedFiles) -> dict[int, str]:
     return {finding.index: finding.text for finding in found.findings() if finding.level == "bad"}
 
 
 @pytest.mark.filterwarnings("ignore:(?s).*(Corrupt EXIF data|Truncated File Read):UserWarning")
 def test_every_kind_of_bad_file_is_told_apart_and_is_what_a_loader_says(tmp_path: Path) -> None:
     source, expected = bad_list(tmp_path)
-    found = ps.check_files(source, limits=LIMITS, duplicates=False)
+    found = sp.check_files(source, limits=LIMITS, duplicates=False)
     bad = {finding.index: finding.kind for finding in found.findings()}
     assert [bad.get(number, "") for number in range(len(expected))] == expected
     assert as_found(found) == as_loaded(source, {"limits": LIMITS})
@@ -136,11 +136,11 @@ def test_hurt_jpegs_are_judged_as_a_loader_does(tmp_path: Path, allow_truncated:
     draw = random.Random(7)
     files = [hurt(draw.choice(list(kinds(40, 53).values())), draw) for _ in range(400)]
     source = write_list(tmp_path, files)
-    found = ps.check_files(source, allow_truncated=allow_truncated, duplicates=False)
+    found = sp.check_files(source, allow_truncated=allow_truncated, duplicates=False)
     assert as_found(found) == as_loaded(source, {"allow_truncated": allow_truncated})
     flaws = Counter(finding.kind for finding in found.findings() if finding.level == "warning")
-    pipeline = ps.Pipeline(source).decode(allow_truncated=allow_truncated)
-    with pipeline.map(ps.Resize((8, 8))).batch(1, given=True).loader(memory="64MiB", workers=1) as loader:
+    pipeline = sp.Pipeline(source).decode(allow_truncated=allow_truncated)
+    with pipeline.map(sp.Resize((8, 8))).batch(1, given=True).loader(memory="64MiB", workers=1) as loader:
         for _ in loader.given([record] for record in range(len(files)) if record not in as_found(found)):
             pass
     stats = loader.stats()
@@ -152,7 +152,7 @@ def test_hurt_jpegs_are_judged_as_a_loader_does(tmp_path: Path, allow_truncated:
 def test_every_kind_of_good_file_is_good(tmp_path: Path) -> None:
     files = {f"{number}.jpg": data for number, data in enumerate(kinds(40, 53).values())}
     files |= {f"a.{kind}": encoded(picture(3), kind) for kind in ("PNG", "GIF", "BMP", "TIFF", "WEBP")}
-    found = ps.check_files(write_list(tmp_path, files))
+    found = sp.check_files(write_list(tmp_path, files))
     assert found.ok
     assert dict(found.counts) == {}
 
@@ -160,20 +160,20 @@ def test_every_kind_of_good_file_is_good(tmp_path: Path) -> None:
 def test_memory_for_frames_has_the_same_cap_as_a_loaders(tmp_path: Path) -> None:
     png = encoded(picture(2, 500, 500), "PNG")
     source = write_list(tmp_path, [LARGE_PROGRESSIVE, png, GOOD, b"\xff\xd8\xff" + bytes(2 << 20)])
-    found = ps.check_files(source, side_memory="1MiB")
+    found = sp.check_files(source, side_memory="1MiB")
     texts = as_found(found)
     assert texts[0].startswith("too large: needs ")
     assert texts[0].endswith("more than side_memory=1048576")
     assert texts[1].startswith("too large: needs ")
     assert {finding.kind for finding in found.findings()} >= {"oversized"}
     assert 2 not in texts
-    found = ps.check_files(source, side_memory="16MiB", workers=8)
+    found = sp.check_files(source, side_memory="16MiB", workers=8)
     assert list(as_found(found)) == [3]
 
 
 def test_names_that_say_another_format_are_noted(tmp_path: Path) -> None:
     files = {"a.jpg": encoded(picture(1), "PNG"), "b.PNG": GOOD, "c.jpeg": GOOD, "d": GOOD, "e.txt": GOOD}
-    found = ps.check_files(write_list(tmp_path, files), duplicates=False)
+    found = sp.check_files(write_list(tmp_path, files), duplicates=False)
     assert found.ok
     notes = [(finding.index, finding.level, finding.text) for finding in found.findings()]
     assert notes == [
@@ -182,18 +182,18 @@ def test_names_that_say_another_format_are_noted(tmp_path: Path) -> None:
     ]
 
 
-def folder(root: Path, classes: Mapping[str, list[bytes]]) -> ps.ImageFolder:
+def folder(root: Path, classes: Mapping[str, list[bytes]]) -> sp.ImageFolder:
     for name, contents in classes.items():
         (root / name).mkdir(parents=True)
         for number, content in enumerate(contents):
             (root / name / f"{number}.jpg").write_bytes(content)
-    return ps.ImageFolder(root)
+    return sp.ImageFolder(root)
 
 
 def test_copies_and_conflicts_of_labels(tmp_path: Path) -> None:
     one, two, three = (encoded(picture(seed)) for seed in (1, 2, 3))
     source = folder(tmp_path, {"cat": [one, two, one], "dog": [three, two, b"", three], "eel": [b"", two]})
-    found = ps.check_files(source)
+    found = sp.check_files(source)
     seen = [
         (f.index, f.kind, f.like, f.text.partition(";")[0]) for f in found.findings() if f.level == "warning"
     ]
@@ -209,7 +209,7 @@ def test_copies_and_conflicts_of_labels(tmp_path: Path) -> None:
 
 def test_odd_labels_of_classes(tmp_path: Path) -> None:
     source = folder(tmp_path, {"cat": [GOOD, GOOD], "dog": [], "eel": [GOOD], "fox": []})
-    found = ps.check_files(source)
+    found = sp.check_files(source)
     assert [label.facts() for label in found.labels] == [
         {"kind": "no-file", "label": 1, "name": "dog", "files": 0},
         {"kind": "one-file", "label": 2, "name": "eel", "files": 1},
@@ -230,48 +230,48 @@ def test_odd_labels_of_classes(tmp_path: Path) -> None:
 def test_odd_labels_that_are_numbers(tmp_path: Path, labels: list[int], odd: list[tuple[str, int]]) -> None:
     (tmp_path / "a.jpg").write_bytes(GOOD)
     (tmp_path / "list.txt").write_text("".join(f"a.jpg {label}\n" for label in labels))
-    found = ps.check_files(ps.FileList(tmp_path / "list.txt"), duplicates=False)
+    found = sp.check_files(sp.FileList(tmp_path / "list.txt"), duplicates=False)
     assert [(label.kind, label.label) for label in found.labels] == odd
 
 
 def test_what_is_known_is_not_looked_at_again(tmp_path: Path) -> None:
     source = settled(write_list(tmp_path, [GOOD, b"", None, GOOD[:300], PROGRESSIVE]))
-    first = ps.check_files(source)
+    first = sp.check_files(source)
     assert first.looked == 5
-    again = ps.check_files(source)
+    again = sp.check_files(source)
     assert again.looked == 1  # who couldn't be read may be readable now
     assert (as_found(again), again.counts, again.size) == (as_found(first), first.counts, first.size)
     (tmp_path / "001.jpg").write_bytes(GOOD)
     (tmp_path / "002.jpg").write_bytes(PROGRESSIVE[:-9])
     os.utime(tmp_path / "003.jpg")
-    changed = ps.check_files(source)
+    changed = sp.check_files(source)
     assert changed.looked == 3
     assert [finding.index for finding in changed.findings() if finding.level == "bad"] == [2, 3]
-    assert ps.check_files(source, fresh=True).looked == 5
+    assert sp.check_files(source, fresh=True).looked == 5
 
 
 def test_a_file_changed_within_a_tick_is_looked_at_again(tmp_path: Path) -> None:
     source = write_list(tmp_path, [GOOD])
     now_s = 4_000_000_000  # later than any clock: nobody knows what happens to it yet
     os.utime(tmp_path / "000.jpg", (now_s, now_s))
-    assert [ps.check_files(source).looked for _ in range(2)] == [1, 1]
+    assert [sp.check_files(source).looked for _ in range(2)] == [1, 1]
 
 
 def test_other_questions_have_other_answers(tmp_path: Path) -> None:
     source = settled(write_list(tmp_path, [GOOD, GOOD, GOOD[:-300]]))
-    assert ps.check_files(source, duplicates=False).looked == 3
-    with_copies = ps.check_files(source)
+    assert sp.check_files(source, duplicates=False).looked == 3
+    with_copies = sp.check_files(source)
     assert with_copies.looked == 2  # bad files are no copies
     assert with_copies.counts["label-conflict"] == 2
-    assert ps.check_files(source).looked == 0
-    assert ps.check_files(source, allow_truncated=True).counts == {"cut": 1, "label-conflict": 2}
-    assert ps.check_files(source, limits=ps.DecodeLimits(max_pixels=9)).counts["oversized"] == 3
-    assert ps.check_files(source, side_memory=1 << 20).looked == 3
+    assert sp.check_files(source).looked == 0
+    assert sp.check_files(source, allow_truncated=True).counts == {"cut": 1, "label-conflict": 2}
+    assert sp.check_files(source, limits=sp.DecodeLimits(max_pixels=9)).counts["oversized"] == 3
+    assert sp.check_files(source, side_memory=1 << 20).looked == 3
     moved = tmp_path / "moved"
     moved.mkdir()
     for name in ("000.jpg", "001.jpg", "002.jpg", "list.txt"):
         (moved / name).write_bytes((tmp_path / name).read_bytes())
-    assert ps.check_files(settled(ps.FileList(moved / "list.txt"))).looked == 3
+    assert sp.check_files(settled(sp.FileList(moved / "list.txt"))).looked == 3
 
 
 def test_several_lists_in_one(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_several_lists_in_one(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         parts.append(write_list(tmp_path / name, [GOOD, b""]))
-    found = ps.check_files(ps.Concat(*parts))
+    found = sp.check_files(sp.Concat(*parts))
     assert [(finding.index, finding.path) for finding in found.findings("empty")] == [
         (1, str(tmp_path / "a/001.jpg")),
         (3, str(tmp_path / "b/001.jpg")),
@@ -288,8 +288,8 @@ def test_several_lists_in_one(tmp_path: Path) -> None:
 
 def test_the_list_it_writes_is_one_to_exclude(tmp_path: Path) -> None:
     source, expected = bad_list(tmp_path)
-    found = ps.check_files(source, limits=LIMITS)
-    pipeline = ps.Pipeline(source).map(ps.Resize((8, 8))).decode(limits=LIMITS)
+    found = sp.check_files(source, limits=LIMITS)
+    pipeline = sp.Pipeline(source).map(sp.Resize((8, 8))).decode(limits=LIMITS)
     assert found.write(tmp_path / "bad.jsonl") == found.bad
     with pipeline.exclude(tmp_path / "bad.jsonl").batch(3).loader(memory="64MiB") as loader:
         delivered = [int(index) for batch in loader for index in batch["index"][batch["valid"]]]
@@ -300,7 +300,7 @@ def test_the_list_it_writes_is_one_to_exclude(tmp_path: Path) -> None:
     assert {line["like"] for line in lines[1:]} == {0}
     assert found.write(tmp_path / "none.jsonl", kinds=[]) == 0
     assert pipeline.exclude(tmp_path / "none.jsonl").batch(1).plan().order.num_positions == len(expected)
-    with pytest.raises(ps.PenstockError, match=r"can't write .*gone/bad.jsonl: No such file"):
+    with pytest.raises(sp.StandpipeError, match=r"can't write .*gone/bad.jsonl: No such file"):
         found.write(tmp_path / "gone/bad.jsonl")
     assert not list(tmp_path.glob("*.part"))
 
@@ -309,9 +309,9 @@ def test_the_list_it_writes_is_one_to_exclude(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         ({"source": numbers(3)}, "it has no image files"),
-        ({"source": ps.ImageFolder}, r"check_files\(ImageFolder\): it is a class"),
+        ({"source": sp.ImageFolder}, r"check_files\(ImageFolder\): it is a class"),
         ({"source": "photos"}, "a source such as ImageFolder"),
-        ({"source": ps.FileList("gone.txt")}, "can't read"),
+        ({"source": sp.FileList("gone.txt")}, "can't read"),
         ({"workers": 0}, "workers=0: a number of threads"),
         ({"limits": 3}, "DecodeLimits"),
         ({"reads": 3}, "Reads"),
@@ -319,22 +319,22 @@ def test_the_list_it_writes_is_one_to_exclude(tmp_path: Path) -> None:
     ],
 )
 def test_what_can_not_be_checked(tmp_path: Path, arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
-        ps.check_files(**{"source": write_list(tmp_path, [GOOD]), **arguments})
-    found = ps.check_files(write_list(tmp_path, [GOOD]))
-    with pytest.raises(ps.PlanError, match=r"findings\('odd'\): there are unreadable, "):
+    with pytest.raises(sp.PlanError, match=says):
+        sp.check_files(**{"source": write_list(tmp_path, [GOOD]), **arguments})
+    found = sp.check_files(write_list(tmp_path, [GOOD]))
+    with pytest.raises(sp.PlanError, match=r"findings\('odd'\): there are unreadable, "):
         list(found.findings("odd"))
 
 
 def test_a_damaged_store_is_made_anew(tmp_path: Path, cache: Path) -> None:
     source = settled(write_list(tmp_path, [GOOD, b""]))
-    ps.check_files(source)
+    sp.check_files(source)
     (store,) = cache.iterdir()
     for content in (b"no store at all" * 1000, store.read_bytes()[:5000], b""):
         store.write_bytes(content)
-        found = ps.check_files(source)
+        found = sp.check_files(source)
         assert (found.looked, found.counts) == (2, {"empty": 1})
-        assert ps.check_files(source).looked == 0
+        assert sp.check_files(source).looked == 0
 
 
 def test_without_a_cache_folder_nobody_goes_on(
@@ -343,17 +343,17 @@ def test_without_a_cache_folder_nobody_goes_on(
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     source = settled(write_list(tmp_path, [GOOD, b""]))
     for _ in range(2):
-        found = ps.check_files(source)
+        found = sp.check_files(source)
         assert (found.looked, found.counts) == (2, {"empty": 1})
         assert [finding.index for finding in found.findings()] == [1]
     assert "nobody can go on from there; set XDG_CACHE_HOME" in caplog.text
 
 
-def program(source: ps.FileList, body: str) -> list[str]:
+def program(source: sp.FileList, body: str) -> list[str]:
     """A program that checks files in ``source``, as a command."""
     text = (
         BEGIN.format(path=[path for path in sys.path if path])
-        + f"source = ps.FileList({str(source.path)!r})\n"
+        + f"source = sp.FileList({str(source.path)!r})\n"
     )
     return [sys.executable, "-W", "error", "-c", text + textwrap.dedent(body)]
 
@@ -361,7 +361,7 @@ def program(source: ps.FileList, body: str) -> list[str]:
 SLOW = """
 def told(what, done, total):
     print(done, flush=True)
-ps.check_files(source, workers=2, on_progress=told)
+sp.check_files(source, workers=2, on_progress=told)
 """
 
 
@@ -373,30 +373,30 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 def test_one_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     """What a process told of is known, also when it is killed in the middle of a file."""
     source = settled(write_list(tmp_path, [encoded(picture(seed)) for seed in range(99)] + [b""]))
-    faults = os.environ | {"PENSTOCK_FAULTS": "read.open=delay:600s@40"}
+    faults = os.environ | {"STANDPIPE_FAULTS": "read.open=delay:600s@40"}
     with subprocess.Popen(program(source, SLOW), stdout=subprocess.PIPE, text=True, env=faults) as process:
         done = next(number for number in map(int, lines_of(process)) if number > 20)
         process.kill()
     assert process.returncode == -9
-    found = ps.check_files(source)
+    found = sp.check_files(source)
     assert found.looked <= 100 - done < 80
     assert dict(found.counts) == {"empty": 1}
-    assert ps.check_files(source).looked == 0
+    assert sp.check_files(source).looked == 0
 
 
 def test_an_interrupt_keeps_what_is_known(tmp_path: Path) -> None:
     source = settled(write_list(tmp_path, [encoded(picture(seed)) for seed in range(64)]))
     text = output(
         f"""
-source = ps.FileList({str(source.path)!r})
+source = sp.FileList({str(source.path)!r})
 def told(what, done, total):
     raise KeyboardInterrupt
 try:
-    ps.check_files(source, workers=1, on_progress=told)
+    sp.check_files(source, workers=1, on_progress=told)
 except KeyboardInterrupt:
     print("interrupted")
-print(sum(thread.name.startswith("penstock") for thread in threading.enumerate()))
-print(ps.check_files(source).looked)
+print(sum(thread.name.startswith("standpipe") for thread in threading.enumerate()))
+print(sp.check_files(source).looked)
 """
     )
     assert text == "interrupted\n0\n0\n"
@@ -404,14 +404,14 @@ print(ps.check_files(source).looked)
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     source = settled(write_list(tmp_path, [encoded(picture(seed)) for seed in range(99)]))
-    faults = os.environ | {"PENSTOCK_FAULTS": "read.open=delay:600s@40"}
+    faults = os.environ | {"STANDPIPE_FAULTS": "read.open=delay:600s@40"}
     with subprocess.Popen(program(source, SLOW), stdout=subprocess.PIPE, text=True, env=faults) as process:
         next(lines_of(process))
-        with pytest.raises(ps.PenstockError, match="another process looks through these files already"):
-            ps.check_files(source)
+        with pytest.raises(sp.StandpipeError, match="another process looks through these files already"):
+            sp.check_files(source)
         process.kill()
-    held = ps.check_files(source)
-    again = output(f"print(ps.check_files(ps.FileList({str(source.path)!r})).looked)")
+    held = sp.check_files(source)
+    again = output(f"print(sp.check_files(sp.FileList({str(source.path)!r})).looked)")
     assert again == "0\n"
     assert list(held.findings()) == []
 
@@ -421,12 +421,12 @@ def test_a_file_that_takes_long_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     text = output(
         f"""
         import logging
-        from penstock.engine import checking
+        from standpipe.engine import checking
         checking.SLOW_S = 0.5
         logging.basicConfig(stream=sys.stdout, format="%(message)s")
-        print(ps.check_files(ps.FileList({str(source.path)!r})).looked)
+        print(sp.check_files(sp.FileList({str(source.path)!r})).looked)
         """,
-        environment={"PENSTOCK_FAULTS": "read.open=delay:2s"},
+        environment={"STANDPIPE_FAULTS": "read.open=delay:2s"},
     )
     *warnings, looked = text.splitlines()
     assert looked == "2"
@@ -446,7 +446,7 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
             path = {str(tmp_path)!r} + "/" + str(records)
             with open(path, "w") as file:
                 file.writelines(["a.jpg\\n", "gone.jpg\\n"] * (records // 2))
-            found = ps.check_files(ps.FileList(path, labels=False), workers=2)
+            found = sp.check_files(sp.FileList(path, labels=False), workers=2)
             return sum(1 for _ in found.findings())
         assert checked(10_000) == 10_000 - 1
         before = peak()

@@ -1,4 +1,4 @@
-"""``penstock bench`` says what limits, and it is that."""
+"""``standpipe bench`` says what limits, and it is that."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import penstock as ps
-from penstock import _native
-from penstock.cli import main
+import standpipe as sp
+from standpipe import _native
+from standpipe.cli import main
 from programs import output
 
 
@@ -94,7 +94,7 @@ def test_storage_and_decoding_apart_for_people(tmp_path: Path, capsys: pytest.Ca
 def test_slow_storage_is_the_limit(tmp_path: Path, batch: str, limit: str) -> None:
     folder = photos(tmp_path, ".jpg", 100, count=64)
     program = f"""
-from penstock.cli import main
+from standpipe.cli import main
 more = ["--batch", {batch!r}, "--workers", "1", "--memory", "256MiB", "--seconds", "1", "--json"]
 more += ["--output", "uint8"]
 main(["bench", {folder!r}, "--io", *more])
@@ -110,7 +110,7 @@ main(["bench", {folder!r}, *more])
 def at_each_open(folder: str, time: str) -> dict[str, str]:
     """An environment in which opening photos of this folder takes that long."""
     keys = [_native.fault_key(os.fsencode(path)) for path in Path(folder).glob("a/*")]
-    return {"PENSTOCK_FAULTS": ";".join(f"read.open=delay:{time}@#{key}" for key in keys)}
+    return {"STANDPIPE_FAULTS": ";".join(f"read.open=delay:{time}@#{key}" for key in keys)}
 
 
 @pytest.mark.parametrize(("task", "kept"), [("eval", "images"), ("train", "files")])
@@ -128,7 +128,7 @@ def test_what_a_cache_brings(
     text = capsys.readouterr().out
     assert f"100% of the {kept}" in text
     assert all(len(line) <= 80 for line in text.splitlines())
-    assert not any(session.name.startswith(f"bench-{os.getpid()}") for session in ps.list_caches())
+    assert not any(session.name.startswith(f"bench-{os.getpid()}") for session in sp.list_caches())
 
 
 def test_what_cant_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

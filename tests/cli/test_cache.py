@@ -1,4 +1,4 @@
-"""``penstock cache``: what it prints, what it does, and what it leaves when it is killed."""
+"""``standpipe cache``: what it prints, what it does, and what it leaves when it is killed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from caches import RECORDS, fill, identity, opened, right
-from penstock.cache import Identity
-from penstock.cli import main
+from standpipe.cache import Identity
+from standpipe.cli import main
 from photos import write_photos
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a session of two sets, one of them in part on a disk, and one without any."""
     (tmp_path / "disk").mkdir()
     monkeypatch.chdir(tmp_path)
-    cache = ps.Cache("eval", "500kB", directory=tmp_path, spill=tmp_path / "disk", spill_limit="2MB")
+    cache = sp.Cache("eval", "500kB", directory=tmp_path, spill=tmp_path / "disk", spill_limit="2MB")
     for crop in (1, 2):
         with opened(cache, identity(crop=crop)) as found:
             there, again = fill(found), threading.Event()
@@ -37,12 +37,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 again.wait(0.001)
                 there = int(found.store.have(0, RECORDS).sum())
             right(found)
-    ps.create_cache(ps.Cache("train", "1GiB", directory=tmp_path))
+    sp.create_cache(sp.Cache("train", "1GiB", directory=tmp_path))
     return tmp_path
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
-    """What ``penstock cache`` prints."""
+    """What ``standpipe cache`` prints."""
     assert main(["cache", *words]) == code
     return capsys.readouterr().out
 
@@ -65,11 +65,11 @@ def test_list_fits_a_terminal(here: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def at_a_terminal(*words: str) -> list[str]:
-    """The lines that ``penstock cache`` prints at one of 80 columns, without their styles."""
+    """The lines that ``standpipe cache`` prints at one of 80 columns, without their styles."""
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     with subprocess.Popen(
-        [sys.executable, "-m", "penstock", "cache", *words],
+        [sys.executable, "-m", "standpipe", "cache", *words],
         stdout=theirs,
         stderr=theirs,
         env=os.environ | {"TERM": "xterm"},
@@ -89,7 +89,7 @@ def test_all_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
     disk = tmp_path / "a-folder-on-the-disk-of-this-machine" / "for-what-does-not-fit"
     disk.mkdir(parents=True)
     name = "imagenet-validation-at-224-of-the-second-team"
-    cache = ps.Cache(name, "500kB", directory=tmp_path, spill=disk)
+    cache = sp.Cache(name, "500kB", directory=tmp_path, spill=disk)
     label = (
         "ImageFolder('/data/imagenet/val') → Resize(256, interpolation='bicubic') → CenterCrop(224) → twice"
     )
@@ -140,7 +140,7 @@ def test_what_was_mistyped_is_named(
 
 
 def test_list_says_who_uses_it_now(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cache = ps.Cache("eval", directory=here)
+    cache = sp.Cache("eval", directory=here)
     with opened(cache, identity(crop=1)), opened(cache, identity(crop=1)):
         text = said(capsys, "list", "--directory", str(here))
     assert [line.split()[-2:] for line in text.splitlines() if line.endswith("now")] == [["2", "now"]]
@@ -177,7 +177,7 @@ def test_a_name_that_there_is_not(here: Path, capsys: pytest.CaptureFixture[str]
 def test_verify_counts_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "verify", "eval", "--directory", str(here))
     assert text.splitlines()[-1] == f"{2 * RECORDS} rows, 0 wrong"
-    for where in (here / "disk", *here.glob("penstock-*")):
+    for where in (here / "disk", *here.glob("standpipe-*")):
         file = next(where.rglob("rows-000000"))
         with file.open("r+b") as rows:
             rows.seek(5000)
@@ -202,26 +202,26 @@ def test_create_sets_limits_ahead(
     assert text == f"eval: 0B of 1.0MiB in memory, 0B of 2.0MiB in {tmp_path}/disk\n"
     assert main(["cache", "create", "eval", *where]) == 1
     assert "there is a cache 'eval'" in capsys.readouterr().err
-    with opened(ps.Cache("eval", directory=tmp_path)) as found:
+    with opened(sp.Cache("eval", directory=tmp_path)) as found:
         assert fill(found) == RECORDS
-    (session,) = ps.list_caches(tmp_path)
+    (session,) = sp.list_caches(tmp_path)
     assert (session.memory_limit, session.idle_after_s) == (1 << 20, None)
     for wrong in (["--memory", "much"], ["--memory", "0"], ["--spill", "nowhere"]):
         assert main(["cache", "create", "other", *wrong, *where]) == 1
-        assert "penstock: " in capsys.readouterr().err
+        assert "standpipe: " in capsys.readouterr().err
 
 
 def test_destroy_says_what_it_freed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "destroy", "eval", "--directory", str(here))
     assert text.startswith("freed ")
     assert text.endswith("KiB on disk, 2 sets\n")
-    assert [session.name for session in ps.list_caches(here)] == ["train"]
+    assert [session.name for session in sp.list_caches(here)] == ["train"]
 
 
 def test_stop_destroys_all_and_says_what_is_still_read(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with opened(ps.Cache("eval", directory=here), identity(crop=1)) as found:
+    with opened(sp.Cache("eval", directory=here), identity(crop=1)) as found:
         right(found)
         text = said(capsys, "stop", "--directory", str(here))
         assert "2 sets\n  jobs still read " in text
@@ -238,7 +238,7 @@ def test_a_damaged_session_is_listed_with_what_is_wrong(
     text = said(capsys, "list", "--directory", str(here))
     assert "train: 0B of 0B in memory\n  session.json of the cache is damaged" in text
     said(capsys, "destroy", "train", "--directory", str(here))
-    assert [session.name for session in ps.list_caches(here)] == ["eval"]
+    assert [session.name for session in sp.list_caches(here)] == ["eval"]
 
 
 @pytest.fixture
@@ -261,17 +261,17 @@ def test_warm_keeps_what_a_job_asks_for(photos: Path, task: str, capsys: pytest.
     words = ["warm", str(photos), "--task", task, "--cache", "run", "--memory", "64MiB", *where]
     kept = 11 if task == "eval" else 12  # of a file that is no image there are bytes, and no pixels
     first, *more = said(capsys, *words).splitlines()
-    assert [line.split(";")[1] for line in more] == [" penstock scan names those"] * (12 - kept)
+    assert [line.split(";")[1] for line in more] == [" standpipe scan names those"] * (12 - kept)
     assert first.startswith(f"{kept} of 12 records are kept, 0 of them from before; ")
     again = json.loads(said(capsys, *words, "--json"))
     assert (again["records"], again["kept"], again["before"]) == (12, kept, kept)
 
-    every = ps.Pipeline(ps.ImageFolder(photos)).select([*range(5), *range(6, 12)])
-    cache = ps.Cache("run", directory=photos.parent / "cache")
+    every = sp.Pipeline(sp.ImageFolder(photos)).select([*range(5), *range(6, 12)])
+    cache = sp.Cache("run", directory=photos.parent / "cache")
     if task == "eval":
-        job = every.map(ps.Resize(256), ps.CenterCrop(224)).cache(cache).map(ps.Normalize())
+        job = every.map(sp.Resize(256), sp.CenterCrop(224)).cache(cache).map(sp.Normalize())
     else:
-        job = every.cache(cache).shuffle(seed=1).map(ps.RandomResizedCrop(32))
+        job = every.cache(cache).shuffle(seed=1).map(sp.RandomResizedCrop(32))
     with job.batch(11).loader(memory="256MiB", workers=1) as loader:
         next(iter(loader))
         assert (loader.stats().cache_hits >= 11, loader.stats().cache_misses) == (True, 0)

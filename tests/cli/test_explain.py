@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import main
+from standpipe.cli import main
 
 
 @pytest.mark.parametrize("task", ["train", "eval"])

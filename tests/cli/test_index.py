@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.cli import main
+import standpipe as sp
+from standpipe.cli import main
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
 
@@ -34,12 +34,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_index_is_written_and_checked(here: Path, path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["index", path]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == str(here / f"{path}.penstock-index")
+    assert lines[0] == str(here / f"{path}.standpipe-index")
     assert lines[1].startswith("  2 records, 0.0 MB; ")
     assert main(["index", path, "--verify"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == "  right: 2 records"
     assert main(["explain", path]) == 0
-    assert f"{path}.penstock-index" in capsys.readouterr().out
+    assert f"{path}.standpipe-index" in capsys.readouterr().out
 
 
 def test_columns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,7 +48,7 @@ def test_columns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["index", "list.txt", *arguments]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["records"], facts["columns"], facts["dropped"]) == (2, ["length", "width"], [])
-    opened = ps.FileList("list.txt").open()
+    opened = sp.FileList("list.txt").open()
     assert opened.column("length", 0, 2).tolist() == [5, 6]
     assert opened.column("width", 0, 2).tolist() == [3, 4]
     Path("list.txt").write_text("a.jpg 1\n")
@@ -60,7 +60,7 @@ def test_columns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_options_of_a_list(here: Path) -> None:
     assert main(["index", "list.txt", "--no-labels", "--root", "/far", "--output", "sub/own.index"]) == 0
-    opened = ps.FileList("list.txt", root="/far", labels=False, index="sub/own.index").open()
+    opened = sp.FileList("list.txt", root="/far", labels=False, index="sub/own.index").open()
     assert [opened.name(row) for row in range(2)] == ["/far/a.jpg 1", "/far/bb.jpg 2"]
     assert Path("sub/own.index").exists()
 

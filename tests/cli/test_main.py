@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock import PenstockError
-from penstock.cli import main
-from penstock.cli.terminal import print_json, printable, progress, say, verbatim
+from standpipe import StandpipeError
+from standpipe.cli import main
+from standpipe.cli.terminal import print_json, printable, progress, say, verbatim
 from photos import write_photos
 
 
@@ -32,36 +32,36 @@ def run(
 
 
 def test_help_names_every_command() -> None:
-    done = run("-m", "penstock", "--help")
+    done = run("-m", "standpipe", "--help")
     assert (done.returncode, done.stderr) == (0, "")
     for command in ("synth", "bench", "show", "explain"):
         assert f"    {command} " in done.stdout
 
 
 def test_version() -> None:
-    done = run("-m", "penstock", "--version")
+    done = run("-m", "standpipe", "--version")
     assert done.returncode == 0
-    assert done.stdout.startswith("penstock ")
+    assert done.stdout.startswith("standpipe ")
 
 
 def test_an_error_is_one_line_and_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = run("-m", "penstock", "synth", str(tmp_path / "file"), "--images", "1")
+    done = run("-m", "standpipe", "synth", str(tmp_path / "file"), "--images", "1")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"penstock: {tmp_path / 'file'} is a file; name a new folder\n"
+    assert done.stderr == f"standpipe: {tmp_path / 'file'} is a file; name a new folder\n"
 
 
 def test_an_error_of_the_system_names_its_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["synth", "/proc/penstock", "--images", "1"]) == 1
+    assert main(["synth", "/proc/standpipe", "--images", "1"]) == 1
     message = capsys.readouterr().err
-    assert "/proc/penstock" in message
+    assert "/proc/standpipe" in message
     assert "Traceback" not in message
 
 
 def test_a_typo_suggests_the_nearest_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sytnh", "out"]) == 2
     message = capsys.readouterr().err
-    assert "usage: penstock" in message
+    assert "usage: standpipe" in message
     assert "no command 'sytnh'; did you mean 'synth'?" in message
     assert main(["xyzzy"]) == 2
     assert "there are synth, bench, tune, show, explain" in capsys.readouterr().err
@@ -72,25 +72,25 @@ def test_a_typo_suggests_the_nearest_command(capsys: pytest.CaptureFixture[str])
 )
 def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
-    assert "usage: penstock" in capsys.readouterr().err
+    assert "usage: standpipe" in capsys.readouterr().err
 
 
 def test_ctrl_c_is_130_without_a_traceback() -> None:
     script = (
         "import signal, sys\n"
-        "from penstock.cli import main, synth\n"
+        "from standpipe.cli import main, synth\n"
         "synth.synthesize = lambda *_: signal.raise_signal(signal.SIGINT)\n"
         "sys.exit(main(['synth', 'nowhere', '--images', '1']))\n"
     )
     done = run("-c", script)
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "\npenstock: interrupted\n"
+    assert done.stderr == "\nstandpipe: interrupted\n"
 
 
 def test_ctrl_c_where_python_drops_it() -> None:
     script = (
         "import signal, sys, threading\n"
-        "from penstock.cli import main, synth\n"
+        "from standpipe.cli import main, synth\n"
         "class Ends:\n"
         "    def __del__(self):\n"
         "        signal.raise_signal(signal.SIGINT)\n"
@@ -103,14 +103,14 @@ def test_ctrl_c_where_python_drops_it() -> None:
     )
     done = run("-c", script)
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "\npenstock: interrupted\n"
+    assert done.stderr == "\nstandpipe: interrupted\n"
 
 
 def test_a_closed_pipe_is_quiet() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = run("-m", "penstock", "--version", stdout=writer)
+        done = run("-m", "standpipe", "--version", stdout=writer)
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
@@ -128,10 +128,10 @@ def test_a_full_disk_is_one_line(
     write_photos(folder, 2)
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "wb") as full:  # noqa: PTH123
-        done = run("-m", "penstock", *command, stdout=full.fileno(), folder=tmp_path)
+        done = run("-m", "standpipe", *command, stdout=full.fileno(), folder=tmp_path)
     assert (done.returncode, done.stderr) == (
         code,
-        "penstock: can't write to stdout: No space left on device\n",
+        "standpipe: can't write to stdout: No space left on device\n",
     )
 
 
@@ -139,21 +139,21 @@ def test_what_would_steer_a_terminal_is_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> None:
-        raise PenstockError("ValueError: \x1b[31mred\x07\nand a line")
+        raise StandpipeError("ValueError: \x1b[31mred\x07\nand a line")
 
-    monkeypatch.setattr("penstock.cli.synth.synthesize", fail)
+    monkeypatch.setattr("standpipe.cli.synth.synthesize", fail)
     assert main(["synth", "nowhere", "--images", "1"]) == 1
-    assert capsys.readouterr().err == "penstock: ValueError: \\x1b[31mred\\x07\nand a line\n"
+    assert capsys.readouterr().err == "standpipe: ValueError: \\x1b[31mred\\x07\nand a line\n"
 
 
 def test_at_a_terminal_lines_break_between_words(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
     with os.fdopen(ours, "rb", buffering=0) as terminal:
-        run("-m", "penstock", "bench", "absent", stderr=theirs, folder=tmp_path)
+        run("-m", "standpipe", "bench", "absent", stderr=theirs, folder=tmp_path)
         os.close(theirs)
         lines = terminal.read(4096).decode().splitlines()
     assert " ".join(map(str.strip, lines)) == (
-        f"penstock: can't read {tmp_path}/absent/: No such file or directory; check the path, and that its disk is "
+        f"standpipe: can't read {tmp_path}/absent/: No such file or directory; check the path, and that its disk is "
         "mounted"
     )
     assert all(len(line) <= 80 or " " not in line.strip() for line in lines)
@@ -165,8 +165,8 @@ def test_a_bad_sample_says_how_to_find_all(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "cat" / "empty.jpg").touch()
     assert main(["bench", str(tmp_path), "--seconds", "0.1"]) == 1
     assert capsys.readouterr().err == (
-        f"penstock: empty file (transform, record 0, {tmp_path}/cat/empty.jpg); "
-        f"penstock scan {tmp_path} finds all that are bad\n"
+        f"standpipe: empty file (transform, record 0, {tmp_path}/cat/empty.jpg); "
+        f"standpipe scan {tmp_path} finds all that are bad\n"
     )
 
 
@@ -174,7 +174,7 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("penstock.cli.synth.synthesize", fail)
+    monkeypatch.setattr("standpipe.cli.synth.synthesize", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["synth", "nowhere", "--images", "1"])
 
@@ -182,9 +182,9 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_line_imports_nothing_slow_by_itself() -> None:
     # measured against what importing the package costs anyway
     script = (
-        "import sys, penstock\n"
+        "import sys, standpipe\n"
         "before = set(sys.modules)\n"
-        "from penstock.cli import main\n"
+        "from standpipe.cli import main\n"
         "main(['--help'])\n"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
         "sys.exit(f'imported {new}' if new & {'numpy', 'PIL', 'rich', 'torch'} else 0)\n"
@@ -237,7 +237,7 @@ def test_long_tasks_tell_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = iter([0.0, 1.0, 5.0, 6.0, 20.0])
-    monkeypatch.setattr("penstock.cli.terminal.time.monotonic", lambda: next(now_s))
+    monkeypatch.setattr("standpipe.cli.terminal.time.monotonic", lambda: next(now_s))
     with progress("counting", 4) as advance:
         for done in range(1, 5):
             advance(done)

@@ -1,4 +1,4 @@
-"""``penstock scan``: the report for people, the lines for programs, and what the exit code says."""
+"""``standpipe scan``: the report for people, the lines for programs, and what the exit code says."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import penstock as ps
-from penstock.cli import main
+import standpipe as sp
+from standpipe.cli import main
 from photos import encoded, picture
 
 GOOD = encoded(picture(0), quality=90)
@@ -90,7 +90,7 @@ def test_the_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "  no-file        1: eel",
         "bad.jsonl: 10 records, for Pipeline.exclude()",
     ]
-    left = ps.Pipeline(ps.ImageFolder("photos", allow_empty=True)).exclude("bad.jsonl").map(ps.CenterCrop(8))
+    left = sp.Pipeline(sp.ImageFolder("photos", allow_empty=True)).exclude("bad.jsonl").map(sp.CenterCrop(8))
     with left.batch(1).loader(memory="64MiB") as loader:
         assert len(list(loader)) == 4
 
@@ -164,25 +164,25 @@ def test_what_is_wrong_is_said(
     assert main(["scan", *arguments]) == 2  # 1 would say that there are bad files
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("penstock: ")
+    assert err.startswith("standpipe: ")
     assert says in err
 
 
 def test_a_list_that_cannot_be_written_is_said_before_anything_is_read(here: Path) -> None:
     assert main(["scan", "photos", "--output", "no/such/folder"]) == 2
-    assert not list(here.glob("cache/penstock/checks/*"))
+    assert not list(here.glob("cache/standpipe/checks/*"))
     assert main(["scan", "photos", "--output", "list.jsonl"]) == 0
-    assert list(here.glob("cache/penstock/checks/*"))
+    assert list(here.glob("cache/standpipe/checks/*"))
 
 
 def test_wrong_usage_is_2(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["photos", "--also", "empty"], ["photos", "--workers", "many"]):
         assert main(["scan", *arguments]) == 2
-    assert "usage: penstock scan" in capsys.readouterr().err
+    assert "usage: standpipe scan" in capsys.readouterr().err
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "penstock", "scan", *arguments]
+    return [sys.executable, "-m", "standpipe", "scan", *arguments]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -218,7 +218,7 @@ def test_progress_and_an_end_from_outside(here: Path, stop: signal.Signals) -> N
         path.write_bytes(encoded(picture(number)))
     for path in here.glob("photos/*/*"):
         os.utime(path, (1_600_000_000.1, 1_600_000_000.1))
-    process, terminal = at_a_terminal("photos", PENSTOCK_FAULTS="read.open=delay:600s@10")
+    process, terminal = at_a_terminal("photos", STANDPIPE_FAULTS="read.open=delay:600s@10")
     seen = read_until(terminal, b"/64")
     assert b"scanning, files" in seen
     process.send_signal(stop)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import penstock as ps
-from penstock import PlanError
-from penstock.cli import main
-from penstock.cli.show import ShownRow, contact_sheet
+import standpipe as sp
+from standpipe import PlanError
+from standpipe.cli import main
+from standpipe.cli.show import ShownRow, contact_sheet
 
 
 def row(
@@ -133,8 +133,8 @@ def test_draws_are_those_of_training_epochs(photos: Path) -> None:
         main(["show", str(photos), "--draws", "3", "--size", "32", "--seed", "5", "--out", "sheet.png"]) == 0
     )
     sheet = pixels_of("sheet.png")
-    pipeline = ps.Pipeline(ps.ImageFolder(photos), seed=5)
-    pipeline = pipeline.map(ps.RandomResizedCrop(32), ps.RandomHorizontalFlip()).batch(1)
+    pipeline = sp.Pipeline(sp.ImageFolder(photos), seed=5)
+    pipeline = pipeline.map(sp.RandomResizedCrop(32), sp.RandomHorizontalFlip()).batch(1)
     with pipeline.loader(memory="64MiB", workers=1) as loader:
         for _ in range(3):
             draw = next(iter(loader))["image"][0].copy()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from penstock import PenstockError, PlanError
-from penstock.cli import main
-from penstock.cli.synth import encoding, jpeg, photo, synthesize
+from standpipe import StandpipeError, PlanError
+from standpipe.cli import main
+from standpipe.cli.synth import encoding, jpeg, photo, synthesize
 
 NUM_IMAGES = 40
 
@@ -157,7 +157,7 @@ def test_two_runs_do_not_fill_one_folder(tmp_path: Path) -> None:
     marker = next(path for path in (tmp_path / "out").iterdir() if path.is_file())
     with marker.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(PenstockError, match="another process is filling"):
+        with pytest.raises(StandpipeError, match="another process is filling"):
             synthesize(tmp_path / "out", 2)
     assert synthesize(tmp_path / "out", 2).written == 1
 
@@ -182,4 +182,4 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["synth", out, "--images", "4", "--classes", "2"]) == 0
     assert "1 images written, 3 were there" in capsys.readouterr().out
     assert main(["synth", out, "--images", "4"]) == 1
-    assert capsys.readouterr().err.startswith(f"penstock: {out} was made with")
+    assert capsys.readouterr().err.startswith(f"standpipe: {out} was made with")

@@ -1,4 +1,4 @@
-"""``penstock top`` shows the loaders that run, within 80 columns, and nothing of others."""
+"""``standpipe top`` shows the loaders that run, within 80 columns, and nothing of others."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dataclasses import replace
 
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from observed import shown, small_plan
-from penstock.cli import main
-from penstock.cli.top import text
-from penstock.observe import Found
+from standpipe.cli import main
+from standpipe.cli.top import text
+from standpipe.observe import Found
 from photos import numbers
 
 pytestmark = pytest.mark.usefixtures("no_garbage")
@@ -28,8 +28,8 @@ FOUND = Found(4711, 0.4, NOW)
 
 
 @pytest.fixture
-def running() -> Iterator[ps.Loader]:
-    with ps.Pipeline(numbers(64)).batch(4).loader(memory="64MiB", workers=1) as loader:
+def running() -> Iterator[sp.Loader]:
+    with sp.Pipeline(numbers(64)).batch(4).loader(memory="64MiB", workers=1) as loader:
         iterator = iter(loader)
         for _ in range(3):
             next(iterator)
@@ -41,7 +41,7 @@ def mine(output: str) -> list[str]:
     return [line for line in output.splitlines() if line.split()[:1] == [str(os.getpid())]]
 
 
-def test_it_shows_a_loader_that_runs(running: ps.Loader, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_shows_a_loader_that_runs(running: sp.Loader, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top"]) == 0  # no terminal: once
     (line,) = mine(capsys.readouterr().out)
     assert " 3/16 " in line
@@ -54,7 +54,7 @@ def test_it_shows_a_loader_that_runs(running: ps.Loader, capsys: pytest.CaptureF
     assert mine(capsys.readouterr().out) == []
 
 
-def test_its_json_has_the_facts(running: ps.Loader, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_json_has_the_facts(running: sp.Loader, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "--json", str(os.getpid())]) == 0
     (found,) = json.loads(capsys.readouterr().out)["loaders"]
     assert (found["step"], found["steps_per_epoch"], found["stats"]["step"]["rows"]) == (3, 16, 12)
@@ -76,7 +76,7 @@ def test_a_table_of_any_loaders_has_80_columns() -> None:
         step=1_234_567,
         steps_per_epoch=9_999_999,
         recent=replace(NOW.recent, rows=10**9),
-        stats=replace(NOW.stats, bad=10**7, workers=tuple(ps.WorkerStats(f"worker {n}") for n in range(40))),
+        stats=replace(NOW.stats, bad=10**7, workers=tuple(sp.WorkerStats(f"worker {n}") for n in range(40))),
     )
     found = [
         FOUND,
@@ -99,7 +99,7 @@ def test_a_detail_has_bars_as_long_as_their_loads() -> None:
     assert (bars["order"], bars["read"], bars["transform"]) == (1, 6, 19)
 
 
-def test_at_a_terminal_it_goes_on_until_ctrl_c(running: ps.Loader) -> None:
+def test_at_a_terminal_it_goes_on_until_ctrl_c(running: sp.Loader) -> None:
     ours, theirs = pty.openpty()
     environment = os.environ | {
         "TERM": "xterm",
@@ -108,7 +108,7 @@ def test_at_a_terminal_it_goes_on_until_ctrl_c(running: ps.Loader) -> None:
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     with subprocess.Popen(
-        [sys.executable, "-m", "penstock", "top"],
+        [sys.executable, "-m", "standpipe", "top"],
         stdin=theirs,
         stdout=theirs,
         stderr=subprocess.PIPE,

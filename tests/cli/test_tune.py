@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
-from penstock.cli import main
+import standpipe as sp
+from standpipe.cli import main
 
 
 def arguments(two_photos: Path, *more: str) -> list[str]:
@@ -20,10 +20,10 @@ def test_what_is_printed_is_code_that_fits_80_columns(
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if len(line) > 80] == []
     assert "images/s with" in out
-    settings = ps.load_tuning("tuned.json")
+    settings = sp.load_tuning("tuned.json")
     words = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     assert f"    loader = pipeline.loader({words})\n" in out
-    assert "or:  loader = pipeline.loader(**ps.load_tuning('tuned.json'))" in out
+    assert "or:  loader = pipeline.loader(**sp.load_tuning('tuned.json'))" in out
 
 
 def test_for_programs(two_photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from penstock.contracts import Order
+from standpipe.contracts import Order
 
 FULL = 100_000  # positions: above it a contract is checked on windows
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.contracts import Encoded, OpenSource, Records, Source
+from standpipe.contracts import Encoded, OpenSource, Records, Source
 
 
 def check_source(source: Source) -> None:

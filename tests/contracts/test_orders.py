@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from orders import check_order
 
-import penstock as ps
-from penstock.contracts import Order
-from penstock.order import BlockShuffled, Select, Selected, Sequential, Shuffled, Skip, Split, Take
-from penstock.ordering import once_each, order_of
-from penstock.spec import Int64Array
+import standpipe as sp
+from standpipe.contracts import Order
+from standpipe.order import BlockShuffled, Select, Selected, Sequential, Shuffled, Skip, Split, Take
+from standpipe.ordering import once_each, order_of
+from standpipe.spec import Int64Array
 
 SIZES = [1, 2, 3, 1023, 1024, 1025, 1026, 1089, 1090, 65_536, 99_991, 10**8, 2**53 + 1, 2**62]
 BLOCKS = [(1, 1), (3, 7), (100, 64), (2**20, 1), (2**60, 5)]
@@ -29,7 +29,7 @@ def test_an_order_keeps_its_contract(order: Order) -> None:
 
 
 LABEL = np.random.default_rng(0).integers(0, 7, 3_000)
-COLUMNS = ps.Pipeline(ps.Arrays(label=LABEL, weight=np.random.default_rng(1).random(3_000)))
+COLUMNS = sp.Pipeline(sp.Arrays(label=LABEL, weight=np.random.default_rng(1).random(3_000)))
 OF_COLUMNS = {
     "filter": COLUMNS.filter("label < 3"),
     "filter, shuffled": COLUMNS.filter("label < 3 and weight > 0.5").shuffle(seed=1),
@@ -41,15 +41,15 @@ OF_COLUMNS = {
     "balance, many": COLUMNS.take(50).shuffle(seed=1, balance="label", samples=4_000),
 }
 MIXTURES = {
-    "two": ps.Mix({COLUMNS.shuffle(seed=1): 0.7, COLUMNS.filter("label < 3").repeat(2): 0.3}),
-    "many": ps.Mix([(COLUMNS.take(n).shuffle(seed=n), n) for n in range(1, 30)], until="last"),
-    "odd": ps.Mix({COLUMNS.shuffle(seed=1): 0.123456789, COLUMNS.skip(2_990): 1}, until=1_001),
+    "two": sp.Mix({COLUMNS.shuffle(seed=1): 0.7, COLUMNS.filter("label < 3").repeat(2): 0.3}),
+    "many": sp.Mix([(COLUMNS.take(n).shuffle(seed=n), n) for n in range(1, 30)], until="last"),
+    "odd": sp.Mix({COLUMNS.shuffle(seed=1): 0.123456789, COLUMNS.skip(2_990): 1}, until=1_001),
 }
-OF_COLUMNS |= {name: ps.Pipeline(mix, seed=3) for name, mix in MIXTURES.items()}
+OF_COLUMNS |= {name: sp.Pipeline(mix, seed=3) for name, mix in MIXTURES.items()}
 
 
 @pytest.mark.parametrize("pipeline", OF_COLUMNS.values(), ids=OF_COLUMNS)
-def test_an_order_of_columns_keeps_its_contract(pipeline: ps.Pipeline) -> None:
+def test_an_order_of_columns_keeps_its_contract(pipeline: sp.Pipeline) -> None:
     order = order_of(pipeline, pipeline.source.open())
     assert isinstance(order, Order)
     num_records = pipeline.source.open().num_records

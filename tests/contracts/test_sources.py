@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sources import check_source
 
-import penstock as ps
-from penstock.contracts import Source
-from penstock.source import Arrays, Concat, FileList, ImageFolder
+import standpipe as sp
+from standpipe.contracts import Source
+from standpipe.source import Arrays, Concat, FileList, ImageFolder
 
 
 def folder(tmp_path: Path) -> Source:
@@ -44,7 +44,7 @@ def folder_with_columns(tmp_path: Path) -> Source:
         "known": np.arange(5) % 2 == 0,
         "length": len,
     }
-    ps.build_index(source, columns=columns)
+    sp.build_index(source, columns=columns)
     return source
 
 
@@ -79,8 +79,8 @@ def concatenated_arrays(tmp_path: Path) -> Source:
 
 
 def mixed(tmp_path: Path) -> Source:
-    parts = [ps.Pipeline(Arrays(label=np.arange(n), weight=np.arange(n, dtype=np.float32))) for n in (3, 5)]
-    return ps.Mix({parts[0]: 1, parts[1].shuffle(seed=1): 2.5})
+    parts = [sp.Pipeline(Arrays(label=np.arange(n), weight=np.arange(n, dtype=np.float32))) for n in (3, 5)]
+    return sp.Mix({parts[0]: 1, parts[1].shuffle(seed=1): 2.5})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Pat
         FileList("/nowhere"),
         Arrays(image="/nowhere.npy", label=np.empty(0, object)),
         Concat(FileList("/nowhere"), FileList("/nowhere")),
-        ps.Mix({ps.Pipeline(FileList("/nowhere")): 1, ps.Pipeline(ImageFolder("/nowhere")): 1}),
+        sp.Mix({sp.Pipeline(FileList("/nowhere")): 1, sp.Pipeline(ImageFolder("/nowhere")): 1}),
     ],
     ids=lambda source: type(source).__name__,
 )

@@ -6,14 +6,14 @@ takes anything, and ``__name__``, which is ``"__main__"``. Code that can't run s
 
 The commands of ```console blocks run too, each once, on the first page that has it, in a folder that holds:
 
-- ``photos/``, made by ``penstock synth``, and ``my-photos/`` without class folders
+- ``photos/``, made by ``standpipe synth``, and ``my-photos/`` without class folders
 - ``train.txt``, a list of the photos; ``widths.npy``, a number each; ``my_lengths.py`` with a function ``words``
 
 Pages in ``APART`` run in a process of their own: one that has used JAX mustn't fork any more.
 
 Not run:
 
-- make: it builds penstock and runs these tests
+- make: it builds standpipe and runs these tests
 - pip, git: they install or fetch what is being tested
 """
 
@@ -94,7 +94,7 @@ def commands(page: Path) -> list[str]:
 def quick(command: str) -> str:
     """The command with few images to make, and a short time to measure."""
     command = re.sub(r"--images \d+", f"--images {IMAGES}", command)
-    return f"{command} --seconds 0.1" if command.startswith("penstock bench") else command
+    return f"{command} --seconds 0.1" if command.startswith("standpipe bench") else command
 
 
 FIRST_ON = {command: page for page in reversed(PAGES) for command in commands(page)}
@@ -102,8 +102,8 @@ PAGES_WITH_COMMANDS = [page for page in PAGES if page in FIRST_ON.values()]
 
 
 def shell(command: str, folder: Path) -> None:
-    """Run a command line in ``folder``, where ``penstock`` is the one under test."""
-    script = f'set -eo pipefail; penstock() {{ "{sys.executable}" -m penstock "$@"; }}; {command}'
+    """Run a command line in ``folder``, where ``standpipe`` is the one under test."""
+    script = f'set -eo pipefail; standpipe() {{ "{sys.executable}" -m standpipe "$@"; }}; {command}'
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
         ["bash", "-c", script],
@@ -120,7 +120,7 @@ def shell(command: str, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo")
-    shell(f"penstock synth photos --images {IMAGES}", folder)
+    shell(f"standpipe synth photos --images {IMAGES}", folder)
     (folder / "my-photos").mkdir()
     for path in folder.glob("photos/*/*.jpg"):
         shutil.copy(path, folder / "my-photos")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
-import penstock.jax
-import penstock.observe
-import penstock.torch
-from penstock.cli import main
+import standpipe as sp
+import standpipe.jax
+import standpipe.observe
+import standpipe.torch
+from standpipe.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
@@ -37,10 +37,10 @@ def test_every_test_that_a_page_names_exists() -> None:
 def test_the_reference_has_every_public_name() -> None:
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     documented = re.findall(
-        r"^\.\. auto(?:class|exception|function):: (?:penstock\.observe\.)?(\w+)", text, re.MULTILINE
+        r"^\.\. auto(?:class|exception|function):: (?:standpipe\.observe\.)?(\w+)", text, re.MULTILINE
     )
-    outside = (penstock.torch, penstock.jax, penstock.observe)
-    assert sorted(documented) == sorted([*ps.__all__, *(name for each in outside for name in each.__all__)])
+    outside = (standpipe.torch, standpipe.jax, standpipe.observe)
+    assert sorted(documented) == sorted([*sp.__all__, *(name for each in outside for name in each.__all__)])
 
 
 @pytest.mark.parametrize("more", [[], ["--io"]])

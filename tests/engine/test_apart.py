@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock import _native  # an account whose process dies at an exact place can't be had otherwise
+import standpipe as sp
+from standpipe import _native  # an account whose process dies at an exact place can't be had otherwise
 from photos import WAIT_S
 from preloaded import SERVER
 from programs import wait_for_end
@@ -33,11 +33,11 @@ class Grows:
         return {"x": index, "much": bytes(size) if self.plain else np.full(size, index % 251, np.uint8)}
 
 
-def pipeline(mebibytes: int, plain: bool = False) -> ps.Pipeline:
-    return ps.Pipeline(ps.Indexed(Grows(mebibytes, plain))).batch(ROWS, collate={"much": list})
+def pipeline(mebibytes: int, plain: bool = False) -> sp.Pipeline:
+    return sp.Pipeline(sp.Indexed(Grows(mebibytes, plain))).batch(ROWS, collate={"much": list})
 
 
-def loader(of: ps.Pipeline, **settings: Any) -> ps.Loader:
+def loader(of: sp.Pipeline, **settings: Any) -> sp.Loader:
     return of.loader(
         **{"executor": "process", "workers": 2, "memory": "512MiB", "fork_from": SERVER, **settings}
     )
@@ -75,7 +75,7 @@ def test_batches_are_filled_ahead_only_as_far_as_there_is_room() -> None:
 def test_held_batches_are_an_error_when_what_they_hold_outside_their_slots_fills_the_budget() -> None:
     with (
         loader(pipeline(2), memory="200MiB", side_memory="20MiB", workers=1) as batches,
-        pytest.raises(ps.BudgetError, match=r"all \d batches of .*, with \d+\.\dMiB in no slot, that fit"),
+        pytest.raises(sp.BudgetError, match=r"all \d batches of .*, with \d+\.\dMiB in no slot, that fit"),
     ):
         list(batches)
 
@@ -84,7 +84,7 @@ def test_an_answer_above_the_cap_is_an_error_that_names_it() -> None:
     """That of one row: several that are below it together pass one after another."""
     with (
         loader(pipeline(9), side_memory="8MiB", workers=1) as batches,
-        pytest.raises(ps.SampleError, match=r"no slot take 9,\d+,\d+ bytes.*side_memory=8388608.*record 1"),
+        pytest.raises(sp.SampleError, match=r"no slot take 9,\d+,\d+ bytes.*side_memory=8388608.*record 1"),
     ):
         next(iter(batches))
     with loader(pipeline(5), side_memory="8MiB", workers=1) as batches:
@@ -97,10 +97,10 @@ def test_a_batch_above_the_cap_is_an_error_that_names_it() -> None:
     def together(samples: list[dict[str, Any]]) -> dict[str, Any]:
         return {"x": [sample["x"] for sample in samples], "all": [sample["much"] for sample in samples]}
 
-    gathering = ps.Pipeline(ps.Indexed(Grows(3))).batch(ROWS).map_batch(together, samples=True)
+    gathering = sp.Pipeline(sp.Indexed(Grows(3))).batch(ROWS).map_batch(together, samples=True)
     with (
         loader(gathering, side_memory="8MiB", workers=1) as batches,
-        pytest.raises(ps.SampleError, match=r"the batch's values .* side_memory=8388608"),
+        pytest.raises(sp.SampleError, match=r"the batch's values .* side_memory=8388608"),
     ):
         next(iter(batches))
     with loader(gathering, side_memory="32MiB", workers=1) as batches:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-import penstock as ps
+import standpipe as sp
 from preloaded import SERVER
 
 EXECUTORS = [
@@ -27,7 +27,7 @@ class Squares:
         return np.full((4, 4, 3), index, np.float32), index
 
 
-def epoch(pipeline: ps.Pipeline, **settings: Any) -> list[dict[str, Any]]:
+def epoch(pipeline: sp.Pipeline, **settings: Any) -> list[dict[str, Any]]:
     with pipeline.loader(**{"memory": "1GiB", **settings}) as loader:
         return [
             {
@@ -70,7 +70,7 @@ def other_shapes(batch: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("settings", EXECUTORS)
 @pytest.mark.parametrize("fn", [mixup, in_place, other_shapes], ids=lambda fn: fn.__name__)
 def test_a_batch_is_the_same_whoever_makes_it(fn: Any, settings: dict[str, Any]) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Squares())).shuffle(seed=3).batch(8).map_batch(fn)
+    pipeline = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=3).batch(8).map_batch(fn)
     expected = epoch(pipeline, executor="inline")
     assert_same(epoch(pipeline, **settings), expected)
     assert all("index" in batch for batch in expected)
@@ -79,7 +79,7 @@ def test_a_batch_is_the_same_whoever_makes_it(fn: Any, settings: dict[str, Any])
 
 
 def test_what_a_function_keeps_lies_in_the_slot_and_outlives_the_next_batches() -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Squares())).batch(4, tail="drop").map_batch(other_shapes)
+    pipeline = sp.Pipeline(sp.Indexed(Squares())).batch(4, tail="drop").map_batch(other_shapes)
     with pipeline.loader(workers=1, memory="64MiB") as loader:
         batches = list(loader)
     for number, batch in enumerate(batches):
@@ -97,8 +97,8 @@ def collate(samples: list[tuple[np.ndarray, int]]) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("settings", EXECUTORS)
 def test_a_collate_fn_of_torch(settings: dict[str, Any]) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Squares())).shuffle(seed=3).batch(8).map_batch(collate, samples=True)
-    plain = ps.Pipeline(ps.Indexed(Squares())).shuffle(seed=3).batch(8)
+    pipeline = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=3).batch(8).map_batch(collate, samples=True)
+    plain = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=3).batch(8)
     assert "no slot" in pipeline.plan().explain()
     assert_same(epoch(pipeline, **settings), epoch(plain))
 
@@ -112,7 +112,7 @@ def test_samples_come_in_the_datasets_form() -> None:
 
     for item in ({"a": 1}, (1, 2), 7):
         (batch,) = epoch(
-            ps.Pipeline(ps.Indexed([item] * 3)).batch(3).map_batch(look, samples=True), executor="inline"
+            sp.Pipeline(sp.Indexed([item] * 3)).batch(3).map_batch(look, samples=True), executor="inline"
         )
         assert batch["n"] == 3
         assert seen.pop() == item
@@ -120,7 +120,7 @@ def test_samples_come_in_the_datasets_form() -> None:
 
 def test_functions_follow_one_another_and_native_rows() -> None:
     images = np.random.default_rng(0).integers(0, 255, (12, 8, 8, 3), np.uint8)
-    pipeline = ps.Pipeline(ps.Arrays(image=images)).map(ps.CenterCrop(4))
+    pipeline = sp.Pipeline(sp.Arrays(image=images)).map(sp.CenterCrop(4))
     doubled = pipeline.batch(6).map_batch(
         lambda batch: {**batch, "image": batch["image"] // 2},
         lambda batch: {**batch, "mean": batch["image"].mean()},
@@ -138,24 +138,24 @@ def test_a_function_that_fails_names_itself_and_the_loader_goes_on(settings: dic
         return batch
 
     with (
-        ps.Pipeline(ps.Indexed(Squares())).batch(8, tail="drop").map_batch(fails).loader(**settings) as loader
+        sp.Pipeline(sp.Indexed(Squares())).batch(8, tail="drop").map_batch(fails).loader(**settings) as loader
     ):
         iterator = iter(loader)
         next(iterator)
-        with pytest.raises(ps.TransformError, match=r"map_batch\(.*fails\): ValueError: nine"):
+        with pytest.raises(sp.TransformError, match=r"map_batch\(.*fails\): ValueError: nine"):
             next(iterator)
         loader.skip_steps(1)
         assert [batch["label"][0] for batch in loader.steps(3)] == [16, 24, 32]
 
 
 def test_what_cannot_work() -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Squares())).batch(8)
-    with pytest.raises(ps.PlanError, match="comes first"):
+    pipeline = sp.Pipeline(sp.Indexed(Squares())).batch(8)
+    with pytest.raises(sp.PlanError, match="comes first"):
         pipeline.map_batch(mixup).map_batch(collate, samples=True)
-    with pytest.raises(ps.PlanError, match="a function of a batch"):
+    with pytest.raises(sp.PlanError, match="a function of a batch"):
         pipeline.map_batch(3)  # type: ignore[arg-type]
-    padded = ps.Pipeline(ps.Indexed(Squares())).batch(8, collate={"image": list})
-    with pytest.raises(ps.PlanError, match="collate in the function"):
+    padded = sp.Pipeline(sp.Indexed(Squares())).batch(8, collate={"image": list})
+    with pytest.raises(sp.PlanError, match="collate in the function"):
         padded.map_batch(mixup).plan()
     for made, says in [
         (None, "returned None; return the batch"),
@@ -163,6 +163,6 @@ def test_what_cannot_work() -> None:
     ]:
         with (
             pipeline.map_batch(lambda _, made=made: made).loader() as loader,  # type: ignore[misc]
-            pytest.raises(ps.TransformError, match=says),
+            pytest.raises(sp.TransformError, match=says),
         ):
             next(iter(loader))

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from caches import base
-from penstock.engine import caching
+from standpipe.engine import caching
 from programs import LIMIT_S, output
 from samples import Samples
 
 EXECUTORS = ("thread", "process", "inline")
 ROWS = 12
-PYTHON = "ps.Pipeline(ps.Indexed(Samples(lambda index: {'x': np.full(1000, index)}, 12)))"
+PYTHON = "sp.Pipeline(sp.Indexed(Samples(lambda index: {'x': np.full(1000, index)}, 12)))"
 PASSES = """
 import logging
 from samples import Samples
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
-cache = ps.Cache("eval", {memory!r}, directory={directory!r}, spill={spill!r})
+cache = sp.Cache("eval", {memory!r}, directory={directory!r}, spill={spill!r})
 pipeline = {pipeline}.cache(cache).batch(4)
 with pipeline.loader(memory="512MiB", workers={workers}, executor={executor!r}) as loader:
     rows = sum(len(batch["index"]) for _ in range({epochs}) for batch in loader)
@@ -64,7 +64,7 @@ def passes(
         epochs=epochs,
         workers=workers,
     )
-    return output(program, environment={"PENSTOCK_FAULTS": faults}).splitlines()
+    return output(program, environment={"STANDPIPE_FAULTS": faults}).splitlines()
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -89,9 +89,9 @@ def test_room_that_another_process_kept_is_asked_for_again_soon(
 ) -> None:
     """Nothing else would wake the thread for it: it looks after the set once in a day here."""
     monkeypatch.setattr(caching, "STAMPS_S", 86400.0)  # private: no loader waits so long
-    pipeline = ps.Pipeline(ps.Indexed(Samples(given, ROWS)))
-    pipeline = pipeline.cache(ps.Cache("eval", "32MiB", directory=tmp_path)).batch(4)
-    ps.create_cache(ps.Cache("eval", "32MiB", directory=tmp_path))
+    pipeline = sp.Pipeline(sp.Indexed(Samples(given, ROWS)))
+    pipeline = pipeline.cache(sp.Cache("eval", "32MiB", directory=tmp_path)).batch(4)
+    sp.create_cache(sp.Cache("eval", "32MiB", directory=tmp_path))
     session = os.open(base(tmp_path) / "sessions" / "eval", os.O_RDONLY)
     try:
         fcntl.flock(session, fcntl.LOCK_EX)  # as who gives room
@@ -111,48 +111,48 @@ def test_a_system_without_a_thread_for_it_keeps_no_new_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those that are there are used, which is said."""
-    pipeline = ps.Pipeline(ps.Indexed(Samples(given, ROWS)))
-    pipeline = pipeline.cache(ps.Cache("eval", "32MiB", directory=tmp_path)).batch(4)
+    pipeline = sp.Pipeline(sp.Indexed(Samples(given, ROWS)))
+    pipeline = pipeline.cache(sp.Cache("eval", "32MiB", directory=tmp_path)).batch(4)
     with pipeline.loader(memory="512MiB", executor="inline") as loader:
         next(iter(loader))
     start = threading.Thread.start
 
     def refused(thread: threading.Thread) -> None:
-        if thread.name == "penstock-cache":
+        if thread.name == "standpipe-cache":
             raise RuntimeError("can't start new thread")
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refused)
     with (
-        caplog.at_level(logging.WARNING, "penstock"),
+        caplog.at_level(logging.WARNING, "standpipe"),
         pipeline.loader(memory="512MiB", executor="inline") as loader,
     ):
         assert len(list(loader)) == ROWS / 4
         assert loader.stats().cache_hits >= 4
         assert loader.stats().cache_stored == 0
     assert caplog.text.count("keeps no new rows: can't start new thread; those that are there are used") == 1
-    (session,) = ps.list_caches(tmp_path)
+    (session,) = sp.list_caches(tmp_path)
     assert [each.users for each in session.sets] == [0]
 
 
-def pictures(step: ps.Resize) -> ps.Pipeline:
+def pictures(step: sp.Resize) -> sp.Pipeline:
     """What native threads make."""
-    return ps.Pipeline(ps.Arrays(image=np.zeros((ROWS, 8, 8, 3), np.uint8))).map(step)
+    return sp.Pipeline(sp.Arrays(image=np.zeros((ROWS, 8, 8, 3), np.uint8))).map(step)
 
 
-def arrays(step: ps.Resize) -> ps.Pipeline:
+def arrays(step: sp.Resize) -> sp.Pipeline:
     """What Python code makes."""
-    return ps.Pipeline(ps.Indexed(Samples(blank, ROWS))).map(step)
+    return sp.Pipeline(sp.Indexed(Samples(blank, ROWS))).map(step)
 
 
 @pytest.mark.parametrize("made", [pictures, arrays])
 def test_room_that_comes_later_is_used_in_a_later_epoch(
-    tmp_path: Path, made: Callable[[ps.Resize], ps.Pipeline], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, made: Callable[[sp.Resize], sp.Pipeline], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another set has it all, and goes when nobody uses it any more."""
-    cache = ps.Cache("eval", "64KiB", directory=tmp_path, idle_after=1e-3)
-    other, pipeline = (made(ps.Resize((64, 64 + width))).cache(cache).batch(4) for width in range(2))
-    with pipeline.loader(memory="512MiB", workers=1) as loader, caplog.at_level(logging.WARNING, "penstock"):
+    cache = sp.Cache("eval", "64KiB", directory=tmp_path, idle_after=1e-3)
+    other, pipeline = (made(sp.Resize((64, 64 + width))).cache(cache).batch(4) for width in range(2))
+    with pipeline.loader(memory="512MiB", workers=1) as loader, caplog.at_level(logging.WARNING, "standpipe"):
         with other.loader(memory="512MiB", workers=1) as first:
             list(first)
             list(loader)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.climbing import Bounds, Seen, Setting, Tuner
+from standpipe.engine.climbing import Bounds, Seen, Setting, Tuner
 
 WINDOW_S = 1.0
 MOST = Setting(64, 32)

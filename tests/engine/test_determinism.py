@@ -7,26 +7,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from jpegs import kinds, photo, saved
-from penstock.spec import AnyArray
-from penstock.transform import simd_paths
+from standpipe.spec import AnyArray
+from standpipe.transform import simd_paths
 from reference import delivered, in_order, listed
 
-TRAIN = (ps.RandomResizedCrop(57), ps.RandomHorizontalFlip())
-EVAL = (ps.Resize(60), ps.CenterCrop((57, 63)))
-SEVERAL = (ps.Resize(70, interpolation="lanczos"), *TRAIN, ps.CenterCrop(60))
+TRAIN = (sp.RandomResizedCrop(57), sp.RandomHorizontalFlip())
+EVAL = (sp.Resize(60), sp.CenterCrop((57, 63)))
+SEVERAL = (sp.Resize(70, interpolation="lanczos"), *TRAIN, sp.CenterCrop(60))
 ELEMENTS: Mapping[str, tuple[object, ...]] = {
     "uint8": (),
-    "uint8 planes": (ps.ToLayout("NCHW"),),
-    "float16": (ps.Normalize(), ps.ToDtype("float16")),
-    "float32": (ps.Normalize(),),
-    "float32 pixels": (ps.Normalize(), ps.ToLayout("NHWC")),
+    "uint8 planes": (sp.ToLayout("NCHW"),),
+    "float16": (sp.Normalize(), sp.ToDtype("float16")),
+    "float32": (sp.Normalize(),),
+    "float32 pixels": (sp.Normalize(), sp.ToLayout("NHWC")),
 }
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> ps.FileList:
+def files(tmp_path_factory: pytest.TempPathFactory) -> sp.FileList:
     """Every kind of JPEG, and others, in turn."""
     every = [*kinds(75, 101).values(), *kinds(33, 16).values()]
     every[::9] = [saved(photo(40 + n, 90), "PNG") for n in range(len(every[::9]))]
@@ -40,7 +40,7 @@ def bytes_of(rows: list[AnyArray]) -> bytes:
 @pytest.mark.parametrize("elements", ELEMENTS.values(), ids=ELEMENTS)
 @pytest.mark.parametrize("transforms", [TRAIN, EVAL, SEVERAL], ids=["train", "eval", "several stages"])
 def test_every_instruction_set_and_number_of_workers_gives_the_same_bytes(
-    transforms: tuple[object, ...], elements: tuple[object, ...], files: ps.FileList
+    transforms: tuple[object, ...], elements: tuple[object, ...], files: sp.FileList
 ) -> None:
     pipeline = in_order(files, *transforms, *elements, seed=9)
     expected = bytes_of(delivered(pipeline, simd="scalar", workers=1))
@@ -52,14 +52,14 @@ def test_every_width_and_number_of_taps_gives_the_same_bytes() -> None:
     """Vector units take outputs in groups and taps in pairs: every remainder of both."""
     for width, filter_name in itertools.product((*range(1, 18), 33), ("bilinear", "lanczos")):
         pixels = np.random.default_rng(width).integers(0, 256, (1, 40, 47, 3), np.uint8)
-        for elements in ((), (ps.ToLayout("NCHW"),)):
-            resize = ps.Resize((13, width), interpolation=filter_name)
-            pipeline = in_order(ps.Arrays(image=pixels), resize, *elements)
+        for elements in ((), (sp.ToLayout("NCHW"),)):
+            resize = sp.Resize((13, width), interpolation=filter_name)
+            pipeline = in_order(sp.Arrays(image=pixels), resize, *elements)
             every = {simd: bytes_of(delivered(pipeline, simd=simd)) for simd in simd_paths()}
             assert len(set(every.values())) == 1, (width, filter_name, elements)
 
 
-def by_index(pipeline: ps.Pipeline, epoch: int) -> dict[int, bytes]:
+def by_index(pipeline: sp.Pipeline, epoch: int) -> dict[int, bytes]:
     """The bytes of each record that one rank gets in an epoch."""
     with pipeline.loader(memory="128MiB", workers=2) as loader:
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
@@ -70,15 +70,15 @@ def by_index(pipeline: ps.Pipeline, epoch: int) -> dict[int, bytes]:
         }
 
 
-def test_batch_size_and_ranks_change_no_pixel(files: ps.FileList) -> None:
-    base = ps.Pipeline(files).shuffle(seed=4).map(*TRAIN)
+def test_batch_size_and_ranks_change_no_pixel(files: sp.FileList) -> None:
+    base = sp.Pipeline(files).shuffle(seed=4).map(*TRAIN)
     whole = by_index(base.batch(1000, tail="short"), epoch=2)
     assert by_index(base.batch(7, tail="short"), epoch=2) == whole
     ranks = [by_index(base.batch(8, tail="pad").shard(rank, 3), epoch=2) for rank in range(3)]
     assert {index: image for rank in ranks for index, image in rank.items()} == whole
 
 
-def test_seeds_and_epochs_change_pixels(files: ps.FileList) -> None:
+def test_seeds_and_epochs_change_pixels(files: sp.FileList) -> None:
     pipeline = in_order(files, *TRAIN)
     streams = {
         bytes_of(delivered(replace(pipeline, seed=seed), epoch=epoch))
@@ -89,8 +89,8 @@ def test_seeds_and_epochs_change_pixels(files: ps.FileList) -> None:
     assert again in streams
 
 
-def test_fast_decoding_gives_the_same_bytes_too(files: ps.FileList) -> None:
-    pipeline = in_order(files, ps.RandomResizedCrop(9), ps.RandomHorizontalFlip()).decode("fast")
+def test_fast_decoding_gives_the_same_bytes_too(files: sp.FileList) -> None:
+    pipeline = in_order(files, sp.RandomResizedCrop(9), sp.RandomHorizontalFlip()).decode("fast")
     expected = bytes_of(delivered(pipeline, simd="scalar", workers=1))
     for simd, workers in ((None, 1), (None, 5), (simd_paths()[-1], 2)):
         assert bytes_of(delivered(pipeline, simd=simd, workers=workers)) == expected

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from photos import WAIT_S
 
 NUMBERS = [{"x": float(number)} for number in range(40)]
 
 
-def loader(fn: Callable[[Any], Any], **settings: Any) -> ps.Loader:
-    pipeline = ps.Pipeline(ps.Indexed(NUMBERS)).map(fn, field="x").batch(1)
+def loader(fn: Callable[[Any], Any], **settings: Any) -> sp.Loader:
+    pipeline = sp.Pipeline(sp.Indexed(NUMBERS)).map(fn, field="x").batch(1)
     return pipeline.loader(memory="512MiB", **settings)
 
 

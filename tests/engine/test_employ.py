@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock._native import latency_bucket
-from penstock.counters import BUCKETS
-from penstock.engine.adjusting import Headroom, is_odd
-from penstock.memory import GROWTH
+import standpipe as sp
+from standpipe._native import latency_bucket
+from standpipe.counters import BUCKETS
+from standpipe.engine.adjusting import Headroom, is_odd
+from standpipe.memory import GROWTH
 from photos import encoded, picture, write_list, write_photos
 
 MEMORY = "512MiB"
@@ -23,21 +23,21 @@ def drawn(x: Any, rng: np.random.Generator) -> Any:
     return x + rng.random()
 
 
-def in_python(executor: Any) -> ps.Pipeline:
-    return ps.Pipeline(ps.Arrays(x=np.arange(2000.0))).shuffle(seed=1).map(drawn, field="x").batch(7)
+def in_python(executor: Any) -> sp.Pipeline:
+    return sp.Pipeline(sp.Arrays(x=np.arange(2000.0))).shuffle(seed=1).map(drawn, field="x").batch(7)
 
 
-def photos(folder: Path) -> ps.Pipeline:
-    return ps.Pipeline(write_photos(folder, 96)).shuffle(seed=1).map(ps.RandomResizedCrop(16)).batch(5)
+def photos(folder: Path) -> sp.Pipeline:
+    return sp.Pipeline(write_photos(folder, 96)).shuffle(seed=1).map(sp.RandomResizedCrop(16)).batch(5)
 
 
-def workers_of(loader: ps.Loader) -> Any:
+def workers_of(loader: sp.Loader) -> Any:
     run = loader._run
     assert run is not None
     return run._workers
 
 
-def left_alone(loader: ps.Loader) -> Any:
+def left_alone(loader: sp.Loader) -> Any:
     """Its workers, after a first batch; nobody tunes them."""
     next(iter(loader))
     loader._run._adjuster.look = lambda _: None  # type: ignore[union-attr,method-assign]
@@ -63,7 +63,7 @@ def meanwhile(act: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def restless(loader: ps.Loader, most: int) -> Iterator[list[int]]:
+def restless(loader: sp.Loader, most: int) -> Iterator[list[int]]:
     """Another number of workers, and of slots, every millisecond."""
     numbers: list[int] = []
     ring = loader._run._ring  # type: ignore[union-attr]
@@ -111,7 +111,7 @@ def seen_at_once(workers: Any) -> Iterator[list[int]]:
 
 def test_pillow_decodes_no_more_images_at_once_than_there_are_workers(tmp_path: Path) -> None:
     files = {f"{number}.png": encoded(picture(number, 300, 400), "PNG") for number in range(48)}
-    pipeline = ps.Pipeline(write_list(tmp_path, files)).map(ps.CenterCrop(16)).batch(12)
+    pipeline = sp.Pipeline(write_list(tmp_path, files)).map(sp.CenterCrop(16)).batch(12)
     with pipeline.loader(memory=MEMORY, workers=3) as loader:
         expected = [batch["image"].tolist() for batch in loader]
         workers = left_alone(loader)
@@ -149,10 +149,10 @@ def test_processes_are_never_more_than_at_first() -> None:
         assert workers.employed == loader.plan.workers == loader.plan.most_workers
 
 
-def ledger(grown: int, now: int = 100) -> ps.MemoryLedger:
-    owner = ps.MemoryOwner("slots", 0, now << 20, now << 20, None)
-    growth = ps.MemoryOwner(GROWTH, 0, grown << 20, grown << 20, None)
-    return ps.MemoryLedger(1000 << 20, (owner,), (), (growth,), now << 20)
+def ledger(grown: int, now: int = 100) -> sp.MemoryLedger:
+    owner = sp.MemoryOwner("slots", 0, now << 20, now << 20, None)
+    growth = sp.MemoryOwner(GROWTH, 0, grown << 20, grown << 20, None)
+    return sp.MemoryLedger(1000 << 20, (owner,), (), (growth,), now << 20)
 
 
 def test_threads_may_be_as_many_as_the_memory_has_room_for() -> None:
@@ -165,12 +165,12 @@ def test_threads_may_be_as_many_as_the_memory_has_room_for() -> None:
     assert Headroom().most(2, ledger(grown=0), 0) > 1000
 
 
-def window(*steps_s: float) -> ps.Stats:
+def window(*steps_s: float) -> sp.Stats:
     counts = [0] * BUCKETS
     for step_s in steps_s:
         counts[latency_bucket(int(step_s * 1e9))] += 1
-    return ps.Stats(
-        step=ps.StepStats(steps=len(steps_s), step_s=sum(steps_s), step=ps.Latency(tuple(counts)))
+    return sp.Stats(
+        step=sp.StepStats(steps=len(steps_s), step_s=sum(steps_s), step=sp.Latency(tuple(counts)))
     )
 
 

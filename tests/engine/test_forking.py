@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.engine import forking
+import standpipe as sp
+from standpipe.engine import forking
 from photos import WAIT_S
 from programs import (
     census,
@@ -41,9 +41,9 @@ def sample(index):
 """
 
 
-def loader(dataset: Any, **settings: Any) -> ps.Loader:
+def loader(dataset: Any, **settings: Any) -> sp.Loader:
     settings = {"executor": "process", "workers": 2, "memory": "512MiB", **settings}
-    return ps.Pipeline(ps.Indexed(dataset, fields="x")).batch(4).loader(**settings)
+    return sp.Pipeline(sp.Indexed(dataset, fields="x")).batch(4).loader(**settings)
 
 
 def taken(dataset: Any, **settings: Any) -> list[Any]:
@@ -76,7 +76,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 def test_only_the_first_loader_imports(home: Home) -> None:
     before = census()
-    server = ps.ForkServer()
+    server = sp.ForkServer()
     assert started_since(before) == []  # it hasn't started
     dataset = {"scale": 1}
 
@@ -101,7 +101,7 @@ def test_only_the_first_loader_imports(home: Home) -> None:
 
 
 def test_what_is_loaded_anew_is_loaded_anew_there(home: Home) -> None:
-    server = ps.ForkServer()
+    server = sp.ForkServer()
     assert taken(Samples(home.module.sample), fork_from=server)[1] == 1
     home.file.write_text(MODULE.format(log=str(home.log)).replace("value = 1", "value = 50"))
     importlib.reload(home.module)
@@ -111,12 +111,12 @@ def test_what_is_loaded_anew_is_loaded_anew_there(home: Home) -> None:
 
 def test_it_is_where_the_trainer_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def where(index: int) -> str:
-        return f"{Path.cwd()} {os.environ.get('PENSTOCK_TEST')} {sys.path[0]}"
+        return f"{Path.cwd()} {os.environ.get('STANDPIPE_TEST')} {sys.path[0]}"
 
-    server = ps.ForkServer()
+    server = sp.ForkServer()
     before = taken(Samples(where), fork_from=server)[0]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PENSTOCK_TEST", "set")
+    monkeypatch.setenv("STANDPIPE_TEST", "set")
     monkeypatch.setattr(sys, "path", ["/nowhere", *sys.path])
     assert taken(Samples(where), fork_from=server)[0] == f"{tmp_path} set /nowhere" != before
     server.close()
@@ -124,7 +124,7 @@ def test_it_is_where_the_trainer_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_one_that_was_killed_starts_again() -> None:
     before = census()
-    server = ps.ForkServer()
+    server = sp.ForkServer()
     samples = Samples(lambda index: index)
     with loader(samples, fork_from=server) as batches:
         rows = iter(batches)
@@ -142,7 +142,7 @@ def test_garbage_that_is_a_loader_may_be_collected_while_another_one_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its end asks the fork server how its own server ended, in the middle of what is being asked there."""
-    server = ps.ForkServer()
+    server = sp.ForkServer()
     samples = Samples(lambda index: index)
     cycle: list[Any] = [loader(samples, fork_from=server)]
     next(iter(cycle[0]))
@@ -169,18 +169,18 @@ def test_imports_that_fail_or_start_threads_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    server = ps.ForkServer()
+    server = sp.ForkServer()
     here = f"__import__('os').getpid() == {os.getpid()}"
     (tmp_path / "fails_elsewhere.py").write_text(
         f"assert {here}, 'elsewhere'\ndef sample(index): return index"
     )
-    with pytest.raises(ps.PlanError, match="AssertionError: elsewhere"):
+    with pytest.raises(sp.PlanError, match="AssertionError: elsewhere"):
         taken(Samples(importlib.import_module("fails_elsewhere").sample), fork_from=server)
     (tmp_path / "starts_thread.py").write_text(
         f"import threading\nif not {here}: threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "def sample(index): return index"
     )
-    with pytest.raises(ps.PlanError, match="starts a thread"):
+    with pytest.raises(sp.PlanError, match="starts a thread"):
         taken(Samples(importlib.import_module("starts_thread").sample), fork_from=server)
     assert taken(Samples(lambda index: index), fork_from=server)[1] == 1
     server.close()
@@ -192,9 +192,9 @@ def test_an_import_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "hangs_elsewhere.py").write_text(
         f"import os, threading\nif os.getpid() != {os.getpid()}: threading.Event().wait()\ndef sample(index): pass"
     )
-    server = ps.ForkServer()
+    server = sp.ForkServer()
     sample = importlib.import_module("hangs_elsewhere").sample
-    with pytest.raises(ps.StalledError, match=r"the dataset .*loading it") as stalled:
+    with pytest.raises(sp.StalledError, match=r"the dataset .*loading it") as stalled:
         taken(Samples(sample), fork_from=server, stall_timeout_s=5.0)
     assert "hangs_elsewhere" in "".join(stalled.value.__notes__)  # its stack
     assert taken(Samples(lambda index: index), fork_from=server)[1] == 1
@@ -203,25 +203,25 @@ def test_an_import_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_copy_is_another_one() -> None:
-    server = ps.ForkServer()
+    server = sp.ForkServer()
     taken(Samples(lambda index: index), fork_from=server)
     for other in (copy.deepcopy(server), pickle.loads(pickle.dumps(server))):
         assert other._process is None  # which shows nowhere else
     server.close()
-    with pytest.raises(ps.PlanError, match=r"fork_from='fork': a ForkServer\(\), 'trainer', or None"):
+    with pytest.raises(sp.PlanError, match=r"fork_from='fork': a ForkServer\(\), 'trainer', or None"):
         loader(Samples(lambda index: index), fork_from="fork")
 
 
 def test_kill_9_of_the_trainer_ends_it(tmp_path: Path) -> None:
     program = """
         import sys
-        import penstock as ps
+        import standpipe as sp
         class Numbers:
             def __len__(self): return 9
             def __getitem__(self, index): return index
-        server = ps.ForkServer()
+        server = sp.ForkServer()
         for _ in range(2):
-            loader = ps.Pipeline(ps.Indexed(Numbers())).batch(3).loader(
+            loader = sp.Pipeline(sp.Indexed(Numbers())).batch(3).loader(
                 executor="process", workers=1, memory="512MiB", fork_from=server)
             batches = iter(loader)
             next(batches)
@@ -259,7 +259,7 @@ FORKS = """
 
     held = Held()
     def forks(dataset=held, **settings):
-        pipeline = ps.Pipeline(ps.Indexed(dataset, fields=("x", "process"))).batch(4)
+        pipeline = sp.Pipeline(sp.Indexed(dataset, fields=("x", "process"))).batch(4)
         return pipeline.loader(executor="process", workers=2, memory="1GiB", fork_from="trainer", **settings)
 """
 
@@ -282,7 +282,7 @@ def test_forks_of_the_trainer_have_what_cant_be_pickled() -> None:
     assert told == "[[0, 1, 2, 3], [4, 5, 6, 7]] [0]\n[[0, 1, 2, 3], [4, 5, 6, 7]] [100]\n"
 
 
-def test_a_fork_beside_penstocks_threads_is_refused() -> None:
+def test_a_fork_beside_standpipes_threads_is_refused() -> None:
     told = output(
         FORKS
         + """
@@ -290,12 +290,12 @@ def test_a_fork_beside_penstocks_threads_is_refused() -> None:
         next(iter(other))
         try:
             next(iter(forks()))
-        except ps.PlanError as error:
+        except sp.PlanError as error:
             print(error)
     print(next(iter(forks()))["x"].tolist())
     """
     )
-    assert "since penstock runs" in told
+    assert "since standpipe runs" in told
     assert told.splitlines()[-1] == "[0, 1, 2, 3]"
 
 
@@ -316,7 +316,7 @@ def test_a_worker_that_dies_is_forked_again_and_a_dead_server_is_named() -> None
         try:
             with forks(kills) as loader:
                 list(loader)
-        except ps.WorkerDied as error:
+        except sp.WorkerDied as error:
             print(error)
     """
     )

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import penstock as ps
+import standpipe as sp
 from jpegs import kinds, marked, photo, saved, with_size
-from penstock import _native
-from penstock.engine.gpu import GpuDecoding
-from penstock.spec import AnyArray, UInt8Array
-from penstock.transform import NvDecoder
+from standpipe import _native
+from standpipe.engine.gpu import GpuDecoding
+from standpipe.spec import AnyArray, UInt8Array
+from standpipe.transform import NvDecoder
 from photos import encoded, picture
 from reference import in_order, listed
 
@@ -54,10 +54,10 @@ class Refuser(Painter):
 
 
 def use(monkeypatch: pytest.MonkeyPatch, decoder: type) -> None:
-    monkeypatch.setattr("penstock.engine.gpu.NvDecoder", decoder)
+    monkeypatch.setattr("standpipe.engine.gpu.NvDecoder", decoder)
 
 
-def images(pipeline: ps.Pipeline, *, workers: int = 2) -> tuple[list[AnyArray], ps.Stats]:
+def images(pipeline: sp.Pipeline, *, workers: int = 2) -> tuple[list[AnyArray], sp.Stats]:
     """An epoch's images in order of their records, and the counters after it."""
     with pipeline.loader(memory="256MiB", workers=workers, decode_device="cpu") as loader:
         rows = {}
@@ -70,15 +70,15 @@ def painted(rows: Sequence[AnyArray]) -> list[bool]:
     return [bool((row == PAINT).all()) for row in rows]
 
 
-def small(folder: Path, count: int) -> ps.FileList:
+def small(folder: Path, count: int) -> sp.FileList:
     return listed(folder, [encoded(picture(seed), quality=90) for seed in range(count)])
 
 
 def test_every_kind_of_jpeg_has_the_exact_pixels_where_the_decoder_has(tmp_path: Path) -> None:
     """Whoever decodes: crop, flip and resampling are the same, and what no GPU takes goes to none."""
     files = kinds(61, 83)
-    crop, flip = ps.RandomResizedCrop((24, 31)), ps.RandomHorizontalFlip()
-    pipeline = in_order(listed(tmp_path, list(files.values()), times=3), crop, flip, ps.Normalize())
+    crop, flip = sp.RandomResizedCrop((24, 31)), sp.RandomHorizontalFlip()
+    pipeline = in_order(listed(tmp_path, list(files.values()), times=3), crop, flip, sp.Normalize())
     expected, _ = images(pipeline)
     rows, stats = images(pipeline.decode("gpu"))
     plain = [name for name in files if not any(part in name for part in PARTS)]
@@ -98,7 +98,7 @@ def test_which_decoder_takes_a_row_is_a_function_of_its_record(
     assert 10 < sum(expected) < 40
     for seed, rows, workers in ((1, 7, 1), (2, 30, 4)):
         described = (
-            ps.Pipeline(source).shuffle(seed=seed).map(ps.RandomResizedCrop(16)).batch(rows, tail="short")
+            sp.Pipeline(source).shuffle(seed=seed).map(sp.RandomResizedCrop(16)).batch(rows, tail="short")
         )
         assert painted(images(described.decode("hybrid", share=0.4), workers=workers)[0]) == expected
 
@@ -120,7 +120,7 @@ def test_only_files_that_any_decoder_takes_go_to_it(tmp_path: Path, monkeypatch:
         + bytes(0x3FFE)
         + saved(photo(8, 8))[2:],
     }
-    pipeline = in_order(listed(tmp_path, list(files.values())), ps.Resize((20, 20)))
+    pipeline = in_order(listed(tmp_path, list(files.values())), sp.Resize((20, 20)))
     expected, _ = images(pipeline)
     rows, _ = images(pipeline.decode("gpu", gpu_memory="16MiB"))
     taken = {name for name, was in zip(files, painted(rows), strict=True) if was}
@@ -148,10 +148,10 @@ def test_a_bad_file_has_the_same_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, decoder: type
 ) -> None:
     use(monkeypatch, decoder)
-    pipeline = in_order(listed(tmp_path, [damaged()[name]]), ps.Resize((20, 20)))
+    pipeline = in_order(listed(tmp_path, [damaged()[name]]), sp.Resize((20, 20)))
     errors = []
     for each in (pipeline, pipeline.decode("gpu")):
-        with pytest.raises(ps.SampleError) as caught:
+        with pytest.raises(sp.SampleError) as caught:
             images(each)
         errors.append(str(caught.value))
     assert errors[0] == errors[1]
@@ -163,8 +163,8 @@ def test_bad_files_are_replaced_by_the_same_ones(
 ) -> None:
     use(monkeypatch, decoder)
     files = [*damaged().values(), *(encoded(picture(seed), quality=90) for seed in range(40))]
-    described = ps.Pipeline(listed(tmp_path, files)).shuffle(seed=4).map(ps.RandomResizedCrop(16)).batch(12)
-    described = described.on_bad(ps.Replace(at_most=20))
+    described = sp.Pipeline(listed(tmp_path, files)).shuffle(seed=4).map(sp.RandomResizedCrop(16)).batch(12)
+    described = described.on_bad(sp.Replace(at_most=20))
     taken = []
     for each in (described, described.decode("hybrid", share=0.7)):
         with each.loader(memory="256MiB", workers=3, decode_device="cpu") as loader:
@@ -181,7 +181,7 @@ def test_what_the_decoder_refuses_is_decoded_exactly_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     use(monkeypatch, Refuser)
-    pipeline = in_order(small(tmp_path, 10), ps.RandomResizedCrop(16))
+    pipeline = in_order(small(tmp_path, 10), sp.RandomResizedCrop(16))
     rows, stats = images(pipeline.decode("gpu"))
     assert np.array_equal(rows, images(pipeline)[0])
     assert sum("refused a JPEG" in record.getMessage() for record in caplog.records) == 1
@@ -194,8 +194,8 @@ def test_a_decoder_that_fails_is_an_error_of_the_row(tmp_path: Path, monkeypatch
             raise RuntimeError("an illegal memory access was encountered")
 
     use(monkeypatch, Broken)
-    with pytest.raises(ps.DecodeError, match="GPU's decoder failed: an illegal memory access") as caught:
-        images(in_order(small(tmp_path, 3), ps.RandomResizedCrop(16)).decode("gpu"))
+    with pytest.raises(sp.DecodeError, match="GPU's decoder failed: an illegal memory access") as caught:
+        images(in_order(small(tmp_path, 3), sp.RandomResizedCrop(16)).decode("gpu"))
     assert caught.value.path is not None
 
 
@@ -212,9 +212,9 @@ def test_a_decoder_that_hangs_is_named_and_given_up(tmp_path: Path, monkeypatch:
             return super().decode(encoded, frames)
 
     use(monkeypatch, Stuck)
-    pipeline = in_order(small(tmp_path, 12), ps.RandomResizedCrop(16)).decode("gpu")
+    pipeline = in_order(small(tmp_path, 12), sp.RandomResizedCrop(16)).decode("gpu")
     settings = {"memory": "256MiB", "slow_after_s": 0.1, "stall_timeout_s": 2.0}
-    with pipeline.on_bad(ps.Replace(at_most=4)).loader(**settings) as loader:
+    with pipeline.on_bad(sp.Replace(at_most=4)).loader(**settings) as loader:
         (batch,) = loader
         assert painted(batch["image"]) == [True] * 12
         assert [bad.place for bad in loader.bad_samples] == ["stalled"]
@@ -237,7 +237,7 @@ def test_no_image_is_above_the_cap_and_no_batch_above_the_frames(
     use(monkeypatch, Counter)
     sides = [40, 400, 417, 418, 419, 700] * 9
     cache = {side: saved(photo(side, side), quality=60) for side in set(sides)}
-    pipeline = in_order(listed(tmp_path, [cache[side] for side in sides]), ps.Resize((8, 8)))
+    pipeline = in_order(listed(tmp_path, [cache[side] for side in sides]), sp.Resize((8, 8)))
     pipeline = pipeline.decode("gpu", gpu_memory="16MiB")
     assert pipeline.gpu is not None
     images(pipeline)
@@ -247,16 +247,16 @@ def test_no_image_is_above_the_cap_and_no_batch_above_the_frames(
 
 
 def test_epochs_that_are_left_early_leave_nothing_behind(tmp_path: Path) -> None:
-    pipeline = ps.Pipeline(small(tmp_path, 40)).shuffle(seed=2).map(ps.RandomResizedCrop(16)).batch(4)
+    pipeline = sp.Pipeline(small(tmp_path, 40)).shuffle(seed=2).map(sp.RandomResizedCrop(16)).batch(4)
     with pipeline.decode("gpu").loader(memory="256MiB", decode_device="cpu") as loader:
         for _ in range(30):
             next(iter(loader))
-        assert sum(thread.name.startswith("penstock-gpu") for thread in threading.enumerate()) == 1
-    assert not any(thread.name.startswith("penstock-gpu") for thread in threading.enumerate())
+        assert sum(thread.name.startswith("standpipe-gpu") for thread in threading.enumerate()) == 1
+    assert not any(thread.name.startswith("standpipe-gpu") for thread in threading.enumerate())
 
 
 def test_an_epoch_goes_on_after_a_resume_with_other_workers(tmp_path: Path) -> None:
-    pipeline = ps.Pipeline(small(tmp_path, 40)).shuffle(seed=2).map(ps.RandomResizedCrop(16)).batch(8)
+    pipeline = sp.Pipeline(small(tmp_path, 40)).shuffle(seed=2).map(sp.RandomResizedCrop(16)).batch(8)
     pipeline = pipeline.decode("hybrid", share=0.5)
     with pipeline.loader(memory="256MiB", workers=1, decode_device="cpu") as loader:
         whole = [batch["image"].copy() for batch in loader]
@@ -273,11 +273,11 @@ def test_an_epoch_goes_on_after_a_resume_with_other_workers(tmp_path: Path) -> N
 def test_a_state_of_another_version_of_the_decoder_warns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = in_order(small(tmp_path, 2), ps.RandomResizedCrop(16))
+    pipeline = in_order(small(tmp_path, 2), sp.RandomResizedCrop(16))
     with pipeline.decode("gpu").loader(memory="128MiB") as loader:
         state = loader.state_dict()
         loader.load_state_dict(state)
-        monkeypatch.setattr("penstock.plan.decoder_of_gpu", lambda: "nvImageCodec 99")
+        monkeypatch.setattr("standpipe.plan.decoder_of_gpu", lambda: "nvImageCodec 99")
         with pytest.warns(
             UserWarning, match=r"nvImageCodec 0\.\d.*, this is .*nvImageCodec 99: pixels may differ"
         ):
@@ -301,7 +301,7 @@ def test_a_frame_of_another_size_is_left_alone() -> None:
 
 
 def test_the_recipe_says_what_the_gpu_decodes(tmp_path: Path) -> None:
-    pipeline = in_order(small(tmp_path, 2), ps.RandomResizedCrop(16))
+    pipeline = in_order(small(tmp_path, 2), sp.RandomResizedCrop(16))
     described = [
         pipeline,
         pipeline.decode("gpu"),
@@ -317,11 +317,11 @@ def test_the_recipe_says_what_the_gpu_decodes(tmp_path: Path) -> None:
 
 
 def test_decoded_frames_are_part_of_the_forecast_and_the_ledger(tmp_path: Path) -> None:
-    pipeline = in_order(small(tmp_path, 8), ps.RandomResizedCrop(16))
+    pipeline = in_order(small(tmp_path, 8), sp.RandomResizedCrop(16))
     without, plan = (each.plan(memory="128MiB", workers=1) for each in (pipeline, pipeline.decode("gpu")))
     assert plan.forecast.frames == 2 * (16 << 20)
     assert plan.forecast.allocated == without.forecast.allocated + plan.forecast.frames
-    with pytest.raises(ps.BudgetError, match=r"32\.0MiB of images from the GPU") as caught:
+    with pytest.raises(sp.BudgetError, match=r"32\.0MiB of images from the GPU") as caught:
         pipeline.decode("gpu").plan(memory="40MiB", workers=1)
     assert pipeline.decode("gpu").plan(memory=caught.value.smallest_bytes, workers=1)
     with pipeline.decode("gpu").loader(memory="128MiB", decode_device="cpu") as loader:
@@ -332,7 +332,7 @@ def test_decoded_frames_are_part_of_the_forecast_and_the_ledger(tmp_path: Path) 
 
 
 def test_what_cant_be_is_a_plan_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = in_order(small(tmp_path, 2), ps.RandomResizedCrop(16))
+    pipeline = in_order(small(tmp_path, 2), sp.RandomResizedCrop(16))
     for wrong, words in (
         ({"mode": "hybrid"}, "takes a share"),
         ({"mode": "hybrid", "share": 0}, "above 0 and at most 1"),
@@ -341,36 +341,36 @@ def test_what_cant_be_is_a_plan_error(tmp_path: Path, monkeypatch: pytest.Monkey
         ({"mode": "gpu", "gpu_memory": "1MiB"}, "at least 16MiB"),
         ({"mode": "hardware"}, "'exact', 'fast', 'gpu' or 'hybrid'"),
     ):
-        with pytest.raises(ps.PlanError, match=words):
+        with pytest.raises(sp.PlanError, match=words):
             pipeline.decode(**wrong)
     for described, words in (
         (pipeline.map(lambda sample: sample), "a Python transform"),
         (pipeline.map_batch(lambda batch: batch), r"map_batch\(\)"),
     ):
-        with pytest.raises(ps.PlanError, match=words):
+        with pytest.raises(sp.PlanError, match=words):
             described.decode("gpu").plan()
-    with pytest.raises(ps.PlanError, match="'cuda', 'cuda:1' and the like, or 'cpu'"):
+    with pytest.raises(sp.PlanError, match="'cuda', 'cuda:1' and the like, or 'cpu'"):
         pipeline.decode("gpu").plan(decode_device="rocm")
-    with pytest.raises(ps.PlanError, match="executor='inline'"):
+    with pytest.raises(sp.PlanError, match="executor='inline'"):
         pipeline.decode("gpu").plan(executor="inline")
-    arrays = in_order(ps.Arrays(image=np.zeros((2, 16, 16, 3), np.uint8)), ps.RandomResizedCrop(16))
-    with pytest.raises(ps.PlanError, match="for files"):
+    arrays = in_order(sp.Arrays(image=np.zeros((2, 16, 16, 3), np.uint8)), sp.RandomResizedCrop(16))
+    with pytest.raises(sp.PlanError, match="for files"):
         arrays.decode("gpu").plan()
-    monkeypatch.setattr("penstock.contents.is_installed", lambda: False)
-    with pytest.raises(ps.PlanError, match=r"pip install 'penstock\[gpu\]'"):
+    monkeypatch.setattr("standpipe.contents.is_installed", lambda: False)
+    with pytest.raises(sp.PlanError, match=r"pip install 'standpipe\[gpu\]'"):
         pipeline.decode("gpu").plan()
 
 
 def test_a_decoder_that_decodes_nothing_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NvDecoder, "decode", lambda self, encoded, frames: [False] * len(encoded))
-    with pytest.raises(ps.PlanError, match="decodes nothing; it needs nvJPEG"):
+    with pytest.raises(sp.PlanError, match="decodes nothing; it needs nvJPEG"):
         NvDecoder("cpu")
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a GPU")
 def test_without_a_gpu_the_start_says_so(tmp_path: Path) -> None:
-    pipeline = in_order(small(tmp_path, 2), ps.RandomResizedCrop(16)).decode("gpu")
-    with pytest.raises(ps.PlanError, match="decode_device='cpu' tries"), pipeline.loader() as loader:
+    pipeline = in_order(small(tmp_path, 2), sp.RandomResizedCrop(16)).decode("gpu")
+    with pytest.raises(sp.PlanError, match="decode_device='cpu' tries"), pipeline.loader() as loader:
         next(iter(loader))
 
 
@@ -379,10 +379,10 @@ def test_a_decoder_that_takes_anothers_place_is_on_the_same_gpu(
 ) -> None:
     """Whoever starts it is a thread with a current device of its own."""
     main, devices = threading.get_ident(), []
-    monkeypatch.setattr("penstock.transform.gpu._number", lambda _: int(threading.get_ident() == main))
-    monkeypatch.setattr("penstock.engine.gpu.NvDecoder", devices.append)
+    monkeypatch.setattr("standpipe.transform.gpu._number", lambda _: int(threading.get_ident() == main))
+    monkeypatch.setattr("standpipe.engine.gpu.NvDecoder", devices.append)
     monkeypatch.setattr(GpuDecoding, "start", lambda _: None)
-    plan = in_order(small(tmp_path, 2), ps.RandomResizedCrop(16)).decode("gpu").plan()
+    plan = in_order(small(tmp_path, 2), sp.RandomResizedCrop(16)).decode("gpu").plan()
     decoding = GpuDecoding(plan, cast("Any", None))
     other = threading.Thread(target=decoding.start_again)
     other.start()

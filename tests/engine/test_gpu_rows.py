@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
+import standpipe as sp
 from jpegs import photo, saved
-from penstock import _native
+from standpipe import _native
 from photos import encoded, picture
 from reference import in_order, listed
 
@@ -56,11 +56,11 @@ def test_rows_for_the_gpu_that_hold_all_buffers_hold_up_nobody(tmp_path: Path) -
     assert len(files[-1]) > 3 * buffers // 4
     bell, policy = _native.Bell(), _native.ReadPolicy(0, 0.05, 0)
     pool = _native.Pool(1, 1, buffers, 64 << 20, policy, bell, frame_bytes)
-    kernel = in_order(ps.FileList(tmp_path / "list.txt", labels=False), ps.Resize((8, 8))).plan().kernel
+    kernel = in_order(sp.FileList(tmp_path / "list.txt", labels=False), sp.Resize((8, 8))).plan().kernel
     assert kernel is not None
     ring = _native.SlotRing(rows * 192, 2, 2, bell)
     slot = ring.take(False)
-    program = kernel.compile(ps.Pipeline(ps.Arrays(x=np.zeros(1))).decoding)
+    program = kernel.compile(sp.Pipeline(sp.Arrays(x=np.zeros(1))).decoding)
     job = _native.Job(ring, slot, np.arange(rows), program, 0, 0, 0)
     ends = np.cumsum([len(path) for path in paths])
     blob = np.frombuffer(b"".join(paths), np.uint8)

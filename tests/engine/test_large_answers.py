@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from programs import output
 
 ROWS = 60
@@ -51,18 +51,18 @@ def joined(samples: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 PIPELINES = {
-    "list": lambda data: ps.Pipeline(data).batch(6, collate={"x": list, "few": list}),
-    "pad": lambda data: ps.Pipeline(data).batch(
-        6, collate={"x": ps.Pad(max_shape=(6, 10_000)), "few": ps.Pad(max_shape=(2,))}
+    "list": lambda data: sp.Pipeline(data).batch(6, collate={"x": list, "few": list}),
+    "pad": lambda data: sp.Pipeline(data).batch(
+        6, collate={"x": sp.Pad(max_shape=(6, 10_000)), "few": sp.Pad(max_shape=(2,))}
     ),
-    "ragged": lambda data: ps.Pipeline(data).batch(6, collate={"x": ps.Ragged(max_values=36), "few": list}),
-    "collate_fn": lambda data: ps.Pipeline(data).batch(6).map_batch(joined, samples=True),
+    "ragged": lambda data: sp.Pipeline(data).batch(6, collate={"x": sp.Ragged(max_values=36), "few": list}),
+    "collate_fn": lambda data: sp.Pipeline(data).batch(6).map_batch(joined, samples=True),
 }
 
 
 def batches(how: str, dataset: Any, **settings: Any) -> Iterator[dict[str, Any]]:
     settings = {"executor": "process", "workers": 2, "memory": "2GiB", **settings}
-    with PIPELINES[how](ps.Indexed(dataset)).loader(**settings) as loader:
+    with PIPELINES[how](sp.Indexed(dataset)).loader(**settings) as loader:
         yield from loader
 
 
@@ -87,7 +87,7 @@ def descriptors() -> int:
 
 
 def answers_mapped() -> int:
-    return Path("/proc/self/maps").read_text().count("penstock-answer")
+    return Path("/proc/self/maps").read_text().count("standpipe-answer")
 
 
 @pytest.mark.parametrize("how", PIPELINES)
@@ -139,11 +139,11 @@ def test_a_worker_without_descriptors_sends_everything() -> None:
 def test_a_worker_that_dies_leaves_nothing() -> None:
     with nothing_stays():
         settings: Any = {"executor": "process", "workers": 2, "memory": "2GiB"}
-        with PIPELINES["list"](ps.Indexed(Uneven(killed_at=32))).loader(**settings) as loader:
+        with PIPELINES["list"](sp.Indexed(Uneven(killed_at=32))).loader(**settings) as loader:
             iterator = iter(loader)
             for _ in range(5):
                 next(iterator)
-            with pytest.raises(ps.WorkerDied):
+            with pytest.raises(sp.WorkerDied):
                 next(iterator)
             loader.skip_steps(1)
             assert [int(batch["x"][0][0, 0]) for batch in loader.steps(4)] == [36, 42, 48, 54]
@@ -156,7 +156,7 @@ def test_a_trainer_without_descriptors_is_told() -> None:
         class Large:
             def __len__(self): return 40
             def __getitem__(self, index): return np.full((1 + index % 2, 20_000), index, np.float64)
-        pipeline = ps.Pipeline(ps.Indexed(Large(), fields="x")).batch(4, collate={"x": list})
+        pipeline = sp.Pipeline(sp.Indexed(Large(), fields="x")).batch(4, collate={"x": list})
         with pipeline.loader(executor="process", workers=1, memory="1GiB") as loader:
             iterator = iter(loader)
             next(iterator)
@@ -166,7 +166,7 @@ def test_a_trainer_without_descriptors_is_told() -> None:
             try:
                 while True:
                     seen.append(int(next(iterator)["x"][0][0, 0]))
-            except ps.SampleError as error:
+            except sp.SampleError as error:
                 print(error)
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             seen += [int(batch["x"][0][0, 0]) for batch in iterator]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-import penstock as ps
-from penstock.engine.travel import pack, unpack
-from penstock.machine import anonymous_bytes
+import standpipe as sp
+from standpipe.engine.travel import pack, unpack
+from standpipe.machine import anonymous_bytes
 from preloaded import SERVER
 from samples import Samples
 
@@ -102,7 +102,7 @@ class Large:
 def test_workers_read_large_arrays_without_a_copy() -> None:
     """One of 64 MiB: 2 workers, and the server that they come from, would take three of them."""
     with (
-        ps.Pipeline(ps.Indexed(Large()))
+        sp.Pipeline(sp.Indexed(Large()))
         .batch(1)
         .loader(executor="process", workers=2, memory="1GiB", fork_from=SERVER) as loader
     ):
@@ -117,7 +117,7 @@ def test_the_trainers_memory_is_its_own() -> None:
         return float(array[0])
 
     with (
-        ps.Pipeline(ps.Indexed(Samples(sample)))
+        sp.Pipeline(sp.Indexed(Samples(sample)))
         .batch(8)
         .loader(executor="process", workers=1, fork_from=SERVER) as loader
     ):

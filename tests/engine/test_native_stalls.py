@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gates import Gate
-from penstock import _native
+from standpipe import _native
 from photos import encoded, picture, write_list
 from programs import output
 
@@ -27,12 +27,12 @@ lines = []
 class Lines(logging.Handler):
     def emit(self, record):
         lines.append(record.getMessage())
-logging.getLogger("penstock").addHandler(Lines())
+logging.getLogger("standpipe").addHandler(Lines())
 def digests(batch):
     return [hashlib.blake2b(image.tobytes()).hexdigest() for image in batch["image"]]
 def threads():
     return len(os.listdir("/proc/self/task"))
-pipeline = ps.Pipeline(ps.FileList({path!r})).map(ps.Resize((40, 56))).on_bad({policy}).batch({rows})
+pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.Resize((40, 56))).on_bad({policy}).batch({rows})
 told = {{"images": [], "index": [], "error": None, "lines": lines}}
 kept = []
 def open_gate():
@@ -52,7 +52,7 @@ settings = {{"memory": "256MiB", "workers": 1, "slow_after_s": 0.3, **{settings!
 with pipeline.loader(**settings) as loader:
     try:
         take(loader)
-    except ps.StalledError as error:
+    except sp.StalledError as error:
         fields = ("index", "path", "doing", "worker", "seconds", "where")
         told["error"] = {{name: getattr(error, name) for name in fields}} | {{"text": str(error)}}
         begin = time.monotonic()
@@ -132,7 +132,7 @@ def run(
     """
     text = PROGRAM.format(
         path=str(folder / "list.txt"),
-        policy="ps.Replace(at_most=2)" if replace else "ps.Raise()",
+        policy="sp.Replace(at_most=2)" if replace else "sp.Raise()",
         rows=ROWS,
         files=FILES,
         settings=settings,
@@ -141,7 +141,7 @@ def run(
         gate=str(gate or ""),
         once_named=once_named,
     )
-    return Told(**json.loads(output(text, environment={"PENSTOCK_FAULTS": faults})))
+    return Told(**json.loads(output(text, environment={"STANDPIPE_FAULTS": faults})))
 
 
 def at_file(folder: Path, record: int = STUCK) -> str:
@@ -220,7 +220,7 @@ def waits(file, *more, **other):
     return image
 Image.open = waits
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-pipeline = ps.Pipeline(ps.FileList({path!r})).map(ps.Resize((40, 56))).on_bad(ps.Replace(at_most=1)).batch(4)
+pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.Resize((40, 56))).on_bad(sp.Replace(at_most=1)).batch(4)
 with pipeline.loader(memory="256MiB", workers=2, slow_after_s=0.3, stall_timeout_s=2.0) as loader:
     kept = list(loader)
     print([bad.index for bad in loader.bad_samples], [batch["image"].shape for batch in kept])

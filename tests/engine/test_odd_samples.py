@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from preloaded import SERVER
 from samples import Samples
 
@@ -46,8 +46,8 @@ def raising(error: BaseException) -> Samples:
     return Samples(sample, length=24)
 
 
-def loader(dataset: Samples, **settings: Any) -> ps.Loader:
-    return ps.Pipeline(ps.Indexed(dataset, fields="x")).batch(4).loader(memory="1GiB", **settings)
+def loader(dataset: Samples, **settings: Any) -> sp.Loader:
+    return sp.Pipeline(sp.Indexed(dataset, fields="x")).batch(4).loader(memory="1GiB", **settings)
 
 
 @pytest.mark.parametrize("settings", WORKERS)
@@ -67,7 +67,7 @@ def test_whatever_code_raises_names_the_sample_and_the_workers_go_on(
     with loader(raising(error), **settings) as batches:
         iterator = iter(batches)
         next(iterator), next(iterator)
-        with pytest.raises(ps.SampleError, match=rf"{says}.*record 9"):
+        with pytest.raises(sp.SampleError, match=rf"{says}.*record 9"):
             next(iterator)
         batches.skip_steps(1)
         assert [batch["x"].tolist() for batch in batches.steps(3)] == [
@@ -79,7 +79,7 @@ def test_whatever_code_raises_names_the_sample_and_the_workers_go_on(
 def test_a_dataset_that_returns_nothing(settings: dict[str, Any]) -> None:
     with loader(Samples(lambda index: None if index == 9 else index, length=24), **settings) as batches:
         batches.skip_steps(2)
-        with pytest.raises(ps.SampleError, match=r"dataset\[9\] returned None; return the sample"):
+        with pytest.raises(sp.SampleError, match=r"dataset\[9\] returned None; return the sample"):
             next(iter(batches))
 
 
@@ -89,7 +89,7 @@ def test_another_dtype_of_the_same_shape_is_no_matter_of_padding() -> None:
             Samples(lambda index: np.zeros(3, "f4" if index < 9 else "f8"), length=24), executor="inline"
         ) as batches,
         pytest.raises(
-            ps.TransformError, match=r"float64, and \(3\) float32 .*the same dtype in every sample"
+            sp.TransformError, match=r"float64, and \(3\) float32 .*the same dtype in every sample"
         ),
     ):
         list(batches)
@@ -106,6 +106,6 @@ def test_another_dtype_of_the_same_shape_is_no_matter_of_padding() -> None:
 def test_values_that_do_not_travel(sample: Callable[[int], Any], says: str) -> None:
     with (
         loader(Samples(sample, length=24), executor="process", workers=2) as batches,
-        pytest.raises(ps.TransformError, match=says),
+        pytest.raises(sp.TransformError, match=says),
     ):
         list(batches)

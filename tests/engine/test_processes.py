@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from photos import WAIT_S
 from programs import census, check_nothing_is_left, children, is_alive, started_since, wait_for_end
 
@@ -31,9 +31,9 @@ class Numbers:
         return np.full(3, index)
 
 
-def loader(dataset: Any, **settings: Any) -> ps.Loader:
+def loader(dataset: Any, **settings: Any) -> sp.Loader:
     settings = {"executor": "process", "workers": 2, "memory": "512MiB", **settings}
-    return ps.Pipeline(ps.Indexed(dataset, fields="x")).batch(10).loader(**settings)
+    return sp.Pipeline(sp.Indexed(dataset, fields="x")).batch(10).loader(**settings)
 
 
 def test_nothing_is_left_when_a_loader_is_closed() -> None:
@@ -71,7 +71,7 @@ def test_a_worker_inside_a_function_is_ended_too() -> None:
 PROGRAM = """
     import os, sys
     import numpy as np
-    import penstock as ps
+    import standpipe as sp
 
     class Squares:
         def __init__(self):
@@ -82,7 +82,7 @@ PROGRAM = """
             return np.full(4, index * index), self.names[index]
 
     offset = 3
-    pipeline = ps.Pipeline(ps.Indexed(Squares(), fields=("x", "name"))).map(lambda x: x + offset, field="x").batch(8)
+    pipeline = sp.Pipeline(sp.Indexed(Squares(), fields=("x", "name"))).map(lambda x: x + offset, field="x").batch(8)
     loader = pipeline.loader(executor="process", workers=2, memory="512MiB")
 """
 
@@ -166,7 +166,7 @@ def open_file() -> Iterator[Any]:
 
 def test_a_dataset_that_holds_an_open_file_says_what_to_change(open_file: Any) -> None:
     text = r"the dataset\.inner\['file'\], a BufferedReader, can't be sent .*__getstate__"
-    with loader(HoldsFile(inner={"file": open_file})) as batches, pytest.raises(ps.PlanError, match=text):
+    with loader(HoldsFile(inner={"file": open_file})) as batches, pytest.raises(sp.PlanError, match=text):
         next(iter(batches))
 
 
@@ -177,10 +177,10 @@ def test_a_lambda_that_uses_a_lock_says_what_to_change() -> None:
         with lock:
             return x
 
-    pipeline = ps.Pipeline(ps.Indexed(Numbers(), fields="x")).map(locked, field="x").batch(4)
+    pipeline = sp.Pipeline(sp.Indexed(Numbers(), fields="x")).map(locked, field="x").batch(4)
     with (
         pipeline.loader(executor="process") as batches,
-        pytest.raises(ps.PlanError, match=r"lock, which .*locked uses"),
+        pytest.raises(sp.PlanError, match=r"lock, which .*locked uses"),
     ):
         next(iter(batches))
 
@@ -193,7 +193,7 @@ class SaysWhere(Numbers):
 @pytest.mark.parametrize(("pack", "kind"), [(True, "PackedList"), (False, "list")])
 def test_samples_are_made_elsewhere_and_long_lists_are_packed(pack: bool, kind: str) -> None:
     names = [f"näme {number}" for number in range(5000)]
-    pipeline = ps.Pipeline(ps.Indexed(SaysWhere(names=names), pack=pack)).batch(50)
+    pipeline = sp.Pipeline(sp.Indexed(SaysWhere(names=names), pack=pack)).batch(50)
     with pipeline.loader(executor="process", workers=2) as batches:
         batch = next(iter(batches))
     assert os.getpid() not in batch["process"]
@@ -205,7 +205,7 @@ def test_processes_that_do_not_fit_are_refused() -> None:
     large = Numbers(ballast=np.ones(30 << 20, np.uint8))
     with (
         pytest.raises(
-            ps.BudgetError, match=r"worker processes of .* that they share .* need memory="
+            sp.BudgetError, match=r"worker processes of .* that they share .* need memory="
         ) as caught,
         loader(large, memory="85MiB") as batches,
     ):
@@ -216,8 +216,8 @@ def test_processes_that_do_not_fit_are_refused() -> None:
 
 
 def test_rows_of_arrays_and_files_go_to_workers(tmp_path: Path) -> None:
-    arrays = ps.Pipeline(
-        ps.Arrays(x=np.arange(60.0).reshape(20, 3), y=np.arange(20, dtype=np.int16))
+    arrays = sp.Pipeline(
+        sp.Arrays(x=np.arange(60.0).reshape(20, 3), y=np.arange(20, dtype=np.int16))
     ).shuffle(seed=1)
     pipeline = arrays.map(lambda sample: {**sample, "z": sample["x"].sum() + sample["y"]}).batch(5)
     with pipeline.loader(executor="process", workers=2) as batches:

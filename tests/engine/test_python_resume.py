@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import penstock as ps
+import standpipe as sp
 from preloaded import SERVER
 
 MEMORY = "512MiB"
@@ -43,7 +43,7 @@ def rows_of(batch: dict[str, Any]) -> Rows:
 
 
 def globally(
-    pipeline: ps.Pipeline, state: Any, batch: int, world: int, steps: int, who: list[dict[str, Any]]
+    pipeline: sp.Pipeline, state: Any, batch: int, world: int, steps: int, who: list[dict[str, Any]]
 ) -> Rows:
     """Rows of all ranks together, from a state on; rank r is run by ``who[r]``."""
     ranks = []
@@ -59,7 +59,7 @@ def globally(
 
 def check(n: int, seed: int, first: Any, then: Any, stop: int, who: list[dict[str, Any]]) -> None:
     """``first`` and ``then``: (batch, world) before and after the cut, which comes after ``stop`` steps."""
-    pipeline = ps.Pipeline(ps.Indexed(Numbers(n))).shuffle(seed=seed).map(drawn)
+    pipeline = sp.Pipeline(sp.Indexed(Numbers(n))).shuffle(seed=seed).map(drawn)
     batch, world = first
     with pipeline.shard(0, world).batch(batch, tail="pad").loader(memory=MEMORY, **who[0]) as loader:
         for _ in loader.steps(min(stop, len(loader))):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-import penstock as ps
+import standpipe as sp
 from photos import write_photos
 from preloaded import TORCH
 from torchvision_cpu import torchvision
@@ -39,7 +39,7 @@ class Squares:
         return np.full((6, 6, 3), index, np.uint8), index * index
 
 
-def epoch(pipeline: ps.Pipeline, **settings: Any) -> list[dict[str, Any]]:
+def epoch(pipeline: sp.Pipeline, **settings: Any) -> list[dict[str, Any]]:
     with pipeline.loader(**{"memory": "1GiB", **settings}) as loader:
         return [{name: np.array(value) for name, value in batch.items()} for batch in loader]
 
@@ -87,7 +87,7 @@ DRAWING = [of_python, of_numpy, of_numpy_normals, of_torch, of_torch_without_gen
 @pytest.mark.parametrize("settings", EXECUTORS)
 @pytest.mark.parametrize("draw", DRAWING, ids=lambda draw: draw.__name__)
 def test_draws_hang_on_the_sample_alone(draw: Callable[..., Any], settings: dict[str, Any]) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Squares())).shuffle(seed=3).map(draw, field="image").batch(8)
+    pipeline = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=3).map(draw, field="image").batch(8)
     expected = epoch(pipeline, executor="inline")
     assert_same(epoch(pipeline, **settings), expected)
     rows = {
@@ -100,7 +100,7 @@ def test_draws_hang_on_the_sample_alone(draw: Callable[..., Any], settings: dict
 
 def test_a_second_draw_of_a_record_is_another_one() -> None:
     pipeline = (
-        ps.Pipeline(ps.Indexed(Squares(4))).shuffle(seed=3).repeat(2).map(of_rng, field="image").batch(8)
+        sp.Pipeline(sp.Indexed(Squares(4))).shuffle(seed=3).repeat(2).map(of_rng, field="image").batch(8)
     )
     (batch,) = epoch(pipeline)
     for index in range(4):
@@ -115,7 +115,7 @@ def test_the_callers_generators_stay_as_they_were() -> None:
     random.seed(5), np.random.seed(5), torch.manual_seed(5)  # noqa: NPY002
     expected = random.random(), np.random.randn(), float(torch.rand(1))  # noqa: NPY002
     random.seed(5), np.random.seed(5), torch.manual_seed(5)  # noqa: NPY002
-    pipeline = ps.Pipeline(ps.Indexed(Squares())).map(draw, field="image").batch(8)
+    pipeline = sp.Pipeline(sp.Indexed(Squares())).map(draw, field="image").batch(8)
     epoch(pipeline)  # finds out that it draws
     random.seed(5), np.random.seed(5), torch.manual_seed(5)  # noqa: NPY002
     with pipeline.loader(workers=2) as loader:
@@ -125,12 +125,12 @@ def test_the_callers_generators_stay_as_they_were() -> None:
 
 @pytest.mark.parametrize("settings", EXECUTORS)
 def test_native_and_python_transforms_mix(tmp_path: Path, settings: dict[str, Any]) -> None:
-    photos = ps.Pipeline(write_photos(tmp_path, 24)).shuffle(seed=1)
-    whole = photos.map(ps.RandomResizedCrop(16), ps.RandomHorizontalFlip(), ps.Normalize()).batch(6)
+    photos = sp.Pipeline(write_photos(tmp_path, 24)).shuffle(seed=1)
+    whole = photos.map(sp.RandomResizedCrop(16), sp.RandomHorizontalFlip(), sp.Normalize()).batch(6)
     cut = (
-        photos.map(ps.RandomResizedCrop(16))
+        photos.map(sp.RandomResizedCrop(16))
         .map(lambda image: image, field="image")
-        .map(ps.RandomHorizontalFlip(), ps.Normalize())
+        .map(sp.RandomHorizontalFlip(), sp.Normalize())
         .batch(6)
     )
     expected = epoch(whole)
@@ -139,12 +139,12 @@ def test_native_and_python_transforms_mix(tmp_path: Path, settings: dict[str, An
 
 
 def test_flips_of_two_kernels_draw_apart(tmp_path: Path) -> None:
-    photos = ps.Pipeline(write_photos(tmp_path, 24)).map(ps.Resize((8, 8)))
-    twice = photos.map(ps.RandomHorizontalFlip(), ps.RandomHorizontalFlip()).batch(24)
+    photos = sp.Pipeline(write_photos(tmp_path, 24)).map(sp.Resize((8, 8)))
+    twice = photos.map(sp.RandomHorizontalFlip(), sp.RandomHorizontalFlip()).batch(24)
     cut = (
-        photos.map(ps.RandomHorizontalFlip())
+        photos.map(sp.RandomHorizontalFlip())
         .map(lambda sample: sample)
-        .map(ps.RandomHorizontalFlip())
+        .map(sp.RandomHorizontalFlip())
         .batch(24)
     )
     assert_same(epoch(cut), epoch(twice))
@@ -152,21 +152,21 @@ def test_flips_of_two_kernels_draw_apart(tmp_path: Path) -> None:
 
 def test_torchvision_gets_pillow_images(tmp_path: Path) -> None:
     resize = v2.Compose([v2.Resize(20), v2.CenterCrop(16), v2.PILToTensor()])
-    (batch,) = epoch(ps.Pipeline(write_photos(tmp_path, 6)).map(resize).batch(6))
+    (batch,) = epoch(sp.Pipeline(write_photos(tmp_path, 6)).map(resize).batch(6))
     for row, path in enumerate(sorted(tmp_path.glob("*.jpg"))):
         expected = resize(Image.open(path).convert("RGB"))
         np.testing.assert_array_equal(batch["image"][row], expected.numpy())
 
 
 def test_forms_of_an_image(tmp_path: Path) -> None:
-    photos = ps.Pipeline(write_photos(tmp_path, 3))
+    photos = sp.Pipeline(write_photos(tmp_path, 3))
     seen: list[Any] = []
 
     def look(image: Any) -> Any:
         seen.append(image)
         return image
 
-    cut = photos.map(ps.CenterCrop(10))
+    cut = photos.map(sp.CenterCrop(10))
     plain = epoch(cut.batch(3))
     for form in ("numpy", "pil", "tensor"):
         assert_same(epoch(cut.map(look, field="image", as_=form).batch(3)), plain)
@@ -190,7 +190,7 @@ def samples() -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
     ("items", "fields"), [case[1:] for case in samples()], ids=[case[0] for case in samples()]
 )
 def test_what_a_sample_may_be(items: list[Any], fields: dict[str, Any]) -> None:
-    with ps.Pipeline(ps.Indexed(items)).batch(2, tail="drop").loader() as loader:
+    with sp.Pipeline(sp.Indexed(items)).batch(2, tail="drop").loader() as loader:
         next(iter(loader))
         found = {
             name: (spec.shape, spec.dtype.name)
@@ -202,7 +202,7 @@ def test_what_a_sample_may_be(items: list[Any], fields: dict[str, Any]) -> None:
 
 def test_what_is_no_array_comes_as_a_list() -> None:
     items = [{"text": "a" * number, "number": number} for number in range(5)]
-    pipeline = ps.Pipeline(ps.Indexed(items)).batch(5)
+    pipeline = sp.Pipeline(sp.Indexed(items)).batch(5)
     assert "measured at start" in pipeline.plan().explain()
     with pipeline.loader() as loader:
         (batch,) = loader
@@ -231,12 +231,12 @@ def odd_shape(image: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("dataset", "fn", "index", "kind", "text", "cause"),
     [
-        (Broken(), None, 5, ps.SampleError, "the dataset: KeyError: 'no such row'", KeyError),
+        (Broken(), None, 5, sp.SampleError, "the dataset: KeyError: 'no such row'", KeyError),
         (
             Squares(),
             fails_on_36,
             36,
-            ps.TransformError,
+            sp.TransformError,
             "fails_on_36.*AssertionError: of all numbers",
             AssertionError,
         ),
@@ -244,11 +244,11 @@ def odd_shape(image: np.ndarray) -> np.ndarray:
             Squares(),
             odd_shape,
             7,
-            ps.SampleError,
+            sp.SampleError,
             r"'image' is \(5, 6, 3\) uint8, and \(6, 6, 3\) uint8",
             None,
         ),
-        (Squares(), lambda image: None, 0, ps.TransformError, "returned None", None),
+        (Squares(), lambda image: None, 0, sp.TransformError, "returned None", None),
     ],
     ids=["dataset", "function", "shape", "None"],
 )
@@ -256,12 +256,12 @@ def test_an_error_names_the_sample(
     dataset: Any,
     fn: Any,
     index: int,
-    kind: type[ps.SampleError],
+    kind: type[sp.SampleError],
     text: str,
     cause: Any,
     settings: dict[str, Any],
 ) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(dataset))
+    pipeline = sp.Pipeline(sp.Indexed(dataset))
     pipeline = pipeline if fn is None else pipeline.map(fn, field="image")
     with pipeline.batch(8).loader(**settings) as loader, pytest.raises(kind, match=text) as caught:
         list(loader)
@@ -270,7 +270,7 @@ def test_an_error_names_the_sample(
 
 
 def test_resumes_in_the_middle(tmp_path: Path) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Squares())).shuffle(seed=9).map(of_numpy, field="image").batch(5)
+    pipeline = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=9).map(of_numpy, field="image").batch(5)
     expected = epoch(pipeline)
     with pipeline.loader(workers=2) as loader:
         [*loader.steps(3)]
@@ -284,28 +284,28 @@ def test_resumes_in_the_middle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        (ps.Indexed([]), "it is empty"),
-        (ps.Indexed(iter([1])), r"no dataset\[index\] by number; for a stream use Iterable"),
-        (ps.Indexed({1: 2}), r"no dataset\[index\] by number"),
-        (ps.Indexed([1], fields=("a", "a")), "different names"),
-        (ps.Indexed([1], fields="index"), "different names"),
-        (ps.Indexed([1], spec={"x": 3}), "a dict with the Spec"),  # type: ignore[dict-item]
+        (sp.Indexed([]), "it is empty"),
+        (sp.Indexed(iter([1])), r"no dataset\[index\] by number; for a stream use Iterable"),
+        (sp.Indexed({1: 2}), r"no dataset\[index\] by number"),
+        (sp.Indexed([1], fields=("a", "a")), "different names"),
+        (sp.Indexed([1], fields="index"), "different names"),
+        (sp.Indexed([1], spec={"x": 3}), "a dict with the Spec"),  # type: ignore[dict-item]
     ],
 )
-def test_sources_that_cannot_work(source: ps.Indexed, text: str) -> None:
-    with pytest.raises(ps.PlanError, match=text):
-        ps.Pipeline(source).batch(1).plan()
+def test_sources_that_cannot_work(source: sp.Indexed, text: str) -> None:
+    with pytest.raises(sp.PlanError, match=text):
+        sp.Pipeline(source).batch(1).plan()
 
 
 def test_maps_that_cannot_work() -> None:
-    source = ps.Pipeline(ps.Indexed(Squares()))
-    with pytest.raises(ps.PlanError, match="as_='jpeg'"):
+    source = sp.Pipeline(sp.Indexed(Squares()))
+    with pytest.raises(sp.PlanError, match="as_='jpeg'"):
         source.map(of_rng, as_="jpeg")  # type: ignore[arg-type]
-    with pytest.raises(ps.PlanError, match="penstock's own transforms need none"):
-        source.map(ps.CenterCrop(3), field="image")
-    with pytest.raises(ps.PlanError, match="a dict with the Spec of every field"):
-        source.map(of_rng, spec=ps.Spec((), np.dtype(np.int64)))
-    with pytest.raises(ps.PlanError, match="executor='fibre'"):
+    with pytest.raises(sp.PlanError, match="standpipe's own transforms need none"):
+        source.map(sp.CenterCrop(3), field="image")
+    with pytest.raises(sp.PlanError, match="a dict with the Spec of every field"):
+        source.map(of_rng, spec=sp.Spec((), np.dtype(np.int64)))
+    with pytest.raises(sp.PlanError, match="executor='fibre'"):
         source.batch(2).plan(executor="fibre")  # type: ignore[arg-type]
 
 
@@ -321,27 +321,27 @@ class Stream(torch.utils.data.IterableDataset[int]):
         (Stream(), r"a stream goes in as Iterable\(factory\)"),
         (Stream().__iter__, r"a stream goes in as Iterable\(factory\)"),
         ("photos", r"Pipeline\('photos'\): a source such as ImageFolder\(path\)"),
-        (ps.Indexed(Stream()), r"len\(dataset\) fails: TypeError.*for a stream use Iterable\(factory\)"),
+        (sp.Indexed(Stream()), r"len\(dataset\) fails: TypeError.*for a stream use Iterable\(factory\)"),
     ],
     ids=["dataset", "stream", "factory", "path", "stream as dataset"],
 )
 def test_what_is_given_as_it_is(given: Any, text: str) -> None:
-    with pytest.raises(ps.PlanError, match=text):
-        ps.Pipeline(given).batch(2).plan()
+    with pytest.raises(sp.PlanError, match=text):
+        sp.Pipeline(given).batch(2).plan()
 
 
 def test_fields_have_names() -> None:
-    with pytest.raises(ps.SampleError, match="a field 1; fields have names"):
-        epoch(ps.Pipeline(ps.Indexed([{1: 2}])).batch(1))
+    with pytest.raises(sp.SampleError, match="a field 1; fields have names"):
+        epoch(sp.Pipeline(sp.Indexed([{1: 2}])).batch(1))
 
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_explain_says_what_python_code_does_and_what_is_not_known_yet(executor: Any) -> None:
     pipeline = (
-        ps.Pipeline(ps.Indexed(Squares()))
-        .map(ps.RandomResizedCrop(4))
+        sp.Pipeline(sp.Indexed(Squares()))
+        .map(sp.RandomResizedCrop(4))
         .map(of_rng, field="image")
-        .map(ps.Normalize())
+        .map(sp.Normalize())
     )
     text = pipeline.batch(4).plan(executor=executor, workers=2).explain()
     assert max(map(len, text.splitlines())) <= 80
@@ -360,13 +360,13 @@ def test_explain_says_what_python_code_does_and_what_is_not_known_yet(executor: 
 
 
 def test_declared_shapes_need_no_measuring() -> None:
-    spec = {"image": ps.Spec((6, 6, 3), np.dtype(np.uint8)), "label": ps.Spec((), np.dtype(np.int64))}
-    pipeline = ps.Pipeline(ps.Indexed(Squares(), spec=spec)).map(ps.CenterCrop(4)).batch(4)
+    spec = {"image": sp.Spec((6, 6, 3), np.dtype(np.uint8)), "label": sp.Spec((), np.dtype(np.int64))}
+    pipeline = sp.Pipeline(sp.Indexed(Squares(), spec=spec)).map(sp.CenterCrop(4)).batch(4)
     plan = pipeline.plan()
     assert plan.open == ()
     assert plan.fields["image"].shape == (4, 4, 3)
-    wrong = ps.Pipeline(ps.Indexed(Squares(), spec={**spec, "label": spec["image"]})).batch(4)
-    with pytest.raises(ps.SampleError, match=r"'label' is .* int64, and"):
+    wrong = sp.Pipeline(sp.Indexed(Squares(), spec={**spec, "label": spec["image"]})).batch(4)
+    with pytest.raises(sp.SampleError, match=r"'label' is .* int64, and"):
         epoch(wrong)
 
 
@@ -383,7 +383,7 @@ class Adds:
 
 def test_parameters_of_a_callable_are_part_of_the_recipe_and_keep_it_short() -> None:
     def recipe(*numbers: int) -> Any:
-        return ps.Pipeline(ps.Indexed(Squares())).map(Adds(*numbers), field="image").batch(2).plan().recipe
+        return sp.Pipeline(sp.Indexed(Squares())).map(Adds(*numbers), field="image").batch(2).plan().recipe
 
     assert recipe(1)["transforms"] != recipe(2)["transforms"]
     assert recipe(*range(200))["transforms"] != recipe(*range(199), 7)["transforms"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from photos import encoded, picture, write_list
 from programs import output
 
@@ -125,7 +125,7 @@ def never_slow(library: Path) -> dict[str, str]:
 
 PROGRAM = """
 import ctypes, hashlib
-pipeline = ps.Pipeline(ps.FileList({path!r})).map(ps.RandomResizedCrop(16)).batch({rows})
+pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.RandomResizedCrop(16)).batch({rows})
 digest, ahead = hashlib.blake2b(), []
 with pipeline.loader(**{settings!r}) as loader:
     for batch in loader:
@@ -157,9 +157,9 @@ def test_reading_threads_that_hold_all_buffers_while_decoding_threads_read_thems
     small = [encoded(picture(seed, 16, 16)) for seed in range(20)]
     large = [small[0] + bytes(600_000)]
     source = write_list(tmp_path, [*small, *small, *6 * large, *120 * small, *large])
-    pipeline = ps.Pipeline(source).map(ps.RandomResizedCrop(16)).batch(2447)
+    pipeline = sp.Pipeline(source).map(sp.RandomResizedCrop(16)).batch(2447)
     settings: dict[str, object] = {"workers": 1, "side_memory": "8MiB"}
-    with pytest.raises(ps.BudgetError) as caught:
+    with pytest.raises(sp.BudgetError) as caught:
         pipeline.plan(memory=1, **settings)
     settings["memory"] = caught.value.smallest_bytes
     program = PROGRAM.format(path=str(tmp_path / "list.txt"), rows=2447, settings=settings)

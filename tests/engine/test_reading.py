@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock import _native
+import standpipe as sp
+from standpipe import _native
 from photos import encoded, picture, write_list
 from programs import output
 
 JPEGS = [encoded(picture(seed)) for seed in range(8)]
 
 
-def plan_of(folder: Path) -> ps.Plan:
-    pipeline = ps.Pipeline(ps.FileList(folder / "list.txt")).shuffle(seed=1).map(ps.CenterCrop(8)).batch(2)
+def plan_of(folder: Path) -> sp.Plan:
+    pipeline = sp.Pipeline(sp.FileList(folder / "list.txt")).shuffle(seed=1).map(sp.CenterCrop(8)).batch(2)
     return pipeline.plan(memory="64MiB", workers=1)
 
 
 def test_every_file_is_read_as_often_as_the_others(tmp_path: Path) -> None:
     write_list(tmp_path, JPEGS)
-    figures = ps.measure_reads(plan_of(tmp_path), seconds=0.2, threads=3)
+    figures = sp.measure_reads(plan_of(tmp_path), seconds=0.2, threads=3)
     assert figures.threads == 3
     assert figures.files > len(JPEGS)
     mean = sum(map(len, JPEGS)) / len(JPEGS)
@@ -38,7 +38,7 @@ def test_every_file_is_read_as_often_as_the_others(tmp_path: Path) -> None:
 def test_files_that_cant_be_read_are_counted(tmp_path: Path) -> None:
     write_list(tmp_path, JPEGS)
     (tmp_path / "003.jpg").unlink()
-    figures = ps.measure_reads(plan_of(tmp_path), seconds=0.2, threads=1)
+    figures = sp.measure_reads(plan_of(tmp_path), seconds=0.2, threads=1)
     assert figures.failed == pytest.approx(figures.files / (len(JPEGS) - 1), abs=1)
 
 
@@ -46,7 +46,7 @@ def test_more_rows_than_are_handed_over_at_once(tmp_path: Path) -> None:
     write_list(tmp_path, JPEGS)
     lines = (tmp_path / "list.txt").read_text()
     (tmp_path / "list.txt").write_text(2000 * lines)
-    figures = ps.measure_reads(plan_of(tmp_path), seconds=0.5)
+    figures = sp.measure_reads(plan_of(tmp_path), seconds=0.5)
     assert figures.files > 0
 
 
@@ -54,11 +54,11 @@ def test_reads_that_hang_are_waited_for_a_while_and_given_up(tmp_path: Path) -> 
     write_list(tmp_path, JPEGS)
     key = _native.fault_key(os.fsencode(tmp_path / "003.jpg"))
     text = f"""
-plan = ps.Pipeline(ps.FileList({str(tmp_path / "list.txt")!r})).map(ps.CenterCrop(8)).batch(2).plan()
-figures = ps.measure_reads(plan, seconds=0.2, threads=4)
+plan = sp.Pipeline(sp.FileList({str(tmp_path / "list.txt")!r})).map(sp.CenterCrop(8)).batch(2).plan()
+figures = sp.measure_reads(plan, seconds=0.2, threads=4)
 print(figures.failed, figures.files > 0, figures.seconds < 20)
 """
-    faults = {"PENSTOCK_FAULTS": f"read.pread=delay:25s@#{key}"}
+    faults = {"STANDPIPE_FAULTS": f"read.pread=delay:25s@#{key}"}
     failed, *others = output(text, environment=faults).split()
     assert 1 <= int(failed) <= 4
     assert others == ["True", "True"]
@@ -74,14 +74,14 @@ def interrupt_when_it_reads():
     interrupt()
 os.mkfifo({str(pipe)!r})
 threading.Thread(target=interrupt_when_it_reads, daemon=True).start()
-plan = ps.Pipeline(ps.FileList({str(tmp_path / "list.txt")!r})).map(ps.CenterCrop(8)).batch(2).plan()
+plan = sp.Pipeline(sp.FileList({str(tmp_path / "list.txt")!r})).map(sp.CenterCrop(8)).batch(2).plan()
 begin = time.monotonic()
 try:
-    ps.measure_reads(plan, seconds=60, threads=1)
+    sp.measure_reads(plan, seconds=60, threads=1)
 except KeyboardInterrupt:
-    print(time.monotonic() - begin < 10, [each.name for each in threading.enumerate() if "penstock" in each.name])
+    print(time.monotonic() - begin < 10, [each.name for each in threading.enumerate() if "standpipe" in each.name])
 """
-    assert output(text, environment={"PENSTOCK_FAULTS": f"read.pread=delay:25s;log={pipe}"}) == "True []\n"
+    assert output(text, environment={"STANDPIPE_FAULTS": f"read.pread=delay:25s;log={pipe}"}) == "True []\n"
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ except KeyboardInterrupt:
 )
 def test_what_cant_be_asked(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
     write_list(tmp_path, JPEGS)
-    with pytest.raises(ps.PlanError, match=says):
-        ps.measure_reads(plan_of(tmp_path), **settings)
+    with pytest.raises(sp.PlanError, match=says):
+        sp.measure_reads(plan_of(tmp_path), **settings)
 
 
 def test_pictures_in_no_files() -> None:
-    source = ps.Arrays(image=np.zeros((4, 8, 8, 3), np.uint8))
-    with pytest.raises(ps.PlanError, match="in no files"):
-        ps.measure_reads(ps.Pipeline(source).map(ps.CenterCrop(8)).batch(2).plan())
+    source = sp.Arrays(image=np.zeros((4, 8, 8, 3), np.uint8))
+    with pytest.raises(sp.PlanError, match="in no files"):
+        sp.measure_reads(sp.Pipeline(source).map(sp.CenterCrop(8)).batch(2).plan())
 
 
 def test_nothing_that_can_be_read(tmp_path: Path) -> None:
@@ -110,5 +110,5 @@ def test_nothing_that_can_be_read(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     for number in range(len(JPEGS)):
         (tmp_path / f"{number:03d}.jpg").unlink()
-    with pytest.raises(ps.PenstockError, match="none of the files could be read: can't be opened: No such"):
-        ps.measure_reads(plan, seconds=0.1)
+    with pytest.raises(sp.StandpipeError, match="none of the files could be read: can't be opened: No such"):
+        sp.measure_reads(plan, seconds=0.1)

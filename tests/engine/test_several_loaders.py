@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from photos import WAIT_S
 from preloaded import SERVER
 from programs import census, check_nothing_is_left, children, is_alive, started, wait_for_end
@@ -41,9 +41,9 @@ def draws(x: np.ndarray) -> np.ndarray:
     return x + numbers[-1] + np.random.random()  # noqa: NPY002
 
 
-def pipeline(seed: int) -> ps.Pipeline:
+def pipeline(seed: int) -> sp.Pipeline:
     return (
-        ps.Pipeline(ps.Indexed(Numbers(), fields="x"), seed=seed)
+        sp.Pipeline(sp.Indexed(Numbers(), fields="x"), seed=seed)
         .shuffle(seed=seed)
         .map(draws, field="x")
         .batch(10)
@@ -101,7 +101,7 @@ class Lazily(Numbers):
 
 def test_a_dataset_that_reads_through_a_loader() -> None:
     with (
-        ps.Pipeline(ps.Indexed(Lazily(), fields="x"))
+        sp.Pipeline(sp.Indexed(Lazily(), fields="x"))
         .map(draws, field="x")
         .batch(50)
         .loader(memory=MEMORY) as loader
@@ -111,7 +111,7 @@ def test_a_dataset_that_reads_through_a_loader() -> None:
 
 PROGRAM = """
     import os, threading
-    import penstock as ps
+    import standpipe as sp
 
     class Stops:
         def __len__(self):
@@ -122,7 +122,7 @@ PROGRAM = """
                 threading.Event().wait()
             return index
 
-    pipeline = ps.Pipeline(ps.Indexed(Stops())).batch(10)
+    pipeline = sp.Pipeline(sp.Indexed(Stops())).batch(10)
     for batch in pipeline.loader(executor="process", workers=2, memory="512MiB"):
         os.write(1, b"batch\\n")
 """

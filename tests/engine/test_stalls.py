@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from gates import Gate, Log
 from photos import WAIT_S, Watched, numbers
 from programs import census, children, started_since
@@ -63,23 +63,23 @@ def _undrawn(_preloaded: None) -> None:
 def _preloaded() -> Iterator[None]:
     """Worker processes come from one that has imported all they need: a dataset is there within milliseconds."""
     global server
-    server = ps.ForkServer()
+    server = sp.ForkServer()
     with loader(of(Numbers(Gate(Path("none")), at=-1)), "process") as batches:
         next(iter(batches))
     yield
     server.close()
 
 
-server: ps.ForkServer | None = None
+server: sp.ForkServer | None = None
 
 
-def loader(pipeline: ps.Pipeline, executor: str = "thread", **settings: Any) -> ps.Loader:
+def loader(pipeline: sp.Pipeline, executor: str = "thread", **settings: Any) -> sp.Loader:
     given = {"workers": 2, "memory": "512MiB", "slow_after_s": SLOW_S, "stall_timeout_s": None, **settings}
     return pipeline.loader(**{"executor": executor, "fork_from": server, **given})
 
 
-def of(dataset: Any) -> ps.Pipeline:
-    return ps.Pipeline(ps.Indexed(dataset, fields="x")).batch(ROWS)
+def of(dataset: Any) -> sp.Pipeline:
+    return sp.Pipeline(sp.Indexed(dataset, fields="x")).batch(ROWS)
 
 
 def all_of(size: int = 32) -> list[list[int]]:
@@ -151,7 +151,7 @@ def test_the_step_is_named(executor: str, gate: Gate) -> None:
             gate.wait()
         return x
 
-    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).map(waits, field="x").batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(range(32), fields="x")).map(waits, field="x").batch(ROWS)
     with Log() as log, loader(pipeline, executor, workers=1) as batches:
         consumer = threading.Thread(target=lambda: list(batches))
         consumer.start()
@@ -167,7 +167,7 @@ def test_the_step_with_the_whole_batch_is_named(executor: str, gate: Gate) -> No
             gate.wait()
         return batch
 
-    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).batch(ROWS).map_batch(together)
+    pipeline = sp.Pipeline(sp.Indexed(range(32), fields="x")).batch(ROWS).map_batch(together)
     with Log() as log, loader(pipeline, executor, workers=1) as batches:
         batches.skip_steps(4)
         consumer = threading.Thread(target=lambda: next(iter(batches)))
@@ -192,7 +192,7 @@ def test_a_slow_first_sample_is_named(executor: str, gate: Gate) -> None:
 def test_slow_source_is_named(gate: Gate) -> None:
     """The thread that fills batches waits there, and no worker has anything in hand."""
     source = Watched(numbers(16), lambda _: gate.wait())
-    with Log() as log, loader(ps.Pipeline(source).batch(ROWS)) as batches:
+    with Log() as log, loader(sp.Pipeline(source).batch(ROWS)) as batches:
         consumer = threading.Thread(target=lambda: next(iter(batches)))
         consumer.start()
         line = log.wait_for("the batch at position 0 of epoch 0", "looking up its records")
@@ -204,11 +204,11 @@ def test_slow_source_is_named(gate: Gate) -> None:
 def test_source_that_hangs_is_an_error(gate: Gate) -> None:
     """As long as it hangs; nobody waits for it any more."""
     source = Watched(numbers(16), lambda _: gate.wait())
-    with loader(ps.Pipeline(source).batch(ROWS), stall_timeout_s=STALLED_S) as batches:
+    with loader(sp.Pipeline(source).batch(ROWS), stall_timeout_s=STALLED_S) as batches:
         iterator = iter(batches)
         for _ in range(2):
             with pytest.raises(
-                ps.StalledError, match="looking up its records, in the thread that fills"
+                sp.StalledError, match="looking up its records, in the thread that fills"
             ) as caught:
                 next(iterator)
             assert caught.value.seconds >= STALLED_S
@@ -251,11 +251,11 @@ def test_sample_that_hangs_twice_is_given_up_in_a_process(how: str, tmp_path: Pa
                 stop()
         return x
 
-    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).map(loops, field="x").batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(range(32), fields="x")).map(loops, field="x").batch(ROWS)
     with Log() as log, loader(pipeline, "process", stall_timeout_s=STALLED_S) as batches:
         iterator = iter(batches)
         assert [next(iterator)["x"].tolist() for _ in range(2)] == all_of()[:2]
-        with pytest.raises(ps.StalledError, match=r"record 9 was not done after .*loops") as caught:
+        with pytest.raises(sp.StalledError, match=r"record 9 was not done after .*loops") as caught:
             next(iterator)
         stats = batches.stats()
         batches.skip_steps(1)
@@ -284,9 +284,9 @@ def test_sample_that_hangs_twice_is_replaced_in_a_process() -> None:
 
     def delivered(
         function: Callable[[int], int], executor: str
-    ) -> tuple[list[list[int]], list[ps.BadSample]]:
-        source = ps.Pipeline(ps.Indexed(range(32), fields="x")).map(function, field="x")
-        pipeline = source.on_bad(ps.Replace(at_most=1)).batch(ROWS)
+    ) -> tuple[list[list[int]], list[sp.BadSample]]:
+        source = sp.Pipeline(sp.Indexed(range(32), fields="x")).map(function, field="x")
+        pipeline = source.on_bad(sp.Replace(at_most=1)).batch(ROWS)
         with loader(pipeline, executor, stall_timeout_s=STALLED_S) as batches:
             return [batch["x"].tolist() for batch in batches], batches.bad_samples
 
@@ -305,7 +305,7 @@ def test_sample_that_hangs_once_is_delivered(gate: Gate, tmp_path: Path) -> None
             gate.wait()
         return x
 
-    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).map(waits_once, field="x").batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(range(32), fields="x")).map(waits_once, field="x").batch(ROWS)
     with loader(pipeline, "process", stall_timeout_s=STALLED_S) as batches:
         assert [batch["x"].tolist() for batch in batches] == all_of()
 
@@ -314,14 +314,14 @@ def test_sample_that_hangs_once_is_delivered(gate: Gate, tmp_path: Path) -> None
 def test_first_sample_that_hangs_is_an_error(executor: str, gate: Gate) -> None:
     with (
         loader(of(Numbers(gate, at=0)), executor, stall_timeout_s=STALLED_S) as batches,
-        pytest.raises(ps.StalledError, match=r"record 0 was not done after .*measuring") as caught,
+        pytest.raises(sp.StalledError, match=r"record 0 was not done after .*measuring") as caught,
     ):
         next(iter(batches))
     assert "in __getitem__" in caught.value.where
 
 
 def test_first_sample_that_hangs_in_a_thread_is_replaced(gate: Gate) -> None:
-    pipeline = of(Numbers(gate, at=0)).on_bad(ps.Replace(at_most=1))
+    pipeline = of(Numbers(gate, at=0)).on_bad(sp.Replace(at_most=1))
     with loader(pipeline, stall_timeout_s=SHORT_S) as batches:
         delivered = [batch["x"].tolist() for batch in batches]
         (bad,) = batches.bad_samples
@@ -351,7 +351,7 @@ def test_dataset_that_hangs_when_it_is_loaded_is_an_error() -> None:
     with (
         Log() as log,
         loader(of(Loads()), "process", stall_timeout_s=STALLED_S) as batches,
-        pytest.raises(ps.StalledError, match=r"the dataset was not done after .*loading it") as caught,
+        pytest.raises(sp.StalledError, match=r"the dataset was not done after .*loading it") as caught,
     ):
         next(iter(batches))
     assert "in slow_to_load" in caught.value.where
@@ -371,14 +371,14 @@ def test_dataset_that_hangs_when_it_is_loaded_is_an_error() -> None:
     ids=str,
 )
 def test_deadlines_that_are_none_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ps.PlanError, match=f"{next(iter(settings))}=.*a number of seconds above 0"):
-        ps.Pipeline(ps.Indexed(np.arange(8), fields="x")).batch(2).plan(**settings)
+    with pytest.raises(sp.PlanError, match=f"{next(iter(settings))}=.*a number of seconds above 0"):
+        sp.Pipeline(sp.Indexed(np.arange(8), fields="x")).batch(2).plan(**settings)
 
 
-def replaced(dataset: Any, **settings: Any) -> tuple[list[dict[str, Any]], list[ps.BadSample]]:
+def replaced(dataset: Any, **settings: Any) -> tuple[list[dict[str, Any]], list[sp.BadSample]]:
     """What comes where the dataset raises in place of hanging."""
     pipeline = (
-        ps.Pipeline(ps.Indexed(dataset, fields="x")).shuffle(seed=5).on_bad(ps.Replace(at_most=3)).batch(ROWS)
+        sp.Pipeline(sp.Indexed(dataset, fields="x")).shuffle(seed=5).on_bad(sp.Replace(at_most=3)).batch(ROWS)
     )
     with loader(pipeline, **settings) as batches:
         return list(batches), batches.bad_samples
@@ -398,7 +398,7 @@ def test_thread_that_hangs_is_an_error(gate: Gate) -> None:
         iterator = iter(batches)
         assert [next(iterator)["x"].tolist() for _ in range(2)] == all_of()[:2]
         with pytest.raises(
-            ps.StalledError, match=r"record 9 was not done after .*the dataset, in thread \d"
+            sp.StalledError, match=r"record 9 was not done after .*the dataset, in thread \d"
         ) as caught:
             next(iterator)
         batches.skip_steps(1)
@@ -415,8 +415,8 @@ def test_what_a_thread_writes_late_reaches_no_batch(gate: Gate) -> None:
     """Its sample is replaced as if it had raised. All batches are held, so that no slot is used twice."""
     expected, (bad,) = replaced(Raises(gate), executor="inline")
     before = set(threading.enumerate())
-    pipeline = ps.Pipeline(ps.Indexed(Numbers(gate), fields="x")).shuffle(seed=5)
-    with loader(pipeline.on_bad(ps.Replace(at_most=3)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
+    pipeline = sp.Pipeline(sp.Indexed(Numbers(gate), fields="x")).shuffle(seed=5)
+    with loader(pipeline.on_bad(sp.Replace(at_most=3)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
         delivered = list(batches)
         with gate.opened():
             wait_until(lambda: since(before) == 5)
@@ -450,8 +450,8 @@ def test_replacement_that_hangs_in_a_thread(gate: Gate) -> None:
     second = replaced(Raises(gate), executor="inline")[1][0].replacement
     asked: list[int] = []
     expected, expected_bad = replaced(BothRaise(gate), executor="inline")
-    pipeline = ps.Pipeline(ps.Indexed(Both(gate), fields="x")).shuffle(seed=5)
-    with loader(pipeline.on_bad(ps.Replace(at_most=3)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
+    pipeline = sp.Pipeline(sp.Indexed(Both(gate), fields="x")).shuffle(seed=5)
+    with loader(pipeline.on_bad(sp.Replace(at_most=3)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
         delivered = list(batches)
         bad = batches.bad_samples
         with gate.opened():
@@ -471,12 +471,12 @@ def test_function_of_the_batch_that_hangs_in_a_thread(samples: bool, gate: Gate)
             gate.wait()
         return {"y": x + 1}
 
-    pipeline = ps.Pipeline(ps.Indexed(range(32), fields="x")).batch(ROWS).map_batch(together, samples=samples)
+    pipeline = sp.Pipeline(sp.Indexed(range(32), fields="x")).batch(ROWS).map_batch(together, samples=samples)
     with loader(pipeline, stall_timeout_s=SHORT_S) as batches:
         iterator = iter(batches)
         assert [next(iterator)["y"].tolist() for _ in range(2)] == [[1, 2, 3, 4], [5, 6, 7, 8]]
         with pytest.raises(
-            ps.StalledError, match=r"the batch of the records 8, 9, 10, 11 was not done after .*together"
+            sp.StalledError, match=r"the batch of the records 8, 9, 10, 11 was not done after .*together"
         ):
             next(iterator)
         batches.skip_steps(1)
@@ -492,11 +492,11 @@ def test_thread_that_hangs_over_a_stream_ends_the_run(gate: Gate) -> None:
                 gate.wait()
             yield {"x": index}
 
-    with loader(ps.Pipeline(ps.Iterable(stream)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
+    with loader(sp.Pipeline(sp.Iterable(stream)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
         iterator = iter(batches)
         assert [next(iterator)["x"].tolist() for _ in range(2)] == all_of()[:2]
         for _ in range(3):
-            with pytest.raises(ps.StalledError, match="record 9 was not done after"):
+            with pytest.raises(sp.StalledError, match="record 9 was not done after"):
                 next(iterator)
         with gate.opened():
             pass
@@ -511,11 +511,11 @@ def test_thread_that_hangs_in_its_turn_at_the_global_generators_ends_the_run(gat
             gate.wait()
         return drawn
 
-    pipeline = ps.Pipeline(ps.Indexed(range(64), fields="x")).map(draws, field="x").batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(range(64), fields="x")).map(draws, field="x").batch(ROWS)
     with loader(pipeline, stall_timeout_s=SHORT_S) as batches:
         delivered: list[Any] = []
         for _ in range(2):
-            with pytest.raises(ps.StalledError, match="record 30 was not done after"):
+            with pytest.raises(sp.StalledError, match="record 30 was not done after"):
                 delivered.extend(batches)
         with gate.opened():
             pass
@@ -532,10 +532,10 @@ def test_a_turn_that_a_closed_loader_keeps_is_waited_for_so_long_and_no_longer(g
         batches = iter(hanging)
         assert [next(batches)["x"].tolist() for _ in range(2)] == all_of()[:2]
         log.wait_for("record 9 has taken")
-    pipeline = ps.Pipeline(ps.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
     with (
         loader(pipeline, stall_timeout_s=SHORT_S) as waiting,
-        pytest.raises(ps.StalledError, match="record 0 was not done after"),
+        pytest.raises(sp.StalledError, match="record 0 was not done after"),
     ):
         list(waiting)
     gate.abolish()
@@ -548,7 +548,7 @@ def test_what_hangs_when_its_loader_is_closed_is_waited_for_until_that_loaders_d
         batches = iter(hanging)
         assert [next(batches)["x"].tolist() for _ in range(2)] == all_of()[:2]
         log.wait_for("record 9 has taken")
-    pipeline = ps.Pipeline(ps.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
     with loader(pipeline, stall_timeout_s=None) as batches:
         assert len(list(batches)) == 16
 
@@ -565,11 +565,11 @@ def test_a_turn_of_what_was_given_up_is_not_waited_for(gate: Gate) -> None:
     with loader(of(range(64))) as batches:  # after so many calls without a draw nobody takes turns
         assert len(list(batches)) == 16
     with (
-        loader(ps.Pipeline(ps.Iterable(stream)).batch(ROWS), stall_timeout_s=SHORT_S) as hanging,
-        pytest.raises(ps.StalledError),
+        loader(sp.Pipeline(sp.Iterable(stream)).batch(ROWS), stall_timeout_s=SHORT_S) as hanging,
+        pytest.raises(sp.StalledError),
     ):
         list(hanging)
-    pipeline = ps.Pipeline(ps.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
     with loader(pipeline, stall_timeout_s=None) as batches:
         assert len(list(batches)) == 16
 
@@ -583,9 +583,9 @@ def test_samples_that_wait_for_their_turn_are_not_slow(gate: Gate) -> None:
             gate.wait()
         return drawn
 
-    pipeline = ps.Pipeline(ps.Indexed(range(64), fields="x")).map(draws, field="x").batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(range(64), fields="x")).map(draws, field="x").batch(ROWS)
     with Log() as log, loader(pipeline, workers=3, stall_timeout_s=SHORT_S) as batches:
-        with pytest.raises(ps.StalledError, match="record 30"):
+        with pytest.raises(sp.StalledError, match="record 30"):
             list(batches)
         with gate.opened():
             pass
@@ -603,7 +603,7 @@ def test_no_slot_is_left_for_threads_that_hang(gate: Gate) -> None:
                 gate.wait()
             return np.full(1 << 18, index)
 
-    pipeline = ps.Pipeline(ps.Indexed(All(gate, size=200), fields="x")).batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(All(gate, size=200), fields="x")).batch(ROWS)
     settings = {"memory": "60MiB", "side_memory": "8MiB", "depth": 2, "workers": 2}
     with loader(pipeline, stall_timeout_s=SHORT_S, **settings) as batches:
 
@@ -616,7 +616,7 @@ def test_no_slot_is_left_for_threads_that_hang(gate: Gate) -> None:
         told: list[str] = []
         while len(told) <= most and "slots" not in "".join(told):
             batches.skip_steps(1)
-            with pytest.raises(ps.StalledError) as caught:
+            with pytest.raises(sp.StalledError) as caught:
                 take()
             told.append(str(caught.value))
         assert all("was not done after" in each for each in told[:-1])
@@ -631,7 +631,7 @@ def when_it_goes_on(take: Callable[[], Any]) -> Any:
     """A batch, once the threads that hung have noticed that they don't any more."""
     ends = time.monotonic() + WAIT_S
     while time.monotonic() < ends:
-        with contextlib.suppress(ps.StalledError):
+        with contextlib.suppress(sp.StalledError):
             return take()
         os.sched_yield()
     return take()

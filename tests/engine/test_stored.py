@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 # The bytes have no public name: a cache keeps them, and their form may change with its format.
-from penstock.engine.stored import DTYPES, MODES, NotStorable, NotStored, from_bytes, to_bytes
+from standpipe.engine.stored import DTYPES, MODES, NotStorable, NotStored, from_bytes, to_bytes
 
 
 def back(value: Any) -> Any:

@@ -15,7 +15,7 @@ from photos import WAIT_S
 DATASET = """
     import os
     import numpy as np
-    import penstock as ps
+    import standpipe as sp
 
     class Squares:
         def __len__(self):
@@ -25,7 +25,7 @@ DATASET = """
 """
 
 RUN = """
-    pipeline = ps.Pipeline(ps.Indexed(Squares())).map(lambda x: x + offset, field="x").batch(8)
+    pipeline = sp.Pipeline(sp.Indexed(Squares())).map(lambda x: x + offset, field="x").batch(8)
     with pipeline.loader(executor="process", workers=2, memory="512MiB") as loader:
         batches = [(batch["x"][:, 0].tolist(), batch["process"].tolist()) for batch in loader]
     print([x[0] for x, _ in batches], os.getpid() not in {process for _, ids in batches for process in ids})
@@ -91,7 +91,7 @@ def test_a_module_beside_the_script(tmp_path: Path) -> None:
         text(DATASET, "offset = 3\ndef add(x):\n    return x + offset\n")
     )
     script = tmp_path / "code" / "script.py"
-    begin = "import os\nimport penstock as ps\nfrom mine import Squares, add\n"
+    begin = "import os\nimport standpipe as sp\nfrom mine import Squares, add\n"
     script.write_text(begin + text(RUN).replace("lambda x: x + offset", "add"))
     done = python(script, folder=tmp_path / "elsewhere")
     assert (done.stdout, done.stderr) == (EXPECTED, "")
@@ -108,7 +108,7 @@ def test_a_module_run_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
     (tmp_path / "package" / "data.py").write_text(text(DATASET))
-    begin = "import os\nimport penstock as ps\nfrom .data import Squares\noffset = 3\n"
+    begin = "import os\nimport standpipe as sp\nfrom .data import Squares\noffset = 3\n"
     (tmp_path / "package" / "train.py").write_text(begin + text(RUN))
     done = python("-m", "package.train", folder=tmp_path)
     assert (done.stdout, done.stderr) == (EXPECTED, "")
@@ -117,10 +117,10 @@ def test_a_module_run_by_its_name(tmp_path: Path) -> None:
 def test_a_module_that_starts_a_thread_says_what_to_change(tmp_path: Path) -> None:
     start = "\nimport threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     (tmp_path / "mine.py").write_text(text(DATASET) + start)
-    program = "import os\nimport penstock as ps\nfrom mine import Squares\noffset = 3\n" + text(RUN)
+    program = "import os\nimport standpipe as sp\nfrom mine import Squares\noffset = 3\n" + text(RUN)
     done = python("-c", program, folder=tmp_path, ends_with=1)
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("penstock.errors.PlanError: importing the dataset's modules")
+    assert last.startswith("standpipe.errors.PlanError: importing the dataset's modules")
     assert "starts a thread," in last
     assert "start it at first use, or use executor='thread'" in last
 
@@ -130,7 +130,7 @@ def test_a_module_that_is_not_found_says_where_it_is_looked_for(tmp_path: Path) 
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "mine.py").write_text(text(DATASET))
     program = (
-        "import os\nimport penstock as ps\nfrom mine import Squares\noffset = 3\nos.chdir('elsewhere')\n"
+        "import os\nimport standpipe as sp\nfrom mine import Squares\noffset = 3\nos.chdir('elsewhere')\n"
     )
     done = python("-c", program + text(RUN), folder=tmp_path, ends_with=1)
     last = done.stderr.strip().splitlines()[-1]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.engine import worker_memory
-from penstock.engine.worker_memory import WorkerMemory
+import standpipe as sp
+from standpipe.engine import worker_memory
+from standpipe.engine.worker_memory import WorkerMemory
 
 MIB = 1 << 20
 ROWS = 240
@@ -59,7 +59,7 @@ def together(samples: list[dict[str, Any]]) -> dict[str, Any]:
     return {"x": np.stack([sample["x"] for sample in samples]), "names": [each["name"] for each in samples]}
 
 
-PIPELINES: dict[str, Callable[[ps.Pipeline], ps.Pipeline]] = {
+PIPELINES: dict[str, Callable[[sp.Pipeline], sp.Pipeline]] = {
     "rows": lambda pipeline: pipeline.batch(16),
     "a function of the batch": lambda pipeline: pipeline.batch(16).map_batch(
         lambda batch: batch | {"y": batch["x"] + 1}
@@ -68,14 +68,14 @@ PIPELINES: dict[str, Callable[[ps.Pipeline], ps.Pipeline]] = {
 }
 
 
-def pipeline_of(dataset: Any, how: str = "rows") -> ps.Pipeline:
-    return PIPELINES[how](ps.Pipeline(ps.Indexed(dataset)).shuffle(seed=5).map(noisy))
+def pipeline_of(dataset: Any, how: str = "rows") -> sp.Pipeline:
+    return PIPELINES[how](sp.Pipeline(sp.Indexed(dataset)).shuffle(seed=5).map(noisy))
 
 
 FIRST = int(pipeline_of(Leaks()).plan().order.indices(0, 0, 1)[0])
 
 
-def stream(loader: ps.Loader, epochs: int = 2) -> list[Any]:
+def stream(loader: sp.Loader, epochs: int = 2) -> list[Any]:
     return [
         {
             name: value if isinstance(value, list) else (value.shape, value.tobytes())
@@ -98,7 +98,7 @@ def test_a_leak_changes_nothing_and_ends_nothing(
     with pipeline_of(Leaks(lambda index: 0), how).loader(executor="inline", memory="64MiB") as loader:
         expected = stream(loader)
     with (
-        caplog.at_level(logging.WARNING, "penstock"),
+        caplog.at_level(logging.WARNING, "standpipe"),
         pipeline_of(Leaks(), how).loader(
             executor="process", workers=2, memory="1GiB", worker_memory="30MiB"
         ) as loader,
@@ -154,7 +154,7 @@ def test_a_new_worker_that_has_more_than_its_share_is_an_error_with_a_number() -
     with (
         heavy.loader(executor="process", workers=1, memory="100MiB") as loader,
         pytest.raises(
-            ps.BudgetError, match=r"worker 0 .* of its own after one piece of work, .* needs memory="
+            sp.BudgetError, match=r"worker 0 .* of its own after one piece of work, .* needs memory="
         ) as caught,
     ):
         stream(loader)
@@ -169,7 +169,7 @@ def test_a_cap_of_a_worker_that_is_too_small_says_what_it_needs() -> None:
     with (
         heavy.loader(executor="process", workers=1, memory="1GiB", worker_memory="40MiB") as loader,
         pytest.raises(
-            ps.BudgetError, match=r"above worker_memory='40.0MiB'.* needs worker_memory="
+            sp.BudgetError, match=r"above worker_memory='40.0MiB'.* needs worker_memory="
         ) as caught,
     ):
         stream(loader)
@@ -177,7 +177,7 @@ def test_a_cap_of_a_worker_that_is_too_small_says_what_it_needs() -> None:
     with heavy.loader(executor="process", workers=1, memory="1GiB", worker_memory=smallest) as loader:
         stream(loader, epochs=1)
     with (
-        pytest.raises(ps.BudgetError, match="of its own after its first sample") as caught,
+        pytest.raises(sp.BudgetError, match="of its own after its first sample") as caught,
         heavy.loader(executor="process", workers=1, memory="1GiB", worker_memory="1MiB") as loader,
     ):
         stream(loader)
@@ -185,9 +185,9 @@ def test_a_cap_of_a_worker_that_is_too_small_says_what_it_needs() -> None:
 
 
 def test_a_cap_of_workers_is_for_processes() -> None:
-    with pytest.raises(ps.PlanError, match="executor='process'"):
+    with pytest.raises(sp.PlanError, match="executor='process'"):
         pipeline_of(Leaks()).plan(worker_memory="30MiB")
-    with pytest.raises(ps.PlanError, match="worker_memory='much'"):
+    with pytest.raises(sp.PlanError, match="worker_memory='much'"):
         pipeline_of(Leaks()).plan(worker_memory="much", executor="process")
 
 
@@ -209,7 +209,7 @@ def test_a_collection_of_garbage_leaves_shared_memory_shared() -> None:
         gc.collect()
         return len(lists) * 0 + index
 
-    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(64))).map(measured, field="x").batch(4)
+    pipeline = sp.Pipeline(sp.Arrays(x=np.arange(64))).map(measured, field="x").batch(4)
     with pipeline.loader(executor="process", workers=2, memory="512MiB") as loader:
         for _ in loader:
             pass

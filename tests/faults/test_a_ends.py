@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.machine import anonymous_bytes
+import standpipe as sp
+from standpipe.machine import anonymous_bytes
 from photos import numbers
 from programs import census, check_nothing_is_left, children, output
 
@@ -29,7 +29,7 @@ def test_break_out_of_the_loop_and_iterate_1000_times(executor: Any) -> None:
     """Nothing grows: no memory, thread, file or process."""
     settings = {} if executor == "native" else {"executor": executor}
     pipeline = (
-        ps.Pipeline(numbers(8) if executor == "native" else ps.Indexed(Tiny())).shuffle(seed=1).batch(2)
+        sp.Pipeline(numbers(8) if executor == "native" else sp.Indexed(Tiny())).shuffle(seed=1).batch(2)
     )
     begin = census()
     with pipeline.loader(workers=2, memory="512MiB", **settings) as loader:
@@ -66,7 +66,7 @@ class Numbers:
         return np.full(3, index)
 
 def pipeline(dataset, seed):
-    return ps.Pipeline(ps.Indexed(dataset, fields="x"), seed=seed).map(draw, field="x")
+    return sp.Pipeline(sp.Indexed(dataset, fields="x"), seed=seed).map(draw, field="x")
 
 def rows(pipeline, rows=10, **settings):
     with pipeline.batch(rows).loader(memory="512MiB", workers=1, **settings) as loader:
@@ -131,13 +131,13 @@ class Numbers:
         return np.full(3, index)
 
 def loader():
-    return ps.Pipeline(ps.Indexed(Numbers())).batch(10).loader(memory="512MiB", workers=2, executor={executor!r})
+    return sp.Pipeline(sp.Indexed(Numbers())).batch(10).loader(memory="512MiB", workers=2, executor={executor!r})
 
 def child(running, iterator):
     for attempt in (lambda: next(iterator), lambda: iter(running)):
         try:
             attempt()
-        except ps.PenstockError as error:
+        except sp.StandpipeError as error:
             print("make a loader here" in str(error), flush=True)
     running.close()
     with loader() as own:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from photos import WAIT_S
 from programs import (
     census,
@@ -57,8 +57,8 @@ class Struck:
                 os.kill(self.victim(), self.sent)
 
 
-def loader(dataset: Struck) -> ps.Loader:
-    return ps.Pipeline(ps.Indexed(dataset)).batch(ROWS).loader(executor="process", workers=2, memory="512MiB")
+def loader(dataset: Struck) -> sp.Loader:
+    return sp.Pipeline(sp.Indexed(dataset)).batch(ROWS).loader(executor="process", workers=2, memory="512MiB")
 
 
 def check_exact(batches: Any, first: int = 0) -> None:
@@ -98,7 +98,7 @@ def test_the_server_ends_while_it_loads_the_dataset(sent: signal.Signals, tmp_pa
             check_exact(batches)
         else:
             with pytest.raises(
-                ps.WorkerDied, match=f"the server of worker processes was killed by {sent.name}"
+                sp.WorkerDied, match=f"the server of worker processes was killed by {sent.name}"
             ):
                 iter(batches)
             check_exact(batches)  # asked again, it starts again
@@ -132,20 +132,20 @@ def here(stage):
         threading.Event().wait()
 
 class Late:
-    '''As penstock's last module is looked for.'''
+    '''As standpipe's last module is looked for.'''
     def find_spec(self, name, path=None, target=None):
-        if name == "penstock.loader":
+        if name == "standpipe.loader":
             here("importing")
 sys.meta_path.insert(0, Late())
 if sys.argv[2] == "leaves":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 import numpy as np
-import penstock as ps
-import penstock.engine.run
+import standpipe as sp
+import standpipe.engine.run
 
 if sys.argv[1] == "closing":
-    penstock.engine.run.PATIENCE_S = 60.0  # with what hangs
+    standpipe.engine.run.PATIENCE_S = 60.0  # with what hangs
 BEGUN = os.path.join(os.environ["TMPDIR"], "begun")
 
 class Numbers:
@@ -166,7 +166,7 @@ class Numbers:
     def __getstate__(self):
         return sys.argv[1:]
 
-with ps.Pipeline(ps.Indexed(Numbers())).batch(10).loader(executor="process", workers=2, memory="512MiB") as loader:
+with sp.Pipeline(sp.Indexed(Numbers())).batch(10).loader(executor="process", workers=2, memory="512MiB") as loader:
     for number, batch in enumerate(loader):
         if number == 14 and sys.argv[1] == "closing":
             while not os.path.exists(BEGUN):

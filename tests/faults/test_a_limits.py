@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-import penstock as ps
+import standpipe as sp
 from photos import encoded, picture, write_list, write_photos
 from programs import output
 
 FEW_FILES = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
-pipeline = ps.Pipeline(ps.FileList({path!r})).map(ps.CenterCrop(16))
+pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.CenterCrop(16))
 settings = {{"executor": {executor!r}}}
 if {executor!r} == "native":
     settings = {{}}
@@ -28,7 +28,7 @@ try:
     with pipeline.batch(80).loader(memory="1GiB", workers=8, **settings) as loader:
         rows = [int(index) for _ in range(2) for batch in loader for index in batch["index"]]
         print(rows == 2 * list(range(160)), loader.stats().retries, loader.stats().deaths)
-except ps.PlanError as error:
+except sp.PlanError as error:
     print(error.__cause__, error)
 """
 
@@ -40,7 +40,7 @@ def test_ulimit_n_of_256_and_8_workers(executor: str, tmp_path: Path) -> None:
     program = FEW_FILES.format(
         limit=256 if executor == "process" else 64, path=str(tmp_path / "list.txt"), executor=executor
     )
-    slow = {"PENSTOCK_FAULTS": "read.pread=delay:20ms"} if executor == "native" else {}
+    slow = {"STANDPIPE_FAULTS": "read.pread=delay:20ms"} if executor == "native" else {}
     assert output(program, environment=slow) == "True 0 0\n"
 
 
@@ -65,7 +65,7 @@ def test_a_run_goes_on_without_a_file_that_is_free(executor: str) -> None:
     """What looks at memory and tunes meanwhile comes again another time."""
     text = output(f"""
     import contextlib, resource
-    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(64.0)))
+    pipeline = sp.Pipeline(sp.Arrays(x=np.arange(64.0)))
     if {executor!r} == "thread":
         pipeline = pipeline.map(np.negative, field="x")
     with pipeline.batch(4).loader(memory="256MiB") as loader:
@@ -101,11 +101,11 @@ def test_files_that_run_out_while_workers_start() -> None:
                 opened.append(os.open("/dev/null", os.O_RDONLY))
             return {}
 
-    loader = make(ps.Indexed(Greedy(), fields="x"), executor="process", workers=8, memory="512MiB")
+    loader = make(sp.Indexed(Greedy(), fields="x"), executor="process", workers=8, memory="512MiB")
     before = len(os.listdir("/dev/fd"))
     try:
         next(iter(loader))
-    except ps.PlanError as error:
+    except sp.PlanError as error:
         print(error.__cause__.strerror, "workers=8, executor='process' need" in str(error))
     gc.collect()
     print(len(os.listdir("/dev/fd")) == before + len(opened))
@@ -119,7 +119,7 @@ class Log(logging.Handler):
     said = []
     def emit(self, record):
         self.said.append(record.getMessage())
-logging.getLogger("penstock").addHandler(Log())
+logging.getLogger("standpipe").addHandler(Log())
 
 def holds_up(label):
     from PIL import Image
@@ -141,7 +141,7 @@ def holds_up(label):
     return label
 
 os.mkfifo({gate!r})
-pipeline = ps.Pipeline(ps.FileList({path!r})).map(holds_up, field="label").map(ps.Resize((8, 8))).batch(6)
+pipeline = sp.Pipeline(sp.FileList({path!r})).map(holds_up, field="label").map(sp.Resize((8, 8))).batch(6)
 settings = {{"executor": {executor!r}, "slow_after_s": 0.3, "side_memory": "12MiB", "memory": "256MiB"}}
 with pipeline.loader(workers=3, **settings) as loader:
     batches = []
@@ -160,7 +160,7 @@ with pipeline.loader(workers=3, **settings) as loader:
 """
 
 
-def large_among_small(folder: Path) -> ps.FileList:
+def large_among_small(folder: Path) -> sp.FileList:
     """Six images, of which three need most of 12 MiB each."""
     files = [encoded(picture(seed), quality=90) for seed in range(6)]
     for place in (1, 3, 4):
@@ -187,7 +187,7 @@ def test_worker_killed_while_it_has_memory_that_others_wait_for(tmp_path: Path) 
         return label
 
     trainer = os.getpid()
-    pipeline = ps.Pipeline(large_among_small(tmp_path)).map(kills, field="label").map(ps.Resize((8, 8)))
+    pipeline = sp.Pipeline(large_among_small(tmp_path)).map(kills, field="label").map(sp.Resize((8, 8)))
     pipeline = pipeline.repeat(4).batch(6)
 
     def batches(executor: str) -> tuple[list[bytes], int]:

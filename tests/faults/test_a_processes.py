@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.engine.processes import WorkerServer
-from penstock.engine.start import recipe_of
+import standpipe as sp
+from standpipe.engine.processes import WorkerServer
+from standpipe.engine.start import recipe_of
 from photos import WAIT_S
 from programs import census, started_since, wait_for_end
 
@@ -46,8 +46,8 @@ class Numbers:
         return {"x": np.full(3, index), "drawn": np.random.random(), "text": f"{index}"}  # noqa: NPY002
 
 
-def loader(dataset: Any, executor: str = "process", **settings: Any) -> ps.Loader:
-    pipeline = ps.Pipeline(ps.Indexed(dataset)).shuffle(seed=3).batch(ROWS)
+def loader(dataset: Any, executor: str = "process", **settings: Any) -> sp.Loader:
+    pipeline = sp.Pipeline(sp.Indexed(dataset)).shuffle(seed=3).batch(ROWS)
     return pipeline.loader(**{"executor": executor, "workers": 2, "memory": "512MiB", **settings})
 
 
@@ -61,7 +61,7 @@ def expected(size: int = 48) -> list[bytes]:
         return content(batches)
 
 
-def steps(batches: ps.Loader) -> list[list[int]]:
+def steps(batches: sp.Loader) -> list[list[int]]:
     """The records of each batch of an epoch."""
     indices = batches.plan.order.indices(0, 0, batches.plan.order.num_positions)  # type: ignore[union-attr]
     return indices.reshape(-1, ROWS).tolist()
@@ -140,13 +140,13 @@ def wrong(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("executor", WAYS)
 @pytest.mark.parametrize("place", ["dataset", "function"])
 def test_worker_raises(executor: str, place: str) -> None:
-    source = ps.Indexed(Numbers(happens=refuse if place == "dataset" else nothing))
-    pipeline = ps.Pipeline(source).map(
+    source = sp.Indexed(Numbers(happens=refuse if place == "dataset" else nothing))
+    pipeline = sp.Pipeline(source).map(
         *([wrong] if place == "function" else []), field=None if place == "dataset" else "x"
     )
     with (
         pipeline.batch(ROWS).loader(executor=executor, workers=2, memory="512MiB") as batches,  # type: ignore[arg-type]
-        pytest.raises(ps.SampleError, match=r"OwnError: number 12.*record 12") as caught,
+        pytest.raises(sp.SampleError, match=r"OwnError: number 12.*record 12") as caught,
     ):
         list(batches)
     assert caught.value.index == 12
@@ -190,7 +190,7 @@ def test_worker_dies_in_a_function_of_the_batch(samples: bool, tmp_path: Path) -
 
     rows = Once(tmp_path, frozenset([5]) if samples else frozenset(), kill)
     pipeline = (
-        ps.Pipeline(ps.Indexed(Numbers(happens=rows)))
+        sp.Pipeline(sp.Indexed(Numbers(happens=rows)))
         .skip(3)
         .batch(ROWS)
         .map_batch(together, samples=samples)
@@ -220,7 +220,7 @@ def test_worker_dies_while_it_answers(tmp_path: Path) -> None:
         def __getitem__(self, index: int) -> dict[str, Any]:
             return {"text": Fatal(index)}
 
-    pipeline = ps.Pipeline(ps.Indexed(Texts(24))).batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(Texts(24))).batch(ROWS)
     with pipeline.loader(executor="process", workers=2, memory="512MiB") as batches:
         texts = [text for batch in batches for text in batch["text"]]
         stats = batches.stats()
@@ -234,7 +234,7 @@ def test_poison_sample_is_named_after_its_second_death(end: Callable[[], None]) 
         before = next(step for step, indices in enumerate(steps(batches)) if 17 in indices)
         iterator = iter(batches)
         assert content([next(iterator) for _ in range(before)]) == expected()[:before]
-        with pytest.raises(ps.WorkerDied) as caught:
+        with pytest.raises(sp.WorkerDied) as caught:
             next(iterator)
         assert caught.value.index == 17
         assert re.search(
@@ -247,9 +247,9 @@ def test_poison_sample_is_named_after_its_second_death(end: Callable[[], None]) 
 
 def test_poison_sample_is_replaced() -> None:
     """By the same sample that would take its place if it raised."""
-    pipeline = ps.Pipeline(ps.Indexed(Numbers(happens=Always(frozenset([17, 30]), kill)))).shuffle(seed=3)
-    raises = ps.Pipeline(ps.Indexed(Numbers(happens=Always(frozenset([17, 30]), fail)))).shuffle(seed=3)
-    policy = ps.Replace(at_most=2)
+    pipeline = sp.Pipeline(sp.Indexed(Numbers(happens=Always(frozenset([17, 30]), kill)))).shuffle(seed=3)
+    raises = sp.Pipeline(sp.Indexed(Numbers(happens=Always(frozenset([17, 30]), fail)))).shuffle(seed=3)
+    policy = sp.Replace(at_most=2)
     with (
         pipeline.on_bad(policy).batch(ROWS).loader(executor="process", workers=2, memory="512MiB") as batches
     ):
@@ -270,23 +270,23 @@ def fail() -> None:
 
 def test_poison_sample_that_comes_first_is_named() -> None:
     """The one that is measured when a loader starts."""
-    pipeline = ps.Pipeline(ps.Indexed(Numbers(happens=Always(frozenset([0]), kill)))).batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(Numbers(happens=Always(frozenset([0]), kill)))).batch(ROWS)
     with (
         pipeline.loader(executor="process", workers=1, memory="512MiB") as batches,
-        pytest.raises(ps.WorkerDied, match=r"was killed by SIGKILL.*while it made record 0"),
+        pytest.raises(sp.WorkerDied, match=r"was killed by SIGKILL.*while it made record 0"),
     ):
         next(iter(batches))
-    replaced = pipeline.on_bad(ps.Replace(at_most=2))
+    replaced = pipeline.on_bad(sp.Replace(at_most=2))
     with replaced.loader(executor="process", workers=1, memory="512MiB") as batches:
         assert len(list(batches)) == 12
 
 
 def test_workers_that_only_die_end_the_run() -> None:
     dataset = Numbers(happens=Always(frozenset(range(1, 48)), kill))
-    pipeline = ps.Pipeline(ps.Indexed(dataset)).on_bad(ps.Replace(at_most=1.0)).batch(ROWS)
+    pipeline = sp.Pipeline(sp.Indexed(dataset)).on_bad(sp.Replace(at_most=1.0)).batch(ROWS)
     with (
         pipeline.loader(executor="process", workers=1, memory="512MiB") as batches,
-        pytest.raises(ps.WorkerDied, match=r"3 workers in a row have died with nothing done in between"),
+        pytest.raises(sp.WorkerDied, match=r"3 workers in a row have died with nothing done in between"),
     ):
         list(batches)
 
@@ -346,7 +346,7 @@ def test_server_killed(tmp_path: Path) -> None:
 
 def test_a_server_that_answers_late_is_not_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says too late of one worker isn't the process number of the next."""
-    monkeypatch.setattr("penstock.engine.processes.ANSWER_S", 0.3)
+    monkeypatch.setattr("standpipe.engine.processes.ANSWER_S", 0.3)
     with loader(Numbers(), workers=1) as batches:
         server = WorkerServer(recipe_of(batches.plan), pack_lists=False, workers=1)
         try:

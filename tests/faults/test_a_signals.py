@@ -16,7 +16,7 @@ from programs import LIMIT_S, children, is_alive, run, wait_for_end, wait_until_
 
 STUCK = """
 import os, signal, sys, threading
-import penstock as ps
+import standpipe as sp
 
 class Stuck:
     told = sys.argv[1]
@@ -34,7 +34,7 @@ def end(number, frame):
 
 if sys.argv[3] == "handled":
     signal.signal(signal.SIGTERM, end)
-pipeline = ps.Pipeline(ps.Indexed(Stuck(), fields="x")).batch(4)
+pipeline = sp.Pipeline(sp.Indexed(Stuck(), fields="x")).batch(4)
 for batch in pipeline.loader(executor=sys.argv[2], memory="512MiB", workers=2, stall_timeout_s=None):
     pass
 """
@@ -81,7 +81,7 @@ def test_parent_raises_while_a_traceback_holds_the_iterator(executor: str) -> No
 from programs import children
 
 def train():
-    loader = ps.Pipeline(ps.Indexed(list(range(64)), fields="x")).batch(2).loader(
+    loader = sp.Pipeline(sp.Indexed(list(range(64)), fields="x")).batch(2).loader(
         executor="{executor}", memory="512MiB", workers=2, depth=4
     )
     iterator = iter(loader)
@@ -97,7 +97,7 @@ raise kept
 """)
     assert done.returncode == 1
     assert done.stderr.endswith("ValueError: the loss is not finite\n")
-    assert "penstock" not in done.stderr
+    assert "standpipe" not in done.stderr
     workers = [int(process) for process in done.stdout.split()]
     assert len(workers) == (3 if executor == "process" else 0)
     assert not any(map(is_alive, workers))

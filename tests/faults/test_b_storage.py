@@ -20,8 +20,8 @@ from typing import Any, TextIO
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock import _native
+import standpipe as sp
+from standpipe import _native
 from photos import encoded, picture, write_list
 from programs import BEGIN, LIMIT_S, output, run
 
@@ -43,19 +43,19 @@ PROGRAM = """
 import hashlib, json
 def same(image):
     return image
-pipeline = ps.Pipeline(ps.FileList({path!r})).map(ps.Resize(({height}, {width}))).on_bad({bad})
+pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.Resize(({height}, {width}))).on_bad({bad})
 if "executor" in {settings!r}:
     pipeline = pipeline.map(same, field="image")
 told = {{"images": [], "error": "", "kind": "", "path": "", "index": -1, "replaced": []}}
 begin = time.monotonic()
-settings = {{"memory": "256MiB", "workers": 2, "depth": 2, "reads": ps.Reads(**{reads!r}), **{settings!r}}}
+settings = {{"memory": "256MiB", "workers": 2, "depth": 2, "reads": sp.Reads(**{reads!r}), **{settings!r}}}
 with pipeline.batch(2).loader(**settings) as loader:
     try:
         for batch in loader:
             told["images"] += [hashlib.blake2b(image.tobytes()).hexdigest() for image in batch["image"]]
-    except ps.SampleError as error:
+    except sp.SampleError as error:
         told |= {{"error": error.reason, "kind": type(error).__name__, "path": error.path, "index": error.index}}
-    except ps.PenstockError as error:
+    except sp.StandpipeError as error:
         told |= {{"error": str(error), "kind": type(error).__name__}}
     stats = loader.stats()
     told |= {{name: getattr(stats, name) for name in ("retries", "hedged", "slowest_read_s", "reading_ahead")}}
@@ -83,7 +83,7 @@ class Told:
 
 
 def program(
-    folder: Path, reads: dict[str, Any] | None, settings: dict[str, Any], bad: str = "ps.Raise()"
+    folder: Path, reads: dict[str, Any] | None, settings: dict[str, Any], bad: str = "sp.Raise()"
 ) -> str:
     return PROGRAM.format(
         path=str(folder / "list.txt"),
@@ -101,12 +101,12 @@ def epoch(
     *,
     reads: dict[str, Any] | None = None,
     way: str = "native",
-    bad: str = "ps.Raise()",
+    bad: str = "sp.Raise()",
     **settings: Any,
 ) -> Told:
     """One epoch over the list in ``folder``, with faults."""
     text = program(folder, reads, WAYS[way] | settings, bad)
-    return Told(**json.loads(output(text, environment={"PENSTOCK_FAULTS": faults})))
+    return Told(**json.loads(output(text, environment={"STANDPIPE_FAULTS": faults})))
 
 
 def digests(contents: list[bytes]) -> list[str]:
@@ -165,7 +165,7 @@ def test_eio_on_one_file_is_a_bad_sample_after_k_tries(folder: Path, way: str) -
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_still_fails_gives_way_to_another_sample_where_that_is_asked_for(folder: Path, way: str) -> None:
-    told = epoch(folder, f"read.pread=eio{at_bad_file(folder)}", way=way, bad="ps.Replace(at_most=1)")
+    told = epoch(folder, f"read.pread=eio{at_bad_file(folder)}", way=way, bad="sp.Replace(at_most=1)")
     ((index, reason, replacement),) = told.replaced
     assert (told.error, index) == ("", BAD)
     assert reason.startswith("can't be read: Input/output error (4 tries in ")
@@ -213,13 +213,13 @@ def test_emfile_names_the_limit(folder: Path) -> None:
 
 
 def test_enoent_of_a_listed_file_mid_epoch(folder: Path) -> None:
-    pipeline = ps.Pipeline(ps.FileList(folder / "list.txt")).map(ps.Resize((HEIGHT, WIDTH))).batch(1)
+    pipeline = sp.Pipeline(sp.FileList(folder / "list.txt")).map(sp.Resize((HEIGHT, WIDTH))).batch(1)
     with pipeline.loader(memory="64MiB", workers=1, depth=2) as loader:
         batches = iter(loader)
         next(batches)
         bad_file(folder).unlink()
         assert [next(batches)["index"].item() for _ in range(4)] == [1, 2, 3, 4]
-        with pytest.raises(ps.ReadError, match="can't be opened: No such file") as caught:
+        with pytest.raises(sp.ReadError, match="can't be opened: No such file") as caught:
             next(batches)
         assert (caught.value.path, caught.value.index) == (str(bad_file(folder)), BAD)
         assert "tries" not in str(caught.value)
@@ -245,7 +245,7 @@ def test_what_was_read_damaged_is_a_bad_sample(folder: Path) -> None:
 
 
 INDEXED = """
-with ps.Pipeline(ps.FileList({list!r}, index={index!r})).map(ps.CenterCrop(8)).batch(2).loader() as loader:
+with sp.Pipeline(sp.FileList({list!r}, index={index!r})).map(sp.CenterCrop(8)).batch(2).loader() as loader:
     print(*[index for batch in loader for index in batch["index"]])
 """
 
@@ -253,7 +253,7 @@ with ps.Pipeline(ps.FileList({list!r}, index={index!r})).map(ps.CenterCrop(8)).b
 def indexed(folder: Path, faults: str) -> subprocess.CompletedProcess[str]:
     """A program over the list, with an index file of its own."""
     text = INDEXED.format(list=str(folder / "list.txt"), index=str(folder / "list.index"))
-    return run(text, environment={"PENSTOCK_FAULTS": faults})
+    return run(text, environment={"STANDPIPE_FAULTS": faults})
 
 
 @pytest.mark.parametrize("error", ["enospc", "edquot", "erofs"])
@@ -277,26 +277,26 @@ def test_what_a_killed_builder_of_an_index_left_is_never_adopted(folder: Path) -
 
 def test_an_index_whose_builder_was_killed_once_it_was_there_is_whole(folder: Path) -> None:
     assert indexed(folder, "index.publish.after=kill").returncode == -signal.SIGKILL
-    assert ps.verify_index(ps.FileList(folder / "list.txt", index=folder / "list.index")).ok
+    assert sp.verify_index(sp.FileList(folder / "list.txt", index=folder / "list.index")).ok
     done = indexed(folder, "index.publish.before=kill")
     assert (done.stdout.split(), done.stderr) == (["0", "1", "2", "3", "4", "5"], "")
 
 
 def test_eio_on_the_index_is_fatal(folder: Path) -> None:
-    source = ps.FileList(folder / "list.txt", index=folder / "list.index")
-    ps.build_index(source)
+    source = sp.FileList(folder / "list.txt", index=folder / "list.index")
+    sp.build_index(source)
     text = f"""
-source = ps.FileList({str(folder / "list.txt")!r}, index={str(folder / "list.index")!r})
-pipeline = ps.Pipeline(source).map(ps.CenterCrop(8)).on_bad(ps.Replace(at_most=1.0)).batch(2)
+source = sp.FileList({str(folder / "list.txt")!r}, index={str(folder / "list.index")!r})
+pipeline = sp.Pipeline(source).map(sp.CenterCrop(8)).on_bad(sp.Replace(at_most=1.0)).batch(2)
 with pipeline.loader() as loader:
     for _ in range(2):
         try:
             next(iter(loader))
-        except ps.PenstockError as error:
+        except sp.StandpipeError as error:
             print(type(error).__name__, error)
 """
-    told = output(text, environment={"PENSTOCK_FAULTS": "index.read=eio"}).splitlines()
-    assert told == 2 * [f"PenstockError can't read {folder / 'list.index'}: Input/output error"]
+    told = output(text, environment={"STANDPIPE_FAULTS": "index.read=eio"}).splitlines()
+    assert told == 2 * [f"StandpipeError can't read {folder / 'list.index'}: Input/output error"]
 
 
 @contextmanager
@@ -305,7 +305,7 @@ def started(folder: Path, faults: str, **settings: Any) -> Iterator[tuple[subpro
     pipe = folder / "faults.pipe"
     os.mkfifo(pipe)
     text = BEGIN.format(path=[path for path in sys.path if path]) + program(folder, None, settings)
-    environment = os.environ | {"PENSTOCK_FAULTS": f"{faults};log={pipe}"}
+    environment = os.environ | {"STANDPIPE_FAULTS": f"{faults};log={pipe}"}
     with subprocess.Popen(
         [sys.executable, "-c", text], env=environment, stdout=subprocess.PIPE, text=True
     ) as running:
@@ -389,13 +389,13 @@ def test_a_file_replaced_by_rename_is_the_old_or_the_new_one(folder: Path) -> No
 @pytest.mark.parametrize("way", ["native", "threads", "processes"])
 def test_closing_ends_the_pause_before_another_try(folder: Path, way: str) -> None:
     text = f"""
-import penstock.engine.run
+import standpipe.engine.run
 if {way != "processes"}:  # workers are killed after a second; threads that don't end would be left alone
-    penstock.engine.run.PATIENCE_S = 60
-pipeline = ps.Pipeline(ps.FileList({str(folder / "list.txt")!r})).map(ps.CenterCrop(8))
+    standpipe.engine.run.PATIENCE_S = 60
+pipeline = sp.Pipeline(sp.FileList({str(folder / "list.txt")!r})).map(sp.CenterCrop(8))
 if {way != "native"}:
     pipeline = pipeline.map(lambda image: image, field="image")
-loader = pipeline.batch(6).loader(memory="256MiB", workers=1, reads=ps.Reads(backoff_s=20), **{WAYS[way]!r})
+loader = pipeline.batch(6).loader(memory="256MiB", workers=1, reads=sp.Reads(backoff_s=20), **{WAYS[way]!r})
 taker = threading.Thread(target=lambda: next(iter(loader), None), daemon=True)
 def took():
     with open({str(folder / "faults.pipe")!r}) as lines:
@@ -409,7 +409,7 @@ taker.start()
 print(took() < 8)  # the pause takes 10
 """
     faults = f"read.open=eio{at_bad_file(folder)};log={folder / 'faults.pipe'}"
-    assert output(text, environment={"PENSTOCK_FAULTS": faults}) == "True\n"
+    assert output(text, environment={"STANDPIPE_FAULTS": faults}) == "True\n"
 
 
 HANGS_S = 25  # a read that hangs: longer than a test may take in which nobody waits for it
@@ -460,8 +460,8 @@ def large_files(folder: Path, files: int) -> list[bytes]:
 
 def tight(folder: Path, depth: int) -> dict[str, Any]:
     """Settings with which least is read ahead, 4 MiB, for one decoding thread."""
-    pipeline = ps.Pipeline(ps.FileList(folder / "list.txt")).map(ps.Resize((HEIGHT, WIDTH))).batch(2)
-    with pytest.raises(ps.BudgetError) as caught:
+    pipeline = sp.Pipeline(sp.FileList(folder / "list.txt")).map(sp.Resize((HEIGHT, WIDTH))).batch(2)
+    with pytest.raises(sp.BudgetError) as caught:
         pipeline.plan(memory=1, workers=1, depth=depth)
     return {"memory": caught.value.smallest_bytes, "workers": 1, "depth": depth}
 
@@ -494,8 +494,8 @@ def test_waiting_for_a_buffer_is_no_slow_read(tmp_path: Path) -> None:
 
 def test_closing_while_reads_hang_ends_at_once_and_leaves_nothing(folder: Path) -> None:
     text = f"""
-pipeline = ps.Pipeline(ps.FileList({str(folder / "list.txt")!r})).map(ps.CenterCrop(8)).batch(6)
-loader = pipeline.loader(memory="256MiB", workers=2, reads=ps.Reads(hedge_after_s=0.01))
+pipeline = sp.Pipeline(sp.FileList({str(folder / "list.txt")!r})).map(sp.CenterCrop(8)).batch(6)
+loader = pipeline.loader(memory="256MiB", workers=2, reads=sp.Reads(hedge_after_s=0.01))
 taker = threading.Thread(target=lambda: next(iter(loader), None), daemon=True)
 threading.excepthook = lambda args: None
 os.mkfifo({str(folder / "faults.pipe")!r})
@@ -509,19 +509,19 @@ print(time.monotonic() - begin < 8)  # that threads inside a read get a second i
 """
     faults = f"read.pread=delay:{HANGS_S}s{at_bad_file(folder)};log={folder / 'faults.pipe'}"
     begin = time.monotonic()
-    assert output(text, environment={"PENSTOCK_FAULTS": faults}) == "True\n"
+    assert output(text, environment={"STANDPIPE_FAULTS": faults}) == "True\n"
     assert time.monotonic() - begin < HANGS_S
 
 
 def test_threads_of_hedged_reads_end_with_their_loader(folder: Path) -> None:
     text = f"""
-pipeline = ps.Pipeline(ps.FileList({str(folder / "list.txt")!r})).map(ps.CenterCrop(8)).batch(2)
+pipeline = sp.Pipeline(sp.FileList({str(folder / "list.txt")!r})).map(sp.CenterCrop(8)).batch(2)
 def threads():
     return len(os.listdir("/proc/self/task"))
 before = threads()
 for settings in ({{}}, {{"executor": "thread"}}, {{"executor": "inline"}}):
     used = pipeline.map(lambda image: image, field="image") if settings else pipeline
-    with used.loader(memory="256MiB", workers=2, reads=ps.Reads(hedge_after_s=1), **settings) as loader:
+    with used.loader(memory="256MiB", workers=2, reads=sp.Reads(hedge_after_s=1), **settings) as loader:
         assert sum(1 for batch in loader) == 3
         assert threads() > before + 1
     ends = time.monotonic() + 5

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from photos import encoded, picture, write_list
 from programs import output
 
@@ -52,8 +52,8 @@ def npy(header: str, *, says_bytes: int | None = None) -> bytes:
 def test_npy_object_dtype_long_header_and_overflow(tmp_path: Path, header: str, says: str) -> None:
     """What isn't a plain array of numbers within its file is refused before a byte of it is used."""
     (tmp_path / "a.npy").write_bytes(npy(header))
-    with pytest.raises(ps.PlanError, match=says):
-        ps.Arrays(a=tmp_path / "a.npy").open()
+    with pytest.raises(sp.PlanError, match=says):
+        sp.Arrays(a=tmp_path / "a.npy").open()
 
 
 def test_npy_header_of_4_gb_is_not_read(tmp_path: Path) -> None:
@@ -68,12 +68,12 @@ def test_npy_header_of_4_gb_is_not_read(tmp_path: Path) -> None:
 from programs import peaks
 before = peaks()
 for use in (
-    lambda: ps.Arrays(a={str(path)!r}).open(),
-    lambda: ps.build_index(ps.FileList({str(tmp_path / "list.txt")!r}), columns={{"a": {str(path)!r}}}),
+    lambda: sp.Arrays(a={str(path)!r}).open(),
+    lambda: sp.build_index(sp.FileList({str(tmp_path / "list.txt")!r}), columns={{"a": {str(path)!r}}}),
 ):
     try:
         use()
-    except ps.PlanError as error:
+    except sp.PlanError as error:
         print("no .npy file" in str(error))
 print({{name: now - before[name] for name, now in peaks().items()}})
 """
@@ -88,9 +88,9 @@ def test_npy_in_fortran_order(tmp_path: Path) -> None:
     column, table = np.asfortranarray(np.arange(5)), np.asfortranarray(np.arange(20).reshape(5, 4))
     for name, array in (("column", column), ("table", table)):
         np.save(tmp_path / f"{name}.npy", array)
-    assert ps.Arrays(a=tmp_path / "column.npy").open().column("a", 0, 5).tolist() == [0, 1, 2, 3, 4]
-    with pytest.raises(ps.PlanError, match=r"table\.npy, isn't in C order.*np\.ascontiguousarray"):
-        ps.Arrays(a=tmp_path / "table.npy").open()
+    assert sp.Arrays(a=tmp_path / "column.npy").open().column("a", 0, 5).tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(sp.PlanError, match=r"table\.npy, isn't in C order.*np\.ascontiguousarray"):
+        sp.Arrays(a=tmp_path / "table.npy").open()
     source = write_list(tmp_path, [GOOD] * 5)
-    ps.build_index(source, columns={"box": tmp_path / "table.npy"})
+    sp.build_index(source, columns={"box": tmp_path / "table.npy"})
     assert source.open().locate(np.arange(5)).plain["box"].tolist() == table.tolist()

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import penstock as ps
+import standpipe as sp
 from jpegs import kinds, marked, photo, with_precision, with_size
 from photos import encoded, foreign_kinds, numbers, picture, write_list
 from programs import output, run
@@ -38,22 +38,22 @@ WAYS = [
 HERE = [way for way in WAYS if way.values != ("process",)]  # where starting processes shows nothing more
 
 
-def loader(source: ps.FileList | ps.ImageFolder, way: str | None, **settings: Any) -> ps.Loader:
+def loader(source: sp.FileList | sp.ImageFolder, way: str | None, **settings: Any) -> sp.Loader:
     """One image after the other, scaled to one size."""
-    pipeline = ps.Pipeline(source)
+    pipeline = sp.Pipeline(source)
     if way is not None:
         pipeline = pipeline.map(np.asarray, field="image")
     settings = {"memory": "1GiB", "workers": 1, "executor": way or "thread", **settings}
-    return pipeline.map(ps.Resize((HEIGHT, WIDTH))).batch(1).loader(**settings)
+    return pipeline.map(sp.Resize((HEIGHT, WIDTH))).batch(1).loader(**settings)
 
 
-def refused(folder: Path, content: bytes, way: str | None = None, **settings: Any) -> ps.SampleError:
+def refused(folder: Path, content: bytes, way: str | None = None, **settings: Any) -> sp.SampleError:
     """The error of a file that stands between two good ones. It has the file's facts, and the good ones come."""
     source = write_list(folder, {"before.jpg": GOOD, "bad.jpg": content, "after.jpg": GOOD})
     with loader(source, way, **settings) as batches:
         iterator = iter(batches)
         assert next(iterator)["index"].tolist() == [0]
-        with pytest.raises(ps.SampleError) as caught:
+        with pytest.raises(sp.SampleError) as caught:
             next(iterator)
         batches.skip_steps(1)
         assert [batch["index"].tolist() for batch in batches.steps(1)] == [[2]]
@@ -78,9 +78,9 @@ def test_zero_byte_file(tmp_path: Path, way: str | None, monkeypatch: pytest.Mon
         "native_workers.finish_foreign",
         "images.decode_foreign",
     ):  # to see that nobody calls them
-        monkeypatch.setattr(f"penstock.engine.{module}", None)
+        monkeypatch.setattr(f"standpipe.engine.{module}", None)
     error = refused(tmp_path, b"", way)
-    assert type(error) is ps.DecodeError
+    assert type(error) is sp.DecodeError
     assert error.reason == "empty file"
 
 
@@ -164,7 +164,7 @@ def test_every_colour_form_and_orientation(tmp_path: Path) -> None:
         out = io.BytesIO()
         image.save(out, "PNG", **options)
         files[name] = out.getvalue()
-    transforms = (ps.RandomResizedCrop((24, 31)), ps.RandomHorizontalFlip())
+    transforms = (sp.RandomResizedCrop((24, 31)), sp.RandomHorizontalFlip())
     images = {}
     for name, content in files.items():
         image = Image.open(io.BytesIO(content))
@@ -270,10 +270,10 @@ REASONS = """
 from programs import peaks
 
 def reason_of(source, **settings):
-    with ps.Pipeline(source).map(ps.Resize((8, 8))).batch(1).loader(memory="512MiB", workers=1, **settings) as loader:
+    with sp.Pipeline(source).map(sp.Resize((8, 8))).batch(1).loader(memory="512MiB", workers=1, **settings) as loader:
         try:
             next(iter(loader))
-        except ps.SampleError as error:
+        except sp.SampleError as error:
             return error.reason
 """
 
@@ -292,7 +292,7 @@ def test_65500_x_65500_header_with_a_body_of_2_kb(tmp_path: Path) -> None:
         + f"""
 folder, names = {str(tmp_path)!r}, {list(HUGE)!r}
 def reason(name, **settings):
-    return reason_of(ps.FileList(folder + "/" + name + ".txt", labels=False), **settings)
+    return reason_of(sp.FileList(folder + "/" + name + ".txt", labels=False), **settings)
 assert [reason("good " + name) for name in names] == [None] * len(names)
 before = peaks()
 print(*[reason(name) for name in names], sep="\\n")
@@ -328,7 +328,7 @@ print({{name: now - before[name] for name, now in peaks().items()}})
 @pytest.mark.filterwarnings("ignore:(?s).*(Corrupt EXIF data|Truncated File Read):UserWarning")
 def test_0_x_n_image(tmp_path: Path, content: bytes, way: str | None) -> None:
     """A picture without a pixel is a bad sample."""
-    assert type(refused(tmp_path, content, way)) is ps.DecodeError
+    assert type(refused(tmp_path, content, way)) is sp.DecodeError
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -337,11 +337,11 @@ def test_1_x_1_and_images_smaller_than_the_crop(tmp_path: Path, way: str | None)
     sizes = [(1, 1), (1, 40), (3, 2), (17, 5), (40, 56)]
     files = [encoded(picture(3, *size), kind) for size in sizes for kind in ("JPEG", "PNG")]
     images = {str(number): decoded(content) for number, content in enumerate(files)}
-    for transforms in ((ps.RandomResizedCrop(24),), (ps.Resize(20), ps.CenterCrop(23)), (ps.CenterCrop(32),)):
+    for transforms in ((sp.RandomResizedCrop(24),), (sp.Resize(20), sp.CenterCrop(23)), (sp.CenterCrop(32),)):
         if way is None:
             rows = delivered(in_order(listed(tmp_path, files), *transforms))
         else:
-            pipeline = ps.Pipeline(listed(tmp_path, files)).map(np.asarray, field="image").map(*transforms)
+            pipeline = sp.Pipeline(listed(tmp_path, files)).map(np.asarray, field="image").map(*transforms)
             with pipeline.batch(64, tail="short").loader(memory="1GiB", workers=2, executor=way) as batches:
                 rows = [image for batch in batches for image in batch["image"].copy()]
         check_rows(rows, images, transforms)
@@ -402,10 +402,10 @@ def test_bombs_of_pages_and_frames_are_capped(tmp_path: Path) -> None:
         + f"""
 import warnings
 warnings.simplefilter("ignore")  # Pillow's, of the entries
-reason_of(ps.FileList({str(tmp_path / "entries.tiff.txt")!r}, labels=False), side_memory="1MiB")  # imports Pillow
+reason_of(sp.FileList({str(tmp_path / "entries.tiff.txt")!r}, labels=False), side_memory="1MiB")  # imports Pillow
 before = peaks()
 for name in {list(bombs)!r}:
-    print(name, reason_of(ps.FileList({str(tmp_path)!r} + "/" + name + ".txt", labels=False), side_memory="96MiB"))
+    print(name, reason_of(sp.FileList({str(tmp_path)!r} + "/" + name + ".txt", labels=False), side_memory="96MiB"))
 print(peaks()["VmHWM"] - before["VmHWM"])
 """
     )
@@ -444,15 +444,15 @@ def test_bit_flips_at_1000_random_positions_of_100_files(tmp_path: Path, flips: 
         + f"""
 import warnings
 warnings.simplefilter("ignore")  # Pillow's, of what it reads over
-source = ps.FileList({str(tmp_path / "list.txt")!r})
+source = sp.FileList({str(tmp_path / "list.txt")!r})
 before, good, bad = peaks(), 0, 0
-with ps.Pipeline(source).map(ps.Resize((8, 8))).batch(1).loader(memory="512MiB", workers=1) as loader:
+with sp.Pipeline(source).map(sp.Resize((8, 8))).batch(1).loader(memory="512MiB", workers=1) as loader:
     for number in range({count}):
         iterator = loader.steps(1)
         try:
             assert next(iterator)["index"].tolist() == [number]
             good += 1
-        except (ps.DecodeError, ps.ReadError) as error:
+        except (sp.DecodeError, sp.ReadError) as error:
             assert (error.index, error.path) == (number, source.open().name(number))
             loader.skip_steps(1)
             bad += 1
@@ -470,11 +470,11 @@ print(good, bad, peaks()["VmHWM"] - before["VmHWM"])
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        (lambda folder: ps.Arrays(x=np.zeros((0, 3))), "no rows"),
-        (lambda folder: ps.Indexed([], fields="x"), "it is empty"),
-        (lambda folder: ps.FileList(folder / "list.txt"), "lists no file"),
-        (lambda folder: ps.ImageFolder(folder / "classes"), "holds no class folders"),
-        (lambda folder: ps.Concat(numbers(3), ps.Arrays(x=np.zeros((0, 1)))), "no rows"),
+        (lambda folder: sp.Arrays(x=np.zeros((0, 3))), "no rows"),
+        (lambda folder: sp.Indexed([], fields="x"), "it is empty"),
+        (lambda folder: sp.FileList(folder / "list.txt"), "lists no file"),
+        (lambda folder: sp.ImageFolder(folder / "classes"), "holds no class folders"),
+        (lambda folder: sp.Concat(numbers(3), sp.Arrays(x=np.zeros((0, 1)))), "no rows"),
     ],
     ids=["arrays", "dataset", "list", "folder", "one part of several"],
 )
@@ -482,14 +482,14 @@ def test_empty_dataset(tmp_path: Path, source: Callable[[Path], Any], says: str)
     """A data set without a sample, or a part without one, is an error when it is planned."""
     (tmp_path / "list.txt").write_text("\n \n")
     (tmp_path / "classes").mkdir()
-    with pytest.raises(ps.PlanError, match=says):
-        ps.Pipeline(source(tmp_path)).batch(2).plan()
+    with pytest.raises(sp.PlanError, match=says):
+        sp.Pipeline(source(tmp_path)).batch(2).plan()
 
 
 def test_empty_stream() -> None:
     """Of a stream only taking a sample tells: then it is an error of the source."""
-    stream = ps.Pipeline(ps.Iterable(lambda: iter([]))).batch(2)
-    with stream.loader(executor="inline") as batches, pytest.raises(ps.SampleError) as caught:
+    stream = sp.Pipeline(sp.Iterable(lambda: iter([]))).batch(2)
+    with stream.loader(executor="inline") as batches, pytest.raises(sp.SampleError) as caught:
         list(batches)
     assert (caught.value.place, caught.value.reason) == ("source", "the stream ends after 0 samples")
 
@@ -497,7 +497,7 @@ def test_empty_stream() -> None:
 @pytest.mark.parametrize("rows", [1, 3, 5])
 def test_fewer_samples_than_ranks(rows: int) -> None:
     """Ranks of one job have equal steps however few samples there are: padded ones are marked, or the plan refuses."""
-    ranks = [ps.Pipeline(numbers(rows)).shard(rank, 4) for rank in range(4)]
+    ranks = [sp.Pipeline(numbers(rows)).shard(rank, 4) for rank in range(4)]
     delivered_rows, steps = [], set()
     for rank in ranks:
         with rank.batch(2, tail="pad").loader(memory="64MiB", workers=1) as batches:
@@ -508,7 +508,7 @@ def test_fewer_samples_than_ranks(rows: int) -> None:
     assert sorted(delivered_rows) == list(range(rows))
     for rank in ranks:
         for tail, says in (("drop", "rows fill no step"), ("short", "would give ranks different batches")):
-            with pytest.raises(ps.PlanError, match=says):
+            with pytest.raises(sp.PlanError, match=says):
                 rank.batch(2, tail=tail).plan()
 
 
@@ -529,7 +529,7 @@ def test_non_utf8_255_byte_and_newline_names(tmp_path: Path, way: str | None) ->
     for name in ODD_NAMES:
         with open(folder + b"/" + name, "wb") as file:  # noqa: PTH123
             file.write(GOOD)
-    source = ps.ImageFolder(tmp_path / "photos")
+    source = sp.ImageFolder(tmp_path / "photos")
     with loader(source, way) as batches:
         assert [int(batch["index"][0]) for batch in batches] == list(range(len(ODD_NAMES)))
         opened = batches.plan.source
@@ -539,7 +539,7 @@ def test_non_utf8_255_byte_and_newline_names(tmp_path: Path, way: str | None) ->
     assert all(name is not None and name.isprintable() for name in (*names, *opened.classes))
     with open(folder + b"/" + ODD_NAMES[0], "wb"):  # noqa: PTH123
         pass
-    with loader(source, way) as batches, pytest.raises(ps.DecodeError, match="empty file") as caught:
+    with loader(source, way) as batches, pytest.raises(sp.DecodeError, match="empty file") as caught:
         list(batches)
     assert str(caught.value).isprintable()
     assert caught.value.path in names
@@ -552,7 +552,7 @@ def test_names_of_a_list(tmp_path: Path) -> None:
         with open(bytes(tmp_path) + b"/" + name, "wb") as file:  # noqa: PTH123
             file.write(GOOD)
     (tmp_path / "list.txt").write_bytes(b"\n".join(names))
-    with loader(ps.FileList(tmp_path / "list.txt", labels=False), None) as batches:
+    with loader(sp.FileList(tmp_path / "list.txt", labels=False), None) as batches:
         assert len(list(batches)) == len(names)
 
 
@@ -564,7 +564,7 @@ def walked(folder: Path, names: Iterable[str]) -> tuple[int, list[bytes], str]:
         os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=directory))
     os.close(directory)
     tracemalloc.start()
-    opened = ps.ImageFolder(folder).open()
+    opened = sp.ImageFolder(folder).open()
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     paths = opened.locate(np.arange(opened.num_records)).files["image"].paths
@@ -577,7 +577,7 @@ def test_folder_of_10_m_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     With 20,000 files and buffers as much smaller; ``benchmarks/ten_million_rows.py`` has the real number.
     """
     for buffer in ("_sorted_names.SORTED_AT_ONCE", "_sorted_names.ROWS_AT_ONCE", "_walk.NAMES_AT_ONCE"):
-        monkeypatch.setattr(f"penstock.source.{buffer}", 500)
+        monkeypatch.setattr(f"standpipe.source.{buffer}", 500)
     names = [f"{number:06d}.jpg" for number in range(20_000)]
     shuffled = random.Random(1).sample(names, len(names))
     walked(tmp_path / "first", names[:10])  # imports

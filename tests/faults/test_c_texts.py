@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from programs import output
 
 DEEP = b"[" * 100_000
@@ -25,8 +25,8 @@ LINES = {
 }
 
 
-def rows() -> ps.Pipeline:
-    return ps.Pipeline(ps.Arrays(x=np.arange(8)))
+def rows() -> sp.Pipeline:
+    return sp.Pipeline(sp.Arrays(x=np.arange(8)))
 
 
 @pytest.mark.parametrize(("line", "says"), LINES.values(), ids=LINES.keys())
@@ -36,7 +36,7 @@ def test_json_with_nan_huge_int_depth_invalid_utf8_nul_or_unclosed_quote(
     """Of a list of records, which is JSON a line: the error names file and line."""
     listed = tmp_path / "bad.jsonl"
     listed.write_bytes(b'{"index": 3}\n\n' + line + b'\n{"index": 4}\n')
-    with pytest.raises(ps.PlanError) as caught:
+    with pytest.raises(sp.PlanError) as caught:
         rows().exclude(listed).batch(1).plan()
     assert str(caught.value).startswith(f"exclude('{listed}'): line 3 {says}")
 
@@ -55,13 +55,13 @@ def test_a_line_without_an_end_takes_no_memory(tmp_path: Path) -> None:
             file.truncate(1 << 30)
     text = output(f"""
 from programs import peaks
-pipeline = ps.Pipeline(ps.Arrays(x=np.arange(8)))
-refused = [pipeline.exclude({str(tmp_path / "bad.jsonl")!r}), ps.Pipeline(ps.FileList({str(tmp_path / "files.txt")!r}))]
+pipeline = sp.Pipeline(sp.Arrays(x=np.arange(8)))
+refused = [pipeline.exclude({str(tmp_path / "bad.jsonl")!r}), sp.Pipeline(sp.FileList({str(tmp_path / "files.txt")!r}))]
 before = peaks()["VmHWM"]
 for each in refused:
     try:
-        each.map(*([ps.CenterCrop(4)] if each is refused[1] else [])).batch(1).plan()
-    except ps.PlanError as error:
+        each.map(*([sp.CenterCrop(4)] if each is refused[1] else [])).batch(1).plan()
+    except sp.PlanError as error:
         print(error)
 print(peaks()["VmHWM"] - before)
 """)
@@ -84,8 +84,8 @@ def test_list_with_huge_int_nul_or_a_path_too_long(tmp_path: Path, line: bytes, 
     """Of a list of files likewise."""
     listed = tmp_path / "files.txt"
     listed.write_bytes(b"b.jpg 1\n\n" + line + b"\nc.jpg 2\n")
-    with pytest.raises(ps.PlanError) as caught:
-        ps.FileList(listed).open()
+    with pytest.raises(sp.PlanError) as caught:
+        sp.FileList(listed).open()
     assert str(caught.value).startswith(f"{listed}:3: the line ")
     assert says in str(caught.value)
 
@@ -94,7 +94,7 @@ def test_list_with_byte_order_mark_invalid_utf8_nan_and_quotes(tmp_path: Path) -
     """A path may have any bytes but a line's end and NUL; what isn't a whole number is a class's name."""
     listed = tmp_path / "files.txt"
     listed.write_bytes(b'\xef\xbb\xbf\xff.jpg NaN\n"b.jpg cat\n')
-    opened = ps.FileList(listed).open()
+    opened = sp.FileList(listed).open()
     paths = opened.locate(np.arange(2)).files["image"].paths
     assert [paths[row].rpartition(b"/")[2] for row in range(2)] == [b"\xff.jpg", b'"b.jpg']
     assert opened.classes == ("NaN", "cat")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from caches import RECORDS, ROW, base, fill, identity, opened, right
 from programs import BEGIN, LIMIT_S, run
 
@@ -39,11 +39,11 @@ ADMIN_POINTS = [
 IN_8_MIB = "-t tmpfs -o size=8m none"
 LIFE = """
 from caches import *
-with opened(ps.Cache("eval", "500kB", directory={directory!r}, spill={directory!r})) as found:
+with opened(sp.Cache("eval", "500kB", directory={directory!r}, spill={directory!r})) as found:
     fill(found)
 """
 ADMIN = """
-from penstock.cli import main
+from standpipe.cli import main
 main(["cache", *{words!r}, "--directory", {directory!r}])
 """
 
@@ -67,7 +67,7 @@ def running(program: str, *, faults: str = "") -> Iterator[subprocess.Popen[str]
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PENSTOCK_FAULTS": faults},
+        env=os.environ | {"STANDPIPE_FAULTS": faults},
     ) as process:
         try:
             yield process
@@ -84,30 +84,30 @@ def said(process: subprocess.Popen[str]) -> str:
 @pytest.mark.parametrize("point", WRITER_POINTS)
 def test_writer_killed_at_every_point(point: str, tmp_path: Path) -> None:
     """No wrong byte is read, what was stored counts, and nothing is left after the next commands."""
-    done = run(LIFE.format(directory=str(tmp_path)), environment={"PENSTOCK_FAULTS": point})
+    done = run(LIFE.format(directory=str(tmp_path)), environment={"STANDPIPE_FAULTS": point})
     assert done.returncode == KILLED, done.stderr
-    cache = ps.Cache("eval", "500kB", directory=tmp_path, spill=tmp_path)
+    cache = sp.Cache("eval", "500kB", directory=tmp_path, spill=tmp_path)
     with opened(cache) as found:
         right(found)  # each one that is there is what was stored
         fill(found)
         assert found.notes() == []
     with opened(cache) as found:  # what was on its way to the disk is there
         assert right(found) == RECORDS
-    (session,) = ps.list_caches(tmp_path)
+    (session,) = sp.list_caches(tmp_path)
     (here,) = session.sets
     assert (session.problems, here.users, here.rows) == ((), 0, RECORDS)
     assert here.counts.stored <= RECORDS  # nobody is counted twice
     assert here.bytes <= 500_000
-    assert ps.verify_cache(cache).ok
+    assert sp.verify_cache(cache).ok
     assert list((base(tmp_path) / "aside").iterdir()) == []
-    ps.stop_caches(tmp_path)
+    sp.stop_caches(tmp_path)
     assert files(tmp_path) == []
 
 
 @pytest.mark.parametrize(("command", "name", "point"), ADMIN_POINTS)
 def test_admin_killed_during_create_or_destroy(command: str, name: str, point: str, tmp_path: Path) -> None:
     """Sessions are there or not, none by halves; what the others have stays; readers don't notice."""
-    cache, kept = (ps.Cache(name, "2MiB", directory=tmp_path) for name in ("eval", "kept"))
+    cache, kept = (sp.Cache(name, "2MiB", directory=tmp_path) for name in ("eval", "kept"))
     with opened(kept, identity(of="kept")) as found:
         fill(found)
     with opened(cache, identity(crop=1)) as other:
@@ -116,11 +116,11 @@ def test_admin_killed_during_create_or_destroy(command: str, name: str, point: s
         fill(reader)
         assert right(reader) == RECORDS
         program = ADMIN.format(words=[command, *([name] if name else [])], directory=str(tmp_path))
-        done = run(program, environment={"PENSTOCK_FAULTS": point})
+        done = run(program, environment={"STANDPIPE_FAULTS": point})
         assert done.returncode == KILLED, done.stderr
         assert right(reader) == RECORDS
         assert reader.notes() == []
-    left = {session.name: len(session.sets) for session in ps.list_caches(tmp_path)}
+    left = {session.name: len(session.sets) for session in sp.list_caches(tmp_path)}
     assert set(left) <= {"eval", "kept"}
     assert left.get("eval", 2) == 2
     if command != "stop":
@@ -130,18 +130,18 @@ def test_admin_killed_during_create_or_destroy(command: str, name: str, point: s
         assert fill(found) == RECORDS
         assert right(found) == RECORDS
     assert list((base(tmp_path) / "aside").iterdir()) == []
-    ps.stop_caches(tmp_path)
+    sp.stop_caches(tmp_path)
     assert files(tmp_path) == []
 
 
 def test_process_stopped_while_it_has_the_write_side(tmp_path: Path) -> None:
     """Others read on, store nothing, and wait for nothing; when it is killed they store again."""
-    cache = ps.Cache("eval", "64MiB", directory=tmp_path)
+    cache = sp.Cache("eval", "64MiB", directory=tmp_path)
     with opened(cache) as found:
         fill(found, range(8))
     stopped = f"""
 from caches import *
-found = opened(ps.Cache("eval", "64MiB", directory={str(tmp_path)!r}), identity(crop=2))
+found = opened(sp.Cache("eval", "64MiB", directory={str(tmp_path)!r}), identity(crop=2))
 print("there", flush=True)
 fill(found)
 """
@@ -158,12 +158,12 @@ fill(found)
 
 def test_session_destroyed_while_4_jobs_read(tmp_path: Path) -> None:
     """All go on to their end, with right bytes where they read any, and without an error or a warning."""
-    cache = ps.Cache("eval", "64MiB", directory=tmp_path)
+    cache = sp.Cache("eval", "64MiB", directory=tmp_path)
     with opened(cache) as found:
         fill(found)
     job = f"""
 from caches import *
-with opened(ps.Cache("eval", "64MiB", directory={str(tmp_path)!r})) as found:
+with opened(sp.Cache("eval", "64MiB", directory={str(tmp_path)!r})) as found:
     print(right(found), flush=True)
     sys.stdin.readline()
     for _ in range(20):
@@ -176,7 +176,7 @@ with opened(ps.Cache("eval", "64MiB", directory={str(tmp_path)!r})) as found:
     with running(job) as one, running(job) as two, running(job) as three, running(job) as four:
         jobs = (one, two, three, four)
         assert [said(each) for each in jobs] == [str(RECORDS)] * 4
-        assert ps.destroy_cache(cache).held > RECORDS * ROW
+        assert sp.destroy_cache(cache).held > RECORDS * ROW
         with opened(cache) as anew:
             fill(anew, range(10))
             for each in jobs:
@@ -186,7 +186,7 @@ with opened(ps.Cache("eval", "64MiB", directory={str(tmp_path)!r})) as found:
             assert [said(each) for each in jobs] == [f"{RECORDS} [] 0"] * 4
             assert [each.wait(LIMIT_S) for each in jobs] == [0] * 4
             assert right(anew) == 10
-    (session,) = ps.list_caches(tmp_path)
+    (session,) = sp.list_caches(tmp_path)
     assert [each.rows for each in session.sets] == [10]
 
 
@@ -212,7 +212,7 @@ def test_tmpfs_of_8_mib(memory: str | None, least: int, tmp_path: Path) -> None:
     """It is filled to what it has, or to half of it where nothing is said; then one warning, and no SIGBUS."""
     program = f"""
 from caches import *
-cache = ps.Cache("eval", {memory!r}, directory={str(tmp_path / "shm")!r})
+cache = sp.Cache("eval", {memory!r}, directory={str(tmp_path / "shm")!r})
 with opened(cache, records=1024) as found:
     for record in range(1024):
         found.supply()
@@ -233,7 +233,7 @@ def test_tmpfs_that_others_have_filled(tmp_path: Path) -> None:
     shm = tmp_path / "shm"
     program = f"""
 from caches import *
-with opened(ps.Cache("eval", "4MiB", directory={str(shm)!r})) as found:
+with opened(sp.Cache("eval", "4MiB", directory={str(shm)!r})) as found:
     rows = fill(found, range(10))
     with open({str(shm / "others")!r}, "wb", 0) as others:
         try:
@@ -245,8 +245,8 @@ with opened(ps.Cache("eval", "4MiB", directory={str(shm)!r})) as found:
     fill(found)
     print(right(found) < RECORDS, len(found.notes()))
 try:
-    opened(ps.Cache("eval", "4MiB", directory={str(shm)!r}), identity(crop=2))
-except ps.CacheError as error:
+    opened(sp.Cache("eval", "4MiB", directory={str(shm)!r}), identity(crop=2))
+except sp.CacheError as error:
     print(error)
 """
     ten, full, error = mounted(shm, IN_8_MIB, program).splitlines()
@@ -259,11 +259,11 @@ def test_read_only_folder(tmp_path: Path) -> None:
     """A cache that can't be made there says so, and so does one that is there already."""
     program = f"""
 from caches import *
-cache = ps.Cache("eval", "1MiB", directory={str(tmp_path / "disk")!r})
+cache = sp.Cache("eval", "1MiB", directory={str(tmp_path / "disk")!r})
 for _ in range(2):
     try:
         opened(cache)
-    except ps.CacheError as error:
+    except sp.CacheError as error:
         print("Read-only file system" in str(error))
     os.system("mount -o remount,rw {tmp_path / "disk"}")
     opened(cache).close()
@@ -274,17 +274,17 @@ for _ in range(2):
 
 def test_folder_of_somebody_else(tmp_path: Path) -> None:
     """One that isn't this user's alone isn't used, whatever is in it."""
-    cache = ps.Cache("eval", "1MiB", directory=tmp_path)
+    cache = sp.Cache("eval", "1MiB", directory=tmp_path)
     opened(cache).close()
     folder = base(tmp_path).parent
     for mode in (0o755, 0o777, 0o770):
         folder.chmod(mode)
         with pytest.raises(
-            ps.CacheError, match=r"others can get at it, so it isn't used; remove it, or name"
+            sp.CacheError, match=r"others can get at it, so it isn't used; remove it, or name"
         ):
             opened(cache)
-        with pytest.raises(ps.CacheError, match=r"others can get at it"):
-            ps.list_caches(tmp_path)
+        with pytest.raises(sp.CacheError, match=r"others can get at it"):
+            sp.list_caches(tmp_path)
     folder.chmod(0o700)
     opened(cache).close()
 
@@ -292,25 +292,25 @@ def test_folder_of_somebody_else(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other users")
 def test_folder_that_another_user_has_planted(tmp_path: Path) -> None:
     """Nor is one of the right name and mode that belongs to another user."""
-    cache = ps.Cache("eval", "1MiB", directory=tmp_path)
+    cache = sp.Cache("eval", "1MiB", directory=tmp_path)
     opened(cache).close()
     for folder in (base(tmp_path).parent, base(tmp_path), base(tmp_path) / "sets"):
         os.chown(folder, 4001, -1)
-        with pytest.raises(ps.CacheError, match=r"it belongs to user 4001, so it isn't used"):
+        with pytest.raises(sp.CacheError, match=r"it belongs to user 4001, so it isn't used"):
             opened(cache)
         os.chown(folder, 0, -1)
 
 
-@pytest.mark.parametrize("what", ["penstock", "v1", "sets", "set", "table", "rows", "session.json", "file"])
+@pytest.mark.parametrize("what", ["standpipe", "v1", "sets", "set", "table", "rows", "session.json", "file"])
 def test_symlink_or_file_planted(what: str, tmp_path: Path) -> None:
     """What leads elsewhere isn't followed: an error says so, or rows are missed; and nothing changes there."""
-    cache = ps.Cache("eval", "1MiB", directory=tmp_path)
+    cache = sp.Cache("eval", "1MiB", directory=tmp_path)
     with opened(cache) as found:
         fill(found, range(8))
     folder = base(tmp_path)
     digest = identity().digest
     planted = {
-        "penstock": folder.parent,
+        "standpipe": folder.parent,
         "v1": folder,
         "sets": folder / "sets",
         "set": folder / "sets" / digest,
@@ -331,29 +331,29 @@ def test_symlink_or_file_planted(what: str, tmp_path: Path) -> None:
             assert right(found) == 0
             assert found.store.stats().errors > 0
     else:
-        with pytest.raises(ps.CacheError, match=r"link|Too many levels"):
+        with pytest.raises(sp.CacheError, match=r"link|Too many levels"):
             opened(cache)
     assert sorted((path, path.stat().st_mtime_ns) for path in [elsewhere, *elsewhere.rglob("*")]) == before
 
 
 @pytest.mark.parametrize(
     ("facts", "says"),
-    [({"format": 0}, "of format 0, and this penstock has format 1"), ({"byte_order": "big"}, "big-endian")],
+    [({"format": 0}, "of format 0, and this standpipe has format 1"), ({"byte_order": "big"}, "big-endian")],
 )
 def test_old_format_version_or_other_endianness(facts: dict[str, object], says: str, tmp_path: Path) -> None:
     """Refused with what to do; other sets of the session go on; and it can be destroyed."""
-    cache = ps.Cache("eval", "2MiB", directory=tmp_path)
+    cache = sp.Cache("eval", "2MiB", directory=tmp_path)
     opened(cache).close()
     manifest = base(tmp_path) / "sets" / identity().digest / "set.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | facts))
-    with pytest.raises(ps.CacheError, match=f"{says}.*penstock cache destroy removes it"):
+    with pytest.raises(sp.CacheError, match=f"{says}.*standpipe cache destroy removes it"):
         opened(cache)
     with opened(cache, identity(crop=2)) as found:
         assert fill(found) == RECORDS
-    (session,) = ps.list_caches(tmp_path)
+    (session,) = sp.list_caches(tmp_path)
     assert (len(session.sets), len(session.problems)) == (1, 1)
-    assert not ps.verify_cache(cache).ok
-    ps.destroy_cache(cache)
+    assert not sp.verify_cache(cache).ok
+    sp.destroy_cache(cache)
     opened(cache).close()
 
 
@@ -362,7 +362,7 @@ def test_disk_pulled(tmp_path: Path) -> None:
     memory, disk = tmp_path / "memory", tmp_path / "disk"
     memory.mkdir()
     disk.mkdir()
-    cache = ps.Cache("eval", "300kB", directory=memory, spill=disk)
+    cache = sp.Cache("eval", "300kB", directory=memory, spill=disk)
     with opened(cache) as found:
         fill(found)
     with opened(cache) as found:
@@ -382,21 +382,21 @@ def test_disk_pulled(tmp_path: Path) -> None:
 
 def test_cache_of_0_1_or_too_many_bytes(tmp_path: Path) -> None:
     """0 is off, 1 keeps nothing and says so once, more than there is at all is refused with the numbers."""
-    assert ps.Cache("eval", 0).is_off
-    with opened(ps.Cache("eval", 1, directory=tmp_path)) as found:
+    assert sp.Cache("eval", 0).is_off
+    with opened(sp.Cache("eval", 1, directory=tmp_path)) as found:
         assert fill(found) == 0
         (note,) = found.notes()
         assert "1B hold no row of 9.7KiB" in note
     with pytest.raises(
-        ps.PlanError, match=r"'1024.0TiB' is more than there is at all: /dev/shm, a tmpfs, has"
+        sp.PlanError, match=r"'1024.0TiB' is more than there is at all: /dev/shm, a tmpfs, has"
     ):
-        opened(ps.Cache("eval", 1 << 50))
+        opened(sp.Cache("eval", 1 << 50))
 
 
 @pytest.mark.parametrize("years", [-30, 30])
 def test_clock_jumps(years: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is idle, and for how long, is told by a clock that nobody sets."""
-    cache = ps.Cache("eval", "900kB", directory=tmp_path, idle_after=3600)
+    cache = sp.Cache("eval", "900kB", directory=tmp_path, idle_after=3600)
     with opened(cache) as found:
         kept = fill(found)
     jumped = time.time() + years * 365 * 86400
@@ -405,5 +405,5 @@ def test_clock_jumps(years: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         fill(found)
     with opened(cache) as found:
         assert right(found) == kept
-    (session,) = ps.list_caches(tmp_path)
+    (session,) = sp.list_caches(tmp_path)
     assert all(each.idle_s is not None and each.idle_s < 600 for each in session.sets)

@@ -19,33 +19,33 @@ BEGIN = """
 import logging
 from photos import picture
 
-EVAL = (ps.Resize(32), ps.CenterCrop(28))
-SOURCE = ps.FileList({photos!r})
+EVAL = (sp.Resize(32), sp.CenterCrop(28))
+SOURCE = sp.FileList({photos!r})
 if {place!r} == "arrays":
-    SOURCE = ps.Arrays(image=np.stack([picture(seed) for seed in range(24)]))
+    SOURCE = sp.Arrays(image=np.stack([picture(seed) for seed in range(24)]))
 said = []
 
 def batches(cache):
-    pipeline = ps.Pipeline(SOURCE){stages}.batch(4)
+    pipeline = sp.Pipeline(SOURCE){stages}.batch(4)
     with pipeline.loader(memory="256MiB", workers=2) as loader:
         return [batch["image"].tobytes() for batch in loader], loader.stats()
 """
 FILL = """
 for _ in range(20):  # rows that found no room yet are kept in a later one
-    _, stats = batches(ps.Cache("eval", memory="64kB", directory={memory!r}, spill={disk!r}, strict=True))
+    _, stats = batches(sp.Cache("eval", memory="64kB", directory={memory!r}, spill={disk!r}, strict=True))
     if stats.cache_misses == 0:
         break
-(session,) = ps.list_caches({memory!r})
+(session,) = sp.list_caches({memory!r})
 assert session.sets[0].rows_on_disk > 1, session
 """
 HANG = """
-penstock_log = logging.getLogger("penstock")
-penstock_log.propagate = False
+standpipe_log = logging.getLogger("standpipe")
+standpipe_log.propagate = False
 listening = logging.Handler()
 listening.emit = lambda record: said.append(record.getMessage())
-penstock_log.addHandler(listening)
-expected, _ = batches(ps.Cache("off", memory=0))
-found, stats = batches(ps.Cache("eval", memory="64kB", directory={memory!r}, spill={disk!r}, strict=True))
+standpipe_log.addHandler(listening)
+expected, _ = batches(sp.Cache("off", memory=0))
+found, stats = batches(sp.Cache("eval", memory="64kB", directory={memory!r}, spill={disk!r}, strict=True))
 assert found == expected
 assert stats.cache_hits + stats.cache_misses >= 24, stats
 assert stats.cache_misses > 0, stats
@@ -64,7 +64,7 @@ def test_disk_that_hangs_under_a_row(place: str, tmp_path: Path) -> None:
     names = {"photos": str(photos / "list.txt"), "memory": str(memory), "disk": str(disk), "place": place}
     begin = BEGIN.format(stages=PLACES[place], **names)
     output(begin + FILL.format(**names))
-    text = output(begin + HANG.format(**names), environment={"PENSTOCK_FAULTS": "cache.disk=delay:3600s"})
+    text = output(begin + HANG.format(**names), environment={"STANDPIPE_FAULTS": "cache.disk=delay:3600s"})
     assert text == (
         "cache 'eval': its disk hangs, and is left alone; what can't be read or kept comes from its source\n"
     )

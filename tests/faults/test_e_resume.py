@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from photos import WAIT_S, Watched, numbers, write_list, write_photos
 from programs import BEGIN, LIMIT_S
 
@@ -38,8 +38,8 @@ def replace(name, text):
     os.rename(name + ".new", name)
 
 def train(source, folder, kill_at, when, steps, **settings):
-    crop = (ps.RandomResizedCrop(9), ps.RandomHorizontalFlip())
-    pipeline = ps.Pipeline(source).shuffle(seed=3).map(*crop)
+    crop = (sp.RandomResizedCrop(9), sp.RandomHorizontalFlip())
+    pipeline = sp.Pipeline(source).shuffle(seed=3).map(*crop)
     if settings.get("executor"):
         pipeline = pipeline.map(np.asarray, field="image")
     with pipeline.batch(2).loader(memory="1GiB", **settings) as loader:
@@ -72,7 +72,7 @@ def train(source: Path, folder: Path, kill_at: int, when: str, steps: int, **set
     """Run it as a process of its own; how it ends."""
     folder.mkdir(exist_ok=True)
     call = (
-        f"train(ps.FileList({str(source)!r}), {str(folder)!r}, {kill_at}, {when!r}, {steps}, **{settings!r})"
+        f"train(sp.FileList({str(source)!r}), {str(folder)!r}, {kill_at}, {when!r}, {steps}, **{settings!r})"
     )
     with start(call) as trainer:
         trainer.communicate(timeout=LIMIT_S)
@@ -94,9 +94,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rest_of(source: Path, state: dict[str, Any], steps: int, **settings: Any) -> list[Any]:
     """The stream from a state on, in this process."""
     pipeline = (
-        ps.Pipeline(ps.FileList(source))
+        sp.Pipeline(sp.FileList(source))
         .shuffle(seed=3)
-        .map(ps.RandomResizedCrop(9), ps.RandomHorizontalFlip())
+        .map(sp.RandomResizedCrop(9), sp.RandomHorizontalFlip())
     )
     if settings.get("executor"):
         pipeline = pipeline.map(np.asarray, field="image")
@@ -145,7 +145,7 @@ def test_kill_9_of_a_trainer_with_python_code(
 
 def test_kill_9_at_any_moment_again_and_again(photos: Path, undisturbed: list[Any], tmp_path: Path) -> None:
     """Killed from outside somewhere in a step, then started again, until it comes to its end."""
-    call = f"train(ps.FileList({str(photos)!r}), {str(tmp_path)!r}, 0, 'paced', STEPS - int(sys.argv[-1]), workers=2)"
+    call = f"train(sp.FileList({str(photos)!r}), {str(tmp_path)!r}, 0, 'paced', STEPS - int(sys.argv[-1]), workers=2)"
     program = (
         BEGIN.format(path=[path for path in sys.path if path]) + TRAINER + call.replace("STEPS", str(STEPS))
     )
@@ -195,8 +195,8 @@ def test_resume_with_other_workers_and_prefetch(
 ) -> None:
     """A state of one loader goes on in one with other workers, executors and slots: the same bytes."""
     for step in (0, 3, PHOTOS // ROWS, STEPS - 1):
-        pipeline = ps.Pipeline(ps.FileList(photos)).shuffle(seed=3)
-        pipeline = pipeline.map(ps.RandomResizedCrop(9), ps.RandomHorizontalFlip())
+        pipeline = sp.Pipeline(sp.FileList(photos)).shuffle(seed=3)
+        pipeline = pipeline.map(sp.RandomResizedCrop(9), sp.RandomHorizontalFlip())
         if "executor" in settings:
             pipeline = pipeline.map(np.asarray, field="image")
         with pipeline.batch(ROWS).loader(memory="1GiB", workers=2, depth=3) as loader:
@@ -206,7 +206,7 @@ def test_resume_with_other_workers_and_prefetch(
 
 
 def stream(
-    pipeline: ps.Pipeline, state: dict[str, Any], world: int, rows: int, steps: int
+    pipeline: sp.Pipeline, state: dict[str, Any], world: int, rows: int, steps: int
 ) -> list[list[int]]:
     """What all ranks together get, step by step."""
     ranks = []
@@ -221,7 +221,7 @@ def stream(
 
 def test_8_then_4_then_6_ranks_in_one_epoch() -> None:
     """With one global batch of 24 rows, on 8, 4 and 6 ranks in turn: one order, every sample once, over epochs."""
-    pipeline = ps.Pipeline(numbers(24 * 11 + 5)).shuffle(seed=9)
+    pipeline = sp.Pipeline(numbers(24 * 11 + 5)).shuffle(seed=9)
     with pipeline.batch(24).loader(memory="64MiB", workers=1) as loader:
         state = json.loads(json.dumps(loader.state_dict()))
         expected = [batch["index"].tolist() for batch in loader.steps(20)]
@@ -233,7 +233,7 @@ def test_8_then_4_then_6_ranks_in_one_epoch() -> None:
     assert len(set(first_epoch)) == len(first_epoch) == 24 * 11
 
 
-def state_of(pipeline: ps.Pipeline) -> dict[str, Any]:
+def state_of(pipeline: sp.Pipeline) -> dict[str, Any]:
     with pipeline.batch(2).loader(memory="64MiB", workers=1) as loader:
         next(iter(loader))
         return loader.state_dict()
@@ -244,28 +244,28 @@ def test_state_of_another_dataset_seed_or_version(tmp_path: Path) -> None:
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         write_list(tmp_path / name, {f"{name}{number}.jpg": None for number in range(8)})
-    one, other = (ps.FileList(tmp_path / name / "list.txt") for name in ("one", "other"))
-    pipeline = ps.Pipeline(numbers(8)).shuffle(seed=7)
+    one, other = (sp.FileList(tmp_path / name / "list.txt") for name in ("one", "other"))
+    pipeline = sp.Pipeline(numbers(8)).shuffle(seed=7)
     state = state_of(pipeline)
     with pipeline.batch(2).loader(memory="64MiB", workers=1) as loader:
         iterator = iter(loader)
         next(iterator)
         before = loader.state_dict()
-        with pytest.raises(ps.StateError, match="seed was 8 and is 7"):
-            loader.load_state_dict(state_of(ps.Pipeline(numbers(8)).shuffle(seed=8)))
-        with pytest.raises(ps.StateError, match="rows was 9 and is 8"):
-            loader.load_state_dict(state_of(ps.Pipeline(numbers(9)).shuffle(seed=7)))
-        with pytest.raises(ps.StateError, match="the state has version 2, this penstock reads version 1"):
+        with pytest.raises(sp.StateError, match="seed was 8 and is 7"):
+            loader.load_state_dict(state_of(sp.Pipeline(numbers(8)).shuffle(seed=8)))
+        with pytest.raises(sp.StateError, match="rows was 9 and is 8"):
+            loader.load_state_dict(state_of(sp.Pipeline(numbers(9)).shuffle(seed=7)))
+        with pytest.raises(sp.StateError, match="the state has version 2, this standpipe reads version 1"):
             loader.load_state_dict({**state, "version": 2})
         assert loader.state_dict() == before
         next(iterator)
     states = [
-        ps.Pipeline(source).map(ps.CenterCrop(4)).batch(2).loader(memory="64MiB", workers=1).state_dict()
+        sp.Pipeline(source).map(sp.CenterCrop(4)).batch(2).loader(memory="64MiB", workers=1).state_dict()
         for source in (one, other)
     ]
     digests = [source.open().digest for source in (one, other)]
-    with pytest.raises(ps.StateError, match=f"source was '{digests[1]}' and is '{digests[0]}'"):
-        ps.Pipeline(one).map(ps.CenterCrop(4)).batch(2).loader(memory="64MiB", workers=1).load_state_dict(
+    with pytest.raises(sp.StateError, match=f"source was '{digests[1]}' and is '{digests[0]}'"):
+        sp.Pipeline(one).map(sp.CenterCrop(4)).batch(2).loader(memory="64MiB", workers=1).load_state_dict(
             states[1]
         )
 
@@ -275,10 +275,10 @@ def test_state_while_workers_run_ahead(executor: str) -> None:
     """A state counts batches that were delivered, however many are filled by then."""
     located: queue.Queue[int] = queue.Queue()
     source = Watched(numbers(12), lambda rows: located.put(len(rows)))
-    pipeline = ps.Pipeline(source)
+    pipeline = sp.Pipeline(source)
     settings: dict[str, Any] = {"executor": executor} if executor != "native" else {}
     if settings:
-        pipeline = pipeline.map(np.negative, field="x", spec=ps.Spec((1,), np.dtype(np.int64)))
+        pipeline = pipeline.map(np.negative, field="x", spec=sp.Spec((1,), np.dtype(np.int64)))
     with pipeline.batch(2).loader(memory="1GiB", workers=1, depth=5, **settings) as loader:
         iterator = iter(loader)
         for _ in range(5):
@@ -290,7 +290,7 @@ def test_state_while_workers_run_ahead(executor: str) -> None:
 
 def test_one_rank_fails_to_save() -> None:
     """Ranks don't talk to one another: whoever gathers their states asks ``check_states``, which names who differs."""
-    pipeline = ps.Pipeline(numbers(64)).shuffle(seed=1)
+    pipeline = sp.Pipeline(numbers(64)).shuffle(seed=1)
     before, after = [], []
     for rank in range(4):
         with pipeline.shard(rank, 4).batch(2).loader(memory="64MiB", workers=1) as loader:
@@ -299,16 +299,16 @@ def test_one_rank_fails_to_save() -> None:
             before.append(loader.state_dict())
             next(iterator)
             after.append(loader.state_dict())
-    ps.check_states(before)
-    ps.check_states(after)
+    sp.check_states(before)
+    sp.check_states(after)
     with pytest.raises(
-        ps.StateError, match="consumed is 16 on ranks 0, 1, 3 and 8 on rank 2; load those of one step"
+        sp.StateError, match="consumed is 16 on ranks 0, 1, 3 and 8 on rank 2; load those of one step"
     ):
-        ps.check_states([*after[:2], before[2], after[3]])
-    with pytest.raises(ps.StateError, match="rank 1 has no state"):
-        ps.check_states([after[0], None, *after[2:]])
-    other = state_of(ps.Pipeline(numbers(64)).shuffle(seed=2))
-    with pytest.raises(ps.StateError, match="rank 3 has another recipe than rank 0: seed is 2, not 1"):
-        ps.check_states([*after[:3], other])
+        sp.check_states([*after[:2], before[2], after[3]])
+    with pytest.raises(sp.StateError, match="rank 1 has no state"):
+        sp.check_states([after[0], None, *after[2:]])
+    other = state_of(sp.Pipeline(numbers(64)).shuffle(seed=2))
+    with pytest.raises(sp.StateError, match="rank 3 has another recipe than rank 0: seed is 2, not 1"):
+        sp.check_states([*after[:3], other])
     counted = {**after[1], "bad_rows": 3}
-    ps.check_states([after[0], counted, *after[2:]])
+    sp.check_states([after[0], counted, *after[2:]])

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from jpegs import scan_bomb
 from photos import WAIT_S, encoded, numbers, picture, write_list, write_photos
 from programs import BEGIN, LIMIT_S, children, open_files
@@ -59,13 +59,13 @@ class Large:
     def __getitem__(self, index):
         return {"x": np.full((1 << 20,), index, np.uint8), "name": np.full((1 << 20,), index, np.uint8)}
 
-pipeline = ps.Pipeline(ps.Indexed(Large())).batch(16, collate={"name": list})
+pipeline = sp.Pipeline(sp.Indexed(Large())).batch(16, collate={"name": list})
 for executor in ("thread", "process", "inline"):
     with pipeline.loader(memory="2GiB", workers=2, executor=executor) as loader:
         held = list(loader)
         print(len(held), all((batch["x"][:, 0] == batch["index"]).all() for batch in held))
         print(all((name == index).all() for b in held for name, index in zip(b["name"], b["index"])))
-photos = ps.Pipeline(ps.FileList({path!r})).map(ps.CenterCrop(224), ps.Normalize()).batch(64)
+photos = sp.Pipeline(sp.FileList({path!r})).map(sp.CenterCrop(224), sp.Normalize()).batch(64)
 with photos.loader(memory="1GiB", workers=2) as loader:
     print(loader.plan.program is None, sum(len(batch["index"]) for batch in loader))
 print(sorted(os.listdir("/dev/shm")))
@@ -95,9 +95,9 @@ def test_no_network_is_needed(tmp_path: Path) -> None:
         ["-n"],
         "true",
         f"""
-source = ps.FileList({str(tmp_path / "list.txt")!r})
+source = sp.FileList({str(tmp_path / "list.txt")!r})
 for settings in ({{}}, {{"executor": "process"}}):
-    pipeline = ps.Pipeline(source).map(ps.CenterCrop(8))
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(8))
     pipeline = pipeline.map(np.asarray, field="image") if settings else pipeline
     with pipeline.batch(2).loader(memory="512MiB", workers=1, **settings) as loader:
         print(sum(len(batch["index"]) for batch in loader))
@@ -118,8 +118,8 @@ def test_sockets_have_no_names() -> None:
         }
 
     others = sockets()  # torch's own may have names
-    source = ps.Indexed(list(range(8)), fields="x")
-    with ps.Pipeline(source).batch(2).loader(executor="process", **SMALL) as loader:
+    source = sp.Indexed(list(range(8)), fields="x")
+    with sp.Pipeline(source).batch(2).loader(executor="process", **SMALL) as loader:
         next(iter(loader))
         inodes = sockets() - others
         unix = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
@@ -172,19 +172,19 @@ def test_no_code_runs_from_data(tmp_path: Path) -> None:
     for name, content in files.items():
         listed = write_list(tmp_path, {name: content})
         for functions in ((), (np.asarray,)):
-            pipeline = ps.Pipeline(listed)
+            pipeline = sp.Pipeline(listed)
             pipeline = pipeline.map(*functions, field="image") if functions else pipeline
-            with pipeline.map(ps.CenterCrop(8)).batch(1).loader(executor="inline", **SMALL) as loader:
+            with pipeline.map(sp.CenterCrop(8)).batch(1).loader(executor="inline", **SMALL) as loader:
                 if name.endswith(".jpg"):
                     next(iter(loader))
                     continue
-                with pytest.raises(ps.DecodeError, match="not an image"):
+                with pytest.raises(sp.DecodeError, match="not an image"):
                     next(iter(loader))
-        with pytest.raises(ps.PlanError, match=re.escape(name)):
-            ps.Arrays(a=tmp_path / name).open()
-        with pytest.raises(ps.PlanError, match=re.escape(name)):
-            ps.build_index(listed, columns={"a": tmp_path / name})
-        ps.FileList(
+        with pytest.raises(sp.PlanError, match=re.escape(name)):
+            sp.Arrays(a=tmp_path / name).open()
+        with pytest.raises(sp.PlanError, match=re.escape(name)):
+            sp.build_index(listed, columns={"a": tmp_path / name})
+        sp.FileList(
             listed.path, index=tmp_path / name
         ).open()  # as an index it is none, and another one is made
     assert not (tmp_path / "sang").exists()
@@ -208,9 +208,9 @@ def test_url_list(tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) ->
     """There are no addresses: whatever a line looks like is the name of a file, and that there is none is the error."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.txt").write_text(f"{line}\n")
-    source = ps.FileList(tmp_path / "list.txt", labels=False)
-    pipeline = ps.Pipeline(source).map(ps.CenterCrop(8)).batch(1)
-    with pipeline.loader(**SMALL) as loader, pytest.raises(ps.ReadError, match="No such file") as caught:
+    source = sp.FileList(tmp_path / "list.txt", labels=False)
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(1)
+    with pipeline.loader(**SMALL) as loader, pytest.raises(sp.ReadError, match="No such file") as caught:
         next(iter(loader))
     assert caught.value.path == f"{tmp_path}/{line}"
     assert not (tmp_path / "sang").exists()
@@ -221,16 +221,16 @@ def test_no_path_of_a_list_leads_out_of_its_root(tmp_path: Path, path: str) -> N
     """With ``root=`` a line that is absolute or goes up is an error with its number; without, it may lead anywhere."""
     (tmp_path / "root" / "a").mkdir(parents=True)
     (tmp_path / "list.txt").write_text(f"a/..b.jpg\nc..\n...\n{path}\n")
-    with pytest.raises(ps.PlanError, match=r"list\.txt:4: the path is absolute or has a '\.\.'"):
-        ps.FileList(tmp_path / "list.txt", root=tmp_path / "root", labels=False).open()
-    assert ps.FileList(tmp_path / "list.txt", labels=False).open().num_records == 4
+    with pytest.raises(sp.PlanError, match=r"list\.txt:4: the path is absolute or has a '\.\.'"):
+        sp.FileList(tmp_path / "list.txt", root=tmp_path / "root", labels=False).open()
+    assert sp.FileList(tmp_path / "list.txt", labels=False).open().num_records == 4
     (tmp_path / "list.txt").write_text("a/..b.jpg\nc..\n...\n")
-    assert ps.FileList(tmp_path / "list.txt", root=tmp_path / "root", labels=False).open().num_records == 3
+    assert sp.FileList(tmp_path / "list.txt", root=tmp_path / "root", labels=False).open().num_records == 3
 
 
 def changed(index: Path, old: bytes, new: bytes) -> None:
     """An index in which something else stands, as whoever can write it can make it: its checksum is right again."""
-    from penstock.source._index_file import PREAMBLE, preamble  # only a program writes such a file
+    from standpipe.source._index_file import PREAMBLE, preamble  # only a program writes such a file
 
     content = index.read_bytes()
     assert content.count(old) == 1
@@ -247,20 +247,20 @@ def test_no_path_of_a_folders_index_leads_out_of_it(tmp_path: Path, path: bytes)
     (tmp_path / "photos/class/photo000.jpg").write_bytes(GOOD)
     for folder in ("photos", "photos/class"):
         os.utime(tmp_path / folder, ns=(LONG_AGO_NS, LONG_AGO_NS))
-    source = ps.ImageFolder(tmp_path / "photos")
-    built = ps.build_index(source)
+    source = sp.ImageFolder(tmp_path / "photos")
+    built = sp.build_index(source)
     stands = b"class/photo000.jpg"
     changed(built.path, stands, b"x" * (len(stands) - len(path)) + path)
     changed_place(built.path, len(stands) - len(path), len(path))
-    with ps.Pipeline(source).map(ps.CenterCrop(8)).batch(1).loader(**SMALL) as loader:
+    with sp.Pipeline(source).map(sp.CenterCrop(8)).batch(1).loader(**SMALL) as loader:
         assert f"{built.path}" in loader.plan.explain()
-        with pytest.raises(ps.PenstockError, match="the path of record 0 leads out of its folder"):
+        with pytest.raises(sp.StandpipeError, match="the path of record 0 leads out of its folder"):
             next(iter(loader))
 
 
 def changed_place(index: Path, begin: int, length: int) -> None:
     """Let the only record's path begin and end elsewhere in the text, behind a separator."""
-    from penstock.source._index_file import read_index
+    from standpipe.source._index_file import read_index
 
     file = read_index(os.fsencode(index))
     place, text = file.facts.sections["places"], file.facts.sections["text"]
@@ -276,10 +276,10 @@ def test_an_index_cant_say_that_a_list_stays_in_its_root(tmp_path: Path) -> None
     write_list(tmp_path, [GOOD])
     (tmp_path / "list.txt").write_text("../outside.jpg 0\n")
     os.utime(tmp_path / "list.txt", ns=(LONG_AGO_NS, LONG_AGO_NS))
-    built = ps.build_index(ps.FileList(tmp_path / "list.txt"))
+    built = sp.build_index(sp.FileList(tmp_path / "list.txt"))
     changed(built.path, b'"outside": 1', b'"outside": 0')
-    opened = ps.FileList(tmp_path / "list.txt", root=tmp_path).open()
-    with pytest.raises(ps.PenstockError, match="the path of record 0 leads out of its folder"):
+    opened = sp.FileList(tmp_path / "list.txt", root=tmp_path).open()
+    with pytest.raises(sp.StandpipeError, match="the path of record 0 leads out of its folder"):
         opened.name(0)
 
 
@@ -294,10 +294,10 @@ def test_symlinks_are_followed(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("class/link.jpg\nlinked/image.jpg\n")
     expected = np.asarray(decoded(GOOD))
     for source in (
-        ps.ImageFolder(tmp_path / "root"),
-        ps.FileList(tmp_path / "list.txt", root=tmp_path / "root"),
+        sp.ImageFolder(tmp_path / "root"),
+        sp.FileList(tmp_path / "list.txt", root=tmp_path / "root"),
     ):
-        with ps.Pipeline(source).map(ps.CenterCrop((40, 56))).batch(2).loader(**SMALL) as loader:
+        with sp.Pipeline(source).map(sp.CenterCrop((40, 56))).batch(2).loader(**SMALL) as loader:
             assert all(np.array_equal(image, expected) for image in next(iter(loader))["image"])
 
 
@@ -341,30 +341,30 @@ def test_special_files_are_refused_without_waiting(tmp_path: Path, kind: str) ->
     bad = tmp_path / "bad.jpg"
 
     def epoch(**settings: Any) -> None:
-        with ps.Pipeline(source).map(ps.CenterCrop(8)).batch(2).loader(**SMALL, **settings) as loader:
+        with sp.Pipeline(source).map(sp.CenterCrop(8)).batch(2).loader(**SMALL, **settings) as loader:
             list(loader)
 
-    assert isinstance(in_time(epoch), ps.ReadError)
-    assert isinstance(in_time(lambda: epoch(executor="inline")), ps.ReadError)
-    assert isinstance(in_time(lambda: ps.FileList(bad).open()), ps.PlanError)
-    assert isinstance(in_time(lambda: ps.Arrays(a=bad).open()), ps.PlanError)
-    assert isinstance(in_time(lambda: ps.build_index(source, columns={"a": bad})), ps.PlanError)
-    excluding = ps.Pipeline(source).exclude(bad).map(ps.CenterCrop(8)).batch(1)
-    assert isinstance(in_time(excluding.plan), ps.PlanError)
+    assert isinstance(in_time(epoch), sp.ReadError)
+    assert isinstance(in_time(lambda: epoch(executor="inline")), sp.ReadError)
+    assert isinstance(in_time(lambda: sp.FileList(bad).open()), sp.PlanError)
+    assert isinstance(in_time(lambda: sp.Arrays(a=bad).open()), sp.PlanError)
+    assert isinstance(in_time(lambda: sp.build_index(source, columns={"a": bad})), sp.PlanError)
+    excluding = sp.Pipeline(source).exclude(bad).map(sp.CenterCrop(8)).batch(1)
+    assert isinstance(in_time(excluding.plan), sp.PlanError)
     if kind != "device":  # /dev/zero can be written
         assert isinstance(
-            in_time(lambda: epoch(bad_log=bad)), ps.PlanError if kind != "terminal" else Exception
+            in_time(lambda: epoch(bad_log=bad)), sp.PlanError if kind != "terminal" else Exception
         )
     if kind != "folder":
-        os.replace(bad, tmp_path / "list.txt.penstock-index")  # noqa: PTH105
-        assert in_time(lambda: ps.FileList(tmp_path / "list.txt").open()) is None  # it isn't used
+        os.replace(bad, tmp_path / "list.txt.standpipe-index")  # noqa: PTH105
+        assert in_time(lambda: sp.FileList(tmp_path / "list.txt").open()) is None  # it isn't used
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache/penstock"
+    return tmp_path / "cache/standpipe"
 
 
 def everybody_writes(folder: Path) -> None:
@@ -381,7 +381,7 @@ UNTRUSTED = [
 ]
 
 
-def labels(source: ps.FileList) -> list[int]:
+def labels(source: sp.FileList) -> list[int]:
     opened = source.open()
     return opened.locate(np.arange(opened.num_records)).plain["label"].tolist()
 
@@ -395,14 +395,14 @@ def test_index_files_where_others_can_write_are_not_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An index in a cache folder that isn't the user's alone is left, none is made there, and a warning says why."""
-    from penstock.source._index_file import read_index
+    from standpipe.source._index_file import read_index
 
     monkeypatch.setattr(
-        "penstock.source._index_writer.SMALL_BYTES", 0
+        "standpipe.source._index_writer.SMALL_BYTES", 0
     )  # else a list must have a million lines
     (tmp_path / "list.txt").write_text("a.jpg 1\nb.jpg 2\n")
     os.utime(tmp_path / "list.txt", ns=(LONG_AGO_NS, LONG_AGO_NS))
-    source = ps.FileList(tmp_path / "list.txt")
+    source = sp.FileList(tmp_path / "list.txt")
     assert labels(source) == [1, 2]
     (index,) = (cache / "index").iterdir()
     assert (cache / "index").stat().st_mode & 0o777 == 0o700
@@ -426,13 +426,13 @@ def test_answers_where_others_can_write_are_not_believed(
     cache: Path, untrusted: Callable[[Path], None]
 ) -> None:
     """The same for what is kept of a filter's answers: they are asked for anew, elsewhere."""
-    kept = ps.Pipeline(numbers(64)).filter(is_odd)
+    kept = sp.Pipeline(numbers(64)).filter(is_odd)
     kept.scan(**SMALL)
     assert kept.batch(2).plan(**SMALL).order.num_positions == 32
     untrusted(cache / "filters")
-    with pytest.raises(ps.PlanError, match="nobody has asked it"):
+    with pytest.raises(sp.PlanError, match="nobody has asked it"):
         kept.batch(2).plan(**SMALL)
-    with pytest.raises(ps.PlanError, match=r"no place for its answers: .*others can write to its folder"):
+    with pytest.raises(sp.PlanError, match=r"no place for its answers: .*others can write to its folder"):
         kept.batch(2).loader(**SMALL)
 
 
@@ -443,22 +443,22 @@ def test_progressive_scan_bombs_are_bounded(tmp_path: Path) -> None:
     source = write_list(
         tmp_path, {"bomb.jpg": bomb, "many.jpg": scan_bomb(800, 100), "more.jpg": scan_bomb(8, 101)}
     )
-    pipeline = ps.Pipeline(source).map(ps.CenterCrop(8)).batch(1)
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(1)
     begin_s = time.thread_time()
     with pipeline.loader(memory="1GiB", executor="inline", side_memory="256MiB") as loader:
-        with pytest.raises(ps.DecodeError, match="unsupported JPEG: 17 scans of so large a picture"):
+        with pytest.raises(sp.DecodeError, match="unsupported JPEG: 17 scans of so large a picture"):
             next(iter(loader))
         assert (
             time.thread_time() - begin_s < 15
         )  # some 2 s on the machine it was made on, where 100 scans take 15
         loader.skip_steps(1)
         next(loader.steps(1))
-        with pytest.raises(ps.DecodeError, match="more scans than max_scans=100"):
+        with pytest.raises(sp.DecodeError, match="more scans than max_scans=100"):
             next(loader.steps(1))
-    few = pipeline.decode(limits=ps.DecodeLimits(max_scans=99))
+    few = pipeline.decode(limits=sp.DecodeLimits(max_scans=99))
     with few.loader(**SMALL) as loader:
         loader.skip_steps(1)
-        with pytest.raises(ps.DecodeError, match="more scans than max_scans=99"):
+        with pytest.raises(sp.DecodeError, match="more scans than max_scans=99"):
             next(iter(loader))
 
 
@@ -466,8 +466,8 @@ def test_an_error_shows_no_more_than_eight_bytes_of_a_file(tmp_path: Path) -> No
     """Where a path leads to what is no image, the error says how it begins, and nothing else of it."""
     secret = "root:x:0:0:a very secret line:/root:/bin/sh"
     source = write_list(tmp_path, {"secret.jpg": secret.encode()})
-    pipeline = ps.Pipeline(source).map(ps.CenterCrop(8)).batch(1)
-    with pipeline.loader(**SMALL) as loader, pytest.raises(ps.DecodeError) as caught:
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(1)
+    with pipeline.loader(**SMALL) as loader, pytest.raises(sp.DecodeError) as caught:
         next(iter(loader))
     assert "root:x:0" in caught.value.reason
     assert "secret line" not in str(caught.value)
@@ -481,6 +481,6 @@ def test_conditions_are_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "(lambda: open('sang', 'w'))() == 1",
         "label.__class__ == 1",
     ):
-        with pytest.raises(ps.PlanError, match="isn't known to filters"):
-            ps.Pipeline(ps.Arrays(label=np.arange(4))).filter(text).batch(1).plan()
+        with pytest.raises(sp.PlanError, match="isn't known to filters"):
+            sp.Pipeline(sp.Arrays(label=np.arange(4))).filter(text).batch(1).plan()
     assert not (tmp_path / "sang").exists()

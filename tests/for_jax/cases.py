@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-import penstock as ps
-import penstock.jax
+import standpipe as sp
+import standpipe.jax
 
 ROWS, STEPS = 8, 6
 SETTINGS: dict[str, Any] = {"memory": "64MiB", "workers": 2}
@@ -20,14 +20,14 @@ MESH = Mesh(np.array(jax.devices()), ("data",))
 BY_ROWS = NamedSharding(MESH, PartitionSpec("data"))
 
 
-def table(records: int = ROWS * STEPS) -> ps.Pipeline:
+def table(records: int = ROWS * STEPS) -> sp.Pipeline:
     image = np.random.default_rng(0).integers(0, 256, (records, 8, 8, 3), np.uint8)
-    arrays = ps.Arrays(image=image, label=np.arange(records))
-    return ps.Pipeline(arrays).shuffle(seed=5).map(ps.Normalize()).batch(ROWS)
+    arrays = sp.Arrays(image=image, label=np.arange(records))
+    return sp.Pipeline(arrays).shuffle(seed=5).map(sp.Normalize()).batch(ROWS)
 
 
-def loader(*arguments: Any, **settings: Any) -> penstock.jax.JaxLoader:
-    return penstock.jax.loader(*(arguments or (table(),)), **{**SETTINGS, **settings})
+def loader(*arguments: Any, **settings: Any) -> standpipe.jax.JaxLoader:
+    return standpipe.jax.loader(*(arguments or (table(),)), **{**SETTINGS, **settings})
 
 
 def epochs(number: int) -> list[dict[str, np.ndarray]]:
@@ -49,7 +49,7 @@ def test_there_are_two_devices() -> None:
 
 
 @pytest.mark.parametrize("sharding", [None, BY_ROWS, jax.sharding.SingleDeviceSharding(jax.devices()[1])])
-def test_batches_are_penstocks(sharding: Any) -> None:
+def test_batches_are_standpipes(sharding: Any) -> None:
     with loader(table(), sharding) as batches:
         assert len(batches) == STEPS
         for batch, expected in zip(batches, epochs(1), strict=True):
@@ -93,7 +93,7 @@ def test_memory_isnt_used_again_while_jax_reads_it(sharding: Any) -> None:
     """Sums of batches that nobody holds, dispatched without waiting, and batches that are held."""
     records = ROWS * 60
     image = np.random.default_rng(1).integers(0, 9, (records, 64, 64), np.int32)
-    pipeline = ps.Pipeline(ps.Arrays(image=image)).batch(ROWS)
+    pipeline = sp.Pipeline(sp.Arrays(image=image)).batch(ROWS)
 
     @jax.jit
     def slow(x: Any) -> Any:
@@ -103,7 +103,7 @@ def test_memory_isnt_used_again_while_jax_reads_it(sharding: Any) -> None:
             y = y @ y / 4096
         return x.sum() + (y[0, 0, 0] * 0).astype(jnp.int32)
 
-    with penstock.jax.loader(pipeline, sharding, fields=["image"], memory="32MiB", workers=2) as batches:
+    with standpipe.jax.loader(pipeline, sharding, fields=["image"], memory="32MiB", workers=2) as batches:
         sums, held = [], []
         for number, batch in enumerate(batches):
             sums.append(slow(batch["image"]))
@@ -120,8 +120,8 @@ def test_memory_isnt_used_again_while_jax_reads_it(sharding: Any) -> None:
 
 
 def test_slots_come_back_whatever_is_held() -> None:
-    pipeline = ps.Pipeline(ps.Arrays(x=np.zeros((ROWS * 200, 64, 64), np.float32))).batch(ROWS)
-    with penstock.jax.loader(pipeline, fields=("x",), memory="64MiB", workers=1) as batches:
+    pipeline = sp.Pipeline(sp.Arrays(x=np.zeros((ROWS * 200, 64, 64), np.float32))).batch(ROWS)
+    with standpipe.jax.loader(pipeline, fields=("x",), memory="64MiB", workers=1) as batches:
         total = jnp.float32(0)
         for batch in batches:
             total += batch["x"].sum()
@@ -144,7 +144,7 @@ def test_fields(fields: Any, keys: set[str]) -> None:
 
 def test_texts_stay_lists() -> None:
     named = [{"x": np.float32(number), "name": f"number {number}"} for number in range(4)]
-    batch = next(iter(loader(ps.Pipeline(ps.Indexed(named)).batch(2), fields=("x", "name"))))
+    batch = next(iter(loader(sp.Pipeline(sp.Indexed(named)).batch(2), fields=("x", "name"))))
     assert batch["name"] == ["number 0", "number 1"]
     assert isinstance(batch["x"], jax.Array)
 
@@ -173,12 +173,12 @@ def test_epochs_resume_and_set_epoch() -> None:
         ((table().batch(5), BY_ROWS), {}, "a batch of 5 rows can't be shared out evenly among 2 parts"),
         ((table(19).batch(8, tail="short"), BY_ROWS), {}, "a batch of 3 rows"),
         (
-            (ps.Pipeline(ps.Arrays(x=np.arange(9), n=np.arange(9))).batch(budget=20, by="n"), BY_ROWS),
+            (sp.Pipeline(sp.Arrays(x=np.arange(9), n=np.arange(9))).batch(budget=20, by="n"), BY_ROWS),
             {},
             "differ in rows",
         ),
     ],
 )
 def test_what_cant_be_asked(arguments: Any, settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ps.PlanError, match=words):
+    with pytest.raises(sp.PlanError, match=words):
         loader(*arguments, **settings)

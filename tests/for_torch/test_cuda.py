@@ -11,28 +11,28 @@ import numpy as np
 import pytest
 import torch
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 ROWS, SIDE = 32, 64
 SETTINGS: dict[str, Any] = {"memory": "512MiB"}
-MIXES = ((), (ps.MixUp(0.4, 1000),), (ps.CutMix(1.0, 1000),), (ps.MixUp(0.4, 1000), ps.CutMix(1.0, 1000)))
+MIXES = ((), (sp.MixUp(0.4, 1000),), (sp.CutMix(1.0, 1000),), (sp.MixUp(0.4, 1000), sp.CutMix(1.0, 1000)))
 
 
-def images(batches: int, *mixes: Any) -> ps.Pipeline:
+def images(batches: int, *mixes: Any) -> sp.Pipeline:
     records = ROWS * batches
-    source = ps.Arrays(
+    source = sp.Arrays(
         image=np.random.default_rng(0).integers(0, 256, (records, SIDE, SIDE, 3), np.uint8),
         label=np.arange(records) % 1000,
     )
-    pipeline = ps.Pipeline(source).shuffle(seed=5).map(ps.RandomHorizontalFlip(), ps.Normalize()).batch(ROWS)
+    pipeline = sp.Pipeline(source).shuffle(seed=5).map(sp.RandomHorizontalFlip(), sp.Normalize()).batch(ROWS)
     return pipeline.map_batch(*mixes) if mixes else pipeline
 
 
-def loader(pipeline: ps.Pipeline, **settings: Any) -> penstock.torch.TorchLoader:
-    return penstock.torch.loader(pipeline, **{"device": "cuda", **SETTINGS, **settings})
+def loader(pipeline: sp.Pipeline, **settings: Any) -> standpipe.torch.TorchLoader:
+    return standpipe.torch.loader(pipeline, **{"device": "cuda", **SETTINGS, **settings})
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +74,8 @@ def test_what_is_dropped_at_once_is_whole() -> None:
 def test_host_batches_may_be_sent_and_dropped() -> None:
     """Ten thousand ``.to(device, non_blocking=True)`` of memory that goes back to the workers at once."""
     numbers = np.random.default_rng(0).integers(0, 1 << 30, (ROWS * 100, 1024))
-    pipeline = ps.Pipeline(ps.Arrays(x=numbers)).shuffle(seed=5).batch(ROWS)
-    made = penstock.torch.loader(pipeline, fields=("x", "index"), **SETTINGS)
+    pipeline = sp.Pipeline(sp.Arrays(x=numbers)).shuffle(seed=5).batch(ROWS)
+    made = standpipe.torch.loader(pipeline, fields=("x", "index"), **SETTINGS)
     sums = torch.from_numpy(numbers.sum(axis=1)).to("cuda")
     wrong = torch.zeros((), dtype=torch.int64, device="cuda")
     for _ in range(100):

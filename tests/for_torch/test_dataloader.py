@@ -15,8 +15,8 @@ import torch
 from tests.torchs import MEMORY, ROWS, THREADS, Count, Eager, Of, Table, Tensors, same, told
 from torch.utils import data
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 ARGUMENTS: dict[str, Callable[[Any], Any]] = {
     "nothing": lambda loader: loader(Table()),
@@ -101,7 +101,7 @@ def test_processes_are_workers_as_torchs_are() -> None:
     torch.manual_seed(1)
     base_seed = int(torch.empty((), dtype=torch.int64).random_().item())
     torch.manual_seed(1)
-    loader = penstock.torch.DataLoader(
+    loader = standpipe.torch.DataLoader(
         Told(), 4, num_workers=2, worker_init_fn=set_up, persistent_workers=True, **MEMORY
     )
     epochs = [list(loader) for _ in range(2)]
@@ -117,7 +117,7 @@ def test_processes_are_workers_as_torchs_are() -> None:
 
 def test_each_epoch_has_the_dataset_as_it_is_then() -> None:
     dataset = Table(4)
-    loader = penstock.torch.DataLoader(dataset, 2, num_workers=1, **MEMORY)
+    loader = standpipe.torch.DataLoader(dataset, 2, num_workers=1, **MEMORY)
     assert [told(batch) for batch in loader] == [told(batch) for batch in data.DataLoader(dataset, 2)]
     dataset.rows = 2
     assert [batch[1].tolist() for batch in loader] == [[0, 1]]
@@ -129,7 +129,7 @@ def test_a_stream_is_read_by_one_worker() -> None:
             info: Any = data.get_worker_info()
             yield from range(info.id, 10, info.num_workers)
 
-    loader = penstock.torch.DataLoader(Shared(), 4, num_workers=1, **MEMORY)
+    loader = standpipe.torch.DataLoader(Shared(), 4, num_workers=1, **MEMORY)
     assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
@@ -138,7 +138,7 @@ def test_random_numbers_are_the_samples_whoever_makes_them() -> None:
 
     def drawn(workers: int, seed: int = 1) -> list[Any]:
         torch.manual_seed(seed)
-        loader = penstock.torch.DataLoader(
+        loader = standpipe.torch.DataLoader(
             dataset, 4, shuffle=True, num_workers=workers, **(THREADS if workers else MEMORY)
         )
         return [told(batch) for _ in range(2) for batch in loader]
@@ -158,9 +158,9 @@ def test_a_bad_sample_is_named_and_the_next_batch_follows(workers: int) -> None:
         return index
 
     settings = THREADS if workers else MEMORY
-    batches = iter(penstock.torch.DataLoader(Of(sample), 2, num_workers=workers, **settings))
+    batches = iter(standpipe.torch.DataLoader(Of(sample), 2, num_workers=workers, **settings))
     assert [next(batches).tolist() for _ in range(2)] == [[0, 1], [2, 3]]
-    with pytest.raises(ps.SampleError, match=r"FileNotFoundError: photo5\.jpg .*record 5") as bad:
+    with pytest.raises(sp.SampleError, match=r"FileNotFoundError: photo5\.jpg .*record 5") as bad:
         next(batches)
     assert isinstance(bad.value.__cause__, FileNotFoundError)
     assert [batch.tolist() for batch in batches][:2] == [[6, 7], [8, 9]]
@@ -170,8 +170,8 @@ def test_the_first_batch_may_be_bad_too() -> None:
     def sample(index: int) -> int:
         return 1 // index
 
-    batches = iter(penstock.torch.DataLoader(Of(sample), 2, num_workers=2, **THREADS))
-    with pytest.raises(ps.SampleError, match="ZeroDivisionError"):
+    batches = iter(standpipe.torch.DataLoader(Of(sample), 2, num_workers=2, **THREADS))
+    with pytest.raises(sp.SampleError, match="ZeroDivisionError"):
         next(batches)
     assert next(batches).tolist() == [0, 0]
 
@@ -184,9 +184,9 @@ def test_timeout_ends_a_sample_that_hangs() -> None:
             never.wait()
         return index
 
-    loader = penstock.torch.DataLoader(Of(sample), 2, num_workers=2, timeout=2, **THREADS)
+    loader = standpipe.torch.DataLoader(Of(sample), 2, num_workers=2, timeout=2, **THREADS)
     try:
-        with pytest.raises(ps.StalledError, match="record 5"):
+        with pytest.raises(sp.StalledError, match="record 5"):
             list(loader)
     finally:
         never.set()
@@ -220,7 +220,7 @@ def test_what_torch_refuses_is_refused(named: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)) as theirs:
         data.DataLoader(**named)
     with pytest.raises(theirs.type) as ours:
-        penstock.torch.DataLoader(**named)
+        standpipe.torch.DataLoader(**named)
     assert str(ours.value) == str(theirs.value)
 
 
@@ -235,17 +235,17 @@ def test_what_torch_refuses_is_refused(named: dict[str, Any]) -> None:
     ids=repr,
 )
 def test_what_cant_be_honoured_is_an_error_with_the_fix(named: dict[str, Any], said: str) -> None:
-    with pytest.raises(ps.PlanError, match=said):
-        penstock.torch.DataLoader(**{"dataset": Table(), **named})
+    with pytest.raises(sp.PlanError, match=said):
+        standpipe.torch.DataLoader(**{"dataset": Table(), **named})
 
 
-def test_settings_are_penstocks() -> None:
+def test_settings_are_standpipes() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'workers'"):
-        penstock.torch.DataLoader(Table(), workers=3)  # type: ignore[call-arg]
+        standpipe.torch.DataLoader(Table(), workers=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="whole numbers"):
-        list(penstock.torch.DataLoader(Table(), sampler=["a"], **MEMORY))
+        list(standpipe.torch.DataLoader(Table(), sampler=["a"], **MEMORY))
     for context in ("spawn", "forkserver"):
-        penstock.torch.DataLoader(Table(), num_workers=1, multiprocessing_context=context, in_order=False)
+        standpipe.torch.DataLoader(Table(), num_workers=1, multiprocessing_context=context, in_order=False)
 
 
 def test_prefetch_factor_is_how_many_are_asked_for_ahead() -> None:
@@ -256,7 +256,7 @@ def test_prefetch_factor_is_how_many_are_asked_for_ahead() -> None:
             asked.append(index)
             yield index
 
-    loader = penstock.torch.DataLoader(
+    loader = standpipe.torch.DataLoader(
         Table(), 1, sampler=sampler(), num_workers=2, prefetch_factor=3, **THREADS
     )
     batches = iter(loader)
@@ -267,7 +267,7 @@ def test_prefetch_factor_is_how_many_are_asked_for_ahead() -> None:
 
 
 def test_pin_memory_is_torchs() -> None:
-    loader = penstock.torch.DataLoader(Table(), 4, pin_memory=True, **MEMORY)
+    loader = standpipe.torch.DataLoader(Table(), 4, pin_memory=True, **MEMORY)
     if torch.accelerator.is_available():
         assert next(iter(loader))[0].is_pinned()
         return
@@ -278,19 +278,19 @@ def test_pin_memory_is_torchs() -> None:
 
 def test_iterators_end_when_they_are_dropped() -> None:
     def threads() -> set[threading.Thread]:
-        return {thread for thread in threading.enumerate() if thread.name.startswith("penstock")}
+        return {thread for thread in threading.enumerate() if thread.name.startswith("standpipe")}
 
     before = threads()
-    batches = iter(penstock.torch.DataLoader(Table(), 4, num_workers=2, **THREADS))
+    batches = iter(standpipe.torch.DataLoader(Table(), 4, num_workers=2, **THREADS))
     assert sum(1 for _ in batches) == 6
     assert not threads() - before
-    loader = penstock.torch.DataLoader(Table(), 4, num_workers=2, persistent_workers=True, **THREADS)
+    loader = standpipe.torch.DataLoader(Table(), 4, num_workers=2, persistent_workers=True, **THREADS)
     for _ in loader:
         break
     assert threads() - before
     del loader, _
     assert not threads() - before
-    for batch in penstock.torch.DataLoader(Table(), 4, num_workers=2, **THREADS):
+    for batch in standpipe.torch.DataLoader(Table(), 4, num_workers=2, **THREADS):
         del batch
         break
     with warnings.catch_warnings():

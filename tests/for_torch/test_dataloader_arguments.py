@@ -14,18 +14,18 @@ import torch
 from tests.torchs import MEMORY, ROWS, THREADS, Count, Of, Table, same, told
 from torch.utils import data
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 
 @pytest.fixture(scope="module", autouse=True)
 def shared() -> Any:
     """A loader that keeps the process from which workers come, so that only one test waits for imports."""
-    return penstock.torch.DataLoader(Count())
+    return standpipe.torch.DataLoader(Count())
 
 
 def theirs_and_ours(**named: Any) -> tuple[Any, Any]:
-    return data.DataLoader(**named), penstock.torch.DataLoader(**named, **MEMORY)
+    return data.DataLoader(**named), standpipe.torch.DataLoader(**named, **MEMORY)
 
 
 class Sized(Count):
@@ -44,7 +44,7 @@ def test_batch_size_is_1_and_none_gives_single_samples() -> None:
 
 
 def test_shuffle_is_anew_in_every_epoch() -> None:
-    loader = penstock.torch.DataLoader(Of(list(range(ROWS))), ROWS, shuffle=True, **MEMORY)
+    loader = standpipe.torch.DataLoader(Of(list(range(ROWS))), ROWS, shuffle=True, **MEMORY)
     first, second = ([batch.tolist() for batch in loader] for _ in range(2))
     assert sorted(first[0]) == sorted(second[0]) == list(range(ROWS))
     assert first != second
@@ -77,10 +77,10 @@ def test_what_has_no_length_has_none() -> None:
         for ask in (len, list):
             with pytest.raises(TypeError, match="has no len"):
                 ask(loader)
-    sampled = penstock.torch.DataLoader(Endless(), 2, sampler=[5, 6, 10**9], **MEMORY)
+    sampled = standpipe.torch.DataLoader(Endless(), 2, sampler=[5, 6, 10**9], **MEMORY)
     assert [batch.tolist() for batch in sampled] == [[5, 6], [10**9]]
     with pytest.raises(TypeError, match="has no len"):
-        len(penstock.torch.DataLoader(Count(), **MEMORY))
+        len(standpipe.torch.DataLoader(Count(), **MEMORY))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_pin_memory_device_and_in_order_are_taken() -> None:
             batches = list(kind(Of(list(range(4))), 2, pin_memory_device="cpu", in_order=False, **more))
         return [batch.tolist() for batch in batches], sorted({str(each.message) for each in warned})
 
-    assert told_by(penstock.torch.DataLoader, **MEMORY) == told_by(data.DataLoader)
+    assert told_by(standpipe.torch.DataLoader, **MEMORY) == told_by(data.DataLoader)
 
 
 class Counts(data.Dataset[Any]):
@@ -145,7 +145,7 @@ def note(number: int) -> None:
 def test_persistent_workers_keep_their_dataset_and_others_begin_anew(context: Any) -> None:
     for persistent in (False, True):
         dataset = Counts()
-        loader = penstock.torch.DataLoader(
+        loader = standpipe.torch.DataLoader(
             dataset,
             4,
             num_workers=1,
@@ -164,8 +164,8 @@ def test_worker_init_fn_that_fails_is_named() -> None:
     def fails(number: int) -> None:
         raise RuntimeError(f"no device for worker {number}")
 
-    loader = penstock.torch.DataLoader(Table(), 4, num_workers=1, worker_init_fn=fails, **MEMORY)
-    with pytest.raises(ps.SampleError, match="RuntimeError: no device for worker 0"):
+    loader = standpipe.torch.DataLoader(Table(), 4, num_workers=1, worker_init_fn=fails, **MEMORY)
+    with pytest.raises(sp.SampleError, match="RuntimeError: no device for worker 0"):
         next(iter(loader))
 
 
@@ -180,8 +180,8 @@ def test_collate_fn_gets_a_list_of_samples_and_its_error_is_named() -> None:
     def fails(samples: Any) -> Any:
         raise KeyError("no such field")
 
-    loader = penstock.torch.DataLoader(Table(), 4, num_workers=2, collate_fn=fails, **THREADS)
-    with pytest.raises(ps.SampleError, match="KeyError: 'no such field'") as error:
+    loader = standpipe.torch.DataLoader(Table(), 4, num_workers=2, collate_fn=fails, **THREADS)
+    with pytest.raises(sp.SampleError, match="KeyError: 'no such field'") as error:
         next(iter(loader))
     assert isinstance(error.value.__cause__, KeyError)
 
@@ -194,8 +194,8 @@ class Pairs(data.Sampler[list[int]]):
 
 
 def test_a_sampler_of_batches_without_batching_is_an_error() -> None:
-    """Torch asks such a dataset for ``dataset[[1, 2]]``: penstock names records by number."""
-    loader = penstock.torch.DataLoader(Table(), batch_size=None, sampler=Pairs(), **MEMORY)
+    """Torch asks such a dataset for ``dataset[[1, 2]]``: standpipe names records by number."""
+    loader = standpipe.torch.DataLoader(Table(), batch_size=None, sampler=Pairs(), **MEMORY)
     with pytest.raises(TypeError, match="whole numbers"):
         list(loader)
 

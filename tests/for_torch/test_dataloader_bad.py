@@ -10,8 +10,8 @@ import torch
 from tests.torchs import MEMORY, ROWS, THREADS, Count, Of
 from torch.utils import data
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 
 def sample(index: int) -> Any:
@@ -26,11 +26,11 @@ def test_another_sample_of_the_batch_takes_a_bad_ones_place(
     workers: int, more: dict[str, Any], tmp_path: Path
 ) -> None:
     settings = THREADS if workers else MEMORY
-    loader = penstock.torch.DataLoader(
+    loader = standpipe.torch.DataLoader(
         Of(sample),
         4,
         num_workers=workers,
-        on_bad=ps.Replace(at_most=0.2),
+        on_bad=sp.Replace(at_most=0.2),
         bad_log=tmp_path / "bad.jsonl",
         **more,
         **settings,
@@ -49,22 +49,22 @@ def test_another_sample_of_the_batch_takes_a_bad_ones_place(
 
 
 def test_too_many_end_it() -> None:
-    loader = penstock.torch.DataLoader(Of(sample), 4, on_bad=ps.Replace(at_most=2), **MEMORY)
+    loader = standpipe.torch.DataLoader(Of(sample), 4, on_bad=sp.Replace(at_most=2), **MEMORY)
     batches = iter(loader)
     for _ in range(5):
         next(batches)
-    with pytest.raises(ps.TooManyBadSamples, match="OSError"):
+    with pytest.raises(sp.TooManyBadSamples, match="OSError"):
         next(batches)
 
 
 def test_what_cant_be_replaced_is_an_error() -> None:
-    always = penstock.torch.DataLoader(Of(lambda index: 1 // 0), 4, on_bad=ps.Replace(at_most=1.0), **MEMORY)
-    with pytest.raises(ps.SampleError, match="ZeroDivisionError"):
+    always = standpipe.torch.DataLoader(Of(lambda index: 1 // 0), 4, on_bad=sp.Replace(at_most=1.0), **MEMORY)
+    with pytest.raises(sp.SampleError, match="ZeroDivisionError"):
         next(iter(always))
-    alone = penstock.torch.DataLoader(Of(sample), 1, sampler=[4], on_bad=ps.Replace(at_most=1.0), **MEMORY)
-    with pytest.raises(ps.SampleError, match="no photo 4"):
+    alone = standpipe.torch.DataLoader(Of(sample), 1, sampler=[4], on_bad=sp.Replace(at_most=1.0), **MEMORY)
+    with pytest.raises(sp.SampleError, match="no photo 4"):
         next(iter(alone))
-    with pytest.raises(ps.PlanError, match="stream"):
-        next(iter(penstock.torch.DataLoader(Count(), on_bad=ps.Replace(at_most=1), **MEMORY)))
-    with pytest.raises(ps.PlanError, match="on_bad"):
-        next(iter(penstock.torch.DataLoader(Of(sample), on_bad="skip", **MEMORY)))  # type: ignore[arg-type]
+    with pytest.raises(sp.PlanError, match="stream"):
+        next(iter(standpipe.torch.DataLoader(Count(), on_bad=sp.Replace(at_most=1), **MEMORY)))
+    with pytest.raises(sp.PlanError, match="on_bad"):
+        next(iter(standpipe.torch.DataLoader(Of(sample), on_bad="skip", **MEMORY)))  # type: ignore[arg-type]

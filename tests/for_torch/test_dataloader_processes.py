@@ -11,14 +11,14 @@ import pytest
 from tests.faults.test_f_environment import can_unshare, run_in
 from tests.torchs import MEMORY, Of
 
-import penstock.torch
-from penstock.machine import own_memory_bytes
-from penstock.torch import dataloader
+import standpipe.torch
+from standpipe.machine import own_memory_bytes
+from standpipe.torch import dataloader
 from programs import Census, census, check_nothing_is_left, output, started_since
 
 FORKS = """
 import torch
-import penstock.torch
+import standpipe.torch
 
 class Held:
     def __init__(self): self.lock, self.rows = threading.Lock(), 6
@@ -29,7 +29,7 @@ class Held:
 
 held = Held()
 def loader(**more):
-    return penstock.torch.DataLoader(
+    return standpipe.torch.DataLoader(
         held, 3, num_workers=2, multiprocessing_context="fork", memory="1GiB", **more)
 """
 
@@ -43,7 +43,7 @@ def no_other_loaders() -> None:
 def test_epochs_after_the_first_fork_from_what_has_imported() -> None:
     before = census()
     dataset = Of(list(range(8)))
-    loader = penstock.torch.DataLoader(dataset, 4, num_workers=2, **MEMORY)
+    loader = standpipe.torch.DataLoader(dataset, 4, num_workers=2, **MEMORY)
     homes = []
     for epoch in range(3):
         dataset.samples = [
@@ -56,7 +56,7 @@ def test_epochs_after_the_first_fork_from_what_has_imported() -> None:
         break
     gc.collect()
     homes.append(started_since(before))
-    other = penstock.torch.DataLoader(dataset, 4, num_workers=1, **MEMORY)
+    other = standpipe.torch.DataLoader(dataset, 4, num_workers=1, **MEMORY)
     assert len(list(other)) == 2
     homes.append(started_since(before))
     assert homes == [homes[0]] * 5
@@ -67,7 +67,7 @@ def test_epochs_after_the_first_fork_from_what_has_imported() -> None:
 
 def test_two_epochs_at_once_and_what_a_copy_of_the_loader_has() -> None:
     before = census()
-    loader = penstock.torch.DataLoader(Of(list(range(8))), 4, num_workers=1, **MEMORY)
+    loader = standpipe.torch.DataLoader(Of(list(range(8))), 4, num_workers=1, **MEMORY)
     assert [(a.tolist(), b.tolist()) for a, b in zip(loader, loader, strict=True)] == [
         ([0, 1, 2, 3], [0, 1, 2, 3]),
         ([4, 5, 6, 7], [4, 5, 6, 7]),
@@ -81,7 +81,7 @@ def test_more_of_an_epoch_that_changes_kind_comes_from_the_same_process() -> Non
     """Batches of several shapes are made by other workers than rows of one."""
     parents: set[int] = set()
     made: Any = Of(lambda index: [0.0] * (1 + index // 4) + [os.getppid()])
-    loader = penstock.torch.DataLoader(made, 4, num_workers=1, **MEMORY)
+    loader = standpipe.torch.DataLoader(made, 4, num_workers=1, **MEMORY)
     before = census()
     batches = iter(loader)
     parents = {int(next(batches)[-1][0]) for _ in range(3)}
@@ -101,7 +101,7 @@ for rows in (6, 3):
 batches = iter(loader())
 try:
     iter(loader())
-except ps.PlanError as error:
+except sp.PlanError as error:
     print(error)
 """
     )
@@ -130,7 +130,7 @@ def test_workers_do_not_grow_over_a_list_of_strings() -> None:
         return sum(own_memory_bytes(process, 1) for process in started_since(before)) / (1 << 20)
 
     before = census()
-    loader = penstock.torch.DataLoader(
+    loader = standpipe.torch.DataLoader(
         Texts(), 500, shuffle=True, num_workers=2, persistent_workers=True, **MEMORY
     )
     batches = iter(loader)
@@ -146,14 +146,14 @@ def test_a_full_dev_shm_makes_no_difference() -> None:
     mount = "mount -t tmpfs -o size=1m none /dev/shm && head -c 1048576 /dev/zero > /dev/shm/full"
     program = """
     import torch
-    import penstock.torch
+    import standpipe.torch
 
     class Large:
         def __len__(self): return 8
         def __getitem__(self, index): return torch.full((1 << 20,), index)
 
     for collate in (None, torch.utils.data.default_collate):
-        loader = penstock.torch.DataLoader(
+        loader = standpipe.torch.DataLoader(
             Large(), 4, num_workers=2, collate_fn=collate, memory="1GiB", slow_after_s=60.0)
         print([batch[:, 0].tolist() for batch in loader], os.listdir("/dev/shm"))
     """

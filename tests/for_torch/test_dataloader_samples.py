@@ -12,9 +12,9 @@ import torch
 from tests.torchs import MEMORY, ROWS, THREADS, Of, Pair, same, told
 from torch.utils import data
 
-import penstock as ps
-import penstock.torch
-from penstock.torch.samples import Packed
+import standpipe as sp
+import standpipe.torch
+from standpipe.torch.samples import Packed
 
 SAMPLES: dict[str, Any] = {
     "number": lambda index: index,
@@ -67,15 +67,15 @@ def test_batches_are_those_of_default_collate(kind: str) -> None:
 def test_samples_that_torch_refuses_are_an_error_that_names_one(sample: Any) -> None:
     with pytest.raises((TypeError, RuntimeError, KeyError)) as theirs:
         list(data.DataLoader(Of(sample), 4))
-    with pytest.raises(ps.SampleError, match="record 0") as ours:
-        list(penstock.torch.DataLoader(Of(sample), 4, **MEMORY))
+    with pytest.raises(sp.SampleError, match="record 0") as ours:
+        list(standpipe.torch.DataLoader(Of(sample), 4, **MEMORY))
     assert type(ours.value.__cause__) is theirs.type
     assert str(theirs.value).split("\n")[0] in str(ours.value)
     assert "on_bad" not in "".join(getattr(ours.value, "__notes__", []))
 
 
 def test_slots_hold_what_is_made_row_by_row() -> None:
-    loader = penstock.torch.DataLoader(
+    loader = standpipe.torch.DataLoader(
         Of(lambda index: torch.full((1000,), index)), 4, num_workers=2, **THREADS
     )
     batches = iter(loader)
@@ -111,7 +111,7 @@ def test_a_collate_fn_leaves_out_samples_and_makes_anything() -> None:
 
     dataset = Of(lambda index: None if index % 3 == 0 else torch.full((2,), index))
     same(lambda loader: loader(dataset, 4, collate_fn=collate, num_workers=2), epochs=1, **THREADS)
-    loader = penstock.torch.DataLoader(dataset, 4, collate_fn=collate, num_workers=2, **MEMORY)
+    loader = standpipe.torch.DataLoader(dataset, 4, collate_fn=collate, num_workers=2, **MEMORY)
     assert [told(batch) for batch in loader] == [
         told(batch) for batch in data.DataLoader(dataset, 4, collate_fn=collate)
     ]

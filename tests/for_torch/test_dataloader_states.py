@@ -9,8 +9,8 @@ import pytest
 import torch
 from tests.torchs import MEMORY, THREADS, Count, Eager, Of, Table, told
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 STATES: dict[str, dict[str, Any]] = {
     "torch's generator": {"shuffle": True},
@@ -24,7 +24,7 @@ STATES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", STATES)
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_a_state_gives_the_rest_of_its_epoch(kind: str, workers: int, epoch: int) -> None:
-    def make() -> penstock.torch.DataLoader:
+    def make() -> standpipe.torch.DataLoader:
         named = dict(STATES[kind])
         if "generator" in named:
             named["generator"] = torch.Generator().manual_seed(5)
@@ -33,7 +33,7 @@ def test_a_state_gives_the_rest_of_its_epoch(kind: str, workers: int, epoch: int
         if workers:
             named |= {"persistent_workers": True, **THREADS}
         dataset = Of(lambda index: (index, torch.rand(2)))
-        return penstock.torch.DataLoader(dataset, num_workers=workers, **{**MEMORY, **named})
+        return standpipe.torch.DataLoader(dataset, num_workers=workers, **{**MEMORY, **named})
 
     torch.manual_seed(7)
     whole = make()
@@ -61,8 +61,8 @@ def test_a_state_gives_the_rest_of_its_epoch(kind: str, workers: int, epoch: int
 
 
 def test_a_state_at_an_epochs_end_begins_the_next() -> None:
-    def make() -> penstock.torch.DataLoader:
-        return penstock.torch.DataLoader(
+    def make() -> standpipe.torch.DataLoader:
+        return standpipe.torch.DataLoader(
             Table(), 4, shuffle=True, generator=torch.Generator().manual_seed(5), num_workers=0, **MEMORY
         )
 
@@ -80,22 +80,22 @@ def test_a_state_at_an_epochs_end_begins_the_next() -> None:
 
 
 def test_a_stream_goes_on_too() -> None:
-    loader = penstock.torch.DataLoader(Count(), 4, **MEMORY)
+    loader = standpipe.torch.DataLoader(Count(), 4, **MEMORY)
     batches = iter(loader)
     next(batches)
     state = loader.state_dict()
-    again = penstock.torch.DataLoader(Count(), 4, **MEMORY)
+    again = standpipe.torch.DataLoader(Count(), 4, **MEMORY)
     again.load_state_dict(state)
     assert [batch["n"].tolist() for batch in again] == [[4, 5, 6, 7], [8, 9]]
 
 
 def test_a_state_of_another_order_is_refused() -> None:
-    loader = penstock.torch.DataLoader(Table(), 4, sampler=[1, 2, 3, 4, 5, 6], **MEMORY)
+    loader = standpipe.torch.DataLoader(Table(), 4, sampler=[1, 2, 3, 4, 5, 6], **MEMORY)
     next(iter(loader))
-    other = penstock.torch.DataLoader(Table(), 4, sampler=[1, 2, 3, 5, 4, 6], **MEMORY)
+    other = standpipe.torch.DataLoader(Table(), 4, sampler=[1, 2, 3, 5, 4, 6], **MEMORY)
     other.load_state_dict(loader.state_dict())
-    with pytest.raises(ps.StateError, match="order"):
+    with pytest.raises(sp.StateError, match="order"):
         iter(other)
     for odd in ({}, None, {**loader.state_dict(), "version": 2}, {**loader.state_dict(), "delivered": "1"}):
-        with pytest.raises(ps.StateError, match="no state"):
+        with pytest.raises(sp.StateError, match="no state"):
             other.load_state_dict(odd)  # type: ignore[arg-type]

@@ -12,14 +12,14 @@ import torch
 from tests.torchs import MEMORY, THREADS, Count, told
 from torch.utils import data
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 
 @pytest.fixture(scope="module", autouse=True)
 def shared() -> Any:
     """A loader that keeps the process from which workers come, so that only one test waits for imports."""
-    return penstock.torch.DataLoader(Count())
+    return standpipe.torch.DataLoader(Count())
 
 
 class Range(data.IterableDataset[Any]):
@@ -69,14 +69,14 @@ def test_one_that_shares_itself_out_is_read_by_all_workers_in_turn() -> None:
     for rows, drop_last in ((3, False), (4, True), (None, False)):
         made = [
             kind(Range(3, 25), rows, num_workers=2, drop_last=drop_last, **more)
-            for kind, more in ((data.DataLoader, {}), (penstock.torch.DataLoader, MEMORY))
+            for kind, more in ((data.DataLoader, {}), (standpipe.torch.DataLoader, MEMORY))
         ]
         theirs, ours = ([told(batch) for batch in loader] for loader in made)
         assert ours == theirs
 
 
 def test_worker_init_fn_may_share_it_out() -> None:
-    loader = penstock.torch.DataLoader(
+    loader = standpipe.torch.DataLoader(
         Whole(0, 10), 2, num_workers=2, worker_init_fn=share_out, persistent_workers=True, **MEMORY
     )
     epochs = [list(loader) for _ in range(2)]
@@ -92,13 +92,13 @@ def test_workers_that_end_early_leave_the_turn() -> None:
             info: Any = data.get_worker_info()
             return iter([info.id] * (1 + 4 * info.id))
 
-    loader = penstock.torch.DataLoader(Uneven(0, 0), 2, num_workers=2, **MEMORY)
+    loader = standpipe.torch.DataLoader(Uneven(0, 0), 2, num_workers=2, **MEMORY)
     assert [batch.tolist() for batch in loader] == [[0], [1, 1], [1, 1], [1]]
 
 
 def test_it_goes_on_where_a_state_was_saved() -> None:
-    def make() -> penstock.torch.DataLoader:
-        return penstock.torch.DataLoader(Whole(0, 9), 2, num_workers=2, worker_init_fn=share_out, **MEMORY)
+    def make() -> standpipe.torch.DataLoader:
+        return standpipe.torch.DataLoader(Whole(0, 9), 2, num_workers=2, worker_init_fn=share_out, **MEMORY)
 
     loader = make()
     batches = iter(loader)
@@ -110,16 +110,16 @@ def test_it_goes_on_where_a_state_was_saved() -> None:
 
 
 def test_one_that_each_worker_would_read_is_refused() -> None:
-    with pytest.raises(ps.PlanError, match=r"come 2 times\. Say num_workers=1: .*split_by_worker=True"):
-        penstock.torch.DataLoader(Count(), num_workers=2)
-    with pytest.raises(ps.PlanError, match="come 2 times"):
-        penstock.torch.DataLoader(Range(0, 5), num_workers=2, split_by_worker=False)
-    with pytest.raises(ps.PlanError, match="needs processes that come from a server"):
-        penstock.torch.DataLoader(Range(0, 5), num_workers=2, **THREADS)
-    loader = penstock.torch.DataLoader(Asks(), 2, num_workers=2, **MEMORY)
-    with pytest.raises(ps.PlanError, match=r"all 2 workers begin with the same batch.*split_by_worker=True"):
+    with pytest.raises(sp.PlanError, match=r"come 2 times\. Say num_workers=1: .*split_by_worker=True"):
+        standpipe.torch.DataLoader(Count(), num_workers=2)
+    with pytest.raises(sp.PlanError, match="come 2 times"):
+        standpipe.torch.DataLoader(Range(0, 5), num_workers=2, split_by_worker=False)
+    with pytest.raises(sp.PlanError, match="needs processes that come from a server"):
+        standpipe.torch.DataLoader(Range(0, 5), num_workers=2, **THREADS)
+    loader = standpipe.torch.DataLoader(Asks(), 2, num_workers=2, **MEMORY)
+    with pytest.raises(sp.PlanError, match=r"all 2 workers begin with the same batch.*split_by_worker=True"):
         next(iter(loader))
-    loader = penstock.torch.DataLoader(Asks(), 3, num_workers=2, split_by_worker=True, **MEMORY)
+    loader = standpipe.torch.DataLoader(Asks(), 3, num_workers=2, split_by_worker=True, **MEMORY)
     assert [batch.tolist() for batch in loader] == [[0, 1, 2], [0, 1, 2], [3, 4, 5], [3, 4, 5]]
 
 
@@ -131,8 +131,8 @@ def test_an_error_of_one_worker_is_named_and_no_batch_of_others_is_lost() -> Non
                     raise ValueError("five")
                 yield number
 
-    batches = iter(penstock.torch.DataLoader(Fails(0, 12), 2, num_workers=2, **MEMORY))
+    batches = iter(standpipe.torch.DataLoader(Fails(0, 12), 2, num_workers=2, **MEMORY))
     assert [next(batches).tolist() for _ in range(4)] == [[0, 1], [6, 7], [2, 3], [8, 9]]
-    with pytest.raises(ps.SampleError, match="five"):
+    with pytest.raises(sp.SampleError, match="five"):
         next(batches)
     assert next(batches).tolist() == [10, 11]

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 from late_device import (
     EVERYTHING,
     ROWS,
@@ -29,8 +29,8 @@ from late_device import (
     images,
     on,
 )
-from penstock.torch.finishing import Finisher
-from penstock.torch.sending import Wanted
+from standpipe.torch.finishing import Finisher
+from standpipe.torch.sending import Wanted
 from photos import encoded, picture, write_list
 
 
@@ -67,24 +67,24 @@ def test_images_that_a_gpu_decodes_come_like_others(
     late: LateStreams, tmp_path: Path, decoded: dict[str, Any]
 ) -> None:
     source = write_list(tmp_path, [encoded(picture(seed), quality=90) for seed in range(ROWS * STEPS)])
-    pipeline = ps.Pipeline(source).shuffle(seed=5).map(ps.RandomResizedCrop(12), ps.Normalize()).batch(ROWS)
+    pipeline = sp.Pipeline(source).shuffle(seed=5).map(sp.RandomResizedCrop(12), sp.Normalize()).batch(ROWS)
     step = Step(late)
     with pipeline.decode(**decoded).loader(**SETTINGS, device=on(late), decode_device="cpu") as loader:
         for batch in loader:
             step(batch)
-        assert (loader.stats() or ps.Stats()).gpu_rows > 0
+        assert (loader.stats() or sp.Stats()).gpu_rows > 0
         check_same(step.all(), host(pipeline))
 
 
 @pytest.mark.parametrize(
     "transforms",
     [
-        (ps.Normalize(), ps.ToDtype("float16")),
-        (ps.Normalize(), ps.ToLayout("NHWC")),
-        (ps.ToDtype("float32"),),
-        (ps.ToDtype("uint8"),),
-        (ps.ToDtype("uint8"), ps.ToLayout("NCHW")),
-        (ps.Resize((5, 6)), ps.RandomHorizontalFlip(), ps.Normalize(mean=(0.1, 0.2, 0.3))),
+        (sp.Normalize(), sp.ToDtype("float16")),
+        (sp.Normalize(), sp.ToLayout("NHWC")),
+        (sp.ToDtype("float32"),),
+        (sp.ToDtype("uint8"),),
+        (sp.ToDtype("uint8"), sp.ToLayout("NCHW")),
+        (sp.Resize((5, 6)), sp.RandomHorizontalFlip(), sp.Normalize(mean=(0.1, 0.2, 0.3))),
     ],
 )
 def test_whatever_the_kernel_would_have_written(late: LateStreams, transforms: Any) -> None:
@@ -97,7 +97,7 @@ def test_whatever_the_kernel_would_have_written(late: LateStreams, transforms: A
 
 def test_bytes_cross_and_the_recipe_stays(late: LateStreams) -> None:
     there, here = images().plan(**SETTINGS, device=on(late)), images().plan(**SETTINGS)
-    assert there.fields["image"] == ps.Spec((9, 7, 3), np.dtype(np.uint8))
+    assert there.fields["image"] == sp.Spec((9, 7, 3), np.dtype(np.uint8))
     assert there.layout.slot_bytes < here.layout.slot_bytes / 2
     assert (there.digest, there.recipe) == (here.digest, here.recipe)
 
@@ -144,7 +144,7 @@ def test_fields_of_any_kind(late: LateStreams) -> None:
         {"points": np.full((1 + i % 3, 2), i, np.float32), "name": f"n{i}", "weight": np.float64(i) / 3}
         for i in range(ROWS * STEPS)
     ]
-    pipeline = ps.Pipeline(ps.Indexed(samples)).batch(ROWS, collate={"points": ps.Pad(max_shape=(4, 2))})
+    pipeline = sp.Pipeline(sp.Indexed(samples)).batch(ROWS, collate={"points": sp.Pad(max_shape=(4, 2))})
     step = Step(late)
     with pipeline.loader(**SETTINGS, device=on(late, Wanted(None, torch.float16, None, False))) as loader:
         for batch in loader:
@@ -189,23 +189,23 @@ def test_one_place_for_all_batches_whatever_stream_the_step_is_on(late: LateStre
     other.end()
 
 
-MIXES = [(ps.MixUp(0.4, 30),), (ps.CutMix(1.0, 30),), (ps.MixUp(0.8, 30), ps.CutMix(1.0, 30))]
+MIXES = [(sp.MixUp(0.4, 30),), (sp.CutMix(1.0, 30),), (sp.MixUp(0.8, 30), sp.CutMix(1.0, 30))]
 
 
 @pytest.mark.parametrize(
     ("transforms", "dtype", "mixes"),
     [
-        ((ps.Normalize(),), None, MIXES[0]),
-        ((ps.Normalize(),), torch.bfloat16, MIXES[1]),
-        ((ps.Normalize(), ps.ToDtype("float16")), torch.bfloat16, MIXES[2]),
-        ((ps.ToDtype("uint8"),), torch.float16, MIXES[2]),
+        ((sp.Normalize(),), None, MIXES[0]),
+        ((sp.Normalize(),), torch.bfloat16, MIXES[1]),
+        ((sp.Normalize(), sp.ToDtype("float16")), torch.bfloat16, MIXES[2]),
+        ((sp.ToDtype("uint8"),), torch.float16, MIXES[2]),
     ],
 )
 def test_mixing_is_the_hosts_to_the_bit(
     late: LateStreams, mixes: Any, dtype: Any, transforms: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "penstock.torch.mixing.PIECE_BYTES", 3 * 4 * 9 * 7 * 3
+        "standpipe.torch.mixing.PIECE_BYTES", 3 * 4 * 9 * 7 * 3
     )  # three rows at once, then one
     pipeline = images(ROWS * STEPS, *transforms).map_batch(*mixes)
     step = Step(late)
@@ -222,8 +222,8 @@ def test_mixing_is_the_hosts_to_the_bit(
 def test_labels_that_cant_be_mixed_are_named_as_on_the_host(late: LateStreams) -> None:
     said = []
     for settings in ({}, {"device": on(late)}):
-        pipeline = images().map_batch(ps.MixUp(0.4, 20))
-        with pipeline.loader(**SETTINGS, **settings) as loader, pytest.raises(ps.TransformError) as raised:
+        pipeline = images().map_batch(sp.MixUp(0.4, 20))
+        with pipeline.loader(**SETTINGS, **settings) as loader, pytest.raises(sp.TransformError) as raised:
             list(loader)
         said.append(str(raised.value))
     assert said[0] == said[1]
@@ -352,12 +352,12 @@ def test_a_bad_sample_raises_and_the_rest_comes(late: LateStreams, tmp_path: Pat
     for number in range(3 * ROWS):
         data = encoded(picture(number))
         (tmp_path / "a" / f"{number:02d}.jpg").write_bytes(data[:300] if number == ROWS else data)
-    pipeline = ps.Pipeline(ps.ImageFolder(tmp_path)).map(ps.CenterCrop(8), ps.Normalize()).batch(ROWS)
+    pipeline = sp.Pipeline(sp.ImageFolder(tmp_path)).map(sp.CenterCrop(8), sp.Normalize()).batch(ROWS)
     step = Step(late)
     with pipeline.loader(**SETTINGS, device=on(late)) as loader:
         batches = iter(loader)
         step(next(batches))
-        with pytest.raises(ps.DecodeError, match=r"04\.jpg"):
+        with pytest.raises(sp.DecodeError, match=r"04\.jpg"):
             next(batches)
         loader.skip_steps(1)
         step(next(batches))
@@ -367,8 +367,8 @@ def test_a_bad_sample_raises_and_the_rest_comes(late: LateStreams, tmp_path: Pat
 @pytest.mark.parametrize("planar", [True, False])
 @pytest.mark.parametrize("rows", [1, 5])
 def test_bytes_become_numbers_in_pieces(planar: bool, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.torch.finishing.CHUNK_BYTES", 2 * 4 * 3 * 11 * 6)  # two rows at once
-    table = torch.from_numpy(ps.Normalize().table())
+    monkeypatch.setattr("standpipe.torch.finishing.CHUNK_BYTES", 2 * 4 * 3 * 11 * 6)  # two rows at once
+    table = torch.from_numpy(sp.Normalize().table())
     pixels = torch.randint(0, 256, (rows, 11, 6, 3), dtype=torch.uint8)
     expected = torch.stack(
         [table[channel][pixels[..., channel].long()] for channel in range(3)], 1 if planar else -1

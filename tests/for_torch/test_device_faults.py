@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-import penstock as ps
+import standpipe as sp
 from late_device import (
     EVERYTHING,
     ROWS,
@@ -30,7 +30,7 @@ from late_device import (
     images,
     on,
 )
-from penstock.torch.tensors import Form
+from standpipe.torch.tensors import Form
 
 
 class Failing(LateStreams):
@@ -97,7 +97,7 @@ def test_a_device_without_memory_is_asked_again(failing: Failing, of: str) -> No
         check_same(step.all(), host(images()))
 
 
-def whose_second_batch_fails() -> ps.Pipeline:
+def whose_second_batch_fails() -> sp.Pipeline:
     """So nothing is on its way after the first."""
     second = host(images())[1]["index"][0].item()
 
@@ -180,9 +180,9 @@ def test_a_device_that_fails_while_it_reads_all_slots_says_so(failing: Failing) 
 def test_a_device_that_hangs_keeps_its_slots(
     late: LateStreams, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("penstock.torch.sending.PATIENCE_S", 0.01)
+    monkeypatch.setattr("standpipe.torch.sending.PATIENCE_S", 0.01)
     kept: list[Any] = []
-    monkeypatch.setattr("penstock.engine.delivery._read_yet", kept)
+    monkeypatch.setattr("standpipe.engine.delivery._read_yet", kept)
     goes_on = threading.Event()
     loader = images().loader(**SETTINGS, device=on(late))
     batches = iter(loader)
@@ -233,7 +233,7 @@ def test_a_loader_that_another_thread_closes_meanwhile_says_so(late: LateStreams
     closer, opener = threading.Timer(0.1, loader.close), threading.Thread(target=go_on)
     opener.start()
     closer.start()
-    with pytest.raises(ps.PenstockError, match="closed"):
+    with pytest.raises(sp.StandpipeError, match="closed"):
         next(batches)
     closer.join()
     opener.join()
@@ -305,12 +305,12 @@ class Odd:
 @pytest.mark.parametrize(
     "batch",
     [
-        {"budget": 40, "by": "length", "collate": {"x": ps.Pad(), "few": ps.Ragged(max_values=80)}},
-        {"rows": ROWS, "collate": {"x": ps.Pad(max_shape=13), "few": ps.Pad(max_shape=2)}},
+        {"budget": 40, "by": "length", "collate": {"x": sp.Pad(), "few": sp.Ragged(max_values=80)}},
+        {"rows": ROWS, "collate": {"x": sp.Pad(max_shape=13), "few": sp.Pad(max_shape=2)}},
     ],
 )
 def test_shapes_that_differ(late: LateStreams, static: bool, batch: dict[str, Any]) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Odd(), columns={"length": Odd.lengths})).batch(**batch)
+    pipeline = sp.Pipeline(sp.Indexed(Odd(), columns={"length": Odd.lengths})).batch(**batch)
     step = Step(late)
     with pipeline.loader(**SETTINGS, device=on(late, replace(EVERYTHING, static=static))) as loader:
         for each in loader:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 from late_device import (
     EVERYTHING,
     ROWS,
@@ -27,11 +27,11 @@ from late_device import (
     images,
     on,
 )
-from penstock.torch import streams
-from penstock.torch.device import CudaDevice
-from penstock.torch.numa import cpus_near
-from penstock.torch.sending import Wanted
-from penstock.torch.tensors import Form
+from standpipe.torch import streams
+from standpipe.torch.device import CudaDevice
+from standpipe.torch.numa import cpus_near
+from standpipe.torch.sending import Wanted
+from standpipe.torch.tensors import Form
 
 
 def test_slots_are_pinned_once_and_let_go(late: LateStreams) -> None:
@@ -78,7 +78,7 @@ def test_torchs_loader_gives_tensors_of_the_device(
         return on(late, wanted, slots)
 
     monkeypatch.setattr(Form, "place", place)
-    made = penstock.torch.loader(
+    made = standpipe.torch.loader(
         images(), dtype=torch.bfloat16, fields=("image", "label", "valid"), **SETTINGS
     )
     kept = list(made)
@@ -93,17 +93,17 @@ def test_torchs_loader_gives_tensors_of_the_device(
 def test_a_device_that_isnt_there_is_named() -> None:
     if torch.cuda.is_available():
         number = torch.cuda.device_count()
-        with pytest.raises(ps.PlanError, match=f"the last is cuda:{number - 1}"):
-            penstock.torch.loader(images(), device=f"cuda:{number}")
+        with pytest.raises(sp.PlanError, match=f"the last is cuda:{number - 1}"):
+            standpipe.torch.loader(images(), device=f"cuda:{number}")
         return
-    with pytest.raises(ps.PlanError, match=r"device='cuda:1': torch .* use device='cpu'"):
-        penstock.torch.loader(images(), device="cuda:1")
+    with pytest.raises(sp.PlanError, match=r"device='cuda:1': torch .* use device='cpu'"):
+        standpipe.torch.loader(images(), device="cuda:1")
 
 
 @pytest.mark.parametrize("slots", [1, 0, 65, True, "two", 2.0])
 def test_slots_of_the_device_are_checked(slots: Any) -> None:
-    with pytest.raises(ps.PlanError, match="device_slots="):
-        penstock.torch.loader(images(), device_slots=slots)
+    with pytest.raises(sp.PlanError, match="device_slots="):
+        standpipe.torch.loader(images(), device_slots=slots)
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_slots_of_the_device_are_checked(slots: Any) -> None:
     ],
 )
 def test_what_is_no_device_is_refused(wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(ps.PlanError, match=words):
-        penstock.torch.loader(images(), **wrong)
+    with pytest.raises(sp.PlanError, match=words):
+        standpipe.torch.loader(images(), **wrong)
 
 
 @pytest.mark.parametrize("device", ["cuda", 0, CudaDevice, torch.device("cpu")])
 def test_a_name_is_no_device_of_a_plan(device: Any) -> None:
-    with pytest.raises(ps.PlanError, match=r"penstock\.torch\.loader"):
+    with pytest.raises(sp.PlanError, match=r"standpipe\.torch\.loader"):
         images().plan(device=device)
 
 
@@ -169,7 +169,7 @@ def test_workers_are_where_the_device_is(late: LateStreams) -> None:
         return image * np.float32(1)
 
     device = Near(torch.device("cuda"), EVERYTHING, 2, late)
-    pipeline = images().map(look, field="image", spec=ps.Spec((3, 9, 7), np.dtype(np.float32)))
+    pipeline = images().map(look, field="image", spec=sp.Spec((3, 9, 7), np.dtype(np.float32)))
     assert pipeline.plan(memory="256MiB", device=device).workers == 1
     with pipeline.loader(**SETTINGS, device=device) as loader:
         for _ in loader:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 IN_TRAIN, IN_VAL, SIDE = 12, 11, 14
 SETTINGS: dict[str, Any] = {"size": SIDE, "memory": "256MiB", "workers": 2}
@@ -30,7 +30,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def made(folders: tuple[Path, Path], *sizes: int, **settings: Any) -> tuple[Any, Any]:
-    return penstock.torch.image_folder_loaders(*folders, *sizes, **{**SETTINGS, **settings})
+    return standpipe.torch.image_folder_loaders(*folders, *sizes, **{**SETTINGS, **settings})
 
 
 def numbers(images: torch.Tensor) -> list[int]:
@@ -59,7 +59,7 @@ def test_memory_is_that_of_both_together(folders: tuple[Path, Path], settings: d
     train, val = (each.dataset.loader.plan for each in made(folders, 8, 4, **settings))
     together = train.memory_bytes + val.memory_bytes
     if settings["memory"] is None:
-        free = ps.Pipeline(ps.ImageFolder(folders[0])).map(ps.CenterCrop(8)).batch(1).plan().memory_bytes
+        free = sp.Pipeline(sp.ImageFolder(folders[0])).map(sp.CenterCrop(8)).batch(1).plan().memory_bytes
         assert together < 1.5 * free
     else:
         assert together == 256 << 20
@@ -69,8 +69,8 @@ def test_memory_is_that_of_both_together(folders: tuple[Path, Path], settings: d
 def test_validation_is_the_usual_resize_and_crop(folders: tuple[Path, Path]) -> None:
     _, val = made(folders, 4)
     usual = (
-        ps.Pipeline(ps.ImageFolder(folders[1]))
-        .map(ps.Resize(16), ps.CenterCrop(SIDE), ps.Normalize())
+        sp.Pipeline(sp.ImageFolder(folders[1]))
+        .map(sp.Resize(16), sp.CenterCrop(SIDE), sp.Normalize())
         .batch(4)
     )
     with usual.loader(memory="256MiB", workers=1) as expected:
@@ -132,12 +132,12 @@ def test_class_folders_that_differ_are_named(folders: tuple[Path, Path], tmp_pat
         (tmp_path / name).mkdir()
         Image.new("RGB", (8, 8)).save(tmp_path / name / "0.png")
     with pytest.raises(
-        ps.PlanError, match=r"only train_dir has 'dog'; only val_dir has 'owl 00', .* and 2 more"
+        sp.PlanError, match=r"only train_dir has 'dog'; only val_dir has 'owl 00', .* and 2 more"
     ):
         made((folders[0], tmp_path), 4)
     (tmp_path / "one" / "cat").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "one" / "cat" / "0.png")
-    with pytest.raises(ps.PlanError, match=r"differ.*: only val_dir has 'dog'"):
+    with pytest.raises(sp.PlanError, match=r"differ.*: only val_dir has 'dog'"):
         made((tmp_path / "one", folders[1]), 1)
 
 
@@ -154,11 +154,11 @@ def test_class_folders_that_differ_are_named(folders: tuple[Path, Path], tmp_pat
 def test_what_cant_be_asked(
     folders: tuple[Path, Path], sizes: tuple[int, ...], settings: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(ps.PlanError, match=words):
+    with pytest.raises(sp.PlanError, match=words):
         made(folders, *sizes, **settings)
 
 
 def test_valid_can_be_asked_of_any_loader() -> None:
-    pipeline = ps.Pipeline(ps.Arrays(x=np.arange(10))).batch(4, tail="short")
-    made = penstock.torch.loader(pipeline, fields={"x": "x", "mask": "valid"}, memory="256MiB", workers=1)
+    pipeline = sp.Pipeline(sp.Arrays(x=np.arange(10))).batch(4, tail="short")
+    made = standpipe.torch.loader(pipeline, fields={"x": "x", "mask": "valid"}, memory="256MiB", workers=1)
     assert [batch["mask"].tolist() for batch in made] == [[True] * 4, [True] * 4, [True] * 2]

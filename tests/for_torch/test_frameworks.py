@@ -27,24 +27,24 @@ warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 import numpy as np
 import torch
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 rank = int(os.environ.get("RANK", 0))
 folder = {folder!r}
-arrays = ps.Arrays(x=np.ones((48, 3), np.float32), label=np.arange(48))
-train = ps.Pipeline(arrays).shuffle(seed=5).batch(4)
-evaluation = ps.Pipeline(arrays).batch(5, tail="short")
+arrays = sp.Arrays(x=np.ones((48, 3), np.float32), label=np.arange(48))
+train = sp.Pipeline(arrays).shuffle(seed=5).batch(4)
+evaluation = sp.Pipeline(arrays).batch(5, tail="short")
 
 def loader(pipeline=train, **settings):
-    return penstock.torch.loader(pipeline, memory="256MiB", workers=1, **settings)
+    return standpipe.torch.loader(pipeline, memory="256MiB", workers=1, **settings)
 
 class Rows(torch.utils.data.Dataset):
     def __len__(self): return 48
     def __getitem__(self, index): return torch.ones(3), index
 
 def drop_in(rows=4, shuffle=True, **more):
-    return penstock.torch.DataLoader(
+    return standpipe.torch.DataLoader(
         Rows(), rows, shuffle=shuffle, num_workers=1, memory="512MiB", executor="thread", **more)
 
 def tell(**seen):
@@ -100,7 +100,7 @@ def test_ddp(tmp_path: Path) -> None:
         assert records(ranks[0]["epochs"][epoch] + ranks[1]["epochs"][epoch]) == list(range(48))
 
 
-ENGINE = "penstock.torch.dataloader thread 512MiB"
+ENGINE = "standpipe.torch.dataloader thread 512MiB"
 LIGHTNING = """
 import lightning
 
@@ -233,7 +233,7 @@ def trained(dispatch):
     resumed.load_state_dict(state)
     resumed = [label.tolist() for batches in 2 * [accelerator.prepare(resumed)] for _, label in batches]
     metrics = []
-    for batch in accelerator.prepare(loader(ps.Pipeline(arrays).batch(5, tail="pad"), fields="label")):
+    for batch in accelerator.prepare(loader(sp.Pipeline(arrays).batch(5, tail="pad"), fields="label")):
         metrics += accelerator.gather_for_metrics(batch).tolist()
     return dict(epochs=epochs, ends=ends, skipped=skipped, rest=rest, resumed=resumed, metrics=metrics)
 
@@ -375,8 +375,8 @@ def test_timm(tmp_path: Path) -> None:
         """
         from timm.data import Mixup
 
-        images = ps.Arrays(image=np.zeros((48, 32, 32, 3), np.uint8), label=np.arange(48))
-        pipeline = ps.Pipeline(images).shuffle(seed=5).map(ps.Normalize()).batch(4)
+        images = sp.Arrays(image=np.zeros((48, 32, 32, 3), np.uint8), label=np.arange(48))
+        pipeline = sp.Pipeline(images).shuffle(seed=5).map(sp.Normalize()).batch(4)
         batches = loader(pipeline, memory_format=torch.channels_last)
         mixup = Mixup(mixup_alpha=0.2, cutmix_alpha=1.0, num_classes=48)
         epochs = []

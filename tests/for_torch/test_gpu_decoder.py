@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from jpegs import kinds, photo, saved
-from penstock.spec import GpuDecode, UInt8Array
-from penstock.transform import NvDecoder
+from standpipe.spec import GpuDecode, UInt8Array
+from standpipe.transform import NvDecoder
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device here")

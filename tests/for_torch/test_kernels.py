@@ -12,9 +12,9 @@ def test_bytes_become_numbers() -> None:
     done = run(
         """
         import torch
-        from penstock.torch.kernels import finish
+        from standpipe.torch.kernels import finish
 
-        table = torch.from_numpy(ps.Normalize().table())
+        table = torch.from_numpy(sp.Normalize().table())
         for shape in ((3, 17, 13, 3), (1, 1, 1, 3), (2, 32, 16, 3)):
             images = torch.randint(0, 256, shape, dtype=torch.uint8)
             for dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -40,7 +40,7 @@ def test_they_compile_for_gpus() -> None:
         import triton
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource
-        from penstock.torch import kernels
+        from standpipe.torch import kernels
 
         names = kernels._finish.arg_names
         for dtype in ("fp32", "fp16", "bf16"):

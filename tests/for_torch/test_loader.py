@@ -1,4 +1,4 @@
-"""The loader for PyTorch: a real DataLoader around penstock's batches."""
+"""The loader for PyTorch: a real DataLoader around standpipe's batches."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-import penstock as ps
-import penstock.torch
+import standpipe as sp
+import standpipe.torch
 
 ROWS, STEPS = 4, 8
 SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2}
 
 
-def table(records: int = ROWS * STEPS) -> ps.Pipeline:
+def table(records: int = ROWS * STEPS) -> sp.Pipeline:
     random = np.random.default_rng(0)
     return (
-        ps.Pipeline(
-            ps.Arrays(
+        sp.Pipeline(
+            sp.Arrays(
                 image=random.integers(0, 256, (records, 8, 8, 3), np.uint8),
                 label=np.arange(records),
                 x=random.random((records, 3), np.float32),
@@ -33,8 +33,8 @@ def table(records: int = ROWS * STEPS) -> ps.Pipeline:
     )
 
 
-def loader(pipeline: ps.Pipeline | None = None, **settings: Any) -> penstock.torch.TorchLoader:
-    return penstock.torch.loader(pipeline or table(), **{**SETTINGS, **settings})
+def loader(pipeline: sp.Pipeline | None = None, **settings: Any) -> standpipe.torch.TorchLoader:
+    return standpipe.torch.loader(pipeline or table(), **{**SETTINGS, **settings})
 
 
 def labels(batches: Any) -> list[list[int]]:
@@ -42,7 +42,7 @@ def labels(batches: Any) -> list[list[int]]:
 
 
 def epochs(number: int) -> list[list[int]]:
-    """All labels of the first epochs, as penstock's own loader gives them."""
+    """All labels of the first epochs, as standpipe's own loader gives them."""
     with table().loader(**SETTINGS) as batches:
         return [batch["label"].tolist() for _ in range(number) for batch in batches]
 
@@ -54,7 +54,7 @@ def test_it_is_a_dataloader_of_torch() -> None:
     assert (made.batch_size, made.num_workers, len(made), len(made.dataset)) == (None, 0, STEPS, STEPS)
 
 
-def test_batches_are_penstocks() -> None:
+def test_batches_are_standpipes() -> None:
     with table().loader(**SETTINGS) as arrays:
         for (image, label), array in zip(loader(), arrays, strict=True):
             assert image.dtype == torch.uint8
@@ -76,10 +76,10 @@ def test_tensors_share_the_batchs_memory_and_keep_it() -> None:
 
 @pytest.mark.parametrize("memory_format", [None, torch.channels_last])
 @pytest.mark.parametrize("dtype", [None, torch.float32, torch.float16, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("transforms", [(), (ps.ToDtype("float16"),), (ps.ToLayout("NHWC"),)])
+@pytest.mark.parametrize("transforms", [(), (sp.ToDtype("float16"),), (sp.ToLayout("NHWC"),)])
 def test_native_code_writes_what_is_wanted(dtype: Any, memory_format: Any, transforms: Any) -> None:
     """No tensor is converted or copied; its bits are as if it were."""
-    pipeline = table().map(ps.Normalize(), *transforms)
+    pipeline = table().map(sp.Normalize(), *transforms)
     with pipeline.loader(**SETTINGS) as arrays:
         made = loader(pipeline, dtype=dtype, memory_format=memory_format, fields="image")
         for image, array in zip(made, arrays, strict=True):
@@ -116,7 +116,7 @@ def test_forms_of_a_batch(fields: Any, shape: str) -> None:
 
 
 def test_dtype_and_memory_format() -> None:
-    pipeline = table().map(ps.Normalize())
+    pipeline = table().map(sp.Normalize())
     image, x, label = next(
         iter(
             loader(
@@ -148,13 +148,13 @@ def test_dtype_and_memory_format() -> None:
     ],
 )
 def test_what_cant_be_asked(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ps.PlanError, match=words):
+    with pytest.raises(sp.PlanError, match=words):
         loader(**settings)
 
 
 def test_fields_of_python_code_are_known_with_the_first_batch() -> None:
     pipeline = table().map(lambda x: x + 1, field="x")
-    with pytest.raises(ps.PlanError, match="a batch has"):
+    with pytest.raises(sp.PlanError, match="a batch has"):
         next(iter(loader(pipeline, fields="y")))
 
 
@@ -193,7 +193,7 @@ def test_an_epoch_that_contradicts_a_state_is_an_error() -> None:
     list(first)
     next(iter(first))
     second.load_state_dict(first.state_dict())
-    with pytest.raises(ps.PlanError, match=r"set_epoch\(0\) after load_state_dict\(\) of epoch 1"):
+    with pytest.raises(sp.PlanError, match=r"set_epoch\(0\) after load_state_dict\(\) of epoch 1"):
         second.dataset.set_epoch(0)
     second.set_epoch(1)
     assert len(list(second)) == STEPS - 1
@@ -215,7 +215,7 @@ def test_a_loader_of_torch_around_the_dataset_gives_the_same() -> None:
 
 def test_worker_processes_of_torch_are_refused() -> None:
     dataset = loader(fields="label").dataset
-    with pytest.raises(ps.PlanError, match="every batch 2 times"):
+    with pytest.raises(sp.PlanError, match="every batch 2 times"):
         list(DataLoader(dataset, batch_size=None, num_workers=2))
 
 
@@ -242,7 +242,7 @@ def test_a_rank_that_changes_after_the_start_is_an_error(monkeypatch: pytest.Mon
     assert len(made) == STEPS // 2  # nothing was made yet
     next(iter(made))
     monkeypatch.setenv("RANK", "0")
-    with pytest.raises(ps.PlanError, match="was rank 1 of 2 when"):
+    with pytest.raises(sp.PlanError, match="was rank 1 of 2 when"):
         iter(made)
 
 
@@ -250,5 +250,5 @@ def test_close_ends_its_threads() -> None:
     made = loader()
     next(iter(made))
     made.close()
-    with pytest.raises(ps.PenstockError, match="closed"):
+    with pytest.raises(sp.StandpipeError, match="closed"):
         iter(made)

@@ -22,8 +22,8 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
-import penstock as ps
-from penstock.spec import DecodeMode, Decoding
+import standpipe as sp
+from standpipe.spec import DecodeMode, Decoding
 from photos import foreign_kinds, numbers, picture
 
 
@@ -67,7 +67,7 @@ class Index:
     )
 
     def __init__(self) -> None:
-        from penstock.source import _index_file
+        from standpipe.source import _index_file
 
         self._format = _index_file
         folder = Path(mkdtemp(prefix="fuzz-"))
@@ -75,9 +75,9 @@ class Index:
             (folder / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "photos" / name).write_bytes(b"")
         (folder / "list.txt").write_text("a.jpg\tcat\n../b.jpg\tdog\n/c.jpg\tcat\n")
-        sources: list[Any] = [ps.FileList(folder / "list.txt"), ps.ImageFolder(folder / "photos")]
+        sources: list[Any] = [sp.FileList(folder / "list.txt"), sp.ImageFolder(folder / "photos")]
         columns = {"length": np.arange(3), "box": np.ones((3, 2), np.float32)}
-        self.seeds = [ps.build_index(source, columns=columns).path.read_bytes() for source in sources]
+        self.seeds = [sp.build_index(source, columns=columns).path.read_bytes() for source in sources]
         self._subjects = [source.subject() for source in sources]
 
     def run(self, data: bytes) -> bool:
@@ -90,7 +90,7 @@ class Index:
         return self._use(self._format.preamble(len(data), facts_at, data[facts_at:]) + data[size:])
 
     def _use(self, data: bytes) -> bool:
-        from penstock.source._listing import Listing
+        from standpipe.source._listing import Listing
 
         with named(data) as path:
             try:
@@ -115,11 +115,11 @@ class Index:
         ):
             try:
                 ask()
-            except ps.PenstockError:
+            except sp.StandpipeError:
                 continue
         try:
             paths = opened.paths(rows)
-        except ps.PenstockError:
+        except sp.StandpipeError:
             return False
         for path in (paths[row] for row in range(len(rows))):
             outside = path[len(subject.base) :] if path.startswith(subject.base) else path
@@ -135,14 +135,14 @@ class Answers:
     words = (b"pskept1\n",)
 
     def __init__(self) -> None:
-        from penstock import kept
-        from penstock.transform import ByContent
+        from standpipe import kept
+        from standpipe.transform import ByContent
 
         self._kept = kept
-        pipeline = ps.Pipeline(numbers(1000)).filter(len)
+        pipeline = sp.Pipeline(numbers(1000)).filter(len)
         (condition,) = pipeline.selections
         assert isinstance(condition, ByContent)
-        self._question = kept.Question(ps.Pipeline(numbers(1000)), condition, "fuzz", "source", 1000)
+        self._question = kept.Question(sp.Pipeline(numbers(1000)), condition, "fuzz", "source", 1000)
         header = self._question.header
         blocks = [bytes([number]) * kept.BLOCK_BYTES for number in range(self._question.blocks)]
         whole = header + b"".join(
@@ -198,12 +198,12 @@ class Npy:
         with named(data) as path, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy's, of headers that Python 2 wrote
             try:
-                opened = ps.Arrays(a=path).open()
-            except ps.PlanError:
+                opened = sp.Arrays(a=path).open()
+            except sp.PlanError:
                 return False
             records = opened.locate(np.array([0, opened.num_records - 1]))
             spec = opened.fields["a"]
-            assert isinstance(spec, ps.Spec)
+            assert isinstance(spec, sp.Spec)
             assert opened.num_records * int(np.prod(spec.shape)) * spec.dtype.itemsize <= len(data)
             for rows in records.rows.values():
                 rows.array.sum()  # every byte of it is in the file
@@ -228,8 +228,8 @@ class State:
     )
 
     def __init__(self) -> None:
-        mix = ps.Mix([(ps.Pipeline(numbers(20)), 1), (ps.Pipeline(numbers(30)), 2)])
-        self._loader = ps.Pipeline(mix).batch(2).loader(memory="64MiB", workers=1)
+        mix = sp.Mix([(sp.Pipeline(numbers(20)), 1), (sp.Pipeline(numbers(30)), 2)])
+        self._loader = sp.Pipeline(mix).batch(2).loader(memory="64MiB", workers=1)
         self.seeds = [json.dumps(self._loader.state_dict()).encode()]
         self._loader.skip_steps(3)
         self._loader.reweigh([2, 1])
@@ -247,14 +247,14 @@ class State:
             warnings.simplefilter("ignore")  # of another decoder
             try:
                 self._loader.load_state_dict(state)
-            except ps.StateError:
+            except sp.StateError:
                 assert self._loader.state_dict() == before
                 return False
         after = self._loader.state_dict()
         self._loader.load_state_dict(after)
         assert self._loader.state_dict() == after
-        with suppress(ps.StateError):
-            ps.check_states([state, after])
+        with suppress(sp.StateError):
+            sp.check_states([state, after])
         return True
 
     def _with_odd(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -304,10 +304,10 @@ class Conditions:
     )
 
     def __init__(self) -> None:
-        source = ps.Arrays(
+        source = sp.Arrays(
             label=np.arange(9), x=np.linspace(-1, 1, 9), big=np.full(9, 1 << 62), flag=np.arange(9) % 2 == 0
         )
-        self._pipeline = ps.Pipeline(source)
+        self._pipeline = sp.Pipeline(source)
         self.seeds = [
             text.encode()
             for text in (
@@ -332,7 +332,7 @@ class Conditions:
                     .batch(1)
                     .plan(memory="64MiB")
                 )
-            except ps.PlanError:
+            except sp.PlanError:
                 return False
         assert 1 <= plan.order.num_positions <= 9
         return True
@@ -355,7 +355,7 @@ class Excluded:
 
     def __init__(self) -> None:
         source = numbers(20)
-        self._pipeline = ps.Pipeline(source)
+        self._pipeline = sp.Pipeline(source)
         lines = [{"source": source.open().digest}, *({"index": index, "path": None} for index in (3, 19, 0))]
         self.seeds = [
             b"3\n17\n4\n",
@@ -367,7 +367,7 @@ class Excluded:
         with named(data) as path:
             try:
                 plan = self._pipeline.exclude(os.fsdecode(path)).batch(1).plan(memory="64MiB")
-            except ps.PlanError:
+            except sp.PlanError:
                 return False
         assert 1 <= plan.order.num_positions <= 20
         return True
@@ -382,7 +382,7 @@ class Messages:
     words = (struct.pack("<QI", 1 << 62, 1), struct.pack("<QQ", 1 << 63, 1 << 63), b"\xff" * 8)
 
     def __init__(self) -> None:
-        from penstock.engine import messages
+        from standpipe.engine import messages
 
         self._messages = messages
         large = messages.parcel([np.zeros(100_000, np.uint8), np.ones(5_000)])
@@ -418,7 +418,7 @@ class Samples:
     )
 
     def __init__(self) -> None:
-        from penstock.engine import stored
+        from standpipe.engine import stored
 
         self._stored = stored
         image = {
@@ -473,11 +473,11 @@ class Foreign:
     )
 
     def __init__(self) -> None:
-        from penstock.transform import foreign
+        from standpipe.transform import foreign
 
         self._foreign = foreign
         self._decoding = Decoding(
-            DecodeMode.EXACT, ps.DecodeLimits(max_pixels=1 << 20), allow_truncated=False
+            DecodeMode.EXACT, sp.DecodeLimits(max_pixels=1 << 20), allow_truncated=False
         )
         self.seeds = foreign_kinds(picture(1, 13, 17))
         frames = [Image.fromarray(picture(seed, 13, 17)) for seed in range(3)]
@@ -531,12 +531,12 @@ class Manifests:
 
     def __init__(self) -> None:
         from caches import fill, opened
-        from penstock.cache import users
+        from standpipe.cache import users
 
         self._users = users
         self._folder = TemporaryDirectory(dir="/dev/shm")  # files are written some hundred times a second
         self._directory = Path(self._folder.name)
-        cache = ps.Cache("fuzz", "1MiB", directory=self._directory, spill=self._directory)
+        cache = sp.Cache("fuzz", "1MiB", directory=self._directory, spill=self._directory)
         with opened(cache) as found:
             fill(found, range(4))
         (self._user,) = self._directory.rglob("users")
@@ -550,7 +550,7 @@ class Manifests:
         (self._user / "one").write_bytes(b"%08x\n" % zlib.crc32(padded) + padded)
         for file, good in zip(self._files, self.seeds, strict=True):
             file.write_bytes(data)
-            (session,) = ps.list_caches(self._directory)
+            (session,) = sp.list_caches(self._directory)
             taken = taken or not session.problems
             json.dumps(session.facts())
             file.write_bytes(good)
@@ -559,14 +559,14 @@ class Manifests:
 
 
 class Snapshots:
-    """A loader's memory file, which ``penstock top`` reads of any process: as it is, and with any snapshot in it."""
+    """A loader's memory file, which ``standpipe top`` reads of any process: as it is, and with any snapshot in it."""
 
     words = (b"null", b"true", b"NaN", b"1e999", b'"', b"{}", b"[]", b"[" * 2000, b"-1", b"9" * 30)
 
     def __init__(self) -> None:
         from observed import shown, small_plan
-        from penstock.cli import top
-        from penstock.observe import posted
+        from standpipe.cli import top
+        from standpipe.observe import posted
 
         self._posted, self._top = posted, top
         whole = shown(small_plan()).as_json()

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.contracts import Order
-from penstock.order import (
+import standpipe as sp
+from standpipe.contracts import Order
+from standpipe.order import (
     Batches,
     BlockShuffled,
     Budget,
@@ -19,7 +19,7 @@ from penstock.order import (
     Split,
     substitute,
 )
-from penstock.ordering import order_of
+from standpipe.ordering import order_of
 
 
 def golden_of(name: str) -> list[dict]:
@@ -61,7 +61,7 @@ def test_batches_within_a_budget_never_change(golden: dict) -> None:
 
 
 LABEL = np.arange(1_000) ** 2 % 11
-COLUMNS = ps.Pipeline(ps.Arrays(label=LABEL, weight=(LABEL + 1) / 8))
+COLUMNS = sp.Pipeline(sp.Arrays(label=LABEL, weight=(LABEL + 1) / 8))
 OF_COLUMNS = {
     "filter": COLUMNS.filter("label < 3"),
     "by": COLUMNS.split(0.5, seed=3, by="label")[0],
@@ -71,8 +71,8 @@ OF_COLUMNS = {
     "weights, samples": COLUMNS.shuffle(seed=2**64 - 1, weights="weight", samples=3_000),
     "balance": COLUMNS.shuffle(seed=1, balance="label"),
     "balance, samples": COLUMNS.shuffle(seed=2**64 - 1, balance="label", samples=50),
-    "mix": ps.Pipeline(ps.Mix({COLUMNS.shuffle(seed=1): 0.7, COLUMNS.skip(900): 0.3}), seed=4),
-    "mix, last": ps.Pipeline(ps.Mix({COLUMNS: 1, COLUMNS.skip(9): 0.1234567}, until="last"), seed=4),
+    "mix": sp.Pipeline(sp.Mix({COLUMNS.shuffle(seed=1): 0.7, COLUMNS.skip(900): 0.3}), seed=4),
+    "mix, last": sp.Pipeline(sp.Mix({COLUMNS: 1, COLUMNS.skip(9): 0.1234567}, until="last"), seed=4),
 }
 
 

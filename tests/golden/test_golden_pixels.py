@@ -1,7 +1,7 @@
 """Pixels never change while the pixel contract keeps its number.
 
 ``pixels.json`` holds encoded images, and for each pipeline below a hash of the rows that they give. Inputs are
-bytes in the file and not made anew, so nothing but penstock and its JPEG decoder can change a hash. After
+bytes in the file and not made anew, so nothing but standpipe and its JPEG decoder can change a hash. After
 raising ``PIXEL_CONTRACT``, ``python tests/golden/test_golden_pixels.py`` works the hashes out again.
 """
 
@@ -14,23 +14,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.spec import PIXEL_CONTRACT
+import standpipe as sp
+from standpipe.spec import PIXEL_CONTRACT
 from reference import delivered, in_order, listed
 
 FILE = Path(__file__).parent / "pixels.json"
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
 
-TRAIN = (ps.RandomResizedCrop(48), ps.RandomHorizontalFlip())
+TRAIN = (sp.RandomResizedCrop(48), sp.RandomHorizontalFlip())
 PIPELINES = {
     "train": TRAIN,
-    "train, float32": (*TRAIN, ps.Normalize()),
-    "train, float16 pixels": (*TRAIN, ps.Normalize(), ps.ToDtype("float16"), ps.ToLayout("NHWC")),
-    "eval": (ps.Resize(40), ps.CenterCrop(36)),
-    "padded": (ps.CenterCrop((101, 66)), ps.RandomHorizontalFlip()),
-    "several stages": (ps.Resize(50), *TRAIN, ps.CenterCrop((51, 33)), ps.RandomHorizontalFlip(0.25)),
+    "train, float32": (*TRAIN, sp.Normalize()),
+    "train, float16 pixels": (*TRAIN, sp.Normalize(), sp.ToDtype("float16"), sp.ToLayout("NHWC")),
+    "eval": (sp.Resize(40), sp.CenterCrop(36)),
+    "padded": (sp.CenterCrop((101, 66)), sp.RandomHorizontalFlip()),
+    "several stages": (sp.Resize(50), *TRAIN, sp.CenterCrop((51, 33)), sp.RandomHorizontalFlip(0.25)),
     **{
-        f"{name} crop": (ps.RandomResizedCrop((21, 33), interpolation=name),)
+        f"{name} crop": (sp.RandomResizedCrop((21, 33), interpolation=name),)
         for name in ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
     },
 }

@@ -13,7 +13,7 @@
 #include "keys.h"
 #include "simd.h"
 
-namespace penstock {
+namespace standpipe {
 namespace {
 
 constexpr size_t kGuard = 64;
@@ -201,10 +201,10 @@ void check_checksum(const ChecksumPath& path) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace standpipe
 
 int main() {
-    using namespace penstock;
+    using namespace standpipe;
     for (const char* name : {"sse4.2", "armv8"})
         if (const ChecksumPath* path = checksum_path(name)) check_checksum(*path);
     for (const char* name : {"scalar", "avx2", "avx512", "neon"})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import penstock._native as native
+import standpipe._native as native
 
 ROOT = Path(__file__).parents[2]
 QEMU = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import _native  # no public name says where its chunks end
+from standpipe import _native  # no public name says where its chunks end
 
 PIECES = [b"a.jpg", b"/b", b"\xff", b"7", b"-12", b"cat", b" ", b"\t", b"\n", b"\r\n", b"\r", b"\n\n", b"\0"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from observed import counters
-from penstock.observe import History
+from standpipe.observe import History
 
 
 def run(seconds: range, history: History | None = None, **more: object) -> History:
@@ -79,10 +79,10 @@ def test_recent_seconds_are_as_many_however_often_somebody_looks() -> None:
 
 
 def test_nothing_happens_before_the_start_and_between_equal_times() -> None:
-    import penstock as ps
+    import standpipe as sp
 
     history = History()
-    history.add(ps.Stats(), 7)
+    history.add(sp.Stats(), 7)
     history.add(counters(0), 7)
     history.add(counters(0), 7)
     assert history.moments == []

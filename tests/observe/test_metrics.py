@@ -9,13 +9,13 @@ import pytest
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
-import penstock as ps
-from penstock.observe import PrometheusCollector, write_scalars
+import standpipe as sp
+from standpipe.observe import PrometheusCollector, write_scalars
 from photos import numbers
 
 
-def make(rows: int = 64) -> ps.Loader:
-    return ps.Pipeline(numbers(rows)).batch(4).loader(memory="64MiB", workers=1)
+def make(rows: int = 64) -> sp.Loader:
+    return sp.Pipeline(numbers(rows)).batch(4).loader(memory="64MiB", workers=1)
 
 
 def test_prometheus_scrapes_all_loaders() -> None:
@@ -34,14 +34,14 @@ def test_prometheus_scrapes_all_loaders() -> None:
             server.server_close()
             thread.join()
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    rows = {sample.labels["loader"]: sample.value for sample in families["penstock_rows"].samples}
+    rows = {sample.labels["loader"]: sample.value for sample in families["standpipe_rows"].samples}
     assert rows == {"train": 64, "valid": 32}
-    assert {sample.labels["rank"] for sample in families["penstock_rows"].samples} == {"0"}
-    limits = {sample.value for sample in families["penstock_memory_limit_bytes"].samples}
+    assert {sample.labels["rank"] for sample in families["standpipe_rows"].samples} == {"0"}
+    limits = {sample.value for sample in families["standpipe_memory_limit_bytes"].samples}
     assert limits == {64 << 20}
-    places = {sample.labels["place"] for sample in families["penstock_busy_seconds"].samples}
+    places = {sample.labels["place"] for sample in families["standpipe_busy_seconds"].samples}
     assert places == {"order", "read", "transform", "batch", "device"}
-    assert text.count("# TYPE penstock_rows_total counter") == 1
+    assert text.count("# TYPE standpipe_rows_total counter") == 1
 
 
 def test_of_a_loader_that_is_gone_nothing_is_told() -> None:
@@ -50,7 +50,7 @@ def test_of_a_loader_that_is_gone_nothing_is_told() -> None:
     registry.register(PrometheusCollector(train=loader))
     del loader
     gc.collect()
-    assert registry.get_sample_value("penstock_rows_total", {"loader": "train", "rank": "0"}) is None
+    assert registry.get_sample_value("standpipe_rows_total", {"loader": "train", "rank": "0"}) is None
 
 
 def test_two_collectors_of_one_registry_are_refused() -> None:
@@ -76,6 +76,6 @@ def test_scalars_are_written_for_a_step() -> None:
             pass
         write_scalars(loader, writer, 16)
     assert {step for _, step in writer.written.values()} == {16}
-    assert writer.written["penstock/rows_per_s"][0] > 0
-    assert 0 <= writer.written["penstock/wait_share"][0] <= 1
-    assert {f"penstock/load/{place}" for place in ("read", "transform")} <= writer.written.keys()
+    assert writer.written["standpipe/rows_per_s"][0] > 0
+    assert 0 <= writer.written["standpipe/wait_share"][0] <= 1
+    assert {f"standpipe/load/{place}" for place in ("read", "transform")} <= writer.written.keys()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from observed import shown, small_plan
-from penstock.observe import Found, loaders
-from penstock.observe.posted import PLACE, ROOM, STALE_S, Posted, delivers, framed, newest
+from standpipe.observe import Found, loaders
+from standpipe.observe.posted import PLACE, ROOM, STALE_S, Posted, delivers, framed, newest
 
 pytestmark = pytest.mark.usefixtures("no_garbage")
 
@@ -30,7 +30,7 @@ def posted() -> Iterator[Posted]:
         post.close()
 
 
-def mine() -> list[ps.observe.Found]:
+def mine() -> list[sp.observe.Found]:
     return [found for found in loaders() if found.pid == os.getpid()]
 
 
@@ -83,7 +83,7 @@ def test_the_one_before_the_newest_is_left_alone() -> None:
 
 
 def test_one_that_is_too_long_goes_without_names() -> None:
-    many = tuple(ps.WorkerStats("x" * 4000) for _ in range(40))
+    many = tuple(sp.WorkerStats("x" * 4000) for _ in range(40))
     long = replace(NOW, stats=replace(NOW.stats, workers=many))
     assert len(long.as_json()) > ROOM
     with posted() as post:
@@ -96,7 +96,7 @@ def test_what_has_the_name_but_is_none_is_left_out() -> None:
     older = whole[:8] + struct.pack("<I", 0) + whole[12:]
     files = []
     for content in (b"", b"\0" * 100, whole[:-1], older, framed(b"{}", 1), b"\xff" * 2 * PLACE):
-        files.append(os.memfd_create("penstock-loader-0", os.MFD_CLOEXEC))
+        files.append(os.memfd_create("standpipe-loader-0", os.MFD_CLOEXEC))
         os.write(files[-1], content)
     try:
         assert mine() == []
@@ -138,5 +138,5 @@ def test_processes_that_cant_be_read_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "2").write_text("")
     (tmp_path / "self").mkdir()
     (tmp_path / "3" / "fd").mkdir(parents=True)
-    (tmp_path / "3" / "fd" / "0").symlink_to("/memfd:penstock-loader-0 (deleted)")  # leads nowhere
+    (tmp_path / "3" / "fd" / "0").symlink_to("/memfd:standpipe-loader-0 (deleted)")  # leads nowhere
     assert loaders(tmp_path) == []

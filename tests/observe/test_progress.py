@@ -58,7 +58,7 @@ def test_elsewhere_than_at_a_terminal_it_is_a_line() -> None:
 
 def test_at_a_terminal_what_is_printed_stays_whole_and_the_cursor_comes_back() -> None:
     code, text = at_terminal("""
-import penstock.observe.progress as shown
+import standpipe.observe.progress as shown
 shown.EVERY_S = 0.001
 with make() as loader, loader.progress():
     for epoch in range(30):

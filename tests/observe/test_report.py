@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-import penstock as ps
+import standpipe as sp
 from observed import counters
-from penstock.observe import History
-from penstock.observe.charts import Axis, bucket_ends, histogram, over_time
-from penstock.observe.page import page
-from penstock.observe.report import by_column, known_of
+from standpipe.observe import History
+from standpipe.observe.charts import Axis, bucket_ends, histogram, over_time
+from standpipe.observe.page import page
+from standpipe.observe.report import by_column, known_of
 from photos import numbers
 
 EVIL = "\"><script>alert(1)</script>&amp;'<img src=x onerror=alert(2)>"
@@ -77,9 +77,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             path.write_bytes(b"\xff\xd8\xff")
     pipeline = (
-        ps.Pipeline(ps.ImageFolder(folder / "photos <b>&")).map(ps.Resize(16), ps.CenterCrop(16)).batch(4)
+        sp.Pipeline(sp.ImageFolder(folder / "photos <b>&")).map(sp.Resize(16), sp.CenterCrop(16)).batch(4)
     )
-    with pipeline.on_bad(ps.Replace(at_most=0.5)).loader(memory="64MiB", workers=2) as loader:
+    with pipeline.on_bad(sp.Replace(at_most=0.5)).loader(memory="64MiB", workers=2) as loader:
         for _ in range(3):
             for _batch in loader:
                 pass
@@ -126,7 +126,7 @@ def test_the_facts_beside_it(written: Path) -> None:
     assert sum(known["history"]["rows"]) == 3 * 24
     assert sum(count for _, count in known["latencies"]["transform"]) >= 3 * 21
     assert known["plan"]["records"] == 24
-    assert known["explain"].startswith("penstock plan")
+    assert known["explain"].startswith("standpipe plan")
     assert {owner["name"] for owner in known["memory"]} >= {"slots", "index"}
 
 
@@ -136,7 +136,7 @@ def test_of_ten_million_rows_it_has_less_than_two_mb() -> None:
             raise ValueError("a reason of some length, as an exception has it " * 3)
         return sample
 
-    pipeline = ps.Pipeline(numbers(4000)).map(often_bad).on_bad(ps.Replace(at_most=1.0)).batch(500)
+    pipeline = sp.Pipeline(numbers(4000)).map(often_bad).on_bad(sp.Replace(at_most=1.0)).batch(500)
     with pipeline.loader(memory="64MiB", workers=1) as loader:
         for _batch in loader:
             pass
@@ -152,7 +152,7 @@ def test_of_ten_million_rows_it_has_less_than_two_mb() -> None:
 
 
 def test_what_was_slow_is_a_table() -> None:
-    loader = ps.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
+    loader = sp.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
     now = loader.snapshot()
     slow = {
         "what": "record 9", "index": 9, "path": EVIL, "doing": "the dataset", "worker": "thread 1", "seconds": 7.25
@@ -163,7 +163,7 @@ def test_what_was_slow_is_a_table() -> None:
 
 
 def test_before_anything_happened_it_is_a_page_too(tmp_path: Path) -> None:
-    loader = ps.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
+    loader = sp.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
     loader.report(tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     check_alone(Page(text), text)
@@ -171,8 +171,8 @@ def test_before_anything_happened_it_is_a_page_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["report", "report.json", "report.pdf"])
 def test_another_ending_is_an_error(name: str, tmp_path: Path) -> None:
-    loader = ps.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
-    with pytest.raises(ps.PlanError, match=r"ends in \.html"):
+    loader = sp.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
+    with pytest.raises(sp.PlanError, match=r"ends in \.html"):
         loader.report(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -191,12 +191,12 @@ def test_a_chart_has_the_values_it_was_given() -> None:
 
 
 def test_a_histogram_has_a_bar_for_each_count() -> None:
-    latency = ps.Latency((0,) * 80 + (3, 0, 6) + (0,) * 126)
+    latency = sp.Latency((0,) * 80 + (3, 0, 6) + (0,) * 126)
     drawn = histogram(latency, "x")
     heights = [float(height) for height in re.findall(r'class="bar".*? height="([\d.]+)"', drawn)]
     assert heights == pytest.approx([42, 84])
     assert "3 took up to" in drawn
-    assert "<svg" in histogram(ps.Latency((5,)), "x")
+    assert "<svg" in histogram(sp.Latency((5,)), "x")
     assert bucket_ends(209) == sorted(set(bucket_ends(209)))
 
 

@@ -10,20 +10,20 @@ import weakref
 
 import pytest
 
-import penstock as ps
-from penstock.observe import History, loaders
+import standpipe as sp
+from standpipe.observe import History, loaders
 from photos import numbers
 from programs import output
 
 pytestmark = pytest.mark.usefixtures("no_garbage")
 
 
-def make(rows: int = 64, batch: int = 8) -> ps.Loader:
-    return ps.Pipeline(numbers(rows)).batch(batch).loader(memory="64MiB", workers=1)
+def make(rows: int = 64, batch: int = 8) -> sp.Loader:
+    return sp.Pipeline(numbers(rows)).batch(batch).loader(memory="64MiB", workers=1)
 
 
 def observers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "penstock-observe"]
+    return [thread for thread in threading.enumerate() if thread.name == "standpipe-observe"]
 
 
 def test_a_snapshot_says_where_the_loader_stands() -> None:
@@ -101,22 +101,22 @@ def test_without_a_memory_file_training_goes_on(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("fault", ["stats", "memory"])
 def test_what_fails_in_it_is_only_logged(fault: str, caplog: pytest.LogCaptureFixture) -> None:
-    from penstock.observe.sampler import Sampler, Where
+    from standpipe.observe.sampler import Sampler, Where
 
     class Broken:
         """A run one of whose questions fails."""
 
-        def __init__(self, loader: ps.Loader) -> None:
+        def __init__(self, loader: sp.Loader) -> None:
             self.plan = loader.plan
 
-        def stats(self) -> ps.Stats:
+        def stats(self) -> sp.Stats:
             assert fault != "stats", "broken"
-            return ps.Stats()
+            return sp.Stats()
 
-        def memory(self) -> ps.MemoryLedger:
+        def memory(self) -> sp.MemoryLedger:
             raise AssertionError("broken")
 
-    caplog.set_level(logging.DEBUG, "penstock")
+    caplog.set_level(logging.DEBUG, "standpipe")
     history = History()
     sampler = Sampler(1, history)
     sampler.begin(Broken(make()), lambda: Where(0, 0, None))
@@ -126,7 +126,7 @@ def test_what_fails_in_it_is_only_logged(fault: str, caplog: pytest.LogCaptureFi
 
 
 def test_the_more_it_costs_the_less_often_it_looks() -> None:
-    from penstock.observe.sampler import pause_s
+    from standpipe.observe.sampler import pause_s
 
     assert [pause_s(spent_s, 0) for spent_s in (0, 0.03, 0.032, 1)] == pytest.approx([1, 1, 4, 10])
     assert [pause_s(0.1, after_s) for after_s in (0, 137, 200)] == pytest.approx([10, 3, 1])
@@ -143,7 +143,7 @@ with warnings.catch_warnings():
 if child == 0:
     loader.close()
     os._exit(0)
-print(os.waitpid(child, 0)[1], sum(thread.name == "penstock-observe" for thread in threading.enumerate()))
+print(os.waitpid(child, 0)[1], sum(thread.name == "standpipe-observe" for thread in threading.enumerate()))
 loader.close()
 """)
     assert text == "0 1\n"

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from observed import WAITS, counters, shown, small_plan
-from penstock.observe import Snapshot
-from penstock.observe.snapshot import Foreign, facts
+from standpipe.observe import Snapshot
+from standpipe.observe.snapshot import Foreign, facts
 
 NOW = shown(small_plan())
 TEXT = NOW.as_json()

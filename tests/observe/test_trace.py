@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from observed import counters
 from photos import numbers
 
 
 def test_a_trace_has_counters_over_time_and_epochs(tmp_path: Path) -> None:
-    loader = ps.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
+    loader = sp.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
     for second in range(11):
         loader.history.add(counters(second, epoch=(second - 1) // 5), 3 << 20)
     loader.trace(tmp_path / "trace.json")
@@ -29,7 +29,7 @@ def test_a_trace_has_counters_over_time_and_epochs(tmp_path: Path) -> None:
 
 
 def test_of_a_real_run_it_has_every_row(tmp_path: Path) -> None:
-    with ps.Pipeline(numbers(64)).batch(4).loader(memory="64MiB") as loader:
+    with sp.Pipeline(numbers(64)).batch(4).loader(memory="64MiB") as loader:
         for _batch in loader:
             pass
     loader.trace(tmp_path / "trace.json")

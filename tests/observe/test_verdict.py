@@ -9,50 +9,50 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock._native import latency_bucket
-from penstock.counters import BUCKETS
-from penstock.observe import Verdict
-from penstock.observe.verdict import verdict
+import standpipe as sp
+from standpipe._native import latency_bucket
+from standpipe.counters import BUCKETS
+from standpipe.observe import Verdict
+from standpipe.observe.verdict import verdict
 from photos import encoded, picture, write_list
 
 LOOP_S = 10.0
 ROWS = 1000
-NONE = ps.Latency((0,) * BUCKETS)
-FREE = ps.PlaceStats(threads=1, rows=ROWS, busy_s=0.01)
+NONE = sp.Latency((0,) * BUCKETS)
+FREE = sp.PlaceStats(threads=1, rows=ROWS, busy_s=0.01)
 
 
-def times(seconds: float) -> ps.Latency:
+def times(seconds: float) -> sp.Latency:
     counts = [0] * BUCKETS
     counts[latency_bucket(int(seconds * 1e9))] = ROWS
-    return ps.Latency(tuple(counts))
+    return sp.Latency(tuple(counts))
 
 
-def counted(wait: float, work: float, *, read: float = 0.0, **more: Any) -> ps.Stats:
+def counted(wait: float, work: float, *, read: float = 0.0, **more: Any) -> sp.Stats:
     """Ten seconds of a loop that waited for a share of them, while workers worked and read for so many seconds."""
     idle = max(2 * LOOP_S - work - (0 if more.get("reading_ahead") else read), 0.0)
-    stats = ps.Stats(
+    stats = sp.Stats(
         rows=ROWS,
         order=FREE,
         batch=FREE,
         device=FREE,
-        read=ps.PlaceStats(rows=ROWS, busy_s=read, latency=times(read / ROWS)),
-        transform=ps.PlaceStats(threads=2, rows=ROWS, busy_s=work, wait_s=idle),
-        step=ps.StepStats(steps=100, rows=ROWS, step_s=LOOP_S * (1 - wait), wait_s=LOOP_S * wait),
+        read=sp.PlaceStats(rows=ROWS, busy_s=read, latency=times(read / ROWS)),
+        transform=sp.PlaceStats(threads=2, rows=ROWS, busy_s=work, wait_s=idle),
+        step=sp.StepStats(steps=100, rows=ROWS, step_s=LOOP_S * (1 - wait), wait_s=LOOP_S * wait),
     )
     return replace(stats, **more)
 
 
-def workers_of(*rates: float) -> tuple[ps.WorkerStats, ...]:
-    return tuple(ps.WorkerStats(f"worker {n}", int(rate * LOOP_S), LOOP_S) for n, rate in enumerate(rates))
+def workers_of(*rates: float) -> tuple[sp.WorkerStats, ...]:
+    return tuple(sp.WorkerStats(f"worker {n}", int(rate * LOOP_S), LOOP_S) for n, rate in enumerate(rates))
 
 
-def in_python(cpu_s: float) -> ps.PlaceStats:
-    return ps.PlaceStats(threads=2, rows=ROWS, busy_s=19.0, wait_s=1.0, cpu_s=cpu_s)
+def in_python(cpu_s: float) -> sp.PlaceStats:
+    return sp.PlaceStats(threads=2, rows=ROWS, busy_s=19.0, wait_s=1.0, cpu_s=cpu_s)
 
 
 SLOW = {"augment": 15.0, "the dataset": 2.0}
-READERS = ps.PlaceStats(threads=16, rows=ROWS, busy_s=150.0, wait_s=10.0, latency=times(0.15))
+READERS = sp.PlaceStats(threads=16, rows=ROWS, busy_s=150.0, wait_s=10.0, latency=times(0.15))
 FEW_READS = replace(READERS, busy_s=15.0, wait_s=145.0)
 
 CASES = {
@@ -92,7 +92,7 @@ CASES = {
         {"executor": "process", "cores": 1}, "transform", "workers=1: more than", 200.0,
     ),
     "collating": (counted(0.5, 4.0, batch=replace(FREE, busy_s=9.0)), {}, "batch", "putting batches", 200.0),
-    "the order": (counted(0.5, 4.0, order=replace(FREE, busy_s=9.0)), {}, "order", "penstock index", 200.0),
+    "the order": (counted(0.5, 4.0, order=replace(FREE, busy_s=9.0)), {}, "order", "standpipe index", 200.0),
     "the copy": (counted(0.5, 4.0, device=replace(FREE, busy_s=4.0, cpu_s=4.0)), {}, "device", "takes 40%", 200.0),
     "a copy beside the host": (
         counted(0.01, 4.0, device=replace(FREE, busy_s=9.0, cpu_s=0.1)), {}, "device", "takes 90%", 500.0,
@@ -100,7 +100,7 @@ CASES = {
     "a copy beside slow decoding": (
         counted(0.5, 19.0, device=replace(FREE, busy_s=5.0, cpu_s=0.1)), {}, "transform", "all 2 workers", 200.0,
     ),
-    "no room": (counted(0.4, 8.0, slots=ps.SlotStats(most=2, no_slot_s=3.0)), {}, "slots", "depth= above", 166.7),
+    "no room": (counted(0.4, 8.0, slots=sp.SlotStats(most=2, no_slot_s=3.0)), {}, "slots", "depth= above", 166.7),
     "a slow worker": (
         counted(0.5, 19.0, workers=workers_of(10, 100)), {}, "worker", "worker 0 makes 10 rows/s", 200.0,
     ),
@@ -110,7 +110,7 @@ CASES = {
         counted(0.9, 4.0, order=replace(FREE, busy_s=3.0)), {}, "order", "has takes the most, 30%", 332.2,
     ),
     "nobody": (counted(0.9, 0.1), {}, "unknown", "no place is busy", 1000.0),
-    "too few steps": (replace(counted(0.5, 19.0), step=ps.StepStats(3, 30, 1, 1)), {}, "unknown", "few", math.inf),
+    "too few steps": (replace(counted(0.5, 19.0), step=sp.StepStats(3, 30, 1, 1)), {}, "unknown", "few", math.inf),
 }  # fmt: skip
 
 
@@ -126,15 +126,15 @@ def test_the_place_that_limits_is_named_with_what_to_do(name: str) -> None:
     assert max(map(len, str(found).splitlines())) <= 80
 
 
-def images(dtype: str) -> ps.Pipeline:
-    return ps.Pipeline(ps.Arrays(image=np.zeros((8, 512, 512, 3), np.uint8))).map(ps.ToDtype(dtype)).batch(4)
+def images(dtype: str) -> sp.Pipeline:
+    return sp.Pipeline(sp.Arrays(image=np.zeros((8, 512, 512, 3), np.uint8))).map(sp.ToDtype(dtype)).batch(4)
 
 
 COPIED = {
     "float32 images": (images("float32"), "uint8 and normalise them on the device: a quarter", 444.4),
     "float16 images": (images("float16"), "half of the bytes of float16", 222.2),
     "uint8 images": (images("uint8"), "image is uint8, and comes at 83 MiB/s", 500.0),
-    "other floats": (ps.Pipeline(ps.Arrays(x=np.zeros((64, 9)))).batch(4), "x be float16: a quarter", 444.4),
+    "other floats": (sp.Pipeline(sp.Arrays(x=np.zeros((64, 9)))).batch(4), "x be float16: a quarter", 444.4),
 }
 
 
@@ -151,7 +151,7 @@ def test_batches_that_take_long_to_copy_could_have_fewer_bytes(of: str) -> None:
 @pytest.mark.parametrize("decodes", [True, False])
 def test_of_a_native_step_nobody_is_told_to_make_it_native(tmp_path: Path, decodes: bool) -> None:
     source = write_list(tmp_path, [encoded(picture(0))]) if decodes else images("uint8").source
-    described = ps.Pipeline(source).map(ps.Resize((4, 4))).map(Slow(0), field="image").batch(1)
+    described = sp.Pipeline(source).map(sp.Resize((4, 4))).map(Slow(0), field="image").batch(1)
     plan = described.plan(memory="300MiB", workers=2, executor="process")
     assert plan.program is not None
     (step,) = plan.program.native
@@ -169,8 +169,8 @@ def test_the_loops_own_rate_bounds_what_the_input_can_bring_where_it_was_measure
     assert found.gain == pytest.approx(1.3)
 
 
-def pipeline(rows: int = 64) -> ps.Pipeline:
-    return ps.Pipeline(ps.Arrays(x=np.arange(rows))).batch(4)
+def pipeline(rows: int = 64) -> sp.Pipeline:
+    return sp.Pipeline(sp.Arrays(x=np.arange(rows))).batch(4)
 
 
 class Slow:
@@ -188,7 +188,7 @@ def pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-def found_of(described: ps.Pipeline, step_s: float, **settings: Any) -> Verdict:
+def found_of(described: sp.Pipeline, step_s: float, **settings: Any) -> Verdict:
     with described.loader(memory="300MiB", workers=2, **settings) as loader:
         for _ in loader:
             pause(step_s)
@@ -229,7 +229,7 @@ def test_what_the_loop_takes_without_waiting_is_measured() -> None:
 def test_of_batches_that_are_given_none_are_repeated() -> None:
     with pipeline().batch(4, given=True).loader(memory="80MiB", workers=1) as loader:
         for steps in (loader.repeated_steps, loader.steps):
-            with pytest.raises(ps.PlanError, match="given"):
+            with pytest.raises(sp.PlanError, match="given"):
                 steps(2)
 
 
@@ -242,7 +242,7 @@ def test_repeated_steps_leave_an_epoch_where_it_was() -> None:
             break
         assert loader.state_dict() == state
         assert [first, *(batch["x"].tolist() for batch in batches)] == np.arange(16).reshape(4, 4).tolist()
-        with pytest.raises(ps.PlanError, match="repeated_steps"):
+        with pytest.raises(sp.PlanError, match="repeated_steps"):
             loader.repeated_steps(0)
 
 
@@ -253,10 +253,10 @@ def fails(x: np.int64) -> np.int64:
 
 
 def test_batches_that_are_repeated_are_no_steps_of_training_and_their_bad_samples_come_once() -> None:
-    described = pipeline(16).map(fails, field="x").on_bad(ps.Replace(at_most=8))
+    described = pipeline(16).map(fails, field="x").on_bad(sp.Replace(at_most=8))
     with described.loader(memory="300MiB", workers=1) as loader:
         assert sum(1 for _ in loader.repeated_steps(6, batches=2)) == 8
-        assert loader.stats().step == ps.StepStats(step=NONE, wait=NONE)
+        assert loader.stats().step == sp.StepStats(step=NONE, wait=NONE)
         assert loader.bad_samples == []
         assert loader.state_dict()["bad_rows"] == 0
         trained = [batch["x"].tolist() for batch in loader]

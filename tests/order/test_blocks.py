@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from penstock.errors import PlanError
-from penstock.order import BlockShuffled
+from standpipe.errors import PlanError
+from standpipe.order import BlockShuffled
 
 N, BLOCK, WINDOW = 10_037, 50, 8  # the last block has 37 records
 

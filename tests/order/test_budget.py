@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import PlanError
-from penstock.order import Batches, Budget, Chain, Cursor, Select, Skip, Split, Steps, Take
-from penstock.ordering import bytes_of
-from penstock.spec import AnyArray, Int64Array, Tail
+from standpipe.errors import PlanError
+from standpipe.order import Batches, Budget, Chain, Cursor, Select, Skip, Split, Steps, Take
+from standpipe.ordering import bytes_of
+from standpipe.spec import AnyArray, Int64Array, Tail
 
 quickly = settings(derandomize=True, deadline=None, max_examples=120, database=None)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.ordering import order_of
-from penstock.spec import AnyArray, Int64Array
+import standpipe as sp
+from standpipe.ordering import order_of
+from standpipe.spec import AnyArray, Int64Array
 from programs import open_below
 
 N = 5_000
@@ -19,10 +19,10 @@ LABEL = np.random.default_rng(1).integers(0, 20, N)
 LENGTH = np.random.default_rng(2).integers(1, 1_000, N).astype(np.uint16)
 SCORE = np.random.default_rng(3).normal(size=N).astype(np.float32)
 GOOD = SCORE > 0
-SOURCE = ps.Arrays(label=LABEL, length=LENGTH, score=SCORE, good=GOOD, x=np.zeros((N, 1)))
+SOURCE = sp.Arrays(label=LABEL, length=LENGTH, score=SCORE, good=GOOD, x=np.zeros((N, 1)))
 
 
-def records(pipeline: ps.Pipeline) -> Int64Array:
+def records(pipeline: sp.Pipeline) -> Int64Array:
     order = order_of(pipeline, pipeline.source.open())
     return order.indices(0, 0, order.num_positions)
 
@@ -48,11 +48,11 @@ def records(pipeline: ps.Pipeline) -> Int64Array:
     ],
 )
 def test_a_filter_leaves_what_numpy_would(text: str, expected: AnyArray) -> None:
-    assert records(ps.Pipeline(SOURCE).filter(text)).tolist() == np.flatnonzero(expected).tolist()
+    assert records(sp.Pipeline(SOURCE).filter(text)).tolist() == np.flatnonzero(expected).tolist()
 
 
 def test_a_filter_looks_at_what_was_selected_before() -> None:
-    pipeline = ps.Pipeline(SOURCE)
+    pipeline = sp.Pipeline(SOURCE)
     assert records(pipeline.take(100).filter("good")).tolist() == np.flatnonzero(GOOD[:100]).tolist()
     chosen = np.random.default_rng(4).integers(0, N, 300)
     assert records(pipeline.select(chosen).filter("good")).tolist() == chosen[GOOD[chosen]].tolist()
@@ -68,7 +68,7 @@ def test_a_large_table_lies_in_a_file_that_the_plan_counts(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     rows = 2_200_000  # 4 bytes each are more than 8 MiB
-    pipeline = ps.Pipeline(ps.Arrays(label=np.arange(rows, dtype=np.int32)))
+    pipeline = sp.Pipeline(sp.Arrays(label=np.arange(rows, dtype=np.int32)))
     plan = pipeline.shuffle(seed=1, weights="label").batch(4).plan()
     assert len(open_below(tmp_path)) == 2
     assert plan.most_descriptors == pipeline.batch(4).plan().most_descriptors + 2
@@ -76,14 +76,14 @@ def test_a_large_table_lies_in_a_file_that_the_plan_counts(
 
 def test_class_names_compare_with_the_label(tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "list.txt").write_text("a.jpg\tcat\nb.jpg\tgolden retriever\nc.jpg\tcat\nd.jpg\tant\n")
-    pipeline = ps.Pipeline(ps.FileList(tmp_path / "list.txt"))
+    pipeline = sp.Pipeline(sp.FileList(tmp_path / "list.txt"))
     assert records(pipeline.filter("label == 'cat'")).tolist() == [0, 2]
     assert records(pipeline.filter("'cat' != label")).tolist() == [1, 3]
     assert records(pipeline.filter("label in ['ant', 'golden retriever']")).tolist() == [1, 3]
     assert records(pipeline.filter("label >= 1")).tolist() == [0, 1, 2]
-    with pytest.raises(ps.PlanError, match=r"character 10: 'cats' is none of the 3 classes; there are 'cat'"):
+    with pytest.raises(sp.PlanError, match=r"character 10: 'cats' is none of the 3 classes; there are 'cat'"):
         records(pipeline.filter("label == 'cats'"))
-    with pytest.raises(ps.PlanError, match="compared with label alone"):
+    with pytest.raises(sp.PlanError, match="compared with label alone"):
         records(pipeline.filter("label < 'cat'"))
 
 
@@ -128,19 +128,19 @@ def test_class_names_compare_with_the_label(tmp_path) -> None:  # type: ignore[n
     ],
 )
 def test_what_is_no_filter(text: str, says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
-        ps.Pipeline(SOURCE).filter(text).batch(2).plan()
+    with pytest.raises(sp.PlanError, match=says):
+        sp.Pipeline(SOURCE).filter(text).batch(2).plan()
 
 
 def test_numbers_that_do_not_fit_are_refused() -> None:
-    source = ps.Arrays(big=np.array([1, 2**64 - 1], np.uint64), z=np.zeros(2, complex))
-    with pytest.raises(ps.PlanError, match="doesn't fit 64 bits"):
-        records(ps.Pipeline(source).filter("big > 3"))
-    with pytest.raises(ps.PlanError, match="complex"):
-        records(ps.Pipeline(source).filter("z == 3"))
+    source = sp.Arrays(big=np.array([1, 2**64 - 1], np.uint64), z=np.zeros(2, complex))
+    with pytest.raises(sp.PlanError, match="doesn't fit 64 bits"):
+        records(sp.Pipeline(source).filter("big > 3"))
+    with pytest.raises(sp.PlanError, match="complex"):
+        records(sp.Pipeline(source).filter("z == 3"))
 
 
-def sides(pipelines: tuple[ps.Pipeline, ps.Pipeline]) -> tuple[Int64Array, Int64Array]:
+def sides(pipelines: tuple[sp.Pipeline, sp.Pipeline]) -> tuple[Int64Array, Int64Array]:
     first, rest = (records(each) for each in pipelines)
     return first, rest
 
@@ -154,9 +154,9 @@ def sides(pipelines: tuple[ps.Pipeline, ps.Pipeline]) -> tuple[Int64Array, Int64
 )
 def test_a_group_is_on_one_side(n: int, values: int, share: float, seed: int, kind: type) -> None:
     patient = np.random.default_rng(seed).integers(0, values, n).astype(kind)
-    pipeline = ps.Pipeline(ps.Arrays(patient=patient))
+    pipeline = sp.Pipeline(sp.Arrays(patient=patient))
     if len(np.unique(patient)) == 1:
-        with pytest.raises(ps.PlanError, match="one side empty"):
+        with pytest.raises(sp.PlanError, match="one side empty"):
             sides(pipeline.split(share, seed=seed, by="patient"))
         return
     first, rest = sides(pipeline.split(share, seed=seed, by="patient"))
@@ -174,7 +174,7 @@ def test_a_group_is_on_one_side(n: int, values: int, share: float, seed: int, ki
 )
 def test_a_stratified_split_cuts_each_value(n: int, values: int, share: float, seed: int) -> None:
     label = np.random.default_rng(seed).integers(-3, values - 3, n)
-    pipeline = ps.Pipeline(ps.Arrays(label=label))
+    pipeline = sp.Pipeline(sp.Arrays(label=label))
     first, rest = sides(pipeline.split(share, seed=seed, stratify="label"))
     assert sorted([*first, *rest]) == list(range(n))
     assert abs(len(first) - n * share) <= 0.5 + 1e-9
@@ -183,7 +183,7 @@ def test_a_stratified_split_cuts_each_value(n: int, values: int, share: float, s
 
 
 def test_splits_by_a_column_are_random_and_their_seed_matters() -> None:
-    pipeline = ps.Pipeline(SOURCE)
+    pipeline = sp.Pipeline(SOURCE)
     for how in ({"by": "length"}, {"stratify": "label"}):
         a, b = (set(records(pipeline.split(0.5, seed=seed, **how)[0]).tolist()) for seed in (1, 2))
         assert len(a & b) / len(a) == pytest.approx(0.5, abs=0.06)
@@ -206,8 +206,8 @@ def test_splits_by_a_column_are_random_and_their_seed_matters() -> None:
 )
 def test_what_cannot_be_split(change, says: str) -> None:  # type: ignore[no-untyped-def]
     rows = 70_000
-    source = ps.Arrays(
+    source = sp.Arrays(
         label=np.zeros(rows, int), score=np.zeros(rows), row=np.arange(rows), good=np.ones(rows, bool)
     )
-    with pytest.raises(ps.PlanError, match=says):
-        change(ps.Pipeline(source)).batch(2).plan()
+    with pytest.raises(sp.PlanError, match=says):
+        change(sp.Pipeline(source)).batch(2).plan()

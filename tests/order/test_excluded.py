@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.order import exclusion
+import standpipe as sp
+from standpipe.order import exclusion
 from photos import numbers, write_list, write_photos
 
 
-def delivered(pipeline: ps.Pipeline) -> list[int]:
+def delivered(pipeline: sp.Pipeline) -> list[int]:
     """The records of one epoch in their order."""
     order = pipeline.batch(1, tail="short").plan().order
     return order.indices(0, 0, order.num_positions).tolist()
@@ -33,24 +33,24 @@ def test_what_is_left_out_is_left_out_and_nothing_else(data: st.DataObject) -> N
     n = data.draw(st.integers(2, 300))
     out = data.draw(st.lists(st.integers(0, n - 1), max_size=n - 1))
     left = [record for record in range(n) if record not in out]
-    assert delivered(ps.Pipeline(numbers(n)).exclude(out)) == left
-    assert sorted(delivered(ps.Pipeline(numbers(n)).exclude(out).shuffle(seed=3))) == left
+    assert delivered(sp.Pipeline(numbers(n)).exclude(out)) == left
+    assert sorted(delivered(sp.Pipeline(numbers(n)).exclude(out).shuffle(seed=3))) == left
 
 
 def test_numbers_are_the_sources_whatever_was_selected_before() -> None:
-    chosen = ps.Pipeline(numbers(20)).select([7, 3, 7, 12, 3, 5])
+    chosen = sp.Pipeline(numbers(20)).select([7, 3, 7, 12, 3, 5])
     assert delivered(chosen.exclude([3, 5, 19])) == [7, 7, 12]
-    assert delivered(ps.Pipeline(numbers(600_000)).skip(300_000).exclude([0, 300_001, 599_999]))[:2] == [
+    assert delivered(sp.Pipeline(numbers(600_000)).skip(300_000).exclude([0, 300_001, 599_999]))[:2] == [
         300_000,
         300_002,
     ]
-    first, rest = ps.Pipeline(numbers(100)).split(0.5, seed=1)
+    first, rest = sp.Pipeline(numbers(100)).split(0.5, seed=1)
     assert set(delivered(first.exclude(range(50)))) == {r for r in delivered(first) if r >= 50}
     assert not set(delivered(first)) & set(delivered(rest))
 
 
 def test_later_selections_see_what_is_left() -> None:
-    pipeline = ps.Pipeline(numbers(10)).exclude([0, 1]).take(3).exclude([3])
+    pipeline = sp.Pipeline(numbers(10)).exclude([0, 1]).take(3).exclude([3])
     assert delivered(pipeline) == [2, 4]
 
 
@@ -65,28 +65,28 @@ def test_later_selections_see_what_is_left() -> None:
     ],
 )
 def test_what_is_no_list_of_numbers(records: object, says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
-        ps.Pipeline(numbers(10)).exclude(records)
+    with pytest.raises(sp.PlanError, match=says):
+        sp.Pipeline(numbers(10)).exclude(records)
 
 
 def test_what_can_not_be_left_out() -> None:
-    pipeline = ps.Pipeline(numbers(1000))
-    with pytest.raises(ps.PlanError, match=r"names record 1,000; the source has 1,000, from 0 on"):
+    pipeline = sp.Pipeline(numbers(1000))
+    with pytest.raises(sp.PlanError, match=r"names record 1,000; the source has 1,000, from 0 on"):
         pipeline.exclude([1000]).batch(1).plan()
     with pytest.raises(
-        ps.PlanError, match=r"exclude\(1000 records, digest .* leaves nothing of 1,000 records"
+        sp.PlanError, match=r"exclude\(1000 records, digest .* leaves nothing of 1,000 records"
     ):
         pipeline.exclude(range(1000)).batch(1).plan()
-    with pytest.raises(ps.PlanError, match=r"write it before \.shuffle"):
+    with pytest.raises(sp.PlanError, match=r"write it before \.shuffle"):
         pipeline.shuffle(seed=1).exclude([1])
 
 
 def test_the_recipe_has_what_is_left_out_and_not_where_it_is_listed(tmp_path: Path) -> None:
     source = write_photos(tmp_path, 5)
-    whole = ps.Pipeline(source).map(ps.CenterCrop(8))
+    whole = sp.Pipeline(source).map(sp.CenterCrop(8))
     path = listing(tmp_path / "bad.jsonl", {"index": 3, "path": str(tmp_path / "003.jpg"), "reason": "…"}, 1)
 
-    def digest(pipeline: ps.Pipeline) -> str:
+    def digest(pipeline: sp.Pipeline) -> str:
         return pipeline.batch(1).plan().digest
 
     listed = digest(whole.exclude(path))
@@ -97,8 +97,8 @@ def test_the_recipe_has_what_is_left_out_and_not_where_it_is_listed(tmp_path: Pa
 
 def test_the_file_is_read_once_and_by_plan(tmp_path: Path) -> None:
     source = write_photos(tmp_path, 4)
-    missing = ps.Pipeline(source).map(ps.CenterCrop(8)).exclude(tmp_path / "bad.jsonl").batch(1)
-    with pytest.raises(ps.PlanError, match=r"exclude\('.*bad.jsonl'\) can't be read: No such file"):
+    missing = sp.Pipeline(source).map(sp.CenterCrop(8)).exclude(tmp_path / "bad.jsonl").batch(1)
+    with pytest.raises(sp.PlanError, match=r"exclude\('.*bad.jsonl'\) can't be read: No such file"):
         missing.plan()
     listing(tmp_path / "bad.jsonl", 2)
     before = missing.plan()
@@ -108,8 +108,8 @@ def test_the_file_is_read_once_and_by_plan(tmp_path: Path) -> None:
 
 
 def of(folder: Path, lines: Sequence[Any]) -> list[int]:
-    source = ps.FileList(folder / "list.txt")
-    return delivered(ps.Pipeline(source).map(ps.CenterCrop(8)).exclude(listing(folder / "bad.jsonl", *lines)))
+    source = sp.FileList(folder / "list.txt")
+    return delivered(sp.Pipeline(source).map(sp.CenterCrop(8)).exclude(listing(folder / "bad.jsonl", *lines)))
 
 
 def test_the_list_belongs_to_the_source(tmp_path: Path) -> None:
@@ -120,16 +120,16 @@ def test_the_list_belongs_to_the_source(tmp_path: Path) -> None:
     assert of(tmp_path, [{"source": digest}, other]) == [0, 1, 3]  # the data was moved
     assert of(tmp_path, [{"source": "older"}, mine]) == [0, 1, 3]  # a label was changed, say
     with pytest.raises(
-        ps.PlanError, match=r"line 1 names record 2 as /elsewhere/002.jpg, and in this source"
+        sp.PlanError, match=r"line 1 names record 2 as /elsewhere/002.jpg, and in this source"
     ):
         of(tmp_path, [other])
     with pytest.raises(
-        ps.PlanError, match=r"line 2 names record 1 as .*002.jpg, and in this source that is .*001.jpg"
+        sp.PlanError, match=r"line 2 names record 1 as .*002.jpg, and in this source that is .*001.jpg"
     ):
         of(tmp_path, [{"source": "older"}, {**mine, "index": 1}])
-    with pytest.raises(ps.PlanError, match="was made for another source: its digest is older"):
+    with pytest.raises(sp.PlanError, match="was made for another source: its digest is older"):
         of(tmp_path, [{"source": "older"}, {"index": 1}])
-    with pytest.raises(ps.PlanError, match="line 3 names record 4; the source has 4"):
+    with pytest.raises(sp.PlanError, match="line 3 names record 4; the source has 4"):
         of(tmp_path, [0, mine, {**mine, "index": 4}])
 
 
@@ -155,13 +155,13 @@ def test_the_list_belongs_to_the_source(tmp_path: Path) -> None:
 def test_a_file_that_lists_nothing_says_where(tmp_path: Path, content: bytes, says: str) -> None:
     write_list(tmp_path, [b"", b""])
     (tmp_path / "bad.jsonl").write_bytes(content)
-    with pytest.raises(ps.PlanError, match=says):
+    with pytest.raises(sp.PlanError, match=says):
         exclusion(tmp_path / "bad.jsonl").describe()
 
 
 def test_a_byte_order_mark_and_empty_lines_are_no_matter(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_bytes(b'\xef\xbb\xbf{"index": 1}\r\n\r\n 0 \n')
-    assert delivered(ps.Pipeline(numbers(4)).exclude(tmp_path / "bad.jsonl")) == [2, 3]
+    assert delivered(sp.Pipeline(numbers(4)).exclude(tmp_path / "bad.jsonl")) == [2, 3]
 
 
 def test_a_runs_ledger_is_such_a_list(tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_a_runs_ledger_is_such_a_list(tmp_path: Path) -> None:
 
     good = encoded(picture(0))
     source = write_list(tmp_path, [good, b"", good, good[:200], good, good, good, good])
-    pipeline = ps.Pipeline(source).map(ps.CenterCrop(8))
-    replacing = pipeline.shuffle(seed=1).on_bad(ps.Replace(at_most=2)).batch(4)
+    pipeline = sp.Pipeline(source).map(sp.CenterCrop(8))
+    replacing = pipeline.shuffle(seed=1).on_bad(sp.Replace(at_most=2)).batch(4)
     with replacing.loader(memory="64MiB", bad_log=tmp_path / "bad.jsonl") as loader:
         list(loader)
     assert delivered(pipeline.exclude(tmp_path / "bad.jsonl")) == [0, 2, 4, 5, 6, 7]

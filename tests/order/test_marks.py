@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from penstock.order import Marks, Table, numbers_of
+from standpipe.order import Marks, Table, numbers_of
 
 CHUNK = 1 << 18
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.order import Mixed, Sequential, Shuffled
-from penstock.spec import Int64Array
+import standpipe as sp
+from standpipe.order import Mixed, Sequential, Shuffled
+from standpipe.spec import Int64Array
 from preloaded import SERVER
 
 APART = 10**6  # record numbers of one component and the next
@@ -172,21 +172,21 @@ def test_epochs_far_away() -> None:
     ],
 )
 def test_what_is_no_weight(weights: list[Any], says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
+    with pytest.raises(sp.PlanError, match=says):
         mixed([5] * len(weights), weights)
 
 
 # Through pipelines.
 
 
-def part(first: int, count: int) -> ps.Pipeline:
-    return ps.Pipeline(ps.Arrays(label=np.arange(first, first + count)))
+def part(first: int, count: int) -> sp.Pipeline:
+    return sp.Pipeline(sp.Arrays(label=np.arange(first, first + count)))
 
 
-def pipeline(**options: Any) -> ps.Pipeline:
+def pipeline(**options: Any) -> sp.Pipeline:
     a = part(0, 50).filter("label >= 10").shuffle(seed=1)
     b = part(50, 30).split(0.5, seed=2)[0].repeat(2)
-    return ps.Pipeline(ps.Mix({a: 0.7, b: 0.3}, names=["a", "b"], **options), seed=4)
+    return sp.Pipeline(sp.Mix({a: 0.7, b: 0.3}, names=["a", "b"], **options), seed=4)
 
 
 def test_a_batch_says_which_record_it_holds() -> None:
@@ -217,9 +217,9 @@ def test_the_default_tail_is_that_of_a_shuffle() -> None:
 
 def test_a_record_that_comes_again_is_cropped_again() -> None:
     image = np.random.default_rng(0).integers(0, 256, (1, 48, 48, 3), np.uint8)
-    source = ps.Arrays(image=image)
-    mix = ps.Mix([(ps.Pipeline(source), 1), (ps.Pipeline(source), 1)], until=24)
-    with ps.Pipeline(mix).map(ps.RandomResizedCrop(16)).batch(24).loader(memory="64MiB", workers=1) as loader:
+    source = sp.Arrays(image=image)
+    mix = sp.Mix([(sp.Pipeline(source), 1), (sp.Pipeline(source), 1)], until=24)
+    with sp.Pipeline(mix).map(sp.RandomResizedCrop(16)).batch(24).loader(memory="64MiB", workers=1) as loader:
         (batch,) = loader
     assert np.bincount(batch["source"]).tolist() == [12, 12]
     assert len({row.tobytes() for row in batch["image"]}) == 24
@@ -227,12 +227,12 @@ def test_a_record_that_comes_again_is_cropped_again() -> None:
 
 @pytest.mark.parametrize("executor", ["thread", "process", "inline"])
 def test_datasets_in_python_are_mixed(executor: Any) -> None:
-    a, b = (ps.Indexed([{"x": np.float32(v)} for v in range(first, first + 9)]) for first in (0, 100))
-    for spec in (None, {"x": ps.Spec((), np.dtype(np.float32))}):
-        sources = [ps.Indexed(each.dataset, spec=spec) for each in (a, b)]
-        mix = ps.Mix([(ps.Pipeline(source).shuffle(seed=1), 1) for source in sources], until="last")
+    a, b = (sp.Indexed([{"x": np.float32(v)} for v in range(first, first + 9)]) for first in (0, 100))
+    for spec in (None, {"x": sp.Spec((), np.dtype(np.float32))}):
+        sources = [sp.Indexed(each.dataset, spec=spec) for each in (a, b)]
+        mix = sp.Mix([(sp.Pipeline(source).shuffle(seed=1), 1) for source in sources], until="last")
         with (
-            ps.Pipeline(mix)
+            sp.Pipeline(mix)
             .batch(18, tail="pad")
             .loader(memory="1GiB", workers=2, executor=executor, fork_from=SERVER) as loader
         ):
@@ -242,12 +242,12 @@ def test_datasets_in_python_are_mixed(executor: Any) -> None:
 
 
 def test_a_samples_own_field_source_is_not_overwritten() -> None:
-    parts = [ps.Pipeline(ps.Indexed([{"source": 7}])) for _ in range(2)]
+    parts = [sp.Pipeline(sp.Indexed([{"source": 7}])) for _ in range(2)]
     with (
-        ps.Pipeline(ps.Mix([(each, 1) for each in parts]))
+        sp.Pipeline(sp.Mix([(each, 1) for each in parts]))
         .batch(1)
         .loader(memory="64MiB", workers=1) as loader,
-        pytest.raises(ps.SampleError, match="has a field 'source', which a mixture adds"),
+        pytest.raises(sp.SampleError, match="has a field 'source', which a mixture adds"),
     ):
         next(iter(loader))
 
@@ -255,28 +255,28 @@ def test_a_samples_own_field_source_is_not_overwritten() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: ps.Mix({part(0, 3): 1}), "Mix takes two or more, not 1"),
-        (lambda: ps.Mix({part(0, 3): 1, ps.Arrays(label=np.arange(3)): 1}), "takes pipelines, not"),  # type: ignore[dict-item]
+        (lambda: sp.Mix({part(0, 3): 1}), "Mix takes two or more, not 1"),
+        (lambda: sp.Mix({part(0, 3): 1, sp.Arrays(label=np.arange(3)): 1}), "takes pipelines, not"),  # type: ignore[dict-item]
         (
-            lambda: ps.Mix({part(0, 3).batch(2): 1, part(0, 3): 1}),
+            lambda: sp.Mix({part(0, 3).batch(2): 1, part(0, 3): 1}),
             r"has a .batch\(…\): write it after the mixture",
         ),
-        (lambda: ps.Mix({part(0, 3).map(ps.CenterCrop(3)): 1, part(0, 3): 1}), r"has a .map\(…\)"),
-        (lambda: ps.Mix({part(0, 3).shard(1, 2): 1, part(0, 3): 1}), r"has a .shard\(…\)"),
-        (lambda: ps.Mix({part(0, 3).decode("fast"): 1, part(0, 3): 1}), r"has a .decode\(…\)"),
-        (lambda: ps.Mix({part(0, 3): 1, part(0, 4): -1}), "weight is -1"),
-        (lambda: ps.Mix({part(0, 3): 1, part(0, 4): 1}, until="both"), r"Mix\(until=…\).*is 'both'"),  # type: ignore[arg-type]
-        (lambda: ps.Mix({part(0, 3): 1, part(0, 4): 1}, until=0), r"Mix\(until=…\).*is 0"),
-        (lambda: ps.Mix({part(0, 3): 1, part(0, 4): 1}, names=["a"]), "one name for each of 2"),
+        (lambda: sp.Mix({part(0, 3).map(sp.CenterCrop(3)): 1, part(0, 3): 1}), r"has a .map\(…\)"),
+        (lambda: sp.Mix({part(0, 3).shard(1, 2): 1, part(0, 3): 1}), r"has a .shard\(…\)"),
+        (lambda: sp.Mix({part(0, 3).decode("fast"): 1, part(0, 3): 1}), r"has a .decode\(…\)"),
+        (lambda: sp.Mix({part(0, 3): 1, part(0, 4): -1}), "weight is -1"),
+        (lambda: sp.Mix({part(0, 3): 1, part(0, 4): 1}, until="both"), r"Mix\(until=…\).*is 'both'"),  # type: ignore[arg-type]
+        (lambda: sp.Mix({part(0, 3): 1, part(0, 4): 1}, until=0), r"Mix\(until=…\).*is 0"),
+        (lambda: sp.Mix({part(0, 3): 1, part(0, 4): 1}, names=["a"]), "one name for each of 2"),
         (
-            lambda: ps.Mix({part(0, 3): 1, ps.Pipeline(ps.Arrays(x=np.arange(3))): 1}),
+            lambda: sp.Mix({part(0, 3): 1, sp.Pipeline(sp.Arrays(x=np.arange(3))): 1}),
             "Mix: .* differs from .* no field 'label'",
         ),
         (
-            lambda: ps.Mix(
+            lambda: sp.Mix(
                 {
-                    ps.Pipeline(ps.Mix({part(0, 3): 1, part(0, 4): 1})): 1,
-                    ps.Pipeline(ps.Mix({part(0, 3): 1, part(0, 4): 1})): 1,
+                    sp.Pipeline(sp.Mix({part(0, 3): 1, part(0, 4): 1})): 1,
+                    sp.Pipeline(sp.Mix({part(0, 3): 1, part(0, 4): 1})): 1,
                 }
             ),
             "has a field 'source'",
@@ -284,8 +284,8 @@ def test_a_samples_own_field_source_is_not_overwritten() -> None:
     ],
 )
 def test_what_is_no_mixture(make: Any, says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
-        ps.Pipeline(make()).batch(1).plan()
+    with pytest.raises(sp.PlanError, match=says):
+        sp.Pipeline(make()).batch(1).plan()
 
 
 @pytest.mark.parametrize(
@@ -300,23 +300,23 @@ def test_what_is_no_mixture(make: Any, says: str) -> None:
 )
 def test_a_mixture_is_an_order_already(change: Any) -> None:
     changed = change(pipeline())
-    with pytest.raises(ps.PlanError, match="a mixture is an order already"):
+    with pytest.raises(sp.PlanError, match="a mixture is an order already"):
         (changed if changed.budget else changed.batch(2)).plan()
 
 
 def test_the_recipe_knows_every_choice() -> None:
     a, b = part(0, 9), part(9, 9)
     mixes = [
-        ps.Mix({a: 1, b: 1}),
-        ps.Mix({b: 1, a: 1}),
-        ps.Mix({a: 1, b: 2}),
-        ps.Mix({a: 1, b: 1}, until="last"),
-        ps.Mix({a: 1, b: 1}, until=9),
-        ps.Mix({a: 1, b.take(5): 1}),
-        ps.Mix({a: 1, b.shuffle(seed=1): 1}),
-        ps.Mix({a: 1, b.shuffle(seed=2): 1}),
+        sp.Mix({a: 1, b: 1}),
+        sp.Mix({b: 1, a: 1}),
+        sp.Mix({a: 1, b: 2}),
+        sp.Mix({a: 1, b: 1}, until="last"),
+        sp.Mix({a: 1, b: 1}, until=9),
+        sp.Mix({a: 1, b.take(5): 1}),
+        sp.Mix({a: 1, b.shuffle(seed=1): 1}),
+        sp.Mix({a: 1, b.shuffle(seed=2): 1}),
     ]
-    digests = [ps.Pipeline(mix).batch(1).plan().digest for mix in mixes]
-    digests.append(ps.Pipeline(mixes[0], seed=1).batch(1).plan().digest)
+    digests = [sp.Pipeline(mix).batch(1).plan().digest for mix in mixes]
+    digests.append(sp.Pipeline(mixes[0], seed=1).batch(1).plan().digest)
     assert len(set(digests)) == len(digests)
-    assert ps.Pipeline(ps.Mix({a: 1, b: 1}, names=["x", "y"])).batch(1).plan().digest == digests[0]
+    assert sp.Pipeline(sp.Mix({a: 1, b: 1}, names=["x", "y"])).batch(1).plan().digest == digests[0]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.contracts import Order
-from penstock.ordering import order_of
-from penstock.spec import Int64Array
+import standpipe as sp
+from standpipe.contracts import Order
+from standpipe.ordering import order_of
+from standpipe.spec import Int64Array
 
 
-def order(pipeline: ps.Pipeline) -> Order:
+def order(pipeline: sp.Pipeline) -> Order:
     return order_of(pipeline, pipeline.source.open())
 
 
@@ -21,8 +21,8 @@ def epoch(of: Order, number: int = 0) -> Int64Array:
     return of.indices(number, 0, of.num_positions)
 
 
-def rows(n: int, **columns: object) -> ps.Pipeline:
-    return ps.Pipeline(ps.Arrays(x=np.zeros((n, 1)), **columns))  # type: ignore[arg-type]
+def rows(n: int, **columns: object) -> sp.Pipeline:
+    return sp.Pipeline(sp.Arrays(x=np.zeros((n, 1)), **columns))  # type: ignore[arg-type]
 
 
 @given(
@@ -119,8 +119,8 @@ def test_balanced_epochs_differ_and_are_mixed() -> None:
 
 def test_a_record_that_comes_again_is_cropped_again() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
-    pipeline = ps.Pipeline(ps.Arrays(image=pixels)).shuffle(seed=1, weights=[1, 3], samples=12)
-    with pipeline.map(ps.RandomResizedCrop(16)).batch(12).loader(memory="64MiB", workers=1) as loader:
+    pipeline = sp.Pipeline(sp.Arrays(image=pixels)).shuffle(seed=1, weights=[1, 3], samples=12)
+    with pipeline.map(sp.RandomResizedCrop(16)).batch(12).loader(memory="64MiB", workers=1) as loader:
         (batch,) = loader
     assert np.bincount(batch["index"]).tolist() == [3, 9]
     assert len({row.tobytes() for row in batch["image"]}) == 12
@@ -150,7 +150,7 @@ def test_a_record_that_comes_again_is_cropped_again() -> None:
 )
 def test_what_cannot_be_sampled(arguments: dict, says: str) -> None:
     pipeline = rows(10, label=np.arange(10), z=np.zeros(10, complex))
-    with pytest.raises(ps.PlanError, match=says):
+    with pytest.raises(sp.PlanError, match=says):
         pipeline.shuffle(seed=1, **arguments).batch(2).plan()
 
 

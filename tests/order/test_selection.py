@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.errors import PlanError
-from penstock.order import Repeated, Select, Selected, Selection, Sequential, Shuffled, Skip, Split, Take
-from penstock.spec import Int64Array
+import standpipe as sp
+from standpipe.errors import PlanError
+from standpipe.order import Repeated, Select, Selected, Selection, Sequential, Shuffled, Skip, Split, Take
+from standpipe.spec import Int64Array
 from photos import numbers
 
 
@@ -94,13 +94,13 @@ def test_a_split_is_random_and_its_seed_matters() -> None:
             assert len(a & b) / len(a) == pytest.approx(0.5, abs=0.03)
 
 
-def delivered(pipeline: ps.Pipeline, epochs: int = 1) -> list[int]:
+def delivered(pipeline: sp.Pipeline, epochs: int = 1) -> list[int]:
     with pipeline.loader(memory="64MiB", workers=1) as loader:
         return [int(i) for _ in range(epochs) for batch in loader for i in batch["index"]]
 
 
 def test_what_a_pipeline_selects_is_what_it_delivers() -> None:
-    pipeline = ps.Pipeline(numbers(100))
+    pipeline = sp.Pipeline(numbers(100))
     assert delivered(pipeline.skip(90).batch(5)) == list(range(90, 100))
     assert delivered(pipeline.take(7).batch(7)) == list(range(7))
     assert delivered(pipeline.select([3, 3, 99]).batch(3)) == [3, 3, 99]
@@ -114,7 +114,7 @@ def test_what_a_pipeline_selects_is_what_it_delivers() -> None:
 
 def test_labels_stay_with_their_records() -> None:
     labels = np.arange(50) * 3
-    pipeline = ps.Pipeline(ps.Arrays(label=labels)).split(0.4, seed=2)[1].shuffle(seed=1, block=4, window=2)
+    pipeline = sp.Pipeline(sp.Arrays(label=labels)).split(0.4, seed=2)[1].shuffle(seed=1, block=4, window=2)
     with pipeline.batch(10).loader(memory="64MiB", workers=1) as loader:
         for batch in loader:
             assert batch["label"].tolist() == (batch["index"] * 3).tolist()
@@ -122,7 +122,7 @@ def test_labels_stay_with_their_records() -> None:
 
 def test_repeats_draw_apart() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
-    pipeline = ps.Pipeline(ps.Arrays(image=pixels)).map(ps.RandomResizedCrop(16)).repeat(3).batch(12)
+    pipeline = sp.Pipeline(sp.Arrays(image=pixels)).map(sp.RandomResizedCrop(16)).repeat(3).batch(12)
     with pipeline.loader(memory="64MiB", workers=1) as loader:
         (batch,) = loader
     assert batch["index"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
@@ -152,11 +152,11 @@ def test_repeats_draw_apart() -> None:
 )
 def test_what_cannot_be_selected(change, says: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(PlanError, match=says):
-        change(ps.Pipeline(numbers(100))).batch(2).plan()
+        change(sp.Pipeline(numbers(100))).batch(2).plan()
 
 
 def test_the_recipe_knows_every_choice() -> None:
-    base = ps.Pipeline(numbers(100))
+    base = sp.Pipeline(numbers(100))
     chosen = [
         base,
         base.take(50),
@@ -178,12 +178,12 @@ def test_the_recipe_knows_every_choice() -> None:
 
 
 def test_a_state_of_another_selection_is_refused() -> None:
-    base = ps.Pipeline(numbers(100))
+    base = sp.Pipeline(numbers(100))
     with base.take(50).batch(2).loader(memory="64MiB", workers=1) as loader:
         next(iter(loader))
         state = loader.state_dict()
     with (
         base.take(40).batch(2).loader(memory="64MiB", workers=1) as loader,
-        pytest.raises(ps.StateError, match="selection was 'take"),
+        pytest.raises(sp.StateError, match="selection was 'take"),
     ):
         loader.load_state_dict(state)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from penstock.errors import PlanError
-from penstock.order import Sequential
+from standpipe.errors import PlanError
+from standpipe.order import Sequential
 
 
 def test_record_i_stands_at_position_i_in_every_epoch() -> None:

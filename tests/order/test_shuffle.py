@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from penstock.errors import PlanError
-from penstock.order import Shuffled
-from penstock.spec import AnyArray, Int64Array
+from standpipe.errors import PlanError
+from standpipe.order import Shuffled
+from standpipe.spec import AnyArray, Int64Array
 
 LIMIT = 4.5  # standard deviations: 1 in 150,000 for one test of a fair shuffle
 Draw = Callable[[int, int], Int64Array]

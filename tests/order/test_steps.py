@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import PlanError, StateError
-from penstock.order import Cursor, Sequential, Shuffled, Step, Steps
-from penstock.spec import Tail
+from standpipe.errors import PlanError, StateError
+from standpipe.order import Cursor, Sequential, Shuffled, Step, Steps
+from standpipe.spec import Tail
 
 SIZES = st.one_of(st.integers(1, 60), st.integers(1020, 1100))  # the kernel changes its way at 1024
 quickly = settings(derandomize=True, deadline=None, max_examples=60, database=None)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import PlanError
-from penstock.order import Table, grouped_by, sorted_by
-from penstock.spec import AnyArray, Int64Array
+from standpipe.errors import PlanError
+from standpipe.order import Table, grouped_by, sorted_by
+from standpipe.spec import AnyArray, Int64Array
 from programs import open_below
 
 IN_MEMORY = 1000

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import PlanError
-from penstock.source import Arrays
-from penstock.spec import Spec
+from standpipe.errors import PlanError
+from standpipe.source import Arrays
+from standpipe.spec import Spec
 from programs import output
 
 IMAGE = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
@@ -111,7 +111,7 @@ def test_what_is_no_array_of_rows(value: object, message: str) -> None:
 
 def test_masked_arrays_are_not_imported_to_refuse_them() -> None:
     """That would take as long as half of a plan."""
-    text = "ps.Pipeline(ps.Arrays(x=np.arange(8))).batch(2).plan()\nprint('numpy.ma' in sys.modules)"
+    text = "sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2).plan()\nprint('numpy.ma' in sys.modules)"
     assert output(text) == "False\n"
 
 
@@ -208,7 +208,7 @@ def test_digest_of_arrays_in_memory() -> None:
 
 def test_digest_of_a_large_array_samples_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "penstock.source.arrays.HASHED_BYTES", 2 << 20
+        "standpipe.source.arrays.HASHED_BYTES", 2 << 20
     )  # the real limit takes seconds to hash
     large = np.zeros((9, (1 << 20) - 1), np.uint8)
     first = Arrays(a=large).open().digest
@@ -228,7 +228,7 @@ def test_digest_of_files_is_their_size_and_time_not_their_path(tmp_path: Path) -
 
 
 def test_here_tells_values_that_the_digest_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.source.arrays.HASHED_BYTES", 2 << 20)
+    monkeypatch.setattr("standpipe.source.arrays.HASHED_BYTES", 2 << 20)
     large = np.zeros((9, (1 << 20) - 1), np.uint8)
     before = Arrays(a=large).open()
     here = before.here()
@@ -253,7 +253,7 @@ def test_here_tells_files_of_equal_size_and_time(tmp_path: Path) -> None:
 
 def test_here_of_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is only read is its file, others what they hold."""
-    monkeypatch.setattr("penstock.source.arrays.HASHED_BYTES", 0)
+    monkeypatch.setattr("standpipe.source.arrays.HASHED_BYTES", 0)
     np.save(tmp_path / "a.npy", LABEL)
     read, written = (np.load(tmp_path / "a.npy", mmap_mode=mode) for mode in ("r", "r+"))
     assert "a.npy" in Arrays(a=read).open().here()

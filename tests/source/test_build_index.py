@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import penstock as ps
+import standpipe as sp
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
 
@@ -51,20 +51,20 @@ def last_digit(path: str) -> int:
     return int(path[-5])
 
 
-def columns(source: ps.FileList | ps.ImageFolder) -> dict[str, list[object]]:
+def columns(source: sp.FileList | sp.ImageFolder) -> dict[str, list[object]]:
     opened = source.open()
     return {name: opened.column(name, 0, opened.num_records).tolist() for name in opened.columns}
 
 
 @pytest.mark.parametrize("kind", ["list", "folder"])
 def test_an_index_beside_the_data_is_used(kind: str, listed: Path, photos: Path) -> None:
-    source = ps.FileList(listed) if kind == "list" else ps.ImageFolder(photos)
+    source = sp.FileList(listed) if kind == "list" else sp.ImageFolder(photos)
     expected = source.open()
-    built = ps.build_index(source)
+    built = sp.build_index(source)
     data = listed if kind == "list" else photos
-    assert built.path == Path(f"{data}.penstock-index")
+    assert built.path == Path(f"{data}.standpipe-index")
     assert (built.records, built.size_bytes) == (5, built.path.stat().st_size)
-    plan = ps.Pipeline(source).map(ps.CenterCrop(8)).batch(5).plan()
+    plan = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(5).plan()
     assert str(built.path) in plan.explain()
     assert plan.source.digest == expected.digest
     assert plan.source.name(3) == expected.name(3)
@@ -74,9 +74,9 @@ def test_an_index_beside_the_data_is_used(kind: str, listed: Path, photos: Path)
 def test_columns_are_fields_of_a_batch(listed: Path) -> None:
     np.save(listed.parent / "box.npy", np.arange(20, dtype=">f4").reshape(5, 4))
     added = {"length": last_digit, "box": listed.parent / "box.npy", "old": np.array([1, 0, 0, 1, 1], bool)}
-    built = ps.build_index(ps.FileList(listed), columns=added)
+    built = sp.build_index(sp.FileList(listed), columns=added)
     assert built.columns == ("length", "box", "old")
-    pipeline = ps.Pipeline(ps.FileList(listed)).shuffle(seed=1).map(ps.CenterCrop(8)).batch(5)
+    pipeline = sp.Pipeline(sp.FileList(listed)).shuffle(seed=1).map(sp.CenterCrop(8)).batch(5)
     with pipeline.loader(memory="64MiB", workers=1) as loader:
         batch = next(iter(loader))
         assert batch["length"].dtype == np.int64
@@ -84,42 +84,42 @@ def test_columns_are_fields_of_a_batch(listed: Path) -> None:
         assert batch["box"].dtype == np.float32
         assert batch["box"][:, 0].tolist() == [4 * index for index in batch["index"]]
         assert batch["old"].tolist() == [bool([1, 0, 0, 1, 1][index]) for index in batch["index"]]
-    assert list(columns(ps.FileList(listed))) == ["label", "length", "old"]
+    assert list(columns(sp.FileList(listed))) == ["label", "length", "old"]
 
 
 def test_columns_are_known_to_orders(listed: Path) -> None:
-    ps.build_index(ps.FileList(listed), columns={"length": last_digit})
-    pipeline = ps.Pipeline(ps.FileList(listed)).filter("length >= 2 and label != 3").map(ps.CenterCrop(8))
+    sp.build_index(sp.FileList(listed), columns={"length": last_digit})
+    pipeline = sp.Pipeline(sp.FileList(listed)).filter("length >= 2 and label != 3").map(sp.CenterCrop(8))
     with pipeline.batch(2).loader(memory="64MiB", workers=1) as loader:
         assert [batch["length"].tolist() for batch in loader] == [[2, 4]]
 
 
 def test_columns_change_the_digest_and_stay_when_the_index_is_made_again(listed: Path) -> None:
-    source = ps.FileList(listed)
+    source = sp.FileList(listed)
     digests = [source.open().digest]
     for weight in ([1, 2, 3, 4, 5], [1, 2, 3, 4, 6]):
-        ps.build_index(source, columns={"weight": np.array(weight, np.int16)})
+        sp.build_index(source, columns={"weight": np.array(weight, np.int16)})
         digests.append(source.open().digest)
     assert len(set(digests)) == 3
-    built = ps.build_index(source, columns={"length": last_digit})
+    built = sp.build_index(source, columns={"length": last_digit})
     assert built.columns == ("weight", "length")
     assert columns(source) == {"label": [0, 1, 2, 3, 4], "weight": [1, 2, 3, 4, 6], "length": [0, 1, 2, 3, 4]}
 
 
 def test_columns_of_a_list_that_changed_are_asked_for(listed: Path) -> None:
-    source = ps.FileList(listed)
+    source = sp.FileList(listed)
     np.save(listed.parent / "my width.npy", np.arange(5))
-    ps.build_index(source, columns={"length": last_digit, "width": listed.parent / "my width.npy"})
+    sp.build_index(source, columns={"length": last_digit, "width": listed.parent / "my width.npy"})
     write(listed, b"photos/a/0.jpg 1\n")
-    with pytest.raises(ps.PlanError) as caught:
+    with pytest.raises(sp.PlanError) as caught:
         source.open()
     message = str(caught.value)
     assert "has the columns 'length', 'width'" in message
     assert "has other records now (the list changed since)" in message
     assert (
-        f"penstock index {listed} --lengths {__name__}:last_digit --column 'width={listed.parent}" in message
+        f"standpipe index {listed} --lengths {__name__}:last_digit --column 'width={listed.parent}" in message
     )
-    built = ps.build_index(source)
+    built = sp.build_index(source)
     assert (built.columns, built.dropped) == ((), ("length", "width"))
     assert source.open().num_records == 1
 
@@ -128,10 +128,10 @@ def test_columns_of_a_list_that_changed_are_asked_for(listed: Path) -> None:
 def test_columns_of_a_list_that_was_only_touched_stay(
     listed: Path, place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = ps.FileList(listed)
-    built = ps.build_index(source, columns={"length": last_digit})
+    source = sp.FileList(listed)
+    built = sp.build_index(source, columns={"length": last_digit})
     if place == "read-only":
-        monkeypatch.setattr("penstock.source.claims.BUILDING", b"/no/such/folder/x")  # root may write
+        monkeypatch.setattr("standpipe.source.claims.BUILDING", b"/no/such/folder/x")  # root may write
     os.utime(listed, ns=(LONG_AGO_NS, LONG_AGO_NS + 1))
     before = built.path.stat().st_ino
     assert columns(source)["length"] == [0, 1, 2, 3, 4]
@@ -158,23 +158,23 @@ def test_columns_of_a_list_that_was_only_touched_stay(
 )
 def test_columns_that_do_not_fit(listed: Path, added: dict[str, object], message: str) -> None:
     before = sorted(listed.parent.rglob("*"))
-    with pytest.raises(ps.PlanError, match=message):
-        ps.build_index(ps.FileList(listed), columns=added)  # type: ignore[arg-type]
+    with pytest.raises(sp.PlanError, match=message):
+        sp.build_index(sp.FileList(listed), columns=added)  # type: ignore[arg-type]
     assert sorted(listed.parent.rglob("*")) == before
 
 
 def test_a_place_of_ones_own(listed: Path, photos: Path) -> None:
-    source = ps.FileList(listed, index=listed.parent / "elsewhere/list.index")
+    source = sp.FileList(listed, index=listed.parent / "elsewhere/list.index")
     assert "index='" in source.describe()
     source.open()
     assert (listed.parent / "elsewhere/list.index").exists(), "asked for, so written however small it is"
     assert (
-        ps.build_index(source, columns={"length": last_digit}).path == listed.parent / "elsewhere/list.index"
+        sp.build_index(source, columns={"length": last_digit}).path == listed.parent / "elsewhere/list.index"
     )
     assert list(columns(source)) == ["label", "length"]
-    assert list(columns(ps.FileList(listed))) == ["label"]
-    with pytest.raises(ps.PlanError, match="inside the folder"):
-        ps.ImageFolder(photos, index=photos / "index").open()
+    assert list(columns(sp.FileList(listed))) == ["label"]
+    with pytest.raises(sp.PlanError, match="inside the folder"):
+        sp.ImageFolder(photos, index=photos / "index").open()
 
 
 @pytest.fixture
@@ -195,40 +195,40 @@ def read_only(listed: Path) -> Iterator[Path]:
 
 def test_a_list_in_a_folder_that_cannot_be_written(read_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(read_only / "cache"))
-    source = ps.FileList(read_only / "list.txt")
-    built = ps.build_index(source, columns={"length": last_digit})
+    source = sp.FileList(read_only / "list.txt")
+    built = sp.build_index(source, columns={"length": last_digit})
     assert read_only / "cache" in built.path.parents
     assert columns(source)["length"] == [0, 1, 2, 3, 4]
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     with pytest.raises(
-        ps.PenstockError, match=r"can't write the index .*list\.txt\.penstock-index .* nor /proc"
+        sp.StandpipeError, match=r"can't write the index .*list\.txt\.standpipe-index .* nor /proc"
     ):
-        ps.build_index(source)
+        sp.build_index(source)
 
 
 def test_other_sources_have_no_index() -> None:
-    with pytest.raises(ps.PlanError, match="FileList and ImageFolder have"):
-        ps.build_index(ps.Arrays(label=np.arange(3)))  # type: ignore[arg-type]
+    with pytest.raises(sp.PlanError, match="FileList and ImageFolder have"):
+        sp.build_index(sp.Arrays(label=np.arange(3)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["list", "folder"])
 def test_an_index_that_is_right(kind: str, listed: Path, photos: Path) -> None:
-    source = ps.FileList(listed) if kind == "list" else ps.ImageFolder(photos)
-    with pytest.raises(ps.PlanError, match="there is no index file"):
-        ps.verify_index(source)
-    built = ps.build_index(source, columns={"length": last_digit})
-    found = ps.verify_index(source)
+    source = sp.FileList(listed) if kind == "list" else sp.ImageFolder(photos)
+    with pytest.raises(sp.PlanError, match="there is no index file"):
+        sp.verify_index(source)
+    built = sp.build_index(source, columns={"length": last_digit})
+    found = sp.verify_index(source)
     assert (found.path, found.records, found.differences, found.ok) == (built.path, 5, (), True)
 
 
 def test_what_differs_is_said(listed: Path, photos: Path) -> None:
-    source = ps.FileList(listed)
-    built = ps.build_index(source)
+    source = sp.FileList(listed)
+    built = sp.build_index(source)
     whole = built.path.read_bytes()
 
     def differences(index: bytes) -> str:
         built.path.write_bytes(index)
-        found = ps.verify_index(source)
+        found = sp.verify_index(source)
         assert not found.ok
         return "\n".join(found.differences)
 
@@ -244,16 +244,16 @@ def test_what_differs_is_said(listed: Path, photos: Path) -> None:
     assert "/photos/b/1.jpg, label 7 in the list" in text
     write(listed, content + b"more.jpg 5\n")
     assert "it has 5 records, the list has 6" in differences(whole)
-    ps.build_index(ps.ImageFolder(photos))
+    sp.build_index(sp.ImageFolder(photos))
     (photos / "a/new.jpg").touch()
-    found = ps.verify_index(ps.ImageFolder(photos))
+    found = sp.verify_index(sp.ImageFolder(photos))
     assert "it has 5 records, the folder has 6" in found.differences
     assert "a start doesn't use it: a changed since" in found.differences
 
 
 BUILD = """
 import sys
-import penstock as ps
+import standpipe as sp
 
 def on_progress(what, done, total):
     if hold:
@@ -261,7 +261,7 @@ def on_progress(what, done, total):
         sys.stdin.readline()
 
 hold = sys.argv[2] == "hold"
-print(ps.build_index(ps.FileList(sys.argv[1]), on_progress=on_progress).records, flush=True)
+print(sp.build_index(sp.FileList(sys.argv[1]), on_progress=on_progress).records, flush=True)
 """
 
 
@@ -281,19 +281,19 @@ def test_a_builder_that_is_killed_leaves_its_place_to_the_next(listed: Path) -> 
     with builder(listed, "hold") as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "building\n"
-        assert {path.name for path in listed.parent.iterdir()} - files == {"list.txt.penstock-index.building"}
+        assert {path.name for path in listed.parent.iterdir()} - files == {"list.txt.standpipe-index.building"}
         with builder(listed, "go on") as second:
             with pytest.raises(subprocess.TimeoutExpired):
                 second.wait(1)  # it waits for the first one; if it didn't, it would be done by then
             first.send_signal(signal.SIGKILL)
             out, _ = second.communicate(timeout=60)
             assert out == "5\n"
-    assert {path.name for path in listed.parent.iterdir()} - files == {"list.txt.penstock-index"}
-    assert ps.verify_index(ps.FileList(listed)).ok
+    assert {path.name for path in listed.parent.iterdir()} - files == {"list.txt.standpipe-index"}
+    assert sp.verify_index(sp.FileList(listed)).ok
 
 
 def test_a_builder_that_fails_leaves_nothing(listed: Path) -> None:
     write(listed, b"a 1\nb\n")
-    with pytest.raises(ps.PlanError, match=r"list\.txt:2"):
-        ps.build_index(ps.FileList(listed))
-    assert not list(listed.parent.glob("*.penstock-index*"))
+    with pytest.raises(sp.PlanError, match=r"list\.txt:2"):
+        sp.build_index(sp.FileList(listed))
+    assert not list(listed.parent.glob("*.standpipe-index*"))

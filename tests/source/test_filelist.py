@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.contracts import OpenSource
-from penstock.errors import PlanError
-from penstock.source import FileList
+from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError
+from standpipe.source import FileList
 
 IMAGE_SUFFIXES = (b".jpg", b".jpeg", b".png", b".ppm", b".bmp", b".pgm", b".tif", b".tiff", b".webp", b".gif")
 

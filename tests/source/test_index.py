@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import penstock as ps
-from penstock.contracts import OpenSource
-from penstock.errors import PenstockError, PlanError
+import standpipe as sp
+from standpipe.contracts import OpenSource
+from standpipe.errors import StandpipeError, PlanError
 from programs import open_below
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
@@ -27,8 +27,8 @@ FAR_AHEAD_NS = 4_000_000_000_123_456_789
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder where indexes go, of every size: those up to 8 MiB would stay in memory."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("penstock.source._index_writer.SMALL_BYTES", 0)
-    return tmp_path / "cache/penstock/index"
+    monkeypatch.setattr("standpipe.source._index_writer.SMALL_BYTES", 0)
+    return tmp_path / "cache/standpipe/index"
 
 
 def write(path: Path, content: bytes, mtime_ns: int = LONG_AGO_NS) -> Path:
@@ -65,17 +65,17 @@ def only_file(folder: Path) -> Path:
 
 def test_a_small_index_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    opened = ps.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n")).open()
+    opened = sp.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n")).open()
     assert names(opened) == [("a", 1), ("b", 2)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["list.txt"]
     assert (
         ", in memory"
-        in ps.Pipeline(ps.FileList(tmp_path / "list.txt")).map(ps.CenterCrop(8)).batch(2).plan().explain()
+        in sp.Pipeline(sp.FileList(tmp_path / "list.txt")).map(sp.CenterCrop(8)).batch(2).plan().explain()
     )
 
 
 def test_an_index_is_made_once_and_used(cache: Path, tmp_path: Path) -> None:
-    source = ps.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n"))
+    source = sp.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n"))
     first = source.open()
     file = only_file(cache)
     made = file.stat()
@@ -84,19 +84,19 @@ def test_an_index_is_made_once_and_used(cache: Path, tmp_path: Path) -> None:
     assert again.digest == first.digest
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (made.st_ino, made.st_mtime_ns)
     assert first.index_bytes == 0
-    assert ps.FileList(tmp_path / "list.txt", labels=False).open().num_records == 2
+    assert sp.FileList(tmp_path / "list.txt", labels=False).open().num_records == 2
     assert len(list(cache.iterdir())) == 2
 
 
 def test_explain_says_where_the_index_is(cache: Path, tmp_path: Path) -> None:
-    source = ps.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n"))
-    plan = ps.Pipeline(source).map(ps.CenterCrop(8)).batch(2).plan()
+    source = sp.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n"))
+    plan = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(2).plan()
     file = only_file(cache)
     assert f"index: {file.stat().st_size:,} bytes, {file}" in " ".join(plan.explain().split())
     assert (
         plan.most_descriptors
-        == ps.Pipeline(ps.ImageFolder(tree(tmp_path / "set", "a/1.jpg")))
-        .map(ps.CenterCrop(8))
+        == sp.Pipeline(sp.ImageFolder(tree(tmp_path / "set", "a/1.jpg")))
+        .map(sp.CenterCrop(8))
         .batch(2)
         .plan()
         .most_descriptors
@@ -117,49 +117,49 @@ def test_a_changed_list_is_indexed_again(
     cache: Path, tmp_path: Path, change: Callable[[Path], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path / "list.txt", b"a 1\nb 2\n")
-    assert names(ps.FileList(path).open()) == [("a", 1), ("b", 2)]
+    assert names(sp.FileList(path).open()) == [("a", 1), ("b", 2)]
     change(path)
-    with caplog.at_level(logging.INFO, "penstock"):
-        opened = ps.FileList(path).open()
+    with caplog.at_level(logging.INFO, "standpipe"):
+        opened = sp.FileList(path).open()
     lines = [line.split() for line in path.read_text().splitlines()]
     assert names(opened) == [(name, int(label)) for name, label in lines]
     assert [record.message.rpartition(": ")[2] for record in caplog.records] == ["the list changed since"]
-    assert names(ps.FileList(path).open()) == names(opened)
+    assert names(sp.FileList(path).open()) == names(opened)
 
 
 def test_a_list_that_may_change_within_a_tick_is_not_trusted(cache: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "list.txt", b"a 1\nb 2\n", FAR_AHEAD_NS)
-    assert names(ps.FileList(path).open()) == [("a", 1), ("b", 2)]
+    assert names(sp.FileList(path).open()) == [("a", 1), ("b", 2)]
     before = path.stat()
     write(path, b"c 1\nb 2\n", FAR_AHEAD_NS)
     assert (path.stat().st_ino, path.stat().st_size) == (before.st_ino, before.st_size)
-    assert names(ps.FileList(path).open()) == [("c", 1), ("b", 2)]
+    assert names(sp.FileList(path).open()) == [("c", 1), ("b", 2)]
 
 
 def test_a_list_that_changes_while_it_is_in_use(tmp_path: Path) -> None:
     path = write(tmp_path / "list.txt", b"a 1\nb 2\n")
-    opened = ps.FileList(path).open()
+    opened = sp.FileList(path).open()
     write(tmp_path / "new.txt", b"c 1\nd 2\n").rename(path)
     assert names(opened) == [("a", 1), ("b", 2)], "the old list is still there for those who have it open"
-    opened = ps.FileList(path).open()
+    opened = sp.FileList(path).open()
     os.truncate(path, 4)
     for ask in (lambda: opened.locate(np.array([0])), lambda: opened.name(1)):
-        with pytest.raises(PenstockError, match=r"list\.txt was changed while it was in use"):
+        with pytest.raises(StandpipeError, match=r"list\.txt was changed while it was in use"):
             ask()
 
 
 def test_a_folder_is_indexed_once_and_again_when_it_changed(cache: Path, tmp_path: Path) -> None:
     root = tree(tmp_path / "set", "a/1.jpg", "a/deep/2.jpg", "b/3.jpg")
-    first = ps.ImageFolder(root).open()
+    first = sp.ImageFolder(root).open()
     made = only_file(cache).stat().st_mtime_ns
-    again = ps.ImageFolder(root).open()
+    again = sp.ImageFolder(root).open()
     assert (records(again), again.digest) == (records(first), first.digest)
     assert only_file(cache).stat().st_mtime_ns == made
     (root / "a/deep/4.jpg").touch()
-    assert names(ps.ImageFolder(root).open()) == [("1.jpg", 0), ("2.jpg", 0), ("4.jpg", 0), ("3.jpg", 1)]
+    assert names(sp.ImageFolder(root).open()) == [("1.jpg", 0), ("2.jpg", 0), ("4.jpg", 0), ("3.jpg", 1)]
     (root / "c").mkdir()
     with pytest.raises(PlanError, match="no image in 'c'"):
-        ps.ImageFolder(root).open()
+        sp.ImageFolder(root).open()
 
 
 def test_a_folder_behind_a_link_that_leads_elsewhere_now(cache: Path, tmp_path: Path) -> None:
@@ -168,27 +168,27 @@ def test_a_folder_behind_a_link_that_leads_elsewhere_now(cache: Path, tmp_path: 
     (far / "current").symlink_to("one")
     (root / "b").symlink_to(far / "current")
     tree(root)
-    assert names(ps.ImageFolder(root).open()) == [("1.jpg", 0), ("2.jpg", 1)]
+    assert names(sp.ImageFolder(root).open()) == [("1.jpg", 0), ("2.jpg", 1)]
     (far / "current").unlink()
     (far / "current").symlink_to("two")
-    assert names(ps.ImageFolder(root).open()) == [("1.jpg", 0), ("3.jpg", 1)]
+    assert names(sp.ImageFolder(root).open()) == [("1.jpg", 0), ("3.jpg", 1)]
 
 
 def test_a_folder_that_may_change_within_a_tick_is_not_trusted(cache: Path, tmp_path: Path) -> None:
     root = tree(tmp_path / "set", "a/1.jpg")
     os.utime(root / "a", ns=(FAR_AHEAD_NS, FAR_AHEAD_NS))
-    ps.ImageFolder(root).open()
+    sp.ImageFolder(root).open()
     (root / "a/2.jpg").touch()
     os.utime(root / "a", ns=(FAR_AHEAD_NS, FAR_AHEAD_NS))
-    assert names(ps.ImageFolder(root).open()) == [("1.jpg", 0), ("2.jpg", 0)]
+    assert names(sp.ImageFolder(root).open()) == [("1.jpg", 0), ("2.jpg", 0)]
 
 
 def test_classes_without_images_are_asked_about_every_time(cache: Path, tmp_path: Path) -> None:
     root = tree(tmp_path / "set", "a/1.jpg", "b/notes.txt")
     for _ in range(2):
-        assert ps.ImageFolder(root, allow_empty=True).open().classes == ("a", "b")
+        assert sp.ImageFolder(root, allow_empty=True).open().classes == ("a", "b")
         with pytest.raises(PlanError, match=r"no image in 'b'.*allow_empty=True"):
-            ps.ImageFolder(root).open()
+            sp.ImageFolder(root).open()
 
 
 def test_the_digest_is_the_same_in_memory_and_in_a_file(
@@ -196,11 +196,11 @@ def test_the_digest_is_the_same_in_memory_and_in_a_file(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     sources = [
-        ps.FileList(write(tmp_path / "list.txt", b"a x\nb y\n")),
-        ps.ImageFolder(tree(tmp_path / "set", "a/1.jpg", "b/2.jpg")),
+        sp.FileList(write(tmp_path / "list.txt", b"a x\nb y\n")),
+        sp.ImageFolder(tree(tmp_path / "set", "a/1.jpg", "b/2.jpg")),
     ]
     small = [source.open() for source in sources]
-    monkeypatch.setattr("penstock.source._index_writer.SMALL_BYTES", 0)
+    monkeypatch.setattr("standpipe.source._index_writer.SMALL_BYTES", 0)
     large = [source.open() for source in sources]
     assert [opened.digest for opened in small] == [opened.digest for opened in large]
     assert [records(opened) for opened in small] == [records(opened) for opened in large]
@@ -210,25 +210,25 @@ def test_no_place_to_write(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/no-such-folder")
-    opened = ps.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n")).open()
+    opened = sp.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n")).open()
     assert names(opened) == [("a", 1), ("b", 2)]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "give the source another place by index=" in caplog.text
 
 
 def test_files_are_closed_with_their_source(cache: Path, tmp_path: Path) -> None:
-    source = ps.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n"))
+    source = sp.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n"))
     for _ in range(3):
         opened = source.open()
         opened.name(1)
         del opened
     with pytest.raises(PlanError):
-        ps.FileList(write(tmp_path / "bad.txt", b"a 1\nb\n")).open()
+        sp.FileList(write(tmp_path / "bad.txt", b"a 1\nb\n")).open()
     assert open_below(tmp_path) == []
 
 
 def test_records_that_are_not_there(tmp_path: Path) -> None:
-    opened = ps.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n")).open()
+    opened = sp.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n")).open()
     for index in (-1, 2, 2**62):
         with pytest.raises(IndexError):
             opened.locate(np.array([0, index]))
@@ -249,11 +249,11 @@ CONTENT = b"".join(b"folder-%d/%d.jpg\tclass %d\n" % (row % 3, row, row % 4) for
 def test_a_damaged_index_never_gives_other_records(
     cache: Path, tmp_path: Path, cut: float, flips: list[tuple[float, int]], tail: bytes, kind: str
 ) -> None:
-    source: ps.FileList | ps.ImageFolder
+    source: sp.FileList | sp.ImageFolder
     if kind == "list":
-        source = ps.FileList(write(tmp_path / "list.txt", CONTENT))
+        source = sp.FileList(write(tmp_path / "list.txt", CONTENT))
     else:
-        source = ps.ImageFolder(tree(tmp_path / "set", "a/1.jpg", "a/deep/22.jpg", "b/333.jpg"))
+        source = sp.ImageFolder(tree(tmp_path / "set", "a/1.jpg", "a/deep/22.jpg", "b/333.jpg"))
     for file in cache.glob("*"):
         file.unlink()
     truth = records(source.open())
@@ -273,7 +273,7 @@ def test_a_damaged_index_never_gives_other_records(
         opened = source.open()
         found = records(opened)
         assert opened.num_records == len(truth)
-    except PenstockError:
+    except StandpipeError:
         return
     # A folder's index holds its paths: other letters in them are for the digests of verify_index to find.
     known = {path for path, _ in truth}
@@ -281,28 +281,28 @@ def test_a_damaged_index_never_gives_other_records(
 
 
 def test_an_index_that_is_cut_while_it_is_in_use(cache: Path, tmp_path: Path) -> None:
-    opened = ps.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n")).open()
+    opened = sp.FileList(write(tmp_path / "list.txt", b"a 1\nb 2\n")).open()
     os.truncate(only_file(cache), 70)
     for ask in (lambda: opened.locate(np.array([1])), lambda: opened.column("label", 0, 2)):
-        with pytest.raises(PenstockError, match="is damaged: it ends too soon; delete it"):
+        with pytest.raises(StandpipeError, match="is damaged: it ends too soon; delete it"):
             ask()
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"penstock" + bytes(200), os.urandom(5000)])
+@pytest.mark.parametrize("content", [b"", b"x", b"standpipe" + bytes(200), os.urandom(5000)])
 def test_foreign_files_are_no_index(
     cache: Path, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path / "list.txt", b"a 1\nb 2\n")
-    write(Path(f"{path}.penstock-index"), content)
-    assert names(ps.FileList(path).open()) == [("a", 1), ("b", 2)]
-    assert "list.txt.penstock-index isn't used" in caplog.text
+    write(Path(f"{path}.standpipe-index"), content)
+    assert names(sp.FileList(path).open()) == [("a", 1), ("b", 2)]
+    assert "list.txt.standpipe-index isn't used" in caplog.text
 
 
 OPEN = """
 import logging, sys
-import penstock as ps
+import standpipe as sp
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-opened = ps.FileList(sys.argv[1]).open()
+opened = sp.FileList(sys.argv[1]).open()
 print(opened.num_records, opened.digest, opened.name(opened.num_records - 1))
 """
 
@@ -338,7 +338,7 @@ def test_of_several_processes_one_builds(large_list: Path, tmp_path: Path) -> No
     assert len({out.splitlines()[-1] for out, _ in outputs}) == 1
     assert "0999999.jpg" in outputs[0][0]
     assert sum("indexing" in out for out, _ in outputs) == 1
-    assert len(list((tmp_path / "penstock/index").iterdir())) == 1
+    assert len(list((tmp_path / "standpipe/index").iterdir())) == 1
 
 
 def test_a_full_disk(large_list: Path, tmp_path: Path) -> None:

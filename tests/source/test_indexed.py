@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 
 
 def names() -> list[dict[str, Any]]:
@@ -20,22 +20,22 @@ def test_columns_are_known_without_taking_a_sample() -> None:
         def __getitem__(self, index: int) -> Any:
             raise AssertionError("a sample is taken")
 
-    source = ps.Indexed(
+    source = sp.Indexed(
         Untouched(), columns={"length": range(10), "score": np.linspace(0, 1, 10, dtype=">f4")}
     )
     opened = source.open()
     assert opened.columns == ("length", "score")
     assert opened.column("length", 2, 5).tolist() == [2, 3, 4]
     assert opened.column("score", 0, 10).dtype == np.float32
-    plan = ps.Pipeline(source).filter("length >= 4 and score < 1").batch(budget=8, by="length").plan()
+    plan = sp.Pipeline(source).filter("length >= 4 and score < 1").batch(budget=8, by="length").plan()
     assert plan.order.num_positions == 5
 
 
 def test_columns_belong_to_the_digest() -> None:
     given = [None, {"length": range(10)}, {"length": range(1, 11)}, {"size": range(10)}]
-    digests = [ps.Indexed(names(), columns=columns).open().digest for columns in given]  # type: ignore[arg-type]
+    digests = [sp.Indexed(names(), columns=columns).open().digest for columns in given]  # type: ignore[arg-type]
     assert len(set(digests)) == 4
-    assert digests[1] == ps.Indexed(names(), columns={"length": list(range(10))}).open().digest
+    assert digests[1] == sp.Indexed(names(), columns={"length": list(range(10))}).open().digest
 
 
 @pytest.mark.parametrize(
@@ -48,5 +48,5 @@ def test_columns_belong_to_the_digest() -> None:
     ],
 )
 def test_columns_that_are_none(columns: Any, says: str) -> None:
-    with pytest.raises(ps.PlanError, match=says):
-        ps.Indexed(names(), columns=columns).open()
+    with pytest.raises(sp.PlanError, match=says):
+        sp.Indexed(names(), columns=columns).open()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from preloaded import SERVER
 
 EXECUTORS = [
@@ -29,11 +29,11 @@ def of_rank(rank: int, world: int) -> Iterator[int]:
     yield from range(rank, 24, world)
 
 
-def stream(factory: Any = numbers, **options: Any) -> ps.Pipeline:
-    return ps.Pipeline(ps.Iterable(factory, fields="x", **options))
+def stream(factory: Any = numbers, **options: Any) -> sp.Pipeline:
+    return sp.Pipeline(sp.Iterable(factory, fields="x", **options))
 
 
-def seen(loader: ps.Loader, epochs: int = 1) -> list[list[list[int]]]:
+def seen(loader: sp.Loader, epochs: int = 1) -> list[list[list[int]]]:
     return [[batch["x"].tolist() for batch in loader] for _ in range(epochs)]
 
 
@@ -101,7 +101,7 @@ def test_functions_see_the_shorter_last_batch(settings: dict[str, Any]) -> None:
 
 
 def test_texts_and_lengths() -> None:
-    pipeline = ps.Pipeline(ps.Iterable(lambda: iter(["a", "bb", "ccc"]), fields="text")).batch(2)
+    pipeline = sp.Pipeline(sp.Iterable(lambda: iter(["a", "bb", "ccc"]), fields="text")).batch(2)
     with pipeline.loader() as loader:
         assert [batch["text"] for batch in loader] == [["a", "bb"], ["ccc"]]
         with pytest.raises(TypeError, match=r"Iterable\(length=…\)"):
@@ -115,18 +115,18 @@ def test_texts_and_lengths() -> None:
 def test_streams_that_end_too_soon(settings: dict[str, Any]) -> None:
     with (
         stream(length=COUNT + 3).batch(5).loader(**settings) as loader,
-        pytest.raises(ps.SampleError, match=f"ends after {COUNT} of length={COUNT + 3} samples"),
+        pytest.raises(sp.SampleError, match=f"ends after {COUNT} of length={COUNT + 3} samples"),
     ):
         seen(loader)
     with (
         stream(lambda: iter(())).batch(5).loader(**settings) as loader,
-        pytest.raises(ps.SampleError, match="the stream ends after 0 samples"),
+        pytest.raises(sp.SampleError, match="the stream ends after 0 samples"),
     ):
         seen(loader)
     with (
         stream().batch(50, tail="drop").loader(**settings) as loader,
         pytest.raises(
-            ps.PlanError, match='fewer samples than a batch of 50: use a smaller batch or tail="short"'
+            sp.PlanError, match='fewer samples than a batch of 50: use a smaller batch or tail="short"'
         ),
     ):
         seen(loader)
@@ -139,7 +139,7 @@ def test_a_stream_that_fails_names_the_sample() -> None:
 
     with (
         stream(fails).batch(5).loader() as loader,
-        pytest.raises(ps.SampleError, match="OSError: the tape is torn") as caught,
+        pytest.raises(sp.SampleError, match="OSError: the tape is torn") as caught,
     ):
         seen(loader)
     assert caught.value.index == 1
@@ -159,9 +159,9 @@ def test_a_stream_that_fails_names_the_sample() -> None:
     ],
 )
 def test_what_cannot_work(make: Any, text: str) -> None:
-    with pytest.raises(ps.PlanError, match=text):
+    with pytest.raises(sp.PlanError, match=text):
         make().batch(5).plan()
-    with pytest.raises(ps.PlanError, match="tail"):
+    with pytest.raises(sp.PlanError, match="tail"):
         stream().batch(5, tail="pad").plan()
-    with pytest.raises(ps.PlanError, match="names no records"):
+    with pytest.raises(sp.PlanError, match="names no records"):
         stream().batch(5).audit()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import penstock as ps
+import standpipe as sp
 from photos import write_photos
 from preloaded import TORCH
 
@@ -37,7 +37,7 @@ def train() -> Any:
     )
 
 
-def epoch(pipeline: ps.Pipeline, **settings: Any) -> list[dict[str, Any]]:
+def epoch(pipeline: sp.Pipeline, **settings: Any) -> list[dict[str, Any]]:
     with pipeline.loader(**{"memory": "2GiB", **settings}) as loader:
         return [{name: np.array(value) for name, value in batch.items()} for batch in loader]
 
@@ -52,14 +52,14 @@ def assert_same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("settings", EXECUTORS)
 def test_whoever_runs_it_the_bytes_are_the_same(tmp_path: Path, settings: dict[str, Any]) -> None:
-    photos = ps.Pipeline(write_photos(tmp_path, 24), seed=4).shuffle(seed=1).map(train()).batch(6)
+    photos = sp.Pipeline(write_photos(tmp_path, 24), seed=4).shuffle(seed=1).map(train()).batch(6)
     expected = epoch(photos, executor="inline")
     assert expected[0]["image"].shape == (6, 24, 24, 3)
     assert_same(epoch(photos, **settings), expected)
 
 
 def test_two_draws_of_a_record_are_cropped_differently(tmp_path: Path) -> None:
-    photos = ps.Pipeline(write_photos(tmp_path, 6)).repeat(2).map(A.Compose([A.RandomCrop(24, 24)])).batch(12)
+    photos = sp.Pipeline(write_photos(tmp_path, 6)).repeat(2).map(A.Compose([A.RandomCrop(24, 24)])).batch(12)
     (first,), (again,) = epoch(photos), epoch(photos, workers=3)
     pairs = [first["image"][first["index"] == index] for index in range(6)]
     assert sum(not np.array_equal(one, other) for one, other in pairs) >= 5
@@ -81,7 +81,7 @@ class Segments:
 @pytest.mark.parametrize("settings", EXECUTORS)
 def test_image_and_mask_are_cropped_together(settings: dict[str, Any]) -> None:
     crop = A.Compose([A.RandomCrop(16, 16), A.HorizontalFlip(p=0.5), A.RandomRotate90()])
-    pipeline = ps.Pipeline(ps.Indexed(Segments())).shuffle(seed=2).map(crop).batch(8)
+    pipeline = sp.Pipeline(sp.Indexed(Segments())).shuffle(seed=2).map(crop).batch(8)
     batches = epoch(pipeline, **settings)
     assert_same(batches, epoch(pipeline, executor="inline"))
     for batch in batches:
@@ -95,7 +95,7 @@ def test_image_and_mask_are_cropped_together(settings: dict[str, Any]) -> None:
 def test_one_field_alone() -> None:
     """With a field's name the callable gets that field as its image, and no other."""
     flip = A.Compose([A.HorizontalFlip(p=1.0)])
-    (batch,) = epoch(ps.Pipeline(ps.Indexed(Segments())).map(flip, field="image").batch(24))
+    (batch,) = epoch(sp.Pipeline(sp.Indexed(Segments())).map(flip, field="image").batch(24))
     np.testing.assert_array_equal(batch["mask"][0], np.arange(32 * 32).reshape(32, 32))
     np.testing.assert_array_equal(batch["image"][0, :, ::-1, 0], batch["mask"][0] % 256)
 
@@ -113,7 +113,7 @@ OneX.__module__ = "albumentations.core.composition"
 
 @pytest.mark.parametrize("settings", EXECUTORS[:3])
 def test_a_version_that_draws_from_the_processs_generators(settings: dict[str, Any]) -> None:
-    pipeline = ps.Pipeline(ps.Indexed(Segments())).repeat(2).map(OneX(), field="image").batch(16)
+    pipeline = sp.Pipeline(sp.Indexed(Segments())).repeat(2).map(OneX(), field="image").batch(16)
     batches = epoch(pipeline, **settings)
     assert_same(batches, epoch(pipeline, executor="inline"))
     assert len({tuple(batch["image"][row, 0, 0, :2]) for batch in batches for row in range(16)}) > 20
@@ -129,10 +129,10 @@ class Threads(Segments):
 
 
 def test_a_worker_process_has_no_threads_of_opencv() -> None:
-    for batch in epoch(ps.Pipeline(ps.Indexed(Threads())).batch(12), executor="process", workers=2):
+    for batch in epoch(sp.Pipeline(sp.Indexed(Threads())).batch(12), executor="process", workers=2):
         assert batch["threads"].tolist() == [1] * 12
 
 
 def test_it_takes_arrays_only() -> None:
-    with pytest.raises(ps.PlanError, match="albumentations takes NumPy arrays; leave as_ out"):
-        ps.Pipeline(ps.Indexed(Segments())).map(train(), as_="pil")
+    with pytest.raises(sp.PlanError, match="albumentations takes NumPy arrays; leave as_ out"):
+        sp.Pipeline(sp.Indexed(Segments())).map(train(), as_="pil")

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-import penstock as ps
+import standpipe as sp
 from draws import Geometric
 from jpegs import kinds, photo, saved
 from preloaded import SERVER
 from reference import check_rows, in_order, listed
 
-TRAIN = (ps.RandomResizedCrop((24, 31), scale=(0.05, 1.0)), ps.RandomHorizontalFlip())
-EVAL = (ps.Resize(28), ps.CenterCrop(26))
+TRAIN = (sp.RandomResizedCrop((24, 31), scale=(0.05, 1.0)), sp.RandomHorizontalFlip())
+EVAL = (sp.Resize(28), sp.CenterCrop(26))
 SHARES = (0.0, 0.04, 0.3, 0.77, 0.95)  # of what follows the header
 RGB = photo(40, 53)
 OTHERS = {
@@ -65,7 +65,7 @@ def is_refused(data: bytes) -> bool:
     return False
 
 
-def epoch(pipeline: ps.Pipeline, **settings: Any) -> tuple[list[np.ndarray], ps.Stats]:
+def epoch(pipeline: sp.Pipeline, **settings: Any) -> tuple[list[np.ndarray], sp.Stats]:
     """Its images, and the counters of workers that have made as many, and none of a next epoch."""
     settings = {"memory": "256MiB", "workers": 1, "fork_from": SERVER, **settings}
     with pipeline.loader(**settings) as loader:
@@ -92,7 +92,7 @@ def test_a_cut_jpeg_is_as_pillow_has_it(tmp_path: Path, transforms: Sequence[Geo
 def test_a_crop_of_a_cut_progressive_jpeg_is_a_crop_of_the_whole(tmp_path: Path) -> None:
     files = [cut for name in JPEGS if is_smoothed(name) for cut in JPEGS[name]]
     source = listed(tmp_path, files)
-    whole, _ = epoch(in_order(source, ps.Resize((40, 53))).decode(allow_truncated=True))
+    whole, _ = epoch(in_order(source, sp.Resize((40, 53))).decode(allow_truncated=True))
     rows, _ = epoch(in_order(source, *TRAIN).decode(allow_truncated=True))
     check_rows(rows, {str(number): Image.fromarray(image) for number, image in enumerate(whole)}, TRAIN)
 
@@ -146,7 +146,7 @@ def test_damage_that_pillow_decodes_over_is_counted_too(tmp_path: Path, executor
 )
 def test_what_pillow_gives_nothing_for_stays_bad(tmp_path: Path, content: bytes, says: str) -> None:
     pipeline = in_order(listed(tmp_path, [content]), *EVAL).decode(allow_truncated=True)
-    with pytest.raises(ps.DecodeError, match=says):
+    with pytest.raises(sp.DecodeError, match=says):
         epoch(pipeline)
 
 
@@ -155,7 +155,7 @@ def test_without_it_they_are_bad(tmp_path: Path) -> None:
     with in_order(listed(tmp_path, files), *EVAL).batch(1).loader(memory="64MiB", workers=1) as loader:
         for number in range(len(files)):
             loader.load_state_dict({**loader.state_dict(), "epoch": 0, "consumed": number})
-            with pytest.raises(ps.DecodeError, match="truncated"):
+            with pytest.raises(sp.DecodeError, match="truncated"):
                 next(iter(loader))
 
 
@@ -165,7 +165,7 @@ def test_it_is_part_of_the_recipe(tmp_path: Path) -> None:
     assert strict.plan().digest == strict.decode().plan().digest != lenient.plan().digest
     assert "decode exact, truncated files too" in lenient.plan().explain()
     state = strict.loader(memory="64MiB").state_dict()
-    with pytest.raises(ps.StateError, match="decode was 'exact' and is 'exact, truncated files too'"):
+    with pytest.raises(sp.StateError, match="decode was 'exact' and is 'exact, truncated files too'"):
         lenient.loader(memory="64MiB").load_state_dict(state)
-    with pytest.raises(ps.PlanError, match=r"allow_truncated='yes'\): True or False"):
+    with pytest.raises(sp.PlanError, match=r"allow_truncated='yes'\): True or False"):
         strict.decode(allow_truncated="yes")  # type: ignore[arg-type]

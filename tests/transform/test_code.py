@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.transform import Unreadable, digest_of
+from standpipe.transform import Unreadable, digest_of
 from programs import LIMIT_S
 
 # What is digested is named f. Each text in {{…}} stands for what is first there and what takes its place.

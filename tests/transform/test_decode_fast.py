@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFile
 
-import penstock as ps
+import standpipe as sp
 from draws import Sample, crop_box, mirrors, ops
 from jpegs import kinds, photo, saved
-from penstock.spec import AnyArray, UInt8Array
+from standpipe.spec import AnyArray, UInt8Array
 from reference import SAMPLE, decoded, delivered, explain_difference, in_order, listed, needs_sample
 
 Box = tuple[int, int, int, int]
@@ -49,9 +49,9 @@ def box_of(image: Image.Image, box: Box, by: int, height: int, width: int) -> UI
 
 
 def test_every_kind_of_jpeg_is_libjpegs_own_smaller_picture(tmp_path: Path) -> None:
-    """Within one level: Pillow chooses the order of passes by the smaller picture, penstock by the file's."""
+    """Within one level: Pillow chooses the order of passes by the smaller picture, standpipe by the file's."""
     height, width = 131, 150
-    crop, flip = ps.RandomResizedCrop((7, 9), scale=(0.01, 1.0)), ps.RandomHorizontalFlip()
+    crop, flip = sp.RandomResizedCrop((7, 9), scale=(0.01, 1.0)), sp.RandomHorizontalFlip()
     crop_op, flip_op = ops([crop, flip])
     files = kinds(height, width)
     rows = delivered(in_order(listed(tmp_path, list(files.values()), times=6), crop, flip).decode("fast"))
@@ -78,24 +78,24 @@ def test_every_kind_of_jpeg_is_libjpegs_own_smaller_picture(tmp_path: Path) -> N
 def test_it_is_exact_where_it_can_not_scale(tmp_path: Path) -> None:
     large, small = saved(photo(300, 400)), saved(photo(120, 120))
     exact_files = {
-        "smaller than twice the output": (small, ps.RandomResizedCrop(61)),
-        "no resize": (large, ps.CenterCrop(40)),
-        "one side too short": (large, ps.Resize((151, 10))),
-        "a PNG": (saved(photo(300, 400), "PNG"), ps.Resize((30, 40))),
+        "smaller than twice the output": (small, sp.RandomResizedCrop(61)),
+        "no resize": (large, sp.CenterCrop(40)),
+        "one side too short": (large, sp.Resize((151, 10))),
+        "a PNG": (saved(photo(300, 400), "PNG"), sp.Resize((30, 40))),
     }
     for name, (data, transform) in exact_files.items():
         pipeline = in_order(listed(tmp_path, [data], times=4), transform)
         both = zip(delivered(pipeline.decode("fast")), delivered(pipeline), strict=True)
         assert all(np.array_equal(fast, exact) for fast, exact in both), name
-    pipeline = in_order(listed(tmp_path, [large]), ps.Resize((150, 10)))
+    pipeline = in_order(listed(tmp_path, [large]), sp.Resize((150, 10)))
     assert not np.array_equal(delivered(pipeline.decode("fast")), delivered(pipeline))
-    array = in_order(ps.Arrays(image=photo(300, 400)[None]), ps.Resize((30, 40)))
+    array = in_order(sp.Arrays(image=photo(300, 400)[None]), sp.Resize((30, 40)))
     assert np.array_equal(delivered(array.decode("fast")), delivered(array))
 
 
 def errors(files: Mapping[str, bytes], folder: Path) -> tuple[list[AnyArray], list[AnyArray]]:
     """Absolute differences from exact decoding, per row: those that were decoded smaller, and the others."""
-    crop = ps.RandomResizedCrop(224)
+    crop = sp.RandomResizedCrop(224)
     pipeline = in_order(listed(folder, list(files.values()), times=5), crop)
     sizes = [decoded(data).size for data in files.values()]
     reduced, others = [], []

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import penstock as ps
+import standpipe as sp
 from jpegs import kinds, photo, saved
 from reference import check_rows, decoded, delivered, in_order, listed
 
-TRAIN = (ps.RandomResizedCrop((24, 31)), ps.RandomHorizontalFlip())
-EVAL = (ps.Resize(28), ps.CenterCrop(26))
+TRAIN = (sp.RandomResizedCrop((24, 31)), sp.RandomHorizontalFlip())
+EVAL = (sp.Resize(28), sp.CenterCrop(26))
 
 RGB = photo(40, 53)
 RGBA = photo(40, 53, channels=4)
@@ -79,7 +79,7 @@ FILES = {**{f"PNG, {name}": data for name, data in _pngs()}, **dict(_others())}
 
 @pytest.mark.parametrize("transforms", [TRAIN, EVAL], ids=["train", "eval"])
 def test_every_format_is_as_pillow_has_it(
-    transforms: tuple[ps.RandomResizedCrop, ps.RandomHorizontalFlip] | tuple[ps.Resize, ps.CenterCrop],
+    transforms: tuple[sp.RandomResizedCrop, sp.RandomHorizontalFlip] | tuple[sp.Resize, sp.CenterCrop],
     tmp_path: Path,
 ) -> None:
     images = {name: decoded(data) for name, data in FILES.items()}

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-import penstock as ps
+import standpipe as sp
 from draws import Sample, crop_box, mirrors, ops
 from jpegs import photo, saved
-from penstock.transform import fuse
+from standpipe.transform import fuse
 from reference import delivered, explain_difference, in_order, listed
 from torchvision_cpu import torchvision
 
@@ -36,12 +36,12 @@ def test_a_resize_by_the_shorter_side_has_torchvisions_size() -> None:
                 if width <= height
                 else (max_size, 1)
             )
-            ours = fuse([ps.Resize(size, max_size=max_size)], (height, width)).size_px
+            ours = fuse([sp.Resize(size, max_size=max_size)], (height, width)).size_px
             assert ours[::-1] == theirs, (height, width, size, max_size)
 
 
 def _has_pixels(height: int, width: int, size: int, max_size: int | None) -> bool:
-    """Whether torchvision's shorter side is at least one pixel: below that it fails, and penstock keeps one."""
+    """Whether torchvision's shorter side is at least one pixel: below that it fails, and standpipe keeps one."""
     longer = int(size * max(height, width) / min(height, width))
     return max_size is None or longer <= max_size or int(max_size * size / longer) > 0
 
@@ -52,11 +52,11 @@ def test_decoded_images_are_resized_and_cut_as_torchvision_does(tmp_path: Path) 
     images = [photo(int(h), int(w)) for h, w in draw.integers(1, 70, (80, 2))]
     source = listed(tmp_path, [saved(image, "PPM") for image in images], suffix=".ppm")
     for resize, window in (
-        (ps.Resize(23), ps.CenterCrop((23, 22))),
-        (ps.Resize(23, max_size=24), ps.CenterCrop((30, 21))),
-        (ps.Resize(50, max_size=57), ps.CenterCrop((17, 50))),
-        (None, ps.CenterCrop((31, 32))),
-        (None, ps.CenterCrop((40, 25))),
+        (sp.Resize(23), sp.CenterCrop((23, 22))),
+        (sp.Resize(23, max_size=24), sp.CenterCrop((30, 21))),
+        (sp.Resize(50, max_size=57), sp.CenterCrop((17, 50))),
+        (None, sp.CenterCrop((31, 32))),
+        (None, sp.CenterCrop((40, 25))),
     ):
         rows = delivered(in_order(source, *([resize] if resize else []), window))
         for pixels, row in zip(images, rows, strict=True):
@@ -70,15 +70,15 @@ def test_decoded_images_are_resized_and_cut_as_torchvision_does(tmp_path: Path) 
 HEIGHT, WIDTH = 64, 90
 
 
-def drawn_boxes(crop: ps.RandomResizedCrop, size: tuple[int, int], count: int, seed: int = 0) -> list[Box]:
+def drawn_boxes(crop: sp.RandomResizedCrop, size: tuple[int, int], count: int, seed: int = 0) -> list[Box]:
     """The loader's boxes, read from its pixels: red is a pixel's column and green its row."""
     height, width = size
     assert max(size) <= 256
     y, x = np.mgrid[:height, :width]
     picture = np.stack([x, y, x], axis=-1).astype(np.uint8)
     side = max(size) // 2 + 1  # so many outputs have the first and the last in the box's first and last pixel
-    crop = ps.RandomResizedCrop(side, scale=crop.scale, ratio=crop.ratio, interpolation="nearest")
-    source = ps.Arrays(image=np.broadcast_to(picture, (count, *picture.shape)).copy())
+    crop = sp.RandomResizedCrop(side, scale=crop.scale, ratio=crop.ratio, interpolation="nearest")
+    source = sp.Arrays(image=np.broadcast_to(picture, (count, *picture.shape)).copy())
     rows = delivered(in_order(source, crop, seed=seed))
     return [
         (int(row[0, 0, 0]), int(row[0, 0, 1]), int(row[-1, -1, 0]) + 1, int(row[-1, -1, 1]) + 1)
@@ -89,18 +89,18 @@ def drawn_boxes(crop: ps.RandomResizedCrop, size: tuple[int, int], count: int, s
 @pytest.mark.parametrize(
     ("crop", "size"),
     [
-        (ps.RandomResizedCrop(1), (HEIGHT, WIDTH)),
-        (ps.RandomResizedCrop(1, scale=(0.5, 1.0), ratio=(1.0, 1.0)), (60, 60)),
-        (ps.RandomResizedCrop(1, scale=(0.9, 1.0)), (20, 200)),
-        (ps.RandomResizedCrop(1, scale=(0.9, 1.0)), (200, 20)),
-        (ps.RandomResizedCrop(1, scale=(1.0, 1.0), ratio=(0.5, 0.6)), (90, 50)),
-        (ps.RandomResizedCrop(1, scale=(1e-9, 1e-9)), (9, 9)),
-        (ps.RandomResizedCrop(1), (1, 1)),
-        (ps.RandomResizedCrop(1), (3, 250)),
+        (sp.RandomResizedCrop(1), (HEIGHT, WIDTH)),
+        (sp.RandomResizedCrop(1, scale=(0.5, 1.0), ratio=(1.0, 1.0)), (60, 60)),
+        (sp.RandomResizedCrop(1, scale=(0.9, 1.0)), (20, 200)),
+        (sp.RandomResizedCrop(1, scale=(0.9, 1.0)), (200, 20)),
+        (sp.RandomResizedCrop(1, scale=(1.0, 1.0), ratio=(0.5, 0.6)), (90, 50)),
+        (sp.RandomResizedCrop(1, scale=(1e-9, 1e-9)), (9, 9)),
+        (sp.RandomResizedCrop(1), (1, 1)),
+        (sp.RandomResizedCrop(1), (3, 250)),
     ],
     ids=lambda value: repr(value) if isinstance(value, tuple) else "",
 )
-def test_boxes_are_drawn_by_the_documented_rule(crop: ps.RandomResizedCrop, size: tuple[int, int]) -> None:
+def test_boxes_are_drawn_by_the_documented_rule(crop: sp.RandomResizedCrop, size: tuple[int, int]) -> None:
     boxes = drawn_boxes(crop, size, 150, seed=2**64 - 1)
     expected = [
         crop_box(crop, size[::-1], Sample(2**64 - 1, 0, position).draws(ops([crop])[0]))
@@ -116,7 +116,7 @@ def test_boxes_are_distributed_as_torchvisions() -> None:
     torch.manual_seed(11)
     image = Image.new("1", (WIDTH, HEIGHT))
     for scale, ratio in (((0.08, 1.0), (3 / 4, 4 / 3)), ((0.02, 0.3), (0.3, 3.0))):
-        crop = ps.RandomResizedCrop(1, scale=scale, ratio=ratio)
+        crop = sp.RandomResizedCrop(1, scale=scale, ratio=ratio)
         ours = facts(np.array(drawn_boxes(crop, (HEIGHT, WIDTH), count, seed=11)))
         theirs = v2.RandomResizedCrop(1, scale=scale, ratio=ratio)
         drawn = [theirs.make_params([image]) for _ in range(count)]
@@ -146,28 +146,28 @@ def distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     return float(np.abs(below[0] - below[1]).max())
 
 
-def flips(*transforms: ps.RandomHorizontalFlip, seed: int = 0, epoch: int = 0) -> list[bool]:
+def flips(*transforms: sp.RandomHorizontalFlip, seed: int = 0, epoch: int = 0) -> list[bool]:
     """Which of 2,000 rows arrive mirrored."""
     picture = np.zeros((2000, 1, 2, 3), np.uint8)
     picture[:, :, 1] = 255
-    rows = delivered(in_order(ps.Arrays(image=picture), *transforms, seed=seed), epoch=epoch)
+    rows = delivered(in_order(sp.Arrays(image=picture), *transforms, seed=seed), epoch=epoch)
     return [bool(row[0, 0, 0]) for row in rows]
 
 
 def test_flips_are_drawn_by_the_documented_rule() -> None:
     for seed, epoch in ((0, 0), (7, 3)):
         for p in (0.1, 0.5):
-            flip = ps.RandomHorizontalFlip(p)
+            flip = sp.RandomHorizontalFlip(p)
             found = flips(flip, seed=seed, epoch=epoch)
             numbers = range(len(found))
             assert found == [mirrors(flip, Sample(seed, epoch, n).draws(ops([flip])[0])) for n in numbers]
             assert abs(sum(found) / len(found) - p) < 4 * math.sqrt(p * (1 - p) / len(found))
-    assert not any(flips(ps.RandomHorizontalFlip(0.0)))
-    assert all(flips(ps.RandomHorizontalFlip(1.0)))
+    assert not any(flips(sp.RandomHorizontalFlip(0.0)))
+    assert all(flips(sp.RandomHorizontalFlip(1.0)))
 
 
 def test_draws_differ_between_seeds_epochs_and_flips_of_one_pipeline() -> None:
-    flip = ps.RandomHorizontalFlip()
+    flip = sp.RandomHorizontalFlip()
     streams = [flips(flip), flips(flip, seed=1), flips(flip, epoch=1), flips(flip, seed=1, epoch=1)]
     both = flips(flip, flip)
     streams.append([one != two for one, two in zip(streams[0], both, strict=True)])  # the second flip alone
@@ -178,9 +178,9 @@ def test_draws_differ_between_seeds_epochs_and_flips_of_one_pipeline() -> None:
 
 
 def test_a_transform_that_draws_nothing_changes_no_draws() -> None:
-    crop = ps.RandomResizedCrop(256, interpolation="nearest")
+    crop = sp.RandomResizedCrop(256, interpolation="nearest")
     pixels = np.arange(50 * 60, dtype=np.uint8).reshape(1, 50, 60, 1)
-    source = ps.Arrays(image=np.broadcast_to(pixels, (40, 50, 60, 3)).copy())
+    source = sp.Arrays(image=np.broadcast_to(pixels, (40, 50, 60, 3)).copy())
     alone = delivered(in_order(source, crop))
-    between = delivered(in_order(source, ps.Resize((50, 60)), crop, ps.CenterCrop(256)))
+    between = delivered(in_order(source, sp.Resize((50, 60)), crop, sp.CenterCrop(256)))
     assert all(np.array_equal(one, two) for one, two in zip(alone, between, strict=True))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-import penstock as ps
-from penstock.transform.mixing import beta, cut_box
+import standpipe as sp
+from standpipe.transform.mixing import beta, cut_box
 from preloaded import SERVER
 from torchvision_cpu import torchvision
 
@@ -51,7 +51,7 @@ def torchvisions(name: str, batch: dict[str, Any], **drawn: Any) -> tuple[torch.
 def test_mixup_of_floats_is_torchvisions_bit_for_bit(key: int) -> None:
     batch = batch_of("NCHW", np.float32)
     images, labels = torchvisions("MixUp", batch, lam=beta(0.4, generator(key)))
-    mixed = ps.MixUp(0.4, CLASSES)(copied(batch), generator(key))
+    mixed = sp.MixUp(0.4, CLASSES)(copied(batch), generator(key))
     np.testing.assert_array_equal(mixed["image"], images)
     np.testing.assert_array_equal(mixed["label"], labels)
     assert (mixed["label"].dtype, mixed["image"].dtype) == (np.float32, np.float32)
@@ -63,7 +63,7 @@ def test_mixup_of_bytes_is_the_nearest_byte(key: int) -> None:
     batch = batch_of("NHWC", np.uint8)
     share = beta(1.0, generator(key))
     exact = share * batch["image"] + (1 - share) * np.roll(batch["image"], 1, axis=0)
-    mixed = ps.MixUp(1.0, CLASSES)(copied(batch), generator(key))["image"]
+    mixed = sp.MixUp(1.0, CLASSES)(copied(batch), generator(key))["image"]
     assert mixed.dtype == np.uint8
     assert np.abs(mixed - exact).max() <= 0.5
 
@@ -77,7 +77,7 @@ def test_cutmix_is_torchvisions(layout: str, dtype: Any, key: int) -> None:
     top, left, bottom, right = cut_box(20, 16, beta(1.0, rng), rng)
     share = 1 - (bottom - top) * (right - left) / 320
     images, labels = torchvisions("CutMix", copied(batch), box=(left, top, right, bottom), lam_adjusted=share)
-    mixed = ps.CutMix(1.0, CLASSES)(copied(batch), generator(key))
+    mixed = sp.CutMix(1.0, CLASSES)(copied(batch), generator(key))
     where = (0, 3, 1, 2) if layout == "NHWC" else (0, 1, 2, 3)
     np.testing.assert_array_equal(mixed["image"].transpose(where), images)
     np.testing.assert_array_equal(mixed["label"], labels)
@@ -85,8 +85,8 @@ def test_cutmix_is_torchvisions(layout: str, dtype: Any, key: int) -> None:
 
 def test_labels_that_are_mixed_already_are_mixed_again() -> None:
     batch = batch_of("NCHW", np.float32)
-    once = ps.MixUp(0.4, CLASSES)(batch, generator(1))
-    twice = ps.CutMix(1.0, CLASSES)(once, generator(2))["label"]
+    once = sp.MixUp(0.4, CLASSES)(batch, generator(1))
+    twice = sp.CutMix(1.0, CLASSES)(once, generator(2))["label"]
     np.testing.assert_allclose(twice.sum(axis=1), 1, atol=1e-6)
     assert (np.count_nonzero(twice, axis=1) > 1).any()
 
@@ -119,13 +119,13 @@ class Photos:
         return np.full((8, 8, 3), index, np.uint8), index % CLASSES
 
 
-def epoch(pipeline: ps.Pipeline, **settings: Any) -> list[dict[str, Any]]:
+def epoch(pipeline: sp.Pipeline, **settings: Any) -> list[dict[str, Any]]:
     with pipeline.loader(**{"memory": "512MiB", "fork_from": SERVER, **settings}) as loader:
         return [copied(batch) for batch in loader]
 
 
-MIXED = ps.Pipeline(ps.Indexed(Photos())).shuffle(seed=3).map(ps.Normalize()).batch(ROWS)
-MIXED = MIXED.map_batch(ps.MixUp(0.8, CLASSES), ps.CutMix(1.0, CLASSES))
+MIXED = sp.Pipeline(sp.Indexed(Photos())).shuffle(seed=3).map(sp.Normalize()).batch(ROWS)
+MIXED = MIXED.map_batch(sp.MixUp(0.8, CLASSES), sp.CutMix(1.0, CLASSES))
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_every_batch_draws_anew_and_resumes_with_its_draws() -> None:
 
 def test_images_of_native_transforms_are_mixed_in_their_slot() -> None:
     images = np.random.default_rng(0).integers(0, 255, (12, 8, 8, 3), np.uint8)
-    plain = ps.Pipeline(ps.Arrays(image=images, label=np.arange(12) % 2)).map(ps.CenterCrop(4)).batch(6)
-    mixed = plain.map_batch(ps.MixUp(1.0, 2))
+    plain = sp.Pipeline(sp.Arrays(image=images, label=np.arange(12) % 2)).map(sp.CenterCrop(4)).batch(6)
+    mixed = plain.map_batch(sp.MixUp(1.0, 2))
     for batch, other in zip(epoch(mixed), epoch(plain), strict=True):
         share = batch["label"].max(axis=1)
         assert batch["image"].dtype == np.uint8
@@ -175,25 +175,25 @@ def test_explain_names_the_exception() -> None:
     text = " ".join(MIXED.plan(memory="512MiB").explain().split())
     assert "map_batch(MixUp(alpha=0.8, classes=5, image='image', label='label'))" in text
     assert "with another world size or batch size a sample is mixed with another one" in text
-    other = MIXED.batch(ROWS).map_batch(ps.MixUp(0.9, CLASSES))
+    other = MIXED.batch(ROWS).map_batch(sp.MixUp(0.9, CLASSES))
     assert other.plan(memory="512MiB").digest != MIXED.plan(memory="512MiB").digest
 
 
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (ps.MixUp(0, 3), "alpha is a number above 0"),
-        (ps.MixUp(float("inf"), 3), "alpha is a number above 0"),
-        (ps.CutMix("1", 3), "alpha is a number above 0"),  # type: ignore[arg-type]
-        (ps.CutMix(1, 0), "classes is how many there are"),
-        (ps.MixUp(1, 3, image=""), "names of fields"),
-        (ps.CutMix(1, 3, layout="CHW"), "layout is"),  # type: ignore[arg-type]
+        (sp.MixUp(0, 3), "alpha is a number above 0"),
+        (sp.MixUp(float("inf"), 3), "alpha is a number above 0"),
+        (sp.CutMix("1", 3), "alpha is a number above 0"),  # type: ignore[arg-type]
+        (sp.CutMix(1, 0), "classes is how many there are"),
+        (sp.MixUp(1, 3, image=""), "names of fields"),
+        (sp.CutMix(1, 3, layout="CHW"), "layout is"),  # type: ignore[arg-type]
     ],
     ids=str,
 )
 def test_what_cant_be_asked_is_said_by_the_plan(function: Any, words: str) -> None:
-    with pytest.raises(ps.PlanError, match=words):
-        ps.Pipeline(ps.Indexed(Photos())).batch(4).map_batch(function).plan(memory="512MiB")
+    with pytest.raises(sp.PlanError, match=words):
+        sp.Pipeline(sp.Indexed(Photos())).batch(4).map_batch(function).plan(memory="512MiB")
 
 
 @pytest.mark.parametrize(
@@ -211,4 +211,4 @@ def test_what_cant_be_asked_is_said_by_the_plan(function: Any, words: str) -> No
 )
 def test_batches_that_cant_be_mixed(changed: dict[str, Any], words: str) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
-        ps.CutMix(1.0, CLASSES)({**batch_of("NCHW", np.float32), **changed}, generator(0))
+        sp.CutMix(1.0, CLASSES)({**batch_of("NCHW", np.float32), **changed}, generator(0))

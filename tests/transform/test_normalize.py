@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-import penstock as ps
-from penstock.spec import AnyArray, UInt8Array
-from penstock.transform import simd_paths
+import standpipe as sp
+from standpipe.spec import AnyArray, UInt8Array
+from standpipe.transform import simd_paths
 from reference import delivered, in_order
 from torchvision_cpu import torchvision
 
 v2 = torchvision.transforms.v2
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-ODD = ps.Normalize(mean=(-1.5, 0.0, 0.1 + 0.2), std=(1e-3, 3.0, 1 / 3))
-NORMALIZES = [ps.Normalize(), ODD, ps.Normalize(mean=(0.5,) * 3, std=(0.5,) * 3)]
+ODD = sp.Normalize(mean=(-1.5, 0.0, 0.1 + 0.2), std=(1e-3, 3.0, 1 / 3))
+NORMALIZES = [sp.Normalize(), ODD, sp.Normalize(mean=(0.5,) * 3, std=(0.5,) * 3)]
 
 
 def every_value(width: int) -> UInt8Array:
@@ -31,11 +31,11 @@ def every_value(width: int) -> UInt8Array:
 
 
 def row(pixels: UInt8Array, *transforms: object, simd: str | None = None) -> AnyArray:
-    (image,) = delivered(in_order(ps.Arrays(image=pixels), *transforms), simd=simd)
+    (image,) = delivered(in_order(sp.Arrays(image=pixels), *transforms), simd=simd)
     return image
 
 
-def formula(pixels: UInt8Array, normalize: ps.Normalize | None) -> AnyArray:
+def formula(pixels: UInt8Array, normalize: sp.Normalize | None) -> AnyArray:
     """The documented one, each operation in float32."""
     values = pixels.astype(np.float32) / np.float32(255)
     if normalize is None:
@@ -45,7 +45,7 @@ def formula(pixels: UInt8Array, normalize: ps.Normalize | None) -> AnyArray:
 
 @pytest.mark.parametrize("simd", simd_paths())
 @pytest.mark.parametrize("normalize", [None, *NORMALIZES], ids=repr)
-def test_every_value_in_every_type_and_layout(normalize: ps.Normalize | None, simd: str) -> None:
+def test_every_value_in_every_type_and_layout(normalize: sp.Normalize | None, simd: str) -> None:
     first = () if normalize is None else (normalize,)
     for width in (1, 7, 16, 33, 64, 100):
         pixels = every_value(width)
@@ -53,7 +53,7 @@ def test_every_value_in_every_type_and_layout(normalize: ps.Normalize | None, si
         for dtype, layout in itertools.product(("float16", "float32"), ("NCHW", "NHWC")):
             with np.errstate(over="ignore"):
                 expected = exact.astype(dtype)
-            ours = row(pixels, *first, ps.ToDtype(dtype), ps.ToLayout(layout), simd=simd)
+            ours = row(pixels, *first, sp.ToDtype(dtype), sp.ToLayout(layout), simd=simd)
             assert ours.dtype == dtype
             ours = ours.transpose(1, 2, 0) if layout == "NCHW" else ours
             assert ours.tobytes() == np.ascontiguousarray(expected).tobytes(), (width, dtype, layout)
@@ -63,26 +63,26 @@ def test_every_value_in_every_type_and_layout(normalize: ps.Normalize | None, si
 def test_bytes_in_either_layout(simd: str) -> None:
     for width in (1, 7, 16, 33, 64, 100):
         pixels = every_value(width)
-        for first in ((), (ps.ToDtype("uint8"),)):
-            assert np.array_equal(row(pixels, *first, ps.ToLayout("NHWC"), simd=simd), pixels[0])
-            planes = row(pixels, *first, ps.ToLayout("NCHW"), simd=simd)
+        for first in ((), (sp.ToDtype("uint8"),)):
+            assert np.array_equal(row(pixels, *first, sp.ToLayout("NHWC"), simd=simd), pixels[0])
+            planes = row(pixels, *first, sp.ToLayout("NCHW"), simd=simd)
             assert np.array_equal(planes, pixels[0].transpose(2, 0, 1))
 
 
 def test_what_is_written_without_a_word() -> None:
     pixels = every_value(20)
     size = pixels.shape[1:3]
-    crop = ps.CenterCrop(size)
+    crop = sp.CenterCrop(size)
     assert np.array_equal(row(pixels, crop), pixels[0])
-    floats = formula(pixels[0], ps.Normalize(MEAN, STD)).transpose(2, 0, 1)
-    assert np.array_equal(row(pixels, ps.Normalize()), floats)
-    assert np.array_equal(row(pixels, ps.ToDtype("float32")), formula(pixels[0], None).transpose(2, 0, 1))
-    halves = row(pixels, ps.ToDtype("float16"), ps.Normalize())  # in either order
+    floats = formula(pixels[0], sp.Normalize(MEAN, STD)).transpose(2, 0, 1)
+    assert np.array_equal(row(pixels, sp.Normalize()), floats)
+    assert np.array_equal(row(pixels, sp.ToDtype("float32")), formula(pixels[0], None).transpose(2, 0, 1))
+    halves = row(pixels, sp.ToDtype("float16"), sp.Normalize())  # in either order
     assert np.array_equal(halves, floats.astype(np.float16))
 
 
 @pytest.mark.parametrize("normalize", NORMALIZES, ids=repr)
-def test_torchvision_normalises_to_the_same_numbers(normalize: ps.Normalize) -> None:
+def test_torchvision_normalises_to_the_same_numbers(normalize: sp.Normalize) -> None:
     pixels = every_value(64)
     ours = row(pixels, normalize)
     mean, std = list(normalize.mean), list(normalize.std)
@@ -99,8 +99,8 @@ def test_torchvision_normalises_to_the_same_numbers(normalize: ps.Normalize) -> 
 
 def test_padding_is_normalised_too() -> None:
     pixels = every_value(16)
-    padded = row(pixels, ps.CenterCrop(21), ps.Normalize())
-    black = formula(np.zeros((1, 1, 3), np.uint8), ps.Normalize())[0, 0]
+    padded = row(pixels, sp.CenterCrop(21), sp.Normalize())
+    black = formula(np.zeros((1, 1, 3), np.uint8), sp.Normalize())[0, 0]
     assert np.array_equal(padded[:, 0, 0], black)
     assert np.array_equal(padded[:, -1, -1], black)
-    assert np.array_equal(padded[:, 2:18, 2:18], formula(pixels[0], ps.Normalize()).transpose(2, 0, 1))
+    assert np.array_equal(padded[:, 2:18, 2:18], formula(pixels[0], sp.Normalize()).transpose(2, 0, 1))

@@ -11,14 +11,14 @@ import albumentations
 import numpy as np
 import pytest
 
-import penstock as ps
-from penstock.transform import code_parts
-from penstock.transform.modules import is_installed, is_packaged
+import standpipe as sp
+from standpipe.transform import code_parts
+from standpipe.transform.modules import is_installed, is_packaged
 from programs import LIMIT_S
 
 
 def parts_of(*transforms: Any, dataset: Any = None, **options: Any) -> dict[str, str]:
-    pipeline = ps.Pipeline(ps.Arrays(image=np.zeros((1, 4, 4, 3), np.uint8)))
+    pipeline = sp.Pipeline(sp.Arrays(image=np.zeros((1, 4, 4, 3), np.uint8)))
     return code_parts(pipeline.map(*transforms, **options).transforms, dataset)
 
 
@@ -72,8 +72,8 @@ def test_code_and_the_values_it_uses_make_another_identity() -> None:
     assert len({str(other) for other in others}) == len(others)
 
 
-def test_transforms_of_penstock_have_no_part_here() -> None:
-    assert parts_of(ps.Resize(8)) == {}
+def test_transforms_of_standpipe_have_no_part_here() -> None:
+    assert parts_of(sp.Resize(8)) == {}
 
 
 def test_a_dataset_enters_by_what_it_holds_or_says_of_itself() -> None:
@@ -125,12 +125,12 @@ def test_a_package_that_was_installed_again_is_another_one(
 def test_equal_in_every_process(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "import albumentations as A, numpy as np, penstock as ps\n"
-        "from penstock.transform import code_parts\n"
+        "import albumentations as A, numpy as np, standpipe as ps\n"
+        "from standpipe.transform import code_parts\n"
         "whole = A.Compose([A.Resize(8, 8), A.Normalize()])\n"
         "def made(image):\n"
         "    return whole(image=image)['image']\n"
-        "pipeline = ps.Pipeline(ps.Arrays(image=np.zeros((1, 4, 4, 3), np.uint8))).map(whole, made)\n"
+        "pipeline = sp.Pipeline(sp.Arrays(image=np.zeros((1, 4, 4, 3), np.uint8))).map(whole, made)\n"
         "print(code_parts(pipeline.transforms, {'b', 'a', 'c'}))\n"
     )
 
@@ -144,19 +144,19 @@ def test_equal_in_every_process(tmp_path: Path) -> None:
 
 def test_what_cant_be_told_apart_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     with (tmp_path / "open").open("w") as file:
-        with pytest.raises(ps.PlanError, match=r"add can't be told .*_fingerprint"):
+        with pytest.raises(sp.PlanError, match=r"add can't be told .*_fingerprint"):
             parts_of(brighter(file))  # type: ignore[arg-type]
-        with pytest.raises(ps.PlanError, match=r"the dataset can't be told .*_fingerprint"):
+        with pytest.raises(sp.PlanError, match=r"the dataset can't be told .*_fingerprint"):
             parts_of(dataset=Dataset(file))  # type: ignore[arg-type]
         assert parts_of(dataset=Marked(file, "a"))  # type: ignore[arg-type]
 
 
 def test_own_generators_are_refused() -> None:
-    with pytest.raises(ps.PlanError, match=r"add holds Generator of numpy"):
+    with pytest.raises(sp.PlanError, match=r"add holds Generator of numpy"):
         parts_of(brighter(np.random.default_rng(0)))  # type: ignore[arg-type]
-    with pytest.raises(ps.PlanError, match=r"add holds HorizontalFlip of albumentations"):
+    with pytest.raises(sp.PlanError, match=r"add holds HorizontalFlip of albumentations"):
         parts_of(brighter(albumentations.Compose([albumentations.HorizontalFlip()])))
-    with pytest.raises(ps.PlanError, match=r"the dataset holds Random of random"):
+    with pytest.raises(sp.PlanError, match=r"the dataset holds Random of random"):
         parts_of(dataset=Dataset(random.Random(3)))  # type: ignore[arg-type]
 
 

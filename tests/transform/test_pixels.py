@@ -1,4 +1,4 @@
-"""The pixel contract: penstock's images are, bit for bit, what Pillow's crop and resize give."""
+"""The pixel contract: standpipe's images are, bit for bit, what Pillow's crop and resize give."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-import penstock as ps
+import standpipe as sp
 from draws import Geometric, Sample, crop_box, ops
 from jpegs import Coding, encode, kinds, photo, saved
-from penstock.transform import simd_paths
+from standpipe.transform import simd_paths
 from reference import (
     FILTERS,
     SAMPLE,
@@ -26,10 +26,10 @@ from reference import (
     transformed,
 )
 
-TRAIN = (ps.RandomResizedCrop(224), ps.RandomHorizontalFlip())
-EVAL = (ps.Resize(256), ps.CenterCrop(224))
-SMALL_BOXES = (ps.RandomResizedCrop((30, 41), scale=(0.001, 0.2), ratio=(0.2, 5)), ps.RandomHorizontalFlip())
-LARGE_BOXES = (ps.RandomResizedCrop((30, 41), scale=(0.5, 1.0)), ps.RandomHorizontalFlip())
+TRAIN = (sp.RandomResizedCrop(224), sp.RandomHorizontalFlip())
+EVAL = (sp.Resize(256), sp.CenterCrop(224))
+SMALL_BOXES = (sp.RandomResizedCrop((30, 41), scale=(0.001, 0.2), ratio=(0.2, 5)), sp.RandomHorizontalFlip())
+LARGE_BOXES = (sp.RandomResizedCrop((30, 41), scale=(0.5, 1.0)), sp.RandomHorizontalFlip())
 
 # (height, width): one pixel, one row, one column, one block, whole and broken MCUs.
 SIZES = [(1, 1), (2, 3), (8, 8), (15, 17), (16, 33), (64, 64), (75, 101), (1, 200), (200, 1)]
@@ -39,12 +39,12 @@ SIZES = [(1, 1), (2, 3), (8, 8), (15, 17), (16, 33), (64, 64), (75, 101), (1, 20
 @pytest.mark.parametrize(("transforms", "epochs"), [(TRAIN, (0, 1, 89)), (EVAL, (0,))], ids=["train", "eval"])
 def test_real_photos_are_as_pillow_has_them(transforms: Sequence[Geometric], epochs: Sequence[int]) -> None:
     plan = (
-        ps.Pipeline(ps.ImageFolder(SAMPLE), seed=7)
+        sp.Pipeline(sp.ImageFolder(SAMPLE), seed=7)
         .map(*transforms)
         .batch(50)
         .plan(memory="128MiB", workers=2)
     )
-    loaders = [ps.Loader(plan) for _ in epochs]
+    loaders = [sp.Loader(plan) for _ in epochs]
     for loader, epoch in zip(loaders, epochs, strict=True):
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
     compared, wrong = 0, []
@@ -72,7 +72,7 @@ def test_every_kind_of_jpeg_is_as_pillow_has_it(size: tuple[int, int], tmp_path:
     for transforms in (SMALL_BOXES, LARGE_BOXES):
         check_rows(delivered(in_order(source, *transforms)), images, transforms)
     source = listed(tmp_path, list(files.values()))
-    for whole in ((ps.Resize(20), ps.CenterCrop(18)), (ps.Resize((9, 60)),), (ps.CenterCrop((40, 31)),)):
+    for whole in ((sp.Resize(20), sp.CenterCrop(18)), (sp.Resize((9, 60)),), (sp.CenterCrop((40, 31)),)):
         check_rows(delivered(in_order(source, *whole)), images, whole)
 
 
@@ -85,8 +85,8 @@ def test_long_strips(size: tuple[int, int], tmp_path: Path) -> None:
     for transforms in (
         TRAIN,
         SMALL_BOXES,
-        (ps.Resize((7, 5)),),
-        (ps.Resize(1, max_size=300), ps.CenterCrop(9)),
+        (sp.Resize((7, 5)),),
+        (sp.Resize(1, max_size=300), sp.CenterCrop(9)),
     ):
         check_rows(delivered(in_order(source, *transforms)), images, transforms)
 
@@ -99,7 +99,7 @@ def test_boxes_at_every_edge_and_of_one_pixel(kind: str, tmp_path: Path) -> None
     seen: set[tuple[bool, bool, bool, bool]] = set()
     one_pixel = 0
     for scale in ((0.6, 1.0), (0.0001, 0.0004), (0.0001, 1.0)):
-        crop = ps.RandomResizedCrop(24, scale=scale)
+        crop = sp.RandomResizedCrop(24, scale=scale)
         for position in range(120):
             box = crop_box(crop, (width, height), Sample(0, 0, position).draws(ops([crop])[0]))
             left, top, right, bottom = box
@@ -116,7 +116,7 @@ def test_boxes_at_every_edge_and_of_one_pixel(kind: str, tmp_path: Path) -> None
 def test_every_pixel_of_inverted_cmyk(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (160, 160, 4), np.uint8)
     data = encode(noise, Coding(factors=((1, 1),) * 4, adobe=0, step=8))
-    (ours,) = delivered(in_order(listed(tmp_path, [data]), ps.CenterCrop(160)))
+    (ours,) = delivered(in_order(listed(tmp_path, [data]), sp.CenterCrop(160)))
     assert explain_difference(ours, np.asarray(decoded(data))) == ""
 
 
@@ -126,10 +126,10 @@ def test_a_crop_of_a_jpeg_that_lacks_scans_is_a_crop_of_the_whole(scans: str, tm
 
     libjpeg-turbo 3.0.1 changed what it smooths where colours have fewer rows, hence no comparison with Pillow.
     """
-    crop = ps.RandomResizedCrop((30, 40), scale=(0.01, 0.5))
+    crop = sp.RandomResizedCrop((30, 40), scale=(0.01, 0.5))
     for first in ((1, 1), (2, 1), (2, 2), (1, 2)):
         data = encode(photo(90, 120), Coding(factors=(first, (1, 1), (1, 1)), scans=scans))
-        (whole,) = delivered(in_order(listed(tmp_path, [data]), ps.Resize((90, 120))))
+        (whole,) = delivered(in_order(listed(tmp_path, [data]), sp.Resize((90, 120))))
         rows = delivered(in_order(listed(tmp_path, [data], times=20), crop))
         check_rows(rows, {f"{first}": Image.fromarray(whole)}, [crop])
 
@@ -163,8 +163,8 @@ RESIZES = [
 def test_every_interpolation(interpolation: str, simd: str) -> None:
     for before, after in RESIZES:
         pixels = noise(*before)
-        resize = ps.Resize(after, interpolation=interpolation)
-        (ours,) = delivered(in_order(ps.Arrays(image=pixels[None]), resize), simd=simd)
+        resize = sp.Resize(after, interpolation=interpolation)
+        (ours,) = delivered(in_order(sp.Arrays(image=pixels[None]), resize), simd=simd)
         expected = transformed(Image.fromarray(pixels), [resize], Sample())
         assert explain_difference(ours, expected) == "", (before, after)
 
@@ -173,9 +173,9 @@ def test_every_interpolation(interpolation: str, simd: str) -> None:
 def test_a_window_of_a_resize_is_cut_out_of_the_whole(interpolation: str) -> None:
     for before, after in RESIZES:
         pixels = noise(*before)
-        middle = ps.CenterCrop((after[0] // 2 + 1, after[1] // 2 + 1))
-        transforms = (ps.Resize(after, interpolation=interpolation), middle)
-        (ours,) = delivered(in_order(ps.Arrays(image=pixels[None]), *transforms))
+        middle = sp.CenterCrop((after[0] // 2 + 1, after[1] // 2 + 1))
+        transforms = (sp.Resize(after, interpolation=interpolation), middle)
+        (ours,) = delivered(in_order(sp.Arrays(image=pixels[None]), *transforms))
         expected = transformed(Image.fromarray(pixels), transforms, Sample())
         assert explain_difference(ours, expected) == "", (before, after)
 
@@ -184,8 +184,8 @@ def test_a_window_of_a_resize_is_cut_out_of_the_whole(interpolation: str) -> Non
 def test_the_last_bit_of_every_weight(interpolation: str) -> None:
     """It turns one byte in a million: Hamming's single-precision constants show nowhere else."""
     pixels = noise(1500, 1500)
-    resize = ps.Resize((1499, 1498), interpolation=interpolation)
-    (ours,) = delivered(in_order(ps.Arrays(image=pixels[None]), resize).batch(1))
+    resize = sp.Resize((1499, 1498), interpolation=interpolation)
+    (ours,) = delivered(in_order(sp.Arrays(image=pixels[None]), resize).batch(1))
     assert explain_difference(ours, transformed(Image.fromarray(pixels), [resize], Sample())) == ""
 
 
@@ -196,8 +196,8 @@ def test_the_order_of_passes_changes_where_pillow_changes_it() -> None:
         turning = new_height + max(2 * (width - new_width), 0)
         for height in (max(turning - 1, 1), turning, turning + 1):
             pixels = noise(height, width)
-            resize = ps.Resize((new_height, new_width), interpolation="bicubic")
-            (ours,) = delivered(in_order(ps.Arrays(image=pixels[None]), resize))
+            resize = sp.Resize((new_height, new_width), interpolation="bicubic")
+            (ours,) = delivered(in_order(sp.Arrays(image=pixels[None]), resize))
             expected = transformed(Image.fromarray(pixels), [resize], Sample())
             assert explain_difference(ours, expected) == "", (pixels.shape, resize)
 
@@ -209,30 +209,30 @@ sides = st.integers(1, 90)
 @given(st.tuples(sides, sides), st.tuples(sides, sides), st.sampled_from(sorted(FILTERS)))
 def test_any_size_to_any_size(before: tuple[int, int], after: tuple[int, int], interpolation: str) -> None:
     pixels = noise(*before)
-    resize = ps.Resize(after, interpolation=interpolation)
-    (ours,) = delivered(in_order(ps.Arrays(image=pixels[None]), resize))
+    resize = sp.Resize(after, interpolation=interpolation)
+    (ours,) = delivered(in_order(sp.Arrays(image=pixels[None]), resize))
     assert explain_difference(ours, transformed(Image.fromarray(pixels), [resize], Sample())) == ""
 
 
 CHAINS = {
-    "crop of a resized one": (ps.Resize(50), ps.RandomResizedCrop(40), ps.CenterCrop(33)),
-    "flip, then crop": (ps.RandomHorizontalFlip(), ps.RandomResizedCrop(31), ps.RandomHorizontalFlip()),
+    "crop of a resized one": (sp.Resize(50), sp.RandomResizedCrop(40), sp.CenterCrop(33)),
+    "flip, then crop": (sp.RandomHorizontalFlip(), sp.RandomResizedCrop(31), sp.RandomHorizontalFlip()),
     "two crops, two flips": (
-        ps.RandomResizedCrop(60, interpolation="lanczos"),
-        ps.RandomHorizontalFlip(),
-        ps.RandomResizedCrop((20, 30), interpolation="nearest"),
-        ps.RandomHorizontalFlip(0.3),
+        sp.RandomResizedCrop(60, interpolation="lanczos"),
+        sp.RandomHorizontalFlip(),
+        sp.RandomResizedCrop((20, 30), interpolation="nearest"),
+        sp.RandomHorizontalFlip(0.3),
     ),
-    "flips alone": (ps.CenterCrop(20), ps.RandomHorizontalFlip(), ps.RandomHorizontalFlip()),
-    "padded and mirrored": (ps.CenterCrop((91, 128)), ps.RandomHorizontalFlip()),
-    "padded on one side, cut on the other": (ps.CenterCrop((30, 201)), ps.RandomHorizontalFlip(1.0)),
-    "padded, then resized": (ps.CenterCrop((130, 99)), ps.Resize((40, 50), interpolation="bicubic")),
-    "mirrored, then padded": (ps.RandomHorizontalFlip(), ps.CenterCrop((95, 98)), ps.RandomHorizontalFlip()),
-    "resized, padded, mirrored": (ps.Resize((21, 24)), ps.CenterCrop(29), ps.RandomHorizontalFlip()),
-    "two windows": (ps.CenterCrop(64), ps.CenterCrop((33, 80)), ps.CenterCrop((40, 40))),
-    "capped": (ps.Resize(60, max_size=70), ps.CenterCrop((44, 63))),
-    "capped and padded": (ps.Resize(60, max_size=62), ps.CenterCrop(64), ps.RandomHorizontalFlip()),
-    "three resizes": (ps.Resize(40), ps.Resize((70, 30), interpolation="box"), ps.Resize((30, 31))),
+    "flips alone": (sp.CenterCrop(20), sp.RandomHorizontalFlip(), sp.RandomHorizontalFlip()),
+    "padded and mirrored": (sp.CenterCrop((91, 128)), sp.RandomHorizontalFlip()),
+    "padded on one side, cut on the other": (sp.CenterCrop((30, 201)), sp.RandomHorizontalFlip(1.0)),
+    "padded, then resized": (sp.CenterCrop((130, 99)), sp.Resize((40, 50), interpolation="bicubic")),
+    "mirrored, then padded": (sp.RandomHorizontalFlip(), sp.CenterCrop((95, 98)), sp.RandomHorizontalFlip()),
+    "resized, padded, mirrored": (sp.Resize((21, 24)), sp.CenterCrop(29), sp.RandomHorizontalFlip()),
+    "two windows": (sp.CenterCrop(64), sp.CenterCrop((33, 80)), sp.CenterCrop((40, 40))),
+    "capped": (sp.Resize(60, max_size=70), sp.CenterCrop((44, 63))),
+    "capped and padded": (sp.Resize(60, max_size=62), sp.CenterCrop(64), sp.RandomHorizontalFlip()),
+    "three resizes": (sp.Resize(40), sp.Resize((70, 30), interpolation="box"), sp.Resize((30, 31))),
 }
 
 
@@ -249,13 +249,13 @@ def test_chains_are_as_pillow_step_by_step(transforms: Sequence[Geometric], tmp_
 def test_rows_of_arrays_take_the_same_way(transforms: Sequence[Geometric]) -> None:
     pixels = np.stack([photo(75, 101, seed=seed) for seed in range(12)])
     images = {str(row): Image.fromarray(pixels[row]) for row in range(12)}
-    rows = delivered(in_order(ps.Arrays(image=pixels), *transforms, seed=3))
+    rows = delivered(in_order(sp.Arrays(image=pixels), *transforms, seed=3))
     check_rows(rows, images, transforms, seed=3)
 
 
 def test_a_sample_is_drawn_by_its_position_and_not_by_its_number() -> None:
     pixels = np.stack([photo(40, 50, seed=seed) for seed in range(30)])
-    pipeline = ps.Pipeline(ps.Arrays(image=pixels)).shuffle(seed=5).map(*LARGE_BOXES).batch(30)
+    pipeline = sp.Pipeline(sp.Arrays(image=pixels)).shuffle(seed=5).map(*LARGE_BOXES).batch(30)
     with pipeline.loader(memory="64MiB", workers=2) as loader:
         for epoch in range(3):
             (batch,) = loader

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-import penstock as ps
-from penstock.transform.randomness import ALBUMENTATIONS, TORCHVISION, first_random, what_draws
+import standpipe as sp
+from standpipe.transform.randomness import ALBUMENTATIONS, TORCHVISION, first_random, what_draws
 from torchvision_cpu import torchvision
 
 v1, v2 = torchvision.transforms, torchvision.transforms.v2
@@ -25,7 +25,7 @@ ONE_OF_FIVE = {"FiveCrop"}  # says torch.randn in the example of its docstring
 
 
 def of(*transforms: Any) -> tuple[Any, ...]:
-    return ps.Pipeline(ps.Arrays(image=IMAGE[None])).map(*transforms).transforms
+    return sp.Pipeline(sp.Arrays(image=IMAGE[None])).map(*transforms).transforms
 
 
 def drawn(transform: Any) -> str | None:
@@ -47,8 +47,8 @@ class Flips(v2.RandomHorizontalFlip):  # type: ignore[misc]
 @pytest.mark.parametrize(
     ("transform", "says"),
     [
-        (ps.RandomResizedCrop(8), "RandomResizedCrop(size=8"),
-        (ps.RandomHorizontalFlip(), "RandomHorizontalFlip(p=0.5)"),
+        (sp.RandomResizedCrop(8), "RandomResizedCrop(size=8"),
+        (sp.RandomHorizontalFlip(), "RandomHorizontalFlip(p=0.5)"),
         (with_rng, "with_rng, which takes rng"),
         (functools.partial(with_rng), "which takes rng"),
         (v1.RandomCrop(8), "RandomCrop of torchvision"),
@@ -78,10 +78,10 @@ def test_what_draws_is_named(transform: Any, says: str) -> None:
 @pytest.mark.parametrize(
     "transform",
     [
-        ps.Resize(8),
-        ps.CenterCrop(8),
-        ps.RandomHorizontalFlip(p=0),
-        ps.RandomHorizontalFlip(p=1),
+        sp.Resize(8),
+        sp.CenterCrop(8),
+        sp.RandomHorizontalFlip(p=0),
+        sp.RandomHorizontalFlip(p=1),
         plain,
         v1.Compose([v1.Resize(8), v1.CenterCrop(8), v1.ToTensor()]),
         v2.Compose([v2.Resize(8), v2.CenterCrop(8)]),
@@ -95,7 +95,7 @@ def test_what_draws_nothing_is_let_pass(transform: Any) -> None:
 
 
 def test_the_first_one_is_found() -> None:
-    transforms = of(ps.Resize(8), plain, v2.RandomCrop(8), ps.RandomHorizontalFlip())
+    transforms = of(sp.Resize(8), plain, v2.RandomCrop(8), sp.RandomHorizontalFlip())
     assert first_random(transforms) is transforms[2]
     assert first_random(transforms[:2]) is None
 

@@ -1,4 +1,4 @@
-"""``penstock doctor PATH``: a folder of images, judged by tables and by the real command."""
+"""``standpipe doctor PATH``: a folder of images, judged by tables and by the real command."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from penstock.cli import main
-from penstock.observe.doctor import Data, Host, Speeds, judge_data
-from penstock.observe.doctor.data import Picture
+from standpipe.cli import main
+from standpipe.observe.doctor import Data, Host, Speeds, judge_data
+from standpipe.observe.doctor.data import Picture
 
 HOST = Host(cores=8, memory_free=24 << 30, memory=32 << 30, shm_free=8 << 30, shm=16 << 30)
 PHOTO = Picture(width_px=500, height_px=375, bytes=110_000, format="JPEG")
@@ -93,8 +93,8 @@ def test_more_bad_files_than_good_ones(photos: Path, capsys: pytest.CaptureFixtu
         path.unlink()
     assert main(["doctor", str(photos), "--seconds", "0.3"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("penstock: more than 50% of these files are no images (")
-    assert error.endswith(f"): penstock scan {photos} says which\n")
+    assert error.startswith("standpipe: more than 50% of these files are no images (")
+    assert error.endswith(f"): standpipe scan {photos} says which\n")
 
 
 def test_arguments_are_a_scripts(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.observe.doctor.facts import Bad, Holding, Host, Loader, Made, Maker, Memory, Start, Step
-from penstock.observe.doctor.judge_process import ADVICE
-from penstock.observe.doctor.script import judged
+from standpipe.observe.doctor.facts import Bad, Holding, Host, Loader, Made, Maker, Memory, Start, Step
+from standpipe.observe.doctor.judge_process import ADVICE
+from standpipe.observe.doctor.script import judged
 
 MIB = 1 << 20
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -250,11 +250,11 @@ def test_judgements(host: dict[str, Any], loader: dict[str, Any], codes: list[st
         assert finding.where == HEALTHY.site
         assert finding.evidence
         assert finding.fix
-        assert finding.penstock
+        assert finding.standpipe
 
 
 def test_the_guide_has_every_code() -> None:
-    code = "".join(path.read_text() for path in (ROOT / "src/penstock/observe/doctor").glob("*.py"))
+    code = "".join(path.read_text() for path in (ROOT / "src/standpipe/observe/doctor").glob("*.py"))
     page = (ROOT / "docs" / "guide" / "stuck.md").read_text(encoding="utf-8")
     codes = re.findall(r'code="([\w-]+)"', code) + list(ADVICE)
     assert len(codes) > 30

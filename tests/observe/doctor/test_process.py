@@ -1,4 +1,4 @@
-"""``penstock doctor --pid``: real processes, stuck in each of the known ways; tables for what can't be made here."""
+"""``standpipe doctor --pid``: real processes, stuck in each of the known ways; tables for what can't be made here."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from penstock.cli import main
-from penstock.observe.doctor.judge_process import judge_process
-from penstock.observe.doctor.processes import Process, Thread
-from penstock.observe.doctor.scene import Scene, waits_for
+from standpipe.cli import main
+from standpipe.observe.doctor.judge_process import judge_process
+from standpipe.observe.doctor.processes import Process, Thread
+from standpipe.observe.doctor.scene import Scene, waits_for
 
 BEGIN = """
 import ctypes, os, resource, select, signal, sys, threading, time
@@ -199,10 +199,10 @@ def test_what_a_person_reads(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 LOADER = """
-import numpy as np, penstock as ps
-from penstock.observe.posted import loaders_of
+import numpy as np, standpipe as ps
+from standpipe.observe.posted import loaders_of
 
-loader = ps.Pipeline(ps.Arrays(x=np.arange(64))).batch(4).loader(memory="64MiB", workers=1)
+loader = sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).loader(memory="64MiB", workers=1)
 batches = iter(loader)
 batch = next(batches)
 while not loaders_of(os.getpid()):
@@ -211,14 +211,14 @@ ready()
 """
 
 
-def test_what_a_loader_of_penstock_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_loader_of_standpipe_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
     with stuck(LOADER + "signal.pause()") as process:
         _, report = told(process.pid, capsys)
         assert main(["doctor", "--pid", str(process.pid), "--seconds", "0.2"]) == 0
     (line,) = report["loaders"]
-    assert line.startswith("penstock's loader of Arrays(")
+    assert line.startswith("standpipe's loader of Arrays(")
     assert "epoch 0, step " in line
-    assert "\n\npenstock's loader of Arrays(" in capsys.readouterr().out
+    assert "\n\nstandpipe's loader of Arrays(" in capsys.readouterr().out
 
 
 def test_a_loader_that_goes_on_is_not_stuck(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""``penstock doctor SCRIPT.py``, on real scripts: each finds what its comments say, line by line, and no more."""
+"""``standpipe doctor SCRIPT.py``, on real scripts: each finds what its comments say, line by line, and no more."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ HEADLINE = re.compile(r"^(?:problem|warning|note)  ([\w-]+)  \w+\.py:(\d+)$", re
 
 
 OURS = """
-import torch, penstock.torch
-for _ in penstock.torch.DataLoader(torch.utils.data.TensorDataset(torch.arange(9)), 3, memory="64MiB"): pass
+import torch, standpipe.torch
+for _ in standpipe.torch.DataLoader(torch.utils.data.TensorDataset(torch.arange(9)), 3, memory="64MiB"): pass
 """
 
 
 def doctor(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The command, at its end."""
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "penstock.doctor", *arguments],
+        [sys.executable, "-W", "error", "-m", "standpipe.doctor", *arguments],
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -121,7 +121,7 @@ def test_bad_samples(kind: str, limit: str, code: str, evidence: str) -> None:
         ("import sys\nsys.exit(3)\n", "it exited with 3; its own arguments go behind --"),
         ("raise ValueError('\\n\\nof its own')\n", "it ended with ValueError: of its own"),
         ("print('done')\n", "it iterated over no torch.utils.data.DataLoader"),
-        (OURS, "penstock's own loaders aren't looked at"),
+        (OURS, "standpipe's own loaders aren't looked at"),
         ("import os\nos.abort()\n", "it was killed by signal 6"),
     ],
 )
@@ -144,16 +144,16 @@ def test_a_script_that_isnt_there(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     done = doctor("trian.py", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "penstock: there is no script trian.py; did you mean train.py?\n"
+    assert done.stderr == "standpipe: there is no script trian.py; did you mean train.py?\n"
 
 
 @pytest.mark.parametrize(
     ("sent", "code", "says"),
-    [(signal.SIGINT, 130, "penstock: interrupted\n"), (signal.SIGTERM, 143, "it begins\n")],
+    [(signal.SIGINT, 130, "standpipe: interrupted\n"), (signal.SIGTERM, 143, "it begins\n")],
 )
 def test_a_signal_leaves_nothing(sent: signal.Signals, code: int, says: str, tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "penstock", "doctor", str(SCRIPTS / "bad.py"), "--", "hangs"],
+        [sys.executable, "-m", "standpipe", "doctor", str(SCRIPTS / "bad.py"), "--", "hangs"],
         env=os.environ | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -166,14 +166,14 @@ def test_a_signal_leaves_nothing(sent: signal.Signals, code: int, says: str, tmp
         assert process.wait(LIMIT_S) == code
         assert wait_for_end(script, LIMIT_S) == []
         assert ("it begins\n" + process.stderr.read()).endswith(says)
-    assert list(tmp_path.glob("penstock-*")) == []
+    assert list(tmp_path.glob("standpipe-*")) == []
 
 
 def test_a_script_ends_with_a_doctor_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "waits.py"
     script.write_text("import signal\nprint('it begins', flush=True)\nsignal.pause()\n")
     with subprocess.Popen(
-        [sys.executable, "-m", "penstock", "doctor", str(script)],
+        [sys.executable, "-m", "standpipe", "doctor", str(script)],
         env=os.environ | {"TMPDIR": str(tmp_path)},
         stderr=subprocess.PIPE,
         text=True,

@@ -1,0 +1,179 @@
+"""standpipe feeds training batches to accelerators.
+
+::
+
+    import standpipe as sp
+
+    train = (
+        sp.Pipeline(sp.ImageFolder("photos"))
+        .shuffle(seed=7)
+        .map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), sp.Normalize())
+        .batch(256)
+    )
+    with train.loader(memory="2GiB") as loader:
+        for batch in loader:
+            step(batch["image"], batch["label"])
+"""
+
+from standpipe.audit import Audit
+from standpipe.bad import BadSample
+from standpipe.batch import Pad, Ragged
+from standpipe.cache import (
+    Cache,
+    CachedSet,
+    CacheSession,
+    CheckedCache,
+    CheckedSet,
+    FreedCache,
+    create_cache,
+    destroy_cache,
+    list_caches,
+    stop_caches,
+    verify_cache,
+)
+from standpipe.check import CheckedFiles, FileFinding, LabelFinding, check_files
+from standpipe.counters import Latency, PlaceStats, SlotStats, SlowSample, Stats, StepStats, WorkerStats
+from standpipe.engine import ReadFigures, measure_reads
+from standpipe.errors import (
+    BudgetError,
+    CacheError,
+    DecodeError,
+    StandpipeError,
+    PlanError,
+    ReadError,
+    SampleError,
+    StalledError,
+    StateError,
+    TooManyBadSamples,
+    TransformError,
+    WorkerDied,
+)
+from standpipe.loader import Loader
+from standpipe.memory import MemoryLedger, MemoryOwner
+from standpipe.mixture import Mix
+from standpipe.pipeline import Pipeline
+from standpipe.plan import Plan
+from standpipe.ranks import check_ranks, check_states
+from standpipe.sizing import MemoryForecast
+from standpipe.source import (
+    Arrays,
+    BuiltIndex,
+    CheckedIndex,
+    Concat,
+    FileList,
+    ImageFolder,
+    Indexed,
+    Iterable,
+    PackedList,
+    build_index,
+    pack_list,
+    verify_index,
+)
+from standpipe.spec import DecodeLimits, Raise, Reads, Replace, Spec
+from standpipe.transform import (
+    CenterCrop,
+    CutMix,
+    MixUp,
+    Normalize,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+    ToDtype,
+    ToLayout,
+)
+from standpipe.tuning import Trial, Tuning, load_tuning
+from standpipe.warm import Warmed
+from standpipe.worker import ForkServer, worker_number
+
+__all__ = [
+    "Arrays",
+    "Audit",
+    "BadSample",
+    "BudgetError",
+    "BuiltIndex",
+    "Cache",
+    "CacheError",
+    "CacheSession",
+    "CachedSet",
+    "CenterCrop",
+    "CheckedCache",
+    "CheckedFiles",
+    "CheckedIndex",
+    "CheckedSet",
+    "Concat",
+    "CutMix",
+    "DecodeError",
+    "DecodeLimits",
+    "FileFinding",
+    "FileList",
+    "ForkServer",
+    "FreedCache",
+    "ImageFolder",
+    "Indexed",
+    "Iterable",
+    "LabelFinding",
+    "Latency",
+    "Loader",
+    "MemoryForecast",
+    "MemoryLedger",
+    "MemoryOwner",
+    "Mix",
+    "MixUp",
+    "Normalize",
+    "PackedList",
+    "Pad",
+    "StandpipeError",
+    "Pipeline",
+    "PlaceStats",
+    "Plan",
+    "PlanError",
+    "Ragged",
+    "Raise",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "ReadError",
+    "ReadFigures",
+    "Reads",
+    "Replace",
+    "Resize",
+    "SampleError",
+    "SlotStats",
+    "SlowSample",
+    "Spec",
+    "StalledError",
+    "StateError",
+    "Stats",
+    "StepStats",
+    "ToDtype",
+    "ToLayout",
+    "TooManyBadSamples",
+    "TransformError",
+    "Trial",
+    "Tuning",
+    "Warmed",
+    "WorkerDied",
+    "WorkerStats",
+    "build_index",
+    "check_files",
+    "check_ranks",
+    "check_states",
+    "create_cache",
+    "destroy_cache",
+    "list_caches",
+    "load_tuning",
+    "measure_reads",
+    "pack_list",
+    "stop_caches",
+    "verify_cache",
+    "verify_index",
+    "worker_number",
+]
+
+
+def __getattr__(name: str) -> str:
+    """``standpipe.__version__``, looked up when it is asked for: importlib.metadata costs 20 ms."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("standpipe")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

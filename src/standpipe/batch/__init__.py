@@ -1,0 +1,27 @@
+"""The batch place: where each field of a batch lies in its slot."""
+
+from standpipe.batch.collate import (
+    Collate,
+    Collation,
+    Contents,
+    Pad,
+    Ragged,
+    Shape,
+    TooMuch,
+    checked_collate,
+    placed,
+)
+from standpipe.batch.layout import SlotLayout
+
+__all__ = [
+    "Collate",
+    "Collation",
+    "Contents",
+    "Pad",
+    "Ragged",
+    "Shape",
+    "SlotLayout",
+    "TooMuch",
+    "checked_collate",
+    "placed",
+]

@@ -1,0 +1,337 @@
+"""Fields whose samples differ in shape: filled up to one shape, or one after another."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from standpipe.errors import PlanError
+from standpipe.spec import AnyArray, Listed, Spec, UInt8Array, shape_text
+
+Shape = tuple[int, ...]
+
+
+class TooMuch(Exception):
+    """The samples of a batch need more room than there is. ``row``: the first that has none."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(row, reason)
+        self.row, self.reason = row, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Room for one field of a batch whose shape is known when the batch is.
+
+    most   values at most
+    dtype  of each
+    text   the shape, for people
+    """
+
+    most: int
+    dtype: np.dtype[np.generic]
+    text: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the room."""
+        return self.most * self.dtype.itemsize
+
+    def array(self, memory: UInt8Array, shape: Shape) -> AnyArray:
+        """The field over the beginning of its room, (nbytes,) uint8."""
+        return memory[: math.prod(shape) * self.dtype.itemsize].view(self.dtype).reshape(shape)
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.dtype.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """How a batch holds a field whose samples differ in shape: each filled up, behind its values, to one shape.
+
+    to         the shape of a sample in the batch, a tuple; or a whole number: the batch's largest along each axis,
+               rounded up to a multiple of it; default: the batch's largest
+    value      what fills up
+    max_shape  the largest that a sample may be, a tuple, or a number for one axis: slots have room for it. Not with
+               a shape in ``to``. Default with ``batch(budget=…)``: room for ``budget`` along the first axis, over
+               all rows, and other axes as in the first sample
+
+    The batch also has ``<field>_length``, int64: how long each sample is, (rows,), or for several axes its shape,
+    (rows, axes). Samples are arrays, or lists of numbers. A larger one is a ``TransformError``.
+    """
+
+    to: int | Shape | None = None
+    value: float = 0
+    max_shape: int | Shape | None = None
+
+    def __post_init__(self) -> None:
+        if self.to is not None:
+            to = _shape("Pad(to=…)", self.to)
+            object.__setattr__(self, "to", to if isinstance(self.to, tuple | list) else to[0])
+        if self.max_shape is not None:
+            object.__setattr__(self, "max_shape", _shape("Pad(max_shape=…)", self.max_shape))
+        if isinstance(self.to, tuple) and self.max_shape is not None:
+            raise PlanError(
+                f"Pad(to={self.to}, max_shape=…): the shape says how large samples may be; leave one out"
+            )
+        if not isinstance(self.value, int | float):
+            raise PlanError(f"Pad(value={self.value!r}): a number")
+
+    def planned(self, name: str, sample: Spec, rows: int, budget: int | None) -> Padded:
+        """Room for a batch.
+
+        sample  what one sample looks like: its dtype and axes
+        rows    of the largest batch
+        budget  what a batch may hold along the first axis, rows × longest
+
+        Raises ``PlanError`` when nothing says how much room that is.
+        """
+        axes = len(sample.shape)
+        if axes == 0:
+            raise PlanError(f"Pad of {name!r}: its samples are single numbers, which all have one shape")
+        fixed = self.to if isinstance(self.to, tuple) else None
+        multiple = self.to if isinstance(self.to, int) else 1
+        most = fixed or self.max_shape
+        if isinstance(most, tuple) and len(most) != axes:
+            raise PlanError(f"Pad of {name!r}: {most} has {len(most)} axes, and a sample {axes}")
+        if isinstance(most, tuple):
+            room = rows * math.prod(_up(most, multiple))
+        elif budget is not None:
+            most = (budget, *sample.shape[1:])
+            room = (budget + rows * (multiple - 1)) * math.prod(_up(most[1:], multiple))
+        else:
+            raise PlanError(f"Pad of {name!r}: it needs max_shape=, the largest that a sample may be")
+        if not np.can_cast(np.min_scalar_type(self.value), sample.dtype, "same_kind"):
+            raise PlanError(f"Pad of {name!r}: value={self.value} is no {sample.dtype}")
+        return Padded(name, sample.dtype, most, fixed, multiple, room, rows, self.value)
+
+    def describe(self) -> str:
+        """One phrase for ``explain()`` and the recipe."""
+        return f"Pad(to={self.to}, value={self.value}, max_shape={self.max_shape})"
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """How a batch holds a field whose samples differ in length: their values one after another, without padding.
+
+    max_values  of a batch, along the first axis: slots have room for them. Default with ``batch(budget=…)``:
+                ``budget``
+
+    The field is (values, …), the other axes as in the first sample; ``<field>_offsets``, (rows + 1,) int64, says
+    where each row begins: row i is ``batch[field][offsets[i]:offsets[i + 1]]``. Samples are arrays, or lists of
+    numbers. A batch with more values is a ``TransformError``.
+    """
+
+    max_values: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_values is not None:
+            object.__setattr__(self, "max_values", _shape("Ragged(max_values=…)", self.max_values)[0])
+
+    def planned(self, name: str, sample: Spec, rows: int, budget: int | None) -> Joined:
+        """Room for a batch, as ``Pad.planned`` says; ``budget`` is of all rows together."""
+        most = budget if self.max_values is None else self.max_values
+        if not sample.shape:
+            raise PlanError(f"Ragged of {name!r}: its samples are single numbers, which all have one shape")
+        if most is None:
+            raise PlanError(f"Ragged of {name!r}: it needs max_values=, the most of a batch")
+        return Joined(name, sample.dtype, sample.shape[1:], most, rows)
+
+    def describe(self) -> str:
+        """One phrase for ``explain()`` and the recipe."""
+        return f"Ragged(max_values={self.max_values})"
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """A planned field: its room in a slot, and how padded samples are put there.
+
+    dtype     of the samples
+    most      the largest shape of a sample
+    fixed     the shape of every sample in the batch, or None: the batch's largest, rounded up to ``multiple``
+    room      values of a batch, at most
+    rows      of the largest batch
+    value     what fills up
+    """
+
+    name: str
+    dtype: np.dtype[np.generic]
+    most: Shape
+    fixed: Shape | None
+    multiple: int
+    room: int
+    rows: int
+    value: float
+
+    @property
+    def regions(self) -> Mapping[str, Region]:
+        """The padded samples, and how long they are."""
+        sides = self.fixed or [f"≤{side}" for side in _up(self.most, self.multiple)]
+        axes = () if len(self.most) == 1 else (len(self.most),)
+        return {
+            self.name: Region(self.room, self.dtype, shape_text(f"≤{self.rows}", *sides)),
+            f"{self.name}_length": Region(
+                self.rows * len(self.most), np.dtype(np.int64), shape_text(f"≤{self.rows}", *axes)
+            ),
+        }
+
+    def empty(self) -> AnyArray:
+        """A sample without a value."""
+        return np.empty((0,) * len(self.most), self.dtype)
+
+    def misfit(self, shape: Shape, dtype: np.dtype[np.generic]) -> str | None:
+        """Whether it has another dtype or other axes, or is too large."""
+        fits = len(shape) == len(self.most) and all(a <= b for a, b in zip(shape, self.most, strict=True))
+        if fits and _safe(dtype, self.dtype):
+            return None
+        return (
+            f"{self.name!r} is {Spec(shape, dtype)}; there is room for {Spec(self.most, self.dtype)} at most"
+        )
+
+    def shapes(self, samples: Sequence[Shape]) -> Mapping[str, Shape]:
+        """All as large as the largest, in each axis."""
+        largest = np.array(samples).max(axis=0)
+        shape = self.fixed or _up(largest.tolist(), self.multiple)
+        if len(samples) * math.prod(shape) > self.room:
+            row = int(np.argmax([sample[0] for sample in samples]))
+            raise TooMuch(
+                row,
+                f"{self.name!r} is {samples[row][0]} long in a batch of {len(samples)} rows, which has room for "
+                f"{self.room} values: give Pad(max_shape=…) where the budget is of another length",
+            )
+        axes = () if len(self.most) == 1 else (len(self.most),)
+        return {self.name: (len(samples), *shape), f"{self.name}_length": (len(samples), *axes)}
+
+    def fill(self, samples: Sequence[AnyArray], fields: Mapping[str, AnyArray]) -> None:
+        """Write each sample, and what fills it up behind."""
+        rows, lengths = fields[self.name], fields[f"{self.name}_length"]
+        lengths[...] = np.array([sample.shape for sample in samples]).reshape(lengths.shape)
+        for row, sample in zip(rows, samples, strict=True):
+            row[tuple(map(slice, sample.shape))] = sample
+            for axis, side in enumerate(sample.shape):  # what lies behind it along each axis
+                if side < row.shape[axis]:
+                    row[(*map(slice, sample.shape[:axis]), slice(side, None))] = self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A planned field: its room in a slot, and how samples are put there one behind the other.
+
+    dtype  of the samples
+    sides  their axes after the first
+    most   of a batch, along the first
+    rows   of the largest batch
+    """
+
+    name: str
+    dtype: np.dtype[np.generic]
+    sides: Shape
+    most: int
+    rows: int
+
+    @property
+    def regions(self) -> Mapping[str, Region]:
+        """The values, and where each row begins."""
+        return {
+            self.name: Region(
+                self.most * math.prod(self.sides), self.dtype, shape_text(f"≤{self.most}", *self.sides)
+            ),
+            f"{self.name}_offsets": Region(
+                self.rows + 1, np.dtype(np.int64), shape_text(f"≤{self.rows + 1}")
+            ),
+        }
+
+    def empty(self) -> AnyArray:
+        """A sample without a value."""
+        return np.empty((0, *self.sides), self.dtype)
+
+    def misfit(self, shape: Shape, dtype: np.dtype[np.generic]) -> str | None:
+        """Whether it has another dtype, or other axes behind the first."""
+        if shape and shape[1:] == self.sides and _safe(dtype, self.dtype):
+            return None
+        wanted = shape_text("any", *self.sides)
+        return f"{self.name!r} is {Spec(shape, dtype)}, and {wanted} {self.dtype.name} in the first sample"
+
+    def shapes(self, samples: Sequence[Shape]) -> Mapping[str, Shape]:
+        """As many values as they have together."""
+        ends = np.cumsum([sample[0] for sample in samples])
+        if ends[-1] > self.most:
+            row = int(np.searchsorted(ends, self.most, "right"))
+            raise TooMuch(
+                row,
+                f"{self.name!r} is {samples[row][0]} long, and with the rows before it {ends[row]}; a batch has room "
+                f"for {self.most}: see Ragged(max_values=…)",
+            )
+        return {self.name: (int(ends[-1]), *self.sides), f"{self.name}_offsets": (len(samples) + 1,)}
+
+    def fill(self, samples: Sequence[AnyArray], fields: Mapping[str, AnyArray]) -> None:
+        """Write one sample behind the other."""
+        values, offsets = fields[self.name], fields[f"{self.name}_offsets"]
+        offsets[0] = 0
+        np.cumsum([len(sample) for sample in samples], out=offsets[1:])
+        np.concatenate(samples, out=values)
+
+
+Collation = Padded | Joined
+Collate = Mapping[str, Pad | Ragged | type[list[Any]]]
+Contents = Mapping[str, Spec | Listed | Collation | None]
+
+
+def placed(
+    samples: Mapping[str, Spec | Listed | None], collate: Collate, rows: int, budget: int | None
+) -> Contents:
+    """How a batch holds each field: a ``Spec`` has its rows in the slot; None isn't known yet.
+
+    samples  what one sample looks like
+    rows     of the largest batch
+    budget   what a batch may hold along the first axis
+
+    Raises ``PlanError`` for a field that can't be collated as asked.
+    """
+    contents: dict[str, Spec | Listed | Collation | None] = {}
+    for name, spec in samples.items():
+        how = collate.get(name)
+        contents[name] = spec
+        if isinstance(how, Pad | Ragged) and isinstance(spec, Spec):
+            contents[name] = how.planned(name, spec, rows, budget)
+        elif isinstance(how, Pad | Ragged) and spec is not None:
+            raise PlanError(f"{how.describe()} of {name!r}: its samples are a {spec}")
+        elif how is list and isinstance(spec, Spec):
+            contents[name] = Listed("ndarray", spec.row_bytes)
+    for name, content in contents.items():
+        added = set(content.regions) - {name} if isinstance(content, Collation) else set()
+        if taken := added & contents.keys():
+            raise PlanError(f"a sample has a field {taken.pop()!r}, which collating {name!r} adds: rename it")
+    return contents
+
+
+def checked_collate(collate: object) -> Collate:
+    """``collate`` itself, unless it is none: then a ``PlanError``."""
+    if not isinstance(collate, Mapping):
+        raise PlanError(f"batch(collate={collate!r}): a dict of Pad, Ragged or list by field")
+    for name, how in collate.items():
+        if how is not list and not isinstance(how, Pad | Ragged):
+            raise PlanError(f"batch(collate={{{name!r}: {how!r}}}): Pad, Ragged or list")
+    return dict(collate)
+
+
+def _safe(dtype: np.dtype[np.generic], into: np.dtype[np.generic]) -> bool:
+    return dtype == into or np.can_cast(dtype, into, "safe")
+
+
+def _up(sides: Sequence[int], multiple: int) -> Shape:
+    return tuple(-(-side // multiple) * multiple for side in sides)
+
+
+def _shape(name: str, value: object) -> Shape:
+    """``value``, whole numbers from 1 on, or one alone, as a tuple."""
+    sides = value if isinstance(value, tuple | list) else (value,)
+    whole = all(isinstance(side, SupportsIndex) and not isinstance(side, bool) for side in sides)
+    if not sides or not whole or min(map(operator.index, sides)) < 1:
+        raise PlanError(f"{name}: {value!r} is neither a whole number from 1 on nor a tuple of them")
+    return tuple(map(operator.index, sides))

@@ -1,0 +1,35 @@
+"""The store that several jobs share: rows of a data set, kept in memory and on disk for whoever reads it next."""
+
+from standpipe.cache.cached import Cached
+from standpipe.cache.description import Cache
+from standpipe.cache.facts import CachedSet, Forecast, look, spills
+from standpipe.cache.filesystem import file_system
+from standpipe.cache.identity import Identity
+from standpipe.cache.opened import OpenSet
+from standpipe.cache.removal import FreedCache
+from standpipe.cache.sessions import CacheSession, create_cache, destroy_cache, list_caches, stop_caches
+from standpipe.cache.sets import open_set, queue_bytes
+from standpipe.cache.verifying import CheckedCache, CheckedSet, verify_cache
+
+__all__ = [
+    "Cache",
+    "CacheSession",
+    "Cached",
+    "CachedSet",
+    "CheckedCache",
+    "CheckedSet",
+    "Forecast",
+    "FreedCache",
+    "Identity",
+    "OpenSet",
+    "create_cache",
+    "destroy_cache",
+    "file_system",
+    "list_caches",
+    "look",
+    "open_set",
+    "queue_bytes",
+    "spills",
+    "stop_caches",
+    "verify_cache",
+]

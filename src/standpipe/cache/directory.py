@@ -1,0 +1,336 @@
+"""Standpipe's own folder in ``/dev/shm`` or on a disk, and everything that is done there by name.
+
+::
+
+    DIR/standpipe-UID/v1/sessions/NAME/   a session: session.json, and in sets/ an empty file for each set of it
+                        sets/DIGEST/     a set: set.json, table, rows-000000 …, users/, totals.json
+                        spilled/DIGEST.TAG/  rows of a set whose own folder lies elsewhere; home.json says where
+                        aside/           what is being made (new-…) or removed (gone-…)
+
+Everything is opened relative to the descriptor of its folder, and no symbolic link is followed below DIR, so that what
+somebody else plants in ``/dev/shm`` is refused and never used. What is made gets its name when it is whole, by rename;
+what is removed loses its name first. So a process that is killed leaves something aside, which the next one clears.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from standpipe.errors import CacheError
+
+VERSION = "v1"
+FOLDERS = ("sessions", "sets", "spilled", "aside")
+TAKEN = (errno.EEXIST, errno.ENOTEMPTY)  # what a rename to a name that there is already says
+NEW, GONE = "new-", "gone-"
+MOST_MANIFEST_BYTES = 1 << 20
+TRIES = 32  # of something that others may undo between two steps of ours
+
+READ_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may use a folder: this user, or a group of users.
+
+    group  its number; None: this user alone
+    """
+
+    group: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Of standpipe's folder in ``/dev/shm`` and elsewhere."""
+        return f"standpipe-{os.geteuid()}" if self.group is None else f"standpipe-group-{self.group}"
+
+    @property
+    def folder_mode(self) -> int:
+        """Of every folder."""
+        return 0o700 if self.group is None else 0o2770
+
+    @property
+    def file_mode(self) -> int:
+        """Of what every user of the folder writes."""
+        return 0o600 if self.group is None else 0o660
+
+    @property
+    def own_mode(self) -> int:
+        """Of what one user writes and all read."""
+        return 0o600 if self.group is None else 0o640
+
+    def objection(self, facts: os.stat_result) -> str | None:
+        """Why a folder with these facts can't be believed; None when it can."""
+        if not stat.S_ISDIR(facts.st_mode):
+            return "it is no folder"
+        if self.group is not None:
+            if facts.st_gid != self.group or facts.st_mode & 0o002:
+                return f"it isn't group {self.group}'s alone"
+            return None
+        if facts.st_uid != os.geteuid():
+            return f"it belongs to user {facts.st_uid}"
+        return "others can get at it" if facts.st_mode & 0o077 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Standpipe's folder, open. Whoever opened it closes it.
+
+    path      of it, for people and for notes of where a set lies
+    sessions, sets, spilled, aside  descriptors
+    """
+
+    path: str
+    access: Access
+    sessions: int
+    sets: int
+    spilled: int
+    aside: int
+
+    def close(self) -> None:
+        """Close its descriptors."""
+        for descriptor in (self.sessions, self.sets, self.spilled, self.aside):
+            os.close(descriptor)
+
+    @property
+    def mark(self) -> dict[str, int]:
+        """What tells this folder from another one of the same path, such as another container's."""
+        facts = os.fstat(self.sets)
+        return {"device": facts.st_dev, "inode": facts.st_ino}
+
+
+def open_home(directory: str, access: Access, *, make: bool) -> Home:
+    """Open standpipe's folder in ``directory``, or make it.
+
+    Raises ``FileNotFoundError`` when there is none and none is to be made, ``CacheError`` for one that can't be used.
+    """
+    path = os.path.join(directory, access.name)  # noqa: PTH118 (text, as everywhere here)
+    opened: dict[str, int] = {}
+    try:
+        with contextlib.ExitStack() as stack:
+            above = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, above)
+            base = open_folder(above, access.name, access, make=make)
+            stack.callback(os.close, base)
+            version = open_folder(base, VERSION, access, make=make)
+            stack.callback(os.close, version)
+            for name in FOLDERS:
+                opened[name] = open_folder(version, name, access, make=make)
+    except BaseException as error:
+        for descriptor in opened.values():
+            os.close(descriptor)
+        if isinstance(error, FileNotFoundError) and not make:
+            raise
+        if isinstance(error, OSError):
+            raise CacheError(f"the cache folder {path}: {_why(error)}") from error
+        raise
+    return Home(path, access, **opened)
+
+
+def open_folder(above: int, name: str, access: Access, *, make: bool) -> int:
+    """Open the folder ``name`` of the folder ``above``, made if it isn't there and ``make``. Raises ``OSError``.
+
+    One that isn't this user's, or the group's, is refused with ``PermissionError``.
+    """
+    if make:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=above)
+    folder = os.open(name, READ_FOLDER, dir_fd=above)
+    try:
+        facts = os.fstat(folder)
+        if facts.st_uid == os.geteuid() and make:
+            settle(folder, access, access.folder_mode)
+            facts = os.fstat(folder)
+        if (objection := access.objection(facts)) is not None:
+            raise PermissionError(
+                errno.EACCES,
+                f"{objection}, so it isn't used; remove it, or name another place by directory= or spill=",
+                name,
+            )
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder
+
+
+def settle(descriptor: int, access: Access, mode: int) -> None:
+    """Give one's own file or folder the group and mode it is to have, whatever the umask said."""
+    facts = os.fstat(descriptor)
+    if access.group is not None and facts.st_gid != access.group:
+        os.fchown(descriptor, -1, access.group)
+    if access.group is not None and stat.S_IMODE(facts.st_mode) != mode:
+        os.fchmod(descriptor, mode)
+
+
+@contextlib.contextmanager
+def new_folder(home: Home) -> Iterator[tuple[str, int]]:
+    """A folder that is being made: its name aside, and its descriptor. Whoever makes it gives it its own name."""
+    name, folder = _claim_new(home, lambda name: _make_folder(name, home.aside))
+    try:
+        settle(folder, home.access, home.access.folder_mode)
+        yield name, folder
+    except BaseException:
+        remove(home.aside, name)
+        raise
+    finally:
+        fcntl.flock(folder, fcntl.LOCK_UN)
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def new_file(home: Home, mode: int) -> Iterator[tuple[str, int]]:
+    """A file that is being made: its name aside, and its descriptor, which is locked and the caller's to close."""
+    name, file = _claim_new(home, lambda name: os.open(name, NEW_FILE, 0o600, dir_fd=home.aside))
+    try:
+        settle(file, home.access, mode)
+        yield name, file
+    except BaseException:
+        os.close(file)
+        remove(home.aside, name)
+        raise
+
+
+def _claim_new(home: Home, make: Callable[[str], int]) -> tuple[str, int]:
+    """Make something aside and lock it, before somebody who tidies up takes it for what a dead process left."""
+    for _ in range(TRIES):
+        name = NEW + os.urandom(8).hex()
+        try:
+            made = make(name)
+        except FileNotFoundError:
+            continue
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_at(made, home.aside, name):
+                return name, made
+        os.close(made)
+    raise CacheError(f"{home.path}: what is made there is removed at once by others")
+
+
+def _make_folder(name: str, aside: int) -> int:
+    os.mkdir(name, 0o700, dir_fd=aside)
+    return os.open(name, READ_FOLDER, dir_fd=aside)
+
+
+def publish(home: Home, made: str, above: int, name: str) -> None:
+    """Give what was made aside its own name. Raises ``FileExistsError`` when something else has it."""
+    try:
+        os.rename(made, name, src_dir_fd=home.aside, dst_dir_fd=above)
+    except OSError as error:
+        if error.errno in TAKEN:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from error
+        raise
+
+
+def write_manifest(home: Home, folder: int, name: str, facts: Mapping[str, Any]) -> None:
+    """Put a file of JSON in place of the one that is there, at once. Raises ``OSError``."""
+    import json  # here and below: a start without a cache needs none of these
+
+    with new_file(home, home.access.file_mode) as (made, file):
+        write_all(file, json.dumps(dict(facts), indent=1).encode() + b"\n", 0)
+        os.fsync(file)  # or after a power cut an empty file could have its name
+        os.rename(made, name, src_dir_fd=home.aside, dst_dir_fd=folder)
+    os.close(file)
+
+
+def read_manifest(folder: int, name: str) -> dict[str, Any]:
+    """What a file of JSON says. Raises ``OSError``, and ``CacheError`` for one that makes no sense."""
+    import json
+
+    file = os.open(name, READ_FILE, dir_fd=folder)
+    try:
+        facts = json.loads(os.read(file, MOST_MANIFEST_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise CacheError(f"{name} of the cache is damaged: {error}") from error
+    finally:
+        os.close(file)
+    if not isinstance(facts, dict):
+        raise CacheError(f"{name} of the cache is damaged: it is no JSON object")
+    return facts
+
+
+def write_all(file: int, data: bytes, offset: int) -> None:
+    """Write ``data`` at ``offset``. Raises ``OSError``."""
+    while data:
+        written = os.pwrite(file, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def names_in(folder: int) -> list[str]:
+    """What a folder has, sorted; nothing when it is gone."""
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+
+
+def is_at(descriptor: int, folder: int, name: str) -> bool:
+    """Whether ``name`` of ``folder`` is what is open under ``descriptor``."""
+    mine = os.fstat(descriptor)
+    try:
+        there = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+
+def remove(folder: int, name: str) -> None:
+    """Remove a file, or a folder with all it has, if it is there. Raises ``OSError``."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    except (IsADirectoryError, PermissionError):  # the latter is POSIX's word for a folder
+        import shutil
+
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(name, dir_fd=folder)
+
+
+def is_held(folder: int, name: str) -> bool:
+    """Whether a process that lives has a lock on a file or folder; True too where that can't be told."""
+    try:
+        there = os.open(name, READ_FILE, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(there, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(there)
+
+
+def clear_aside(home: Home) -> None:
+    """Remove what others left half made or half removed. What can't be removed stays."""
+    for name in names_in(home.aside):
+        with contextlib.suppress(OSError):
+            if name.startswith(GONE):
+                remove(home.aside, name)
+                continue
+            left = os.open(name, READ_FILE, dir_fd=home.aside)
+            try:
+                fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until it is gone: see _claim_new
+                remove(home.aside, name)
+            finally:
+                os.close(left)
+
+
+def _why(error: OSError) -> str:
+    """What the system said, and what to do about it."""
+    match error.errno:
+        case errno.ELOOP | errno.ENOTDIR:
+            return "a link or file stands in its place, which somebody may have planted; remove it"
+        case errno.ENOSPC | errno.EDQUOT:
+            return f"{error.strerror}; free some room there, or name another place by directory= or spill="
+        case _:
+            return error.strerror or str(error)

@@ -1,0 +1,153 @@
+"""The files that rows lie in. A process appends to those that it has locked; one whose owner is gone is taken over."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from dataclasses import dataclass
+
+from standpipe.cache.directory import NEW_FILE, Access, names_in, settle
+from standpipe.cache.room import BLOCK_BYTES, ROWS
+from standpipe.faults import faultpoint
+
+PAGE = 4096
+EXTENT_BYTES = 32 << 20
+MOST_EXTENTS = 1024  # of a cache, about; larger ones have larger extents
+SHARE = 16  # of a small cache an extent takes at most one part in so many
+LEAST_ROWS = 8  # or pages that its last row fills in part would be much of it
+MOST_NUMBER = (1 << 24) - 1
+FULL = (errno.ENOSPC, errno.EDQUOT)
+OPEN_EXTENT = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A file of rows that this process may write to. Whoever got it ends it by ``leave``
+    or ``retire``.
+
+    number      of it in its folder
+    file        descriptor, whose lock says that it has an owner
+    begin, end  bytes that are free
+    """
+
+    number: int
+    file: int
+    begin: int
+    end: int
+
+    def retire(self) -> None:
+        """Give back what wasn't written, and leave the file to the store, which has a descriptor of its own.
+
+        As long as it has, so as long as it may write there, the file is locked.
+        """
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.file, data_end(self.file))  # cuts nothing that a row has
+        os.close(self.file)
+
+    def abandon(self) -> None:
+        """Leave the file to the store, which may hang in writing to it: whoever asks for its end would wait for that.
+
+        What wasn't written is given back by who clears up once the store is gone.
+        """
+        os.close(self.file)
+
+    def leave(self) -> None:
+        """Give back what wasn't written, and the file to whoever comes next: the store is closed."""
+        fcntl.flock(self.file, fcntl.LOCK_UN)  # a forked child may have a copy of the descriptor
+        self.retire()
+
+
+def extent_bytes(limit: int, row_bytes: int) -> int:
+    """How large extents of a cache of ``limit`` bytes are."""
+    usual = min(max(EXTENT_BYTES, limit // MOST_EXTENTS), limit // SHARE)
+    return -(-max(usual, LEAST_ROWS * row_bytes) // PAGE) * PAGE
+
+
+def adopt(folder: int, size: int, row_bytes: int, room: int) -> Extent | None:
+    """Take over an extent that has no owner and is short of ``size``, if it has room for a row.
+
+    room  bytes that may be taken beyond what it has been given already
+    """
+    for name in names_in(folder):
+        if (number := number_of(name)) is None:
+            continue
+        with contextlib.suppress(OSError):  # another user's, or gone
+            facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if facts.st_blocks * BLOCK_BYTES + row_bytes > size:
+                continue
+            file = os.open(name, OPEN_EXTENT, dir_fd=folder)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                begin = -(-data_end(file) // PAGE) * PAGE
+                end = min(max(size, facts.st_size), facts.st_size + room)
+                if end - begin >= row_bytes:
+                    os.ftruncate(file, end)
+                    return Extent(number, file, begin, end)
+            except OSError:
+                os.close(file)
+                raise
+            os.close(file)
+    return None
+
+
+def make(folder: int, size: int, access: Access) -> Extent | None:
+    """A new extent. Raises ``OSError``; None when others took every name that was tried."""
+    first = 1 + max((number_of(name) or 0 for name in names_in(folder) if name.startswith(ROWS)), default=-1)
+    for number in range(first, min(first + 64, MOST_NUMBER)):
+        try:
+            file = os.open(f"{ROWS}{number:06d}", NEW_FILE, 0o600, dir_fd=folder)
+        except FileExistsError:
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            settle(file, access, access.own_mode)
+            faultpoint("cache.extent")
+            os.ftruncate(file, size)
+        except BlockingIOError:  # somebody took it over already
+            os.close(file)
+            continue
+        except BaseException:
+            os.close(file)
+            raise
+        return Extent(number, file, 0, size)
+    return None
+
+
+def trim(folder: int) -> None:
+    """Give back what those promised themselves who were killed: extents without an owner end where their data does."""
+    for name in names_in(folder):
+        if number_of(name) is None:
+            continue
+        with contextlib.suppress(OSError):  # has an owner, is another user's, or gone
+            facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if facts.st_size <= facts.st_blocks * BLOCK_BYTES:
+                continue
+            file = os.open(name, OPEN_EXTENT, dir_fd=folder)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(file, data_end(file))
+            finally:
+                os.close(file)
+
+
+def data_end(file: int) -> int:
+    """Where the last byte that was ever written ends, about: file systems count in pages. Raises ``OSError``."""
+    size = os.fstat(file).st_size
+    end = at = 0
+    while at < size:
+        try:
+            at = os.lseek(file, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole follows
+                return end
+            raise
+        end = at = os.lseek(file, at, os.SEEK_HOLE)
+    return end
+
+
+def number_of(name: str) -> int | None:
+    """The number of an extent; None for another file."""
+    digits = name.removeprefix(ROWS)
+    return int(digits) if digits != name and digits.isascii() and digits.isdigit() else None

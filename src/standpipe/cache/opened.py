@@ -1,0 +1,242 @@
+"""A set that a loader uses: what of it is open, where its store's room comes from, and what it leaves at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from dataclasses import dataclass
+
+from standpipe import _native
+from standpipe.cache.directory import Home, is_at, open_folder
+from standpipe.cache.extents import FULL, Extent
+from standpipe.cache.growth import Full, Tier, Wish, grow
+from standpipe.cache.manifest import Manifest, read_set
+from standpipe.cache.removal import USERS
+from standpipe.cache.session import Limits, Session
+from standpipe.cache.spilled import Place, Spilled, make_spilled
+from standpipe.cache.users import Counts, User, claimed, fold
+from standpipe.errors import CacheError
+
+KEPT = 8  # extents that are kept open: a store gives up all but its last few
+CLOSE_MS = 5000  # for rows that are still on their way to a disk
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What of a set is open.
+
+    folder  descriptor of the set's own
+    user    this loader's file in it; None where it may only read
+    opened  closes all but ``home``
+    """
+
+    home: Home
+    session: Session
+    folder: int
+    user: User | None
+    opened: contextlib.ExitStack
+
+
+class OpenSet:
+    """A set that is open for one loader. One thread at a time calls its methods, and somebody ``close`` at the end.
+
+    store   the native store: rows are found, read and put there, by any thread
+    writes  whether rows may be stored; False for a group's set that this user may only read
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limits: Limits,
+        manifest: Manifest,
+        parts: Parts,
+        store: _native.CacheStore,
+        *,
+        writes: bool,
+    ) -> None:
+        self.store, self.writes = store, writes
+        self._name, self._limits, self._manifest, self._parts = name, limits, manifest, parts
+        self._spilled: Spilled | None = None
+        self._extents: list[Extent] = []
+        self._notes: list[str] = []
+        self._said: set[str] = set()
+        self._closed = self._said_full = False
+        self._lacks_spill = True  # until that is known: rows that lie there can't be found
+        self._full: str | None = None  # why there is no more room
+
+    @property
+    def is_there(self) -> bool:
+        """Whether nobody has destroyed it since; who has it open reads on, and stores nothing more."""
+        return is_at(self._parts.folder, self._parts.home.sets, self._manifest.digest)
+
+    def supply(self) -> None:
+        """Give the store the room that it wants, if it may have it.
+
+        While another process gives room to the same session nothing happens: the next call tries again.
+        """
+        wants = self.store.wants()
+        if not wants.extent or not self.writes:
+            return
+        if not self.is_there:
+            self.store.refuse()
+            return
+        with claimed(self._parts.session.folder) as free:
+            if free:
+                self._grow(wants)
+
+    def notes(self) -> list[str]:
+        """What became known since the last call and is worth a warning; each thing once. Also of one that is closed."""
+        if not self._closed:
+            self._note_error()
+        if self._full is not None and not self._said_full and self.store.wants().skipped:
+            self._said_full = True
+            self._note(self._full)
+        notes, self._notes = self._notes, []
+        return notes
+
+    def stamp(self) -> None:
+        """Write down that it is in use, and what was counted."""
+        if self._parts.user is None or not self.is_there:
+            return
+        with contextlib.suppress(OSError):
+            self._parts.user.stamp(Counts.of(self.store.stats()))
+            self._parts.session.link(self._manifest.digest)  # who clears up may have taken it away
+
+    def __enter__(self) -> OpenSet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it: what was counted is added to the set's totals, and what room is left goes back."""
+        if self._closed:
+            return
+        self._closed = True
+        ended = self.store.close(CLOSE_MS)
+        self.stamp()
+        self._note_error()
+        for extent in self._extents:
+            if ended:
+                extent.leave()
+            else:
+                extent.abandon()
+        folder = os.dup(self._parts.folder)
+        self._parts.opened.close()
+        if self._spilled is not None:
+            self._spilled.close()
+        try:
+            self._fold(folder)
+        finally:
+            os.close(folder)
+            self._parts.home.close()
+
+    def _fold(self, folder: int) -> None:
+        """Add what the gone have counted; whoever comes next does it where this one can't."""
+        with contextlib.suppress(OSError, CacheError):
+            users = open_folder(folder, USERS, self._parts.home.access, make=False)
+            try:
+                fold(self._parts.home, folder, users)
+            finally:
+                os.close(users)
+
+    def _grow(self, wants: _native.CacheWants) -> None:
+        """Give the store an extent, in memory or on the disk; or tell it that there will be none.
+
+        That is said where there is no room. Where a tier has failed, the store's error has said what follows.
+        """
+        home, reasons, failed = self._parts.home, [], False
+        row_bytes = max(wants.row_bytes, self._manifest.row_bytes or 1)
+        wish = Wish(home, self._parts.session, row_bytes, self._limits.idle_after)
+        tiers = [Tier(home, self._parts.folder, self._limits.memory, spilled=False)]
+        if self._spilled is not None:
+            there = self._spilled
+            tiers.append(Tier(there.home, there.folder, self._limits.spill_limit, spilled=True))
+        for tier in tiers:
+            if not (wants.spill if tier.spilled else wants.memory):
+                failed = True
+                continue
+            try:
+                found = grow(tier, wish)
+            except (OSError, CacheError) as error:
+                found = Full(f"{tier.home.path}: {_why(error)}")
+            if isinstance(found, Extent):
+                self.store.add_extent(found.number, found.file, found.begin, found.end, tier.spilled)
+                self._keep(found)
+                return
+            reasons.append(found.reason)
+        self.store.refuse()
+        if failed:
+            return
+        more = "" if self._spilled is not None else ", or give it spill=, a folder on a disk"
+        self._note_full(
+            f"cache {self._name!r} keeps no more rows: {'; '.join(reasons)}. The others come from their source; raise "
+            f"its limit{more}"
+        )
+
+    def _keep(self, extent: Extent) -> None:
+        self._extents.append(extent)
+        if len(self._extents) > KEPT:
+            self._extents.pop(0).retire()
+
+    def look_for_spill(self) -> None:
+        """Use the set's folder on a disk, if it has one by now; give it one, if it is to have one.
+
+        Until the first call rows that are there aren't found; later ones look for a folder that another job has given
+        it since. A disk that hangs holds it up.
+        """
+        if self._spilled is not None:
+            return
+        try:
+            place = read_set(self._parts.folder, self._manifest.digest).spill
+            if place is None and self._limits.spill is not None and self.writes:
+                place = self._given_spill(self._limits.spill)
+            if place is not None:
+                self._spilled = Spilled(place, self._parts.home.access)
+                self.store.set_spill(self._spilled.folder)
+            self._lacks_spill = False
+        except (OSError, CacheError) as error:
+            self._note(
+                f"cache {self._name!r} can't use its folder on the disk: {_why(error)}; rows that are there come from "
+                "their source"
+            )
+
+    def _given_spill(self, directory: str) -> Place | None:
+        """Make the set's folder on a disk; None while another job is about it, which a later look finds."""
+        with claimed(self._parts.folder) as free:
+            if not free:
+                return None
+            manifest = read_set(self._parts.folder, self._manifest.digest)
+            if manifest.spill is not None:
+                return manifest.spill
+            place = make_spilled(directory, self._parts.home, manifest.digest)
+            manifest.at(place).write(self._parts.home, self._parts.folder)
+        return place
+
+    def _note_error(self) -> None:
+        """What the store met last."""
+        if error := self.store.last_error():
+            text = f"cache {self._name!r}: {error}; what can't be read or kept comes from its source"
+            if any(os.strerror(code) in error for code in FULL):
+                self._note_full(text)
+            elif not (_is_missing(error) and (self._lacks_spill or not self.is_there)):
+                self._note(text)  # where files are known to be gone, each that isn't found is no news
+
+    def _note_full(self, text: str) -> None:
+        """There is no room: said once a row goes without, and once whoever found it, the store or who gives it room."""
+        self._full = self._full or text
+
+    def _note(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._notes.append(text)
+
+
+def _is_missing(error: str) -> bool:
+    """Whether a store's error is of a file that isn't there, or of the folder on the disk, which it was never given."""
+    return os.strerror(errno.ENOENT) in error or os.strerror(errno.EBADF) in error
+
+
+def _why(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -1,0 +1,206 @@
+"""Whole sets go: destroyed by people, evicted when idle, or cleared away because no session has them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from standpipe.cache.directory import (
+    GONE,
+    NEW,
+    READ_FOLDER,
+    Home,
+    clear_aside,
+    names_in,
+    read_manifest,
+    remove,
+)
+from standpipe.cache.extents import trim
+from standpipe.cache.room import taken
+from standpipe.cache.session import linked_sets, sessions_of
+from standpipe.cache.spilled import SET, Place, Spilled, remove_spilled
+from standpipe.cache.users import is_used, usage
+from standpipe.errors import CacheError
+from standpipe.faults import faultpoint
+
+USERS = "users"
+
+
+@dataclass(frozen=True, slots=True)
+class FreedCache:
+    """What was removed.
+
+    memory   bytes in the cache's own directory, ``/dev/shm`` unless another one was named
+    spilled  bytes on a disk
+    held     how many of them jobs have open, which go on reading: they are freed when those jobs end
+    sets     how many sets
+    """
+
+    memory: int = 0
+    spilled: int = 0
+    held: int = 0
+    sets: int = 0
+
+    def __add__(self, other: FreedCache) -> FreedCache:
+        return FreedCache(
+            self.memory + other.memory,
+            self.spilled + other.spilled,
+            self.held + other.held,
+            self.sets + other.sets,
+        )
+
+
+def remove_set(home: Home, digest: str, *, used_too: bool) -> FreedCache | None:
+    """Remove a set; None when it isn't there, or is in use and ``used_too`` is False. Raises ``OSError``."""
+    try:
+        folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
+    except FileNotFoundError:
+        return None
+    try:
+        name = _moved(home, digest, GONE) if used_too else _taken_aside(home, digest, folder)
+        if name is None:
+            return None
+        faultpoint("cache.remove")
+        freed = _freed(home, folder)
+        if (place := _place(folder)) is not None:  # first, while the set still says where it is
+            remove_spilled(place, home.access)
+        remove(home.aside, name)
+    finally:
+        os.close(folder)
+    return freed
+
+
+def clear(home: Home) -> None:
+    """Remove what processes left that were killed: things half made or half removed, sets that no session has."""
+    clear_aside(home)
+    try:
+        linked = linked_sets(home)
+    except OSError:  # no files to be opened, or a foreign session: whose a set is can't be told, so all stay
+        return
+    for digest in names_in(home.sets):
+        with contextlib.suppress(OSError):
+            if digest not in linked:
+                remove_set(home, digest, used_too=False)
+            else:
+                _trim(home.sets, digest)
+    for session in sessions_of(home):
+        for digest in set(session.sets) - set(names_in(home.sets)):
+            with contextlib.suppress(OSError):
+                os.unlink(digest, dir_fd=session.links)  # a job that makes it again makes its link again
+
+
+def evict(home: Home, among: Collection[str], idle_after: float | None) -> bool:
+    """Remove the set that is idle the longest, if there is one that may go. Raises ``OSError``.
+
+    among       which of the sets may
+    idle_after  seconds after its last use from which on one may go, by those who want the room; sessions that it
+                belongs to may say more
+    """
+    patience: dict[str, list[float | None]] = {}
+    for session in sessions_of(home):
+        for digest in session.sets:
+            patience.setdefault(digest, [idle_after]).append(session.limits.idle_after)
+    idle = {digest: idle_s(home, digest) for digest in among}
+    for digest, seconds in sorted(idle.items(), key=lambda item: -item[1]):
+        asked = patience.get(digest, [idle_after])
+        may_go = seconds > 0 and all(least is not None and seconds >= least for least in asked)
+        if may_go and remove_set(home, digest, used_too=False) is not None:
+            return True
+    return False
+
+
+def idle_s(home: Home, digest: str) -> float:
+    """Seconds since a set's last use; 0 for one that is used, or isn't there."""
+    try:
+        folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
+    except OSError:
+        return 0.0
+    try:
+        with _users(folder) as users:
+            return usage(folder, users).idle_s
+    except OSError:
+        return 0.0
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _users(folder: int) -> Iterator[int]:
+    users = os.open(USERS, READ_FOLDER, dir_fd=folder)
+    try:
+        yield users
+    finally:
+        os.close(users)
+
+
+def _is_used(folder: int) -> bool:
+    """Whether a loader that lives uses a set. One without a place for users is half removed, or damaged."""
+    try:
+        with _users(folder) as users:
+            return is_used(users)
+    except FileNotFoundError:
+        return False
+
+
+def _taken_aside(home: Home, digest: str, folder: int) -> str | None:
+    """Move an idle set aside, where nobody finds it; None when it is in use, or goes already.
+
+    A job that opens it puts its file into ``users/`` first, and looks then whether the set still has its name. So
+    either that job sees that it has none, or its file is seen here.
+    """
+    if _is_used(folder):
+        return None
+    try:
+        fcntl.flock(
+            folder, fcntl.LOCK_EX | fcntl.LOCK_NB
+        )  # so that nobody clears it away before it is decided
+    except BlockingIOError:
+        return None
+    name = _moved(home, digest, NEW)
+    if name is not None and _is_used(folder):
+        with contextlib.suppress(OSError):  # made anew meanwhile: then this one goes, and its user reads on
+            os.rename(name, digest, src_dir_fd=home.aside, dst_dir_fd=home.sets)
+            return None
+    return name
+
+
+def _moved(home: Home, digest: str, kind: str) -> str | None:
+    """Take a set its name; None when somebody else has. Returns its name aside."""
+    name = kind + os.urandom(8).hex()
+    try:
+        os.rename(digest, name, src_dir_fd=home.sets, dst_dir_fd=home.aside)
+    except FileNotFoundError:
+        return None
+    return name
+
+
+def _trim(above: int, name: str) -> None:
+    folder = os.open(name, READ_FOLDER, dir_fd=above)
+    try:
+        trim(folder)
+    finally:
+        os.close(folder)
+
+
+def _freed(home: Home, folder: int) -> FreedCache:
+    memory = taken(folder)
+    written, spilled = memory.held - memory.promised, 0
+    if (place := _place(folder)) is not None:
+        with contextlib.suppress(OSError, CacheError):
+            there = Spilled(place, home.access)
+            try:
+                disk = taken(there.folder)
+                spilled = disk.held - disk.promised
+            finally:
+                there.close()
+    return FreedCache(written, spilled, written + spilled if _is_used(folder) else 0, 1)
+
+
+def _place(folder: int) -> Place | None:
+    try:
+        return Place.of(read_manifest(folder, SET).get("spill"))
+    except (OSError, CacheError):
+        return None

@@ -1,0 +1,193 @@
+"""A session: a name that people give, the limits that go with it, and which sets it has."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from standpipe.cache.description import Cache, group_number
+from standpipe.cache.directory import (
+    READ_FOLDER,
+    Access,
+    Home,
+    is_at,
+    names_in,
+    new_folder,
+    open_folder,
+    publish,
+    read_manifest,
+    write_manifest,
+)
+from standpipe.cache.room import free_bytes
+from standpipe.errors import CacheError
+from standpipe.faults import faultpoint
+
+MANIFEST = "session.json"
+LINKS = "sets"
+MOST_NAMED = 8  # sessions, to somebody who looks for another one
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a session may take.
+
+    memory       bytes in its own directory
+    spill        a folder on a disk, for what doesn't fit; None: none
+    spill_limit  bytes there; None: what the disk has
+    idle_after   seconds after its last use from which on a set gives way; None: never
+    """
+
+    memory: int
+    spill: str | None
+    spill_limit: int | None
+    idle_after: float | None
+
+    def of(self, cache: Cache) -> Limits:
+        """With what a job's own description says instead."""
+        memory, spill = cache.memory_bytes, cache.spill_path
+        return Limits(
+            self.memory if memory is None else memory,
+            self.spill if spill is None else spill,
+            self.spill_limit if spill is None else cache.spill_limit_bytes,
+            cache.idle_after,
+        )
+
+
+class Session:
+    """A session's folder, open. Whoever opened it closes it.
+
+    name    its own
+    folder  descriptor; who holds its lock gives out room
+    links   descriptor of the folder with a file for each set
+    limits  what it was created with
+    """
+
+    def __init__(self, home: Home, name: str, *, make: Limits | None = None) -> None:
+        """Open it, or create it with the limits of ``make``. Raises ``OSError``, ``CacheError``."""
+        self.name, self._home = name, home
+        with contextlib.ExitStack() as opened:
+            self.folder = self._open(make)
+            opened.callback(os.close, self.folder)
+            self.links = open_folder(self.folder, LINKS, home.access, make=False)
+            opened.callback(os.close, self.links)
+            self.limits = _limits(read_manifest(self.folder, MANIFEST))
+            self._opened = opened.pop_all()
+
+    def _open(self, make: Limits | None) -> int:
+        """Its folder's descriptor."""
+        if make is not None:
+            with contextlib.suppress(FileExistsError):
+                create_session(self._home, self.name, make)
+        return open_folder(self._home.sessions, self.name, self._home.access, make=False)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it hasn't been destroyed since."""
+        return is_at(self.folder, self._home.sessions, self.name)
+
+    @property
+    def sets(self) -> list[str]:
+        """Digests of its sets; some may be gone."""
+        return names_in(self.links)
+
+    def link(self, digest: str) -> None:
+        """Say that a set belongs to it. Raises ``OSError``."""
+        faultpoint("cache.link")
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(digest, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self.links))
+
+    def close(self) -> None:
+        """Close its descriptors."""
+        self._opened.close()
+
+
+def create_session(home: Home, name: str, limits: Limits) -> None:
+    """Make a session. Raises ``FileExistsError`` when there is one, ``OSError``."""
+    if name in names_in(home.sessions):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+    with new_folder(home) as (made, folder):
+        os.close(open_folder(folder, LINKS, home.access, make=True))
+        facts = {
+            "memory": limits.memory,
+            "spill": limits.spill,
+            "spill_limit": limits.spill_limit,
+            "idle_after_s": limits.idle_after,
+            "created": time.time(),
+        }
+        write_manifest(home, folder, MANIFEST, facts)
+        faultpoint("cache.create")
+        publish(home, made, home.sessions, name)
+
+
+def no_session(cache: Cache, names: Sequence[str]) -> CacheError:
+    """That there is no session of that name. ``names``: of those that there are."""
+    import difflib
+
+    near = difflib.get_close_matches(cache.name, names, n=1)
+    if near:
+        there = f"did you mean {near[0]!r}?"
+    else:
+        there = f"there are {', '.join(names[:MOST_NAMED])}" if names else "there is none at all"
+    return CacheError(f"there is no cache {cache.name!r} in {cache.directory_path}; {there}")
+
+
+def sessions_of(home: Home) -> Iterator[Session]:
+    """Yield every session that can be read, open until the next one is asked for."""
+    for name in names_in(home.sessions):
+        try:
+            session = Session(home, name)
+        except (OSError, CacheError):
+            continue
+        try:
+            yield session
+        finally:
+            session.close()
+
+
+def linked_sets(home: Home) -> set[str]:
+    """Digests of all that any session has, a damaged one too. Raises ``OSError`` when that can't be told."""
+    found: set[str] = set()
+    for name in names_in(home.sessions):
+        with contextlib.suppress(FileNotFoundError):  # destroyed meanwhile
+            found.update(links_in(home.sessions, name))
+    return found
+
+
+def links_in(above: int, name: str) -> list[str]:
+    """Digests of a session's sets, by its folder's name. Raises ``OSError``."""
+    with contextlib.ExitStack() as opened:
+        folder = os.open(name, READ_FOLDER, dir_fd=above)
+        opened.callback(os.close, folder)
+        links = os.open(LINKS, READ_FOLDER, dir_fd=folder)
+        opened.callback(os.close, links)
+        return names_in(links)
+
+
+def first_limits(cache: Cache) -> Limits:
+    """Of a session that a job creates: what it says, or half of what there is."""
+    half = 0 if cache.memory is not None else free_bytes(cache.directory_path) // 2
+    return Limits(half, None, None, cache.idle_after).of(cache)
+
+
+def access_of(cache: Cache) -> Access:
+    """Who may use the cache. Raises ``PlanError`` for a group that there isn't."""
+    return Access(None if cache.shared_group is None else group_number(cache.shared_group))
+
+
+def _limits(facts: dict[str, object]) -> Limits:
+    """From session.json. Raises ``CacheError``."""
+    match facts:
+        case {
+            "memory": int(memory),
+            "spill": str() | None as spill,
+            "spill_limit": int() | None as spill_limit,
+            "idle_after_s": int() | float() | None as idle_after,
+        } if spill is None or "\0" not in spill:
+            return Limits(memory, spill, spill_limit, idle_after)
+    raise CacheError(
+        f"{MANIFEST} of the cache is damaged, or another version's; standpipe cache destroy removes it"
+    )

@@ -1,0 +1,202 @@
+"""A set of cached rows, found or made, and open for one loader."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from standpipe import _native
+from standpipe.cache.description import Cache
+from standpipe.cache.directory import (
+    NEW_FILE,
+    READ_FOLDER,
+    TRIES,
+    Home,
+    is_at,
+    new_folder,
+    open_folder,
+    open_home,
+    publish,
+    settle,
+    write_all,
+)
+from standpipe.cache.extents import FULL
+from standpipe.cache.facts import HEADER_BYTES, TABLE
+from standpipe.cache.identity import Identity
+from standpipe.cache.manifest import Kind, Manifest, read_set
+from standpipe.cache.opened import OpenSet, Parts
+from standpipe.cache.removal import USERS, clear
+from standpipe.cache.room import ENTRY_BYTES
+from standpipe.cache.session import Session, access_of, first_limits
+from standpipe.cache.users import User
+from standpipe.errors import CacheError
+from standpipe.faults import faultpoint
+
+QUEUE_BYTES = 16 << 20  # of rows on their way to a disk
+QUEUE_ROWS = 4  # at least
+
+
+def queue_bytes(row_bytes: int | None) -> int:
+    """What a process may have of rows on their way to a disk. ``row_bytes``: of each row; None: they differ."""
+    return max(QUEUE_BYTES, QUEUE_ROWS * (row_bytes or 0))
+
+
+def open_set(
+    cache: Cache,
+    identity: Identity,
+    *,
+    records: int,
+    kind: Kind,
+    row_bytes: int | None,
+    writes: bool = True,
+) -> OpenSet:
+    """Open the set of an identity, made if it isn't there. The cache isn't off.
+
+    records    that the data has
+    kind       of the rows: ``"encoded"``, as files have them; ``"images"``; ``"samples"``
+    row_bytes  of each row; None: they differ
+    writes     whether rows are to be stored
+
+    Raises ``CacheError``, which says what to do, when it can't be had, and ``PlanError`` as ``Cache.check`` does.
+    """
+    cache.check()
+    assert not cache.is_off
+    home = open_home(cache.directory_path, access_of(cache), make=True)
+    wanted = Manifest.of(identity, records, kind, row_bytes, None)
+    try:
+        clear(home)
+        for _ in range(TRIES):
+            with contextlib.suppress(_Gone):
+                return _opened(home, cache, wanted, writes)
+    except OSError as error:
+        home.close()
+        raise CacheError(f"the cache in {home.path} can't be used: {_why(error)}") from error
+    except BaseException:
+        home.close()
+        raise
+    home.close()
+    raise CacheError(f"the cache in {home.path} can't be used: others destroy it again and again")
+
+
+class _Gone(Exception):
+    """Somebody destroyed it between two steps of ours."""
+
+
+def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool) -> OpenSet:
+    """One try. Raises ``_Gone``, ``OSError``, ``CacheError``."""
+    with contextlib.ExitStack() as opened:
+        try:
+            session = Session(home, cache.name, make=first_limits(cache))
+            opened.callback(session.close)
+            folder, user = _found_or_made(home, wanted, opened)
+            if user is not None:
+                session.link(wanted.digest)
+        except FileNotFoundError as error:
+            raise _Gone from error
+        if not (session.is_there and is_at(folder, home.sets, wanted.digest)):
+            raise _Gone
+        limits = session.limits.of(cache)
+        _check(wanted, read_set(folder, wanted.digest))
+        writes = writes and user is not None and _may_write(folder)
+        store = _store(folder, wanted, writes)
+        parts = Parts(home, session, folder, user, opened.pop_all())
+    return OpenSet(cache.name, limits, wanted, parts, store, writes=writes)
+
+
+def _found_or_made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -> tuple[int, User | None]:
+    """A set's folder, and this loader's file in it. Raises ``FileNotFoundError`` when it is being removed."""
+    if not _is_there(home, wanted.digest):
+        with contextlib.suppress(FileExistsError):
+            return _made(home, wanted, opened)
+    folder = open_folder(home.sets, wanted.digest, home.access, make=False)
+    opened.callback(os.close, folder)
+    with _users(folder, home) as users:
+        try:
+            user = User(home, users)
+        except PermissionError:  # of a group's cache that this user may read only
+            return folder, None
+    opened.callback(user.close)
+    return folder, user
+
+
+def _made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -> tuple[int, User]:
+    """A new set, with this loader's file in it before anybody can see it, so that nobody takes it for unused."""
+    with new_folder(home) as (made, folder):
+        table = os.open(TABLE, NEW_FILE, 0o600, dir_fd=folder)
+        try:
+            settle(table, home.access, home.access.file_mode)
+            write_all(table, bytes(_native.CacheStore.table_header(wanted.records, wanted.salt)), 0)
+            os.ftruncate(table, HEADER_BYTES + ENTRY_BYTES * wanted.records)
+        finally:
+            os.close(table)
+        wanted.write(home, folder)
+        users = open_folder(folder, USERS, home.access, make=True)
+        try:
+            user = User(home, users)
+        finally:
+            os.close(users)
+        with contextlib.ExitStack() as mine:
+            mine.callback(user.close)
+            faultpoint("cache.create")
+            publish(home, made, home.sets, wanted.digest)
+            faultpoint("cache.create")
+            mine.pop_all()
+        opened.callback(user.close)
+        own = os.dup(folder)
+    opened.callback(os.close, own)
+    return own, user
+
+
+@contextlib.contextmanager
+def _users(folder: int, home: Home) -> Iterator[int]:
+    users = open_folder(folder, USERS, home.access, make=False)
+    try:
+        yield users
+    finally:
+        os.close(users)
+
+
+def _is_there(home: Home, digest: str) -> bool:
+    try:
+        os.close(os.open(digest, READ_FOLDER, dir_fd=home.sets))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _check(wanted: Manifest, found: Manifest) -> None:
+    """Raise ``CacheError`` for a set of other rows: its identity didn't say all that they depend on."""
+    for name in ("records", "kind", "row_bytes"):
+        if getattr(found, name) != getattr(wanted, name):
+            raise CacheError(
+                f"the cached set {wanted.digest} has {name} {getattr(found, name)!r}, and {getattr(wanted, name)!r} is "
+                "asked for; standpipe cache destroy removes it"
+            )
+
+
+def _may_write(folder: int) -> bool:
+    """Whether this user may add rows to a set, which a group's may forbid."""
+    try:
+        os.close(os.open(TABLE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
+    except PermissionError:
+        return False
+    return True
+
+
+def _store(folder: int, manifest: Manifest, writes: bool) -> _native.CacheStore:
+    """The native store of a set. Raises ``CacheError``."""
+    queue = queue_bytes(manifest.row_bytes)
+    try:
+        return _native.CacheStore(folder, manifest.records, manifest.salt, writes, queue)
+    except (ValueError, RuntimeError, OSError) as error:
+        raise CacheError(
+            f"the cached set {manifest.digest} can't be used: {error}; standpipe cache destroy removes it"
+        ) from error
+
+
+def _why(error: OSError) -> str:
+    """What the system said, and what to do about it."""
+    if error.errno in FULL:
+        return f"{error.strerror}; free some room there, or name another place by directory="
+    return error.strerror or str(error)

@@ -1,0 +1,243 @@
+"""Who uses a set, and what all who ever did have counted.
+
+A loader has a file of its own in the set's ``users/``, locked as long as it lives, so its death is seen at once. What
+the dead and the closed have counted is added up in ``totals.json`` by whoever comes by and gets the lock for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from standpipe import _native
+from standpipe.cache.directory import (
+    READ_FILE,
+    Home,
+    is_held,
+    names_in,
+    new_file,
+    read_manifest,
+    write_all,
+    write_manifest,
+)
+from standpipe.cache.moment import Moment
+from standpipe.errors import CacheError
+from standpipe.faults import faultpoint
+
+TOTALS = "totals.json"
+# What values of other kinds than ours end in, where they are taken for ours.
+FOREIGN = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+FILE_BYTES = 2048  # of a user's file: one page, written at once, so that a full disk is met when it is made
+NODES = Path("/sys/devices/system/node")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What loaders have done with a set.
+
+    hits, misses                   rows that were asked for, and were there or not
+    stored, skipped                rows that were kept, or weren't for want of room or time
+    stale                          rows that a changed file made useless
+    errors                         rows that were wrong, or couldn't be read or written
+    hit_bytes, stored_bytes
+    spilled_hits, spilled_stored   how many of the hits and stored rows were on disk
+    """
+
+    hits: int = 0
+    misses: int = 0
+    stored: int = 0
+    skipped: int = 0
+    stale: int = 0
+    errors: int = 0
+    hit_bytes: int = 0
+    stored_bytes: int = 0
+    spilled_hits: int = 0
+    spilled_stored: int = 0
+
+    @classmethod
+    def of(cls, counted: _native.CacheStats) -> Counts:
+        """A copy of what a store has counted until now."""
+        return cls(**{each.name: int(getattr(counted, each.name)) for each in fields(cls)})
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> Counts:
+        """From a file."""
+        return cls(**{each.name: int(facts.get(each.name, 0)) for each in fields(cls)})
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """All that is known of a set's use.
+
+    counts  of all users together
+    alive   users that live
+    last    when it was last used; None: not known
+    nodes   memory nodes of the CPUs of those who stored its rows
+    """
+
+    counts: Counts = Counts()
+    alive: int = 0
+    last: Moment | None = None
+    nodes: tuple[int, ...] = ()
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since its last use; 0 while it is used."""
+        return 0.0 if self.alive else self.last.ago_s if self.last else float("inf")
+
+    def __add__(self, other: Usage) -> Usage:
+        lasts = [usage.last for usage in (self, other) if usage.last is not None]
+        return Usage(
+            self.counts + other.counts,
+            self.alive + other.alive,
+            min(lasts, key=lambda moment: moment.ago_s, default=None),
+            tuple(sorted({*self.nodes, *other.nodes})),
+        )
+
+
+class User:
+    """One loader's file in a set's ``users/``. Whoever made it closes it."""
+
+    def __init__(self, home: Home, users: int) -> None:
+        """Raises ``OSError``: no room, no permission, or the set is gone."""
+        with new_file(home, home.access.own_mode) as (name, self._file):
+            self.name = name
+            self.stamp(Counts())
+            os.rename(name, name, src_dir_fd=home.aside, dst_dir_fd=users)
+
+    def stamp(self, counts: Counts) -> None:
+        """Write down that the set is used now, and what was counted. Raises ``OSError``."""
+        nodes = nodes_of_cpus() if counts.stored else ()
+        write_all(self._file, _packed(Usage(counts, 0, Moment.now(), nodes)), 0)
+
+    def close(self) -> None:
+        """Say that this user is gone; the file stays until somebody has added it to the totals."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked child may have a copy of the descriptor
+        os.close(self._file)
+
+
+def usage(folder: int, users: int) -> Usage:
+    """That of a set, which may be gone meanwhile. Raises ``OSError`` where it can't be read.
+
+    folder, users  descriptors of the set's folder and of its ``users/``
+    """
+    total, folded = _totals(folder)
+    for name in names_in(users):
+        if name not in folded:
+            total += _read(users, name, alive=is_held(users, name))
+    return total
+
+
+def is_used(users: int) -> bool:
+    """Whether a loader that lives uses the set."""
+    return any(is_held(users, name) for name in names_in(users))
+
+
+def fold(home: Home, folder: int, users: int) -> None:
+    """Add to the totals what users counted who are gone, unless another process is about it. Raises ``OSError``."""
+    with claimed(users) as free:
+        if not free:
+            return
+        gone = [name for name in names_in(users) if not is_held(users, name)]
+        total, folded = _totals(folder)
+        for name in gone:
+            if name not in folded:
+                total += _read(users, name, alive=False)
+        # Their names stand beside the sum until their files are gone: killed in between, nothing is counted twice.
+        write_manifest(home, folder, TOTALS, {**_facts(total), "folded": gone})
+        faultpoint("cache.fold")
+        for name in gone:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=users)
+
+
+@contextlib.contextmanager
+def claimed(folder: int) -> Iterator[bool]:
+    """Inside, no other process is in here for the same folder; False where one is, and nobody waits."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        fcntl.flock(folder, fcntl.LOCK_UN)
+
+
+def nodes_of_cpus() -> tuple[int, ...]:
+    """The memory nodes that this process's CPUs belong to: where the kernel puts what it writes first."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        for node in NODES.glob("node[0-9]*"):
+            cpus: set[int] = set()
+            for part in (node / "cpulist").read_text().strip().split(","):
+                first, _, last = part.partition("-")
+                cpus.update(range(int(first), int(last or first) + 1) if part else ())
+            if cpus & usable:
+                found.append(int(node.name.removeprefix("node")))
+    return tuple(sorted(found)) or (0,)
+
+
+def _totals(folder: int) -> tuple[Usage, list[str]]:
+    """The sum, and the names of users' files that are in it. A damaged one counts as none: it is only of interest."""
+    try:
+        facts = read_manifest(folder, TOTALS)
+        return _usage(facts), [str(name) for name in facts.get("folded", [])]
+    except (FileNotFoundError, CacheError, *FOREIGN):
+        return Usage(), []
+
+
+def _read(users: int, name: str, *, alive: bool) -> Usage:
+    """What a user's file says; nothing but that somebody lives where it is gone, or was caught half written."""
+    here = Usage(alive=int(alive))
+    try:
+        file = os.open(name, READ_FILE, dir_fd=users)
+    except OSError:
+        return here
+    try:
+        return here + _unpacked(os.pread(file, FILE_BYTES, 0))
+    except (OSError, *FOREIGN):
+        return here
+    finally:
+        os.close(file)
+
+
+def _packed(usage: Usage) -> bytes:
+    """A user's file: JSON, padded, with its CRC in front, so that a half of a new one and of an old one is told."""
+    import json
+
+    text = json.dumps(_facts(usage)).encode().ljust(FILE_BYTES - 9)
+    return b"%08x\n" % zlib.crc32(text) + text
+
+
+def _unpacked(data: bytes) -> Usage:
+    import json
+
+    text = data[9:]
+    if data[:9] != b"%08x\n" % zlib.crc32(text):
+        raise ValueError("half written")
+    return _usage(json.loads(text))
+
+
+def _facts(usage: Usage) -> dict[str, Any]:
+    last = None if usage.last is None else asdict(usage.last)
+    return {"counts": asdict(usage.counts), "last": last, "nodes": list(usage.nodes), "process": os.getpid()}
+
+
+def _usage(facts: Mapping[str, Any]) -> Usage:
+    last = facts["last"]
+    moment = (
+        None if last is None else Moment(str(last["boot"]), float(last["since_s"]), float(last["wall_s"]))
+    )
+    return Usage(Counts.read(facts["counts"]), 0, moment, tuple(int(node) for node in facts["nodes"]))

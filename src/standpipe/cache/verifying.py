@@ -1,0 +1,145 @@
+"""Whether every row of a cache is what was stored: each is read, and its checksum made anew."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.cache.description import Cache, check_given
+from standpipe.cache.directory import READ_FOLDER, Home, names_in, open_home
+from standpipe.cache.facts import entries_of
+from standpipe.cache.manifest import Manifest, read_set
+from standpipe.cache.session import Session, access_of, no_session
+from standpipe.cache.spilled import Spilled
+from standpipe.errors import CacheError
+
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSet:
+    """What is true of a set's rows.
+
+    digest, label  as of ``CachedSet``
+    rows           that were looked at
+    wrong          how many of them can't be read, aren't what was stored, or have a damaged entry in the table. They
+                   are never delivered: who asks for one gets it from its source
+    problem        why no row could be looked at; empty otherwise
+    """
+
+    digest: str
+    label: str
+    rows: int
+    wrong: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCache:
+    """What ``verify_cache`` found.
+
+    sets  of the session
+    """
+
+    sets: tuple[CheckedSet, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all rows of all sets are right."""
+        return not any(each.wrong or each.problem for each in self.sets)
+
+    @property
+    def rows(self) -> int:
+        """That were looked at."""
+        return sum(each.rows for each in self.sets)
+
+    @property
+    def wrong(self) -> int:
+        """How many of them are wrong."""
+        return sum(each.wrong for each in self.sets)
+
+    def facts(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {"ok": self.ok, "rows": self.rows, "wrong": self.wrong, **asdict(self)}
+
+
+def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> CheckedCache:
+    """Read every row of a session and compare its checksum.
+
+    on_progress  called with ``"rows"``, how many are done, and None
+
+    Raises ``CacheError`` when there is no session of that name.
+    """
+    check_given(cache)
+    try:
+        home = open_home(cache.directory_path, access_of(cache), make=False)
+    except FileNotFoundError as error:
+        raise no_session(cache, []) from error
+    checked: list[CheckedSet] = []
+    try:
+        session = Session(home, cache.name)
+        try:
+            for digest in session.sets:
+                before = sum(each.rows for each in checked)
+                with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                    checked.append(_checked(home, digest, _from(before, on_progress)))
+        finally:
+            session.close()
+    except FileNotFoundError as error:
+        raise no_session(cache, names_in(home.sessions)) from error
+    except OSError as error:
+        raise CacheError(f"the cache in {home.path} can't be used: {error.strerror or error}") from error
+    finally:
+        home.close()
+    return CheckedCache(tuple(checked))
+
+
+def _from(before: int, on_progress: Progress | None) -> Callable[[int], None]:
+    """Tells the progress of a set, others before it included."""
+
+    def tell(done: int) -> None:
+        if on_progress is not None:
+            on_progress("rows", before + done, None)
+
+    return tell
+
+
+def _checked(home: Home, digest: str, tell: Callable[[int], None]) -> CheckedSet:
+    """Check one set. Raises ``FileNotFoundError`` when it is gone."""
+    with contextlib.ExitStack() as opened:
+        folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
+        opened.callback(os.close, folder)
+        try:
+            manifest = read_set(folder, digest)
+            store = _native.CacheStore(folder, manifest.records, manifest.salt, False, 0)
+            opened.callback(store.close, 0)
+        except (CacheError, ValueError, RuntimeError) as error:
+            return CheckedSet(digest, "", 0, 0, str(error))
+        if manifest.spill is not None:
+            with contextlib.suppress(OSError, CacheError):  # its rows can't be read then, so they are wrong
+                spilled = Spilled(manifest.spill, home.access)
+                opened.callback(spilled.close)
+                store.set_spill(spilled.folder)
+        return _read_all(folder, manifest, store, tell)
+
+
+def _read_all(
+    folder: int, manifest: Manifest, store: _native.CacheStore, tell: Callable[[int], None]
+) -> CheckedSet:
+    rows = wrong = 0
+    for first, entries in entries_of(folder):
+        stop = max(min(first + len(entries), manifest.records), first)
+        found = store.have(first, stop)
+        blank = entries["check"][: stop - first] == 0
+        wrong += int(np.count_nonzero(~found & ~blank))
+        rows += int(np.count_nonzero(found | ~blank))
+        for record in first + np.flatnonzero(found):
+            wrong += store.get(int(record)) is None
+        tell(rows)
+    return CheckedSet(manifest.digest, manifest.label, rows, wrong)

@@ -1,0 +1,84 @@
+"""What is odd about the labels of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from standpipe.spec import AnyArray
+
+MOST_LABELS = 1 << 16  # different ones that are counted
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFinding:
+    """Something odd about a label, or about all of them.
+
+    kind   ``"no-file"``: a class without one; ``"one-file"``: a class with a single one; ``"missing"``: a number
+           below the largest label that no record has; ``"negative"``: a label below 0; ``"too-many"``: there are more
+           than 65,536 different ones, which aren't looked at
+    label  the number; for ``"too-many"`` how many records there are
+    name   of the class, or None
+    files  that have it
+    """
+
+    kind: Literal["no-file", "one-file", "missing", "negative", "too-many"]
+    label: int
+    name: str | None = None
+    files: int = 0
+
+    def facts(self) -> dict[str, object]:
+        """As plain values for programs."""
+        return {"kind": self.kind, "label": self.label, "name": self.name, "files": self.files}
+
+
+class LabelCounts:
+    """How many records each label has, counted piece by piece.
+
+    classes  names by label, or None
+    """
+
+    def __init__(self, classes: tuple[str, ...] | None) -> None:
+        self._classes = classes
+        self._counts: dict[int, int] = {}
+        self._records = 0
+
+    def add(self, labels: AnyArray) -> None:
+        """Count labels, (n,) of whole numbers."""
+        self._records += len(labels)
+        if len(self._counts) > MOST_LABELS:
+            return
+        values, counts = np.unique(labels, return_counts=True)
+        for label, count in zip(values.tolist(), counts.tolist(), strict=True):
+            self._counts[label] = self._counts.get(label, 0) + count
+
+    def findings(self) -> tuple[LabelFinding, ...]:
+        """What is odd about them, by label."""
+        if not self._counts:
+            return ()
+        if len(self._counts) > MOST_LABELS:
+            return (LabelFinding("too-many", self._records),)
+        return tuple(self._of_classes() if self._classes is not None else self._of_numbers())
+
+    def _of_classes(self) -> Iterator[LabelFinding]:
+        assert self._classes is not None
+        for label, name in enumerate(self._classes):
+            match self._counts.get(label, 0):
+                case 0:
+                    yield LabelFinding("no-file", label, name)
+                case 1:
+                    yield LabelFinding("one-file", label, name, 1)
+
+    def _of_numbers(self) -> Iterator[LabelFinding]:
+        """Labels are meant to be 0 to n − 1, unless they have nothing of that: most numbers missing."""
+        lowest, highest = min(self._counts), max(self._counts)
+        if lowest < 0:
+            yield LabelFinding("negative", lowest, None, self._counts[lowest])
+        if highest >= 2 * len(self._counts):
+            return
+        for label in range(highest):
+            if label not in self._counts:
+                yield LabelFinding("missing", label)

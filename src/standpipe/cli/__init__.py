@@ -1,0 +1,163 @@
+"""The ``standpipe`` command: one module per subcommand, each with ``add_parser`` and ``run``.
+
+Those modules import NumPy, Pillow and rich inside their functions, where they are needed: each costs about
+0.1 s, and ``standpipe bench`` owes its first batch 0.6 s after the process starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+PIPE_CLOSED = 141  # 128 + SIGPIPE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    argv  the arguments without the program's name; None takes them from ``sys.argv``
+
+    0 done, 1 failed with a message on stderr (``standpipe scan``: 2, as 1 is its answer), 2 wrong usage, 130 interrupted
+    by Ctrl-C, 141 nobody reads our stdout any more. Errors that are no ``StandpipeError`` and name no file are bugs and
+    keep their traceback.
+    """
+    try:
+        if argv is None:
+            _insist_on_interrupts()
+        code = _run(sys.argv[1:] if argv is None else list(argv))
+    except KeyboardInterrupt:
+        print("\nstandpipe: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_stdout()
+        return PIPE_CLOSED
+    return code
+
+
+def _insist_on_interrupts() -> None:
+    """Ctrl-C comes again where Python drops it: inside a destructor, or a callback such as those of imports."""
+
+    def again(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is KeyboardInterrupt:
+            signal.setitimer(signal.ITIMER_REAL, 1e-3)
+        else:
+            sys.__unraisablehook__(dropped)
+
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    sys.unraisablehook = again
+
+
+def _run(argv: list[str]) -> int:
+    from standpipe import StandpipeError, SampleError
+    from standpipe.cli.terminal import Unwritten, printable, written
+
+    parser = _parser()
+    failed = FAILED
+    try:
+        try:
+            _check_commands(parser, argv)
+            own, of_script = _apart(argv)
+            args = parser.parse_args(own, argparse.Namespace(arguments=of_script))
+            failed = args.failed
+            code = int(args.run(args))
+        except SystemExit as done:
+            code = done.code if isinstance(done.code, int) else USAGE
+        with written():
+            sys.stdout.flush()
+    except Unwritten as error:
+        _drop_stdout()
+        return _fail(str(error), failed)
+    except SampleError as error:
+        return _fail(f"{error}; standpipe scan {printable(args.path)} finds all that are bad", failed)
+    except StandpipeError as error:
+        return _fail(str(error), failed)
+    except OSError as error:
+        if error.filename is None or isinstance(error, BrokenPipeError):
+            raise
+        return _fail(f"{error.strerror}: {printable(error.filename)}", failed)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The parser; its default for ``commands`` are the parsers of those, by name, and so is theirs."""
+    from standpipe.cli import audit, bench, cache, doctor, explain, index, scan, show, synth, top, tune
+
+    parser = argparse.ArgumentParser(
+        prog="standpipe",
+        description="Feeds training batches: reads, decodes and augments samples into fixed memory.",
+        epilog="standpipe COMMAND --help tells more about one of them.",
+    )
+    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    parser.set_defaults(failed=FAILED)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (synth, bench, tune, show, explain, audit, index, scan, cache, doctor, top):
+        module.add_parser(commands)
+    parser.set_defaults(commands=commands.choices)
+    return parser
+
+
+def _apart(argv: list[str]) -> tuple[list[str], list[str]]:
+    """The doctor's own words, and those behind ``--``, which are a script's; of other commands all are their own."""
+    if argv[:1] != ["doctor"] or "--" not in argv:
+        return argv, []
+    place = argv.index("--")
+    return argv[:place], argv[place + 1 :]
+
+
+def _check_commands(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """End with what may have been meant where a word names no command."""
+    for word in argv:
+        if not word.startswith("-"):
+            commands = parser.get_default("commands")
+            if commands is None:
+                return
+            if word not in commands:
+                parser.error(_unknown(word, list(commands)))
+            parser = commands[word]
+
+
+class _Version(argparse.Action):
+    """``--version``, which looks the version up only when asked: importlib.metadata costs 20 ms."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        from standpipe.cli.terminal import written
+
+        try:
+            text = f"standpipe {version('standpipe')}"
+        except PackageNotFoundError:
+            text = "standpipe (not installed: run from its sources)"
+        with written():
+            print(text)
+        parser.exit()
+
+
+def _unknown(command: str, commands: list[str]) -> str:
+    near = difflib.get_close_matches(command, commands, n=1, cutoff=0.5)
+    advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(commands)}"
+    return f"no command {command!r}; {advice}"
+
+
+def _fail(message: str, code: int) -> int:
+    """Say it on stderr. It may be of a file's bytes, or of an exception that somebody else worded."""
+    from standpipe.cli.terminal import harmless, in_columns
+
+    text = "standpipe: " + harmless(message, keep="\n")
+    print(in_columns(text, sys.stderr), file=sys.stderr)
+    return code
+
+
+def _drop_stdout() -> None:
+    """Let the interpreter's own flush at exit succeed, though the reader is gone, as in ``standpipe … | head``."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

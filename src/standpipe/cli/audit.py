@@ -1,0 +1,46 @@
+"""``standpipe audit``: proof, without reading an image, that every rank gets its own rows and none is lost."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from standpipe.cli.terminal import Subparsers
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's arguments."""
+    parser = subparsers.add_parser(
+        "audit",
+        help="prove that ranks get disjoint rows, all of them, in equal steps",
+        description="Count every record that every step of every rank names, without reading an image, and "
+        "say whether each comes exactly once. Exits with 1 if not.",
+    )
+    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="data ranks (default: 1)")
+    parser.add_argument("--epochs", type=int, default=2, metavar="N", help="epochs to count (default: 2)")
+    parser.add_argument(
+        "--batch", type=int, default=256, metavar="N", help="rows per rank and step (default: 256)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the order (default: 0)")
+    parser.add_argument(
+        "--tail", choices=("drop", "pad"), default="drop", help="what becomes of the rest (default: drop)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    import standpipe as sp
+    from standpipe.cli.task import source_at
+    from standpipe.cli.terminal import print_json, say, verbatim
+
+    pipeline = sp.Pipeline(source_at(args.path)).shuffle(seed=args.seed).map(sp.RandomResizedCrop(224))
+    found = pipeline.batch(args.batch, tail=args.tail).audit(ranks=args.ranks, epochs=args.epochs)
+    if args.json:
+        print_json(found.facts())
+    else:
+        say(verbatim(str(found)))
+    return 0 if found.ok else 1

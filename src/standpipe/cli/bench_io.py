@@ -1,0 +1,166 @@
+"""``standpipe bench --io``: what storage alone would give, what decoding alone, and what both together do."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import standpipe as sp
+from standpipe.cli.task import endless
+
+MEMORY_BYTES = 64 << 20  # of files that are copied into memory, at most
+MEMORY_SHARE = 0.5  # of what is free there
+MOST_FILES = 4096
+MEMORY_FOLDER = Path("/dev/shm")
+WARM_UP_BATCHES = 2
+NEAR = 1.25  # rates closer than that are called equal
+
+
+@dataclass(frozen=True, slots=True)
+class IoResult:
+    """Rates in images per second.
+
+    reads      of storage alone
+    decode     of decoding alone, from files in memory
+    both       of the loader
+    in_memory  whether these files were in memory, or on a disk and in the page cache
+    """
+
+    plan: sp.Plan
+    task: str
+    output: str
+    reads: sp.ReadFigures
+    decode: float
+    both: float
+    in_memory: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under the names that programs read."""
+        reads = self.reads
+        return {
+            "read_images_per_s": round(reads.files_per_s, 1),
+            "read_mb_per_s": round(reads.bytes_per_s / 1e6, 1),
+            "read_p50_ms": round(1e3 * reads.p50_s, 4),
+            "read_p99_ms": round(1e3 * reads.p99_s, 4),
+            "read_slowest_ms": round(1e3 * reads.slowest_s, 4),
+            "read_waited_share": round(reads.waited, 4),
+            "read_failed": reads.failed,
+            "read_threads": reads.threads,
+            "decode_images_per_s": round(self.decode, 1),
+            "images_per_s": round(self.both, 1),
+            "limit": self.limit,
+            "workers": self.plan.workers,
+            "batch": self.plan.steps.batch,
+            "output": self.output,
+            "task": self.task,
+        }
+
+    def as_text(self) -> str:
+        """For a person, within 80 columns."""
+        reads = self.reads
+        workers = f"{self.plan.workers} worker{'s' if self.plan.workers > 1 else ''}"
+        place = "memory" if self.in_memory else "the page cache"
+        failed = f"; {reads.failed:,} failed" if reads.failed else ""
+        return (
+            f"[bold]{self.task}[/bold], {self.output}, batch {self.plan.steps.batch}, {workers}, "
+            f"{self.plan.source.num_records:,} images\n"
+            f"  reads alone     [bold]{reads.files_per_s:,.0f}[/bold] images/s, "
+            f"{reads.bytes_per_s / 1e6:,.0f} MB/s, {reads.threads} at once{failed}\n"
+            f"    a read takes  {_ms(reads.p50_s)}, 1 in 100 {_ms(reads.p99_s)}, the slowest {_ms(reads.slowest_s)}\n"
+            f"    storage       {self._warmth}\n"
+            f"  decode alone    [bold]{self.decode:,.0f}[/bold] images/s, from {place}\n"
+            f"  both together   [bold]{self.both:,.0f}[/bold] images/s\n"
+            f"  limit           {self.limit}"
+        )
+
+    @property
+    def limit(self) -> str:
+        """What the other one waits for."""
+        storage, decode = self.reads.files_per_s, self.decode
+        if self.both * NEAR < min(storage, decode) and self.reads.waited > 0.5:
+            return "storage: too few reads at once for it; try a larger --batch"
+        if storage * NEAR < decode:
+            return f"storage: decoding alone is {decode / storage:.1f} times as fast"
+        if decode * NEAR < storage:
+            return f"decoding: storage alone is {storage / decode:.1f} times as fast"
+        return "both: storage alone and decoding alone are about as fast"
+
+    @property
+    def _warmth(self) -> str:
+        waited = self.reads.waited
+        if waited < 0.01:
+            return "warm: nearly all came from the page cache"
+        return f"{'cold' if waited > 0.5 else 'partly cold'}: {waited:.0%} of the reads waited for it"
+
+
+def measure_io(args: argparse.Namespace, pipeline: sp.Pipeline) -> IoResult:
+    """Measure the three, each for as long as ``args`` say.
+
+    pipeline  of the task that ``args`` name
+    """
+    plan = pipeline.plan(memory=args.memory, workers=args.workers)
+    reads = sp.measure_reads(plan, seconds=args.seconds)
+    folder, in_memory = _memory_folder()
+    with tempfile.TemporaryDirectory(prefix="standpipe-bench-", dir=folder) as copies:
+        listed = _copied(plan, Path(copies), in_memory)
+        again = replace(pipeline, source=sp.FileList(listed))
+        decode = _rate(again.plan(memory=args.memory, workers=args.workers), args.seconds)
+    # Behind what was just read, where there is more of it.
+    both = _rate(plan, args.seconds, skip=reads.files // plan.steps.global_batch)
+    return IoResult(plan, args.task, args.output, reads, decode, both, in_memory)
+
+
+def _memory_folder() -> tuple[Path, bool]:
+    """Where files lie in memory; else where files are put for a while."""
+    try:
+        if shutil.disk_usage(MEMORY_FOLDER).free >= MEMORY_BYTES / 8 and os.access(MEMORY_FOLDER, os.W_OK):
+            return MEMORY_FOLDER, True
+    except OSError:
+        pass
+    return Path(tempfile.gettempdir()), False
+
+
+def _copied(plan: sp.Plan, folder: Path, in_memory: bool) -> Path:
+    """Copy the first files of the plan's order, as many as fit; the list of them."""
+    room = float(MEMORY_BYTES)
+    if in_memory:
+        room = min(room, MEMORY_SHARE * shutil.disk_usage(folder).free)
+    names: list[str] = []
+    for number in range(min(plan.steps.per_epoch, MOST_FILES // plan.steps.batch + 1)):
+        files = plan.source.locate(plan.steps.step(number).draw(plan.order, 0).indices).files["image"]
+        for path in (os.fsdecode(files.paths[row]) for row in range(len(files.paths))):
+            with contextlib.suppress(OSError):  # what can't be read is no part of this
+                room -= Path(path).stat().st_size
+                if room < 0 and names:
+                    break
+                names.append(f"{len(names)}.jpg")
+                shutil.copyfile(path, folder / names[-1])
+        if room < 0:
+            break
+    (folder / "list.txt").write_text("\n".join(names))
+    return folder / "list.txt"
+
+
+def _rate(plan: sp.Plan, seconds: float, *, skip: int = 0) -> float:
+    """Images per second of a loader, after a few batches to warm up."""
+    with sp.Loader(plan) as loader:
+        if skip:
+            loader.skip_steps(skip)
+        batches = endless(loader)
+        for _ in range(WARM_UP_BATCHES):
+            next(batches)
+        begin, images = time.perf_counter(), 0
+        while (elapsed := time.perf_counter() - begin) < seconds:
+            images += len(next(batches)["index"])
+    return images / elapsed
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.2g} ms" if seconds < 0.1 else f"{1e3 * seconds:,.0f} ms"

@@ -1,0 +1,316 @@
+"""``standpipe cache``: what is kept for later epochs and other jobs; created, listed, checked and destroyed."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from standpipe.cli.terminal import (
+    columns_of,
+    harmless,
+    in_columns,
+    print_json,
+    printable,
+    say,
+    shortened,
+    size,
+    stages,
+    verbatim,
+)
+
+if TYPE_CHECKING:
+    import standpipe as sp
+    from standpipe.cli.terminal import Subparsers
+
+FAILED = 1
+DIGITS = 8  # of a digest, where it only has to be told from others
+DIGEST = re.compile(r"\b[0-9a-f]{16,}\b")
+# Of the table of `list`; with two spaces in front and one between them 80 together.
+COLUMNS = (
+    ("", "set", 8),
+    ("rows in", "memory", 11),
+    ("rows on", "disk", 11),
+    ("mean", "row", 9),
+    ("NUMA", "node", 4),
+    ("", "bytes", 9),
+    ("hit", "rate", 5),
+    ("users", "now", 5),
+    ("last", "use", 7),
+)
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's arguments."""
+    parser = subparsers.add_parser(
+        "cache",
+        help="create, list, fill, check and destroy caches",
+        description="What Pipeline.cache(…) keeps in memory and on disk. Nothing has to be started: a job creates what "
+        "it needs, and these commands are for limits set ahead, for looking, and for giving the memory back.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.set_defaults(commands=commands.choices)
+    _add_create(commands)
+    _add(commands, "list", _list, "list all caches", named=False)
+    _add(commands, "info", _info, "tell all about one")
+    from standpipe.cli import cache_warm
+
+    warm = _add(commands, "warm", cache_warm.run, "fill one ahead of the jobs that read it", named=False)
+    cache_warm.add_arguments(warm)
+    _add(commands, "verify", _verify, "read every row and its checksum; exit with 1 if any is wrong")
+    _add(commands, "destroy", _destroy, "destroy one; jobs that use it go on reading")
+    _add(commands, "stop", _stop, "destroy all, and say how much memory that freed", named=False)
+
+
+def _add(
+    commands: Subparsers, name: str, run: object, text: str, *, named: bool = True
+) -> argparse.ArgumentParser:
+    """One of the commands, with what all of them take."""
+    parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    if named:
+        parser.add_argument("name", metavar="NAME", help="of the cache, as in sp.Cache(NAME)")
+    parser.add_argument(
+        "--directory", metavar="FOLDER", help="where it is, as directory= of sp.Cache (default: /dev/shm)"
+    )
+    parser.add_argument(
+        "--shared-group",
+        type=_group,
+        metavar="GROUP",
+        help="that of a group of users, as shared_group= of sp.Cache",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_create(commands: Subparsers) -> None:
+    parser = _add(commands, "create", _create, "create one ahead of its first use, for its limits")
+    parser.add_argument(
+        "--memory", metavar="SIZE", help="that it may take, such as 8GiB (default: half of what is free)"
+    )
+    parser.add_argument("--spill", metavar="FOLDER", help="on a disk, for rows that don't fit")
+    parser.add_argument(
+        "--spill-limit", metavar="SIZE", help="that it may take there (default: what there is)"
+    )
+    parser.add_argument(
+        "--idle-after",
+        type=_seconds_or_never,
+        default=600.0,
+        metavar="SECONDS",
+        help="after which a set that nobody uses gives way to another one, or never (default: 600)",
+    )
+
+
+def _create(args: argparse.Namespace) -> int:
+    import standpipe as sp
+
+    made = sp.create_cache(
+        sp.Cache(
+            args.name,
+            args.memory,
+            spill=args.spill,
+            spill_limit=args.spill_limit,
+            directory=args.directory,
+            idle_after=args.idle_after,
+            shared_group=args.shared_group,
+        )
+    )
+    if args.json:
+        print_json(made.facts())
+    else:
+        say("\n".join(_headline(made)))
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    import standpipe as sp
+
+    found = sp.list_caches(args.directory, shared_group=args.shared_group)
+    if args.json:
+        print_json([each.facts() for each in found])
+        return 0
+    if not found:
+        say(f"no caches in {verbatim(harmless(sp.Cache('all', directory=args.directory).directory_path))}")
+    for session in found:
+        say("\n".join(_headline(session)))
+        if session.sets:
+            say(_line([above for above, _, _ in COLUMNS]))
+            say(_line([name for _, name, _ in COLUMNS]))
+        for each in session.sets:
+            say(_line(_cells(each)))
+            say(f"    {_label(each.label, 4)}")
+    return 0
+
+
+def _info(args: argparse.Namespace) -> int:
+    import standpipe as sp
+
+    (session,) = sp.list_caches(args.directory, name=args.name, shared_group=args.shared_group)
+    if args.json:
+        print_json(session.facts())
+        return 0
+    say("\n".join(_headline(session)))
+    idle = session.idle_after_s
+    say(f"  idle sets give way {'never' if idle is None else f'after {_time(idle)}'}")
+    for each in session.sets:
+        say("\n".join(_told(each)))
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    import standpipe as sp
+
+    with stages("reading") as on_progress:
+        checked = sp.verify_cache(_named(args), on_progress=on_progress)
+    if args.json:
+        print_json(checked.facts())
+        return 0 if checked.ok else FAILED
+    for each in checked.sets:
+        wrong = f"[bold]{each.wrong:,} wrong[/bold]" if each.wrong else "all right"
+        result = verbatim(harmless(each.problem)) if each.problem else f"{each.rows:,} rows, {wrong}"
+        say(f"{each.digest[:DIGITS]}  {result}")
+        if each.label:
+            say(f"    {_label(each.label, 4)}")
+    say(f"{checked.rows:,} rows, {checked.wrong:,} wrong")
+    return 0 if checked.ok else FAILED
+
+
+def _destroy(args: argparse.Namespace) -> int:
+    import standpipe as sp
+
+    return _say_freed(sp.destroy_cache(_named(args)), args)
+
+
+def _stop(args: argparse.Namespace) -> int:
+    import standpipe as sp
+
+    return _say_freed(sp.stop_caches(args.directory, shared_group=args.shared_group), args)
+
+
+def _say_freed(freed: sp.FreedCache, args: argparse.Namespace) -> int:
+    if args.json:
+        print_json(asdict(freed))
+        return 0
+    disk = f" and {size(freed.spilled)} on disk" if freed.spilled else ""
+    say(f"freed {size(freed.memory)} of memory{disk}, {_count(freed.sets, 'set')}")
+    if freed.held:
+        say(f"  jobs still read {size(freed.held)} of it, which is free when they end")
+    return 0
+
+
+def _named(args: argparse.Namespace) -> sp.Cache:
+    import standpipe as sp
+
+    return sp.Cache(args.name, directory=args.directory, shared_group=args.shared_group)
+
+
+def _headline(session: sp.CacheSession) -> list[str]:
+    """A session, and what it has of what it may have."""
+    name, memory = (
+        session.name,
+        f"{size(session.bytes)} of {size(session.memory_limit)} in memory",
+    )
+    disk = ""
+    if session.spill is not None:
+        limit = "" if session.spill_limit is None else f" of {size(session.spill_limit)}"
+        disk = f", {size(session.bytes_on_disk)}{limit} in {printable(session.spill)}"
+    told = in_columns(f"{name}: {memory}{disk}", sys.stdout)
+    problems = (verbatim(in_columns(f"  {harmless(problem)}", sys.stdout, 4)) for problem in session.problems)
+    return [
+        f"[bold]{verbatim(name)}[/bold]{verbatim(told[len(name) :])}",
+        *(f"[bold]{each}[/bold]" for each in problems),
+    ]
+
+
+def _cells(each: sp.CachedSet) -> list[str]:
+    return [
+        each.digest[:DIGITS],
+        f"{each.rows - each.rows_on_disk:,}",
+        f"{each.rows_on_disk:,}",
+        size(int(each.mean_row_bytes)),
+        _nodes(each),
+        size(each.bytes + each.bytes_on_disk),
+        _rate(each),
+        f"{each.users}",
+        _last_use(each),
+    ]
+
+
+def _line(cells: list[str]) -> str:
+    widths = [width for *_, width in COLUMNS]
+    first, *others = (
+        cell.ljust(width) if number == 0 else cell.rjust(width)
+        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  " + " ".join([first, *others])
+
+
+def _told(each: sp.CachedSet) -> list[str]:
+    """All of a set."""
+    counts = each.counts
+    facts = {
+        "of": each.label,
+        "rows": f"{each.rows:,} of {each.records:,} records: {each.rows - each.rows_on_disk:,} in memory, "
+        f"{each.rows_on_disk:,} on disk; {each.kind}, {size(int(each.mean_row_bytes))} each on average",
+        "bytes": f"{size(each.bytes)} in memory, {size(each.bytes_on_disk)} on disk; NUMA node {_nodes(each)}",
+        "use": f"{_count(each.users, 'loader')} now; last use: {_last_use(each)}",
+        "counted": f"{counts.hits:,} hits, {counts.misses:,} misses, hit rate {_rate(each)}; {counts.stored:,} stored, "
+        f"{counts.skipped:,} not, for want of room or time; {counts.stale:,} stale, {counts.errors:,} errors",
+        # What its name is a digest of; of other digests as much as tells two apart.
+        **{
+            name: DIGEST.sub(lambda found: found[0][:DIGITS], str(value))
+            for name, value in each.parts.items()
+            if value != ""
+        },
+    }
+    width = max(map(len, facts))
+    lines = [f"    {harmless(name):{width}s}  {harmless(value)}" for name, value in facts.items()]
+    wrapped = (verbatim(in_columns(line, sys.stdout, width + 6)) for line in lines)
+    return [f"  set [bold]{each.digest}[/bold]", *wrapped]
+
+
+def _label(label: str, indent: int) -> str:
+    """What a set is of, on one line of a terminal."""
+    columns = columns_of(sys.stdout)
+    return verbatim(harmless(label) if columns is None else shortened(harmless(label), columns - indent))
+
+
+def _nodes(each: sp.CachedSet) -> str:
+    return ",".join(map(str, each.nodes)) or "-"
+
+
+def _rate(each: sp.CachedSet) -> str:
+    return "-" if each.hit_rate is None else f"{each.hit_rate:.0%}"
+
+
+def _last_use(each: sp.CachedSet) -> str:
+    if each.users:
+        return "now"
+    return "?" if each.idle_s is None else _time(each.idle_s)
+
+
+def _time(seconds: float) -> str:
+    """About so long."""
+    for unit, of in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * of:
+            return f"{seconds / of:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _group(text: str) -> str | int:
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+def _seconds_or_never(text: str) -> float | None:
+    if text == "never":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number of seconds, or never") from None

@@ -1,0 +1,92 @@
+"""``standpipe cache warm``: fill a cache ahead of the jobs that read it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import standpipe as sp
+
+ROWS = 64  # of a batch: nobody sees it
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes beside a place."""
+    from standpipe.cli.task import TASKS
+
+    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("--cache", required=True, metavar="NAME", help="as in sp.Cache(NAME)")
+    parser.add_argument(
+        "--task",
+        choices=TASKS,
+        default="train",
+        help="train: any that reads these files; eval: resize to 256, centre crop of 224 (default: train)",
+    )
+    parser.add_argument(
+        "--place",
+        choices=("bytes", "images"),
+        help="what is kept: the bytes of files, as .cache(…) right after the source does, or images, as it does "
+        "behind the transforms of eval (default: bytes for train, images for eval)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="that the cache may take (default: as it was created, or half of what is free)",
+    )
+    parser.add_argument("--spill", metavar="FOLDER", help="on a disk, for rows that don't fit")
+    parser.add_argument("--workers", type=int, metavar="N", help="threads (default: one per CPU)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask for every record once, and say what is kept now."""
+    from standpipe.cli.terminal import print_json, progress, say
+
+    started, pipeline = time.monotonic(), _pipeline(args)
+    workers: int | Literal["auto"] = args.workers or "auto"
+    plan = pipeline.plan(workers=workers)
+    before, records = _rows(plan), plan.source.num_records
+    with progress("keeping", records) as advance:
+        pipeline.warm(progress=lambda done, _: advance(done), workers=workers)
+    kept, seconds = _rows(plan), time.monotonic() - started
+    if args.json:
+        print_json({"records": records, "kept": kept, "before": before, "seconds": round(seconds, 3)})
+        return 0
+    say(f"{kept:,} of {records:,} records are kept, {before:,} of them from before; {seconds:.1f} s")
+    if kept < records:
+        say(
+            f"  {records - kept:,} aren't: there is no room, or they are bad files; standpipe scan names those"
+        )
+    return 0
+
+
+def _rows(plan: sp.Plan) -> int:
+    """How many the plan's set has."""
+    assert plan.cache is not None
+    present = plan.cache.look().present
+    return 0 if present is None else present.rows
+
+
+def _pipeline(args: argparse.Namespace) -> sp.Pipeline:
+    """Every record once. Raises ``PlanError`` for images of a task that has no fixed ones."""
+    import standpipe as sp
+    from standpipe.cli.task import source_at
+
+    cache = sp.Cache(
+        args.cache,
+        args.memory,
+        spill=args.spill,
+        directory=args.directory,
+        shared_group=args.shared_group,
+        strict=True,
+    )
+    place = args.place or ("bytes" if args.task == "train" else "images")
+    if (args.task, place) == ("train", "images"):
+        raise sp.PlanError(
+            "--place images: training draws a crop anew for every epoch; keep bytes, or warm --task eval"
+        )
+    every = sp.Pipeline(source_at(args.path)).on_bad(sp.Replace(at_most=1.0))
+    if place == "images":
+        return every.map(sp.Resize(256), sp.CenterCrop(224)).cache(cache).batch(ROWS, tail="short")
+    return every.cache(cache).map(sp.CenterCrop(1)).batch(ROWS, tail="short")  # a batch has to have something

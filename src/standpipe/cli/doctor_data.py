@@ -1,0 +1,92 @@
+"""``standpipe doctor PATH``: a folder or list of images, and the machine that is to read it."""
+
+from __future__ import annotations
+
+import argparse
+
+import standpipe as sp
+from standpipe.cli.bench_io import IoResult, measure_io
+from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrapped
+from standpipe.cli.task import standard_task
+from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
+from standpipe.observe.doctor import Data, Host, Speeds, data_facts, host_facts, judge_data, look_at
+from standpipe.observe.doctor.finding import seconds, several, size
+
+SECONDS = 9.0  # for reading, decoding, and both, a third each
+MOST_BAD = 0.5  # share of the files
+TASK = {
+    "task": "train",
+    "batch": 64,
+    "memory": None,
+    "workers": "auto",
+    "output": "float32",
+    "decode": "exact",
+    "seed": 0,
+}
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, and print what was found."""
+    if args.arguments:
+        raise sp.PlanError("arguments behind -- are a script's; this is no script")
+    each = (SECONDS if args.seconds is None else args.seconds) / 3
+    task = argparse.Namespace(path=args.target, seconds=each, **TASK)
+    # Bad files are told of by themselves, and mustn't end the measurement.
+    try:
+        measured = measure_io(task, standard_task(task).on_bad(sp.Replace(at_most=MOST_BAD)))
+    except sp.SampleError as error:  # of a copy
+        raise sp.StandpipeError(
+            f"more than {MOST_BAD:.0%} of these files are no images ({error.reason}): standpipe scan "
+            f"{printable(args.target)} says which"
+        ) from error
+    host = host_facts(ranks=1)
+    data = look_at(args.target, measured.plan, _speeds(measured))
+    findings = judge_data(host, data)
+    if args.json:
+        print_json({**data_facts(host, data), "findings": [finding.facts() for finding in findings]})
+    else:
+        _print(host, data, measured.limit)
+        print_findings(findings)
+    return answer(findings)
+
+
+def _speeds(measured: IoResult) -> Speeds:
+    reads = measured.reads
+    return Speeds(
+        reads=reads.files_per_s,
+        decode=measured.decode,
+        both=measured.both,
+        workers=measured.plan.workers,
+        p50_s=reads.p50_s,
+        p99_s=reads.p99_s,
+        waited=reads.waited,
+        failed=reads.failed,
+    )
+
+
+def _print(host: Host, data: Data, limit: str) -> None:
+    """For a person, within 80 columns."""
+    speeds = data.speeds
+    whole = data.images * data.bytes
+    fit = "fit" if whole < host.memory_free else "don't fit"
+    name = verbatim(shortened(printable(data.path), COLUMNS // 2))
+    say(f"[bold]{name}[/bold]: {data.images:,} images, about {size(whole)}")
+    formats = ", ".join(f"{name} {share:.0%}" for name, share in data.formats.items())
+    file = f"a file       {size(data.bytes)}, {data.short_px:,.0f} px on its shorter side; {formats}"
+    print_wrapped(file, "  ", 15)
+    say(
+        f"  reads alone  [bold]{speeds.reads:,.0f}[/bold] images/s; a read takes {seconds(speeds.p50_s)}, "
+        f"1 in 100 {seconds(speeds.p99_s)}"
+    )
+    say(f"  decode alone [bold]{speeds.decode:,.0f}[/bold] images/s, by {several(speeds.workers, 'thread')}")
+    say(
+        f"  both         [bold]{speeds.both:,.0f}[/bold] images/s, an epoch in {seconds(data.images / speeds.both)}"
+    )
+    print_wrapped(f"limit        {limit}", "  ", 15)
+    say(f"  CPUs         {host.cores} of {data.cpus}")
+    print_wrapped(
+        f"memory       {size(host.memory_free)} free of {size(host.memory)}: all files {fit} in the page cache",
+        "  ",
+        15,
+    )
+    say(f"  /dev/shm     {size(host.shm_free)} free of {size(host.shm)}")

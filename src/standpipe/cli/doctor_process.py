@@ -1,0 +1,68 @@
+"""``standpipe doctor --pid PID``: a running process that seems stuck."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+
+import standpipe as sp
+from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrapped
+from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
+from standpipe.observe.doctor import ProcessReport, examine_process
+from standpipe.observe.doctor.finding import several, size
+from standpipe.observe.doctor.processes import Process
+from standpipe.observe.doctor.scene import Scene, waits_for
+
+SECONDS = 2.0
+FRAMES = 6  # of a stack
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, and print what was found."""
+    if args.target is not None:
+        raise sp.PlanError(f"--pid {args.pid} and {printable(args.target)}: one thing at a time")
+    try:
+        report = examine_process(args.pid, SECONDS if args.seconds is None else args.seconds)
+    except (ProcessLookupError, OverflowError):
+        raise sp.StandpipeError(f"there is no process {args.pid}") from None
+    if args.json:
+        print_json(report.facts())
+    else:
+        _print(report)
+    return answer(report.findings)
+
+
+def _print(report: ProcessReport) -> None:
+    """For a person, within 80 columns."""
+    scene = report.scene
+    command = shortened(printable(scene.script.command), COLUMNS // 2)
+    say(f"[bold]process {scene.script.number}[/bold]: {verbatim(command)}, for {scene.seconds:.1f} s")
+    for process in scene.processes:
+        _print_process(scene, process)
+    for line in scene.loaders:
+        say("")
+        print_wrapped(line, "", 2)
+    if not scene.stacks:
+        print_wrapped(
+            "no stacks: py-spy isn't installed, or mustn't look (as root, or with CAP_SYS_PTRACE, it may)",
+            "  ",
+        )
+    print_findings(report.findings)
+
+
+def _print_process(scene: Scene, process: Process) -> None:
+    worker = scene.is_worker(process)
+    role = "script" if process is scene.script else "worker" if worker else "helper"
+    main = process.main
+    say(f"\n[bold]{role} {process.number}[/bold]  {verbatim(waits_for(process, main))}")
+    if process.dead:
+        return
+    others = Counter(f"{waits_for(process, thread)}" for thread in process.threads[1:])
+    listed = ", ".join(f"{number} {what}" for what, number in others.most_common(3))
+    print_wrapped(
+        f"{process.cpu_s:.1f} s of CPU, {size(process.memory)}, {several(process.files, 'open file')}"
+        + (f"; other threads: {listed}" if listed else ""),
+        "  ",
+    )
+    for frame in main.stack[:FRAMES]:
+        print_wrapped(frame, "    ", 6)

@@ -1,0 +1,155 @@
+"""``standpipe doctor SCRIPT.py``: a training script is run for a few steps."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NoReturn
+
+import standpipe as sp
+from standpipe.cli.doctor import UNABLE
+from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrapped
+from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
+from standpipe.observe.doctor import Limits, ScriptReport, examine_script
+from standpipe.observe.doctor.facts import Run
+from standpipe.observe.doctor.finding import seconds, several, size
+
+SHOWN = 4  # transforms of a loader
+QUEUED = 0.2  # share of the time that is worth telling
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run it, and print what was found."""
+    _check_script(args.target)
+    limits = Limits() if args.seconds is None else Limits(seconds=args.seconds)
+    limits = replace(limits, steps=args.steps)
+    with _ended_by_sigterm():
+        report = examine_script(args.target, args.arguments, limits=limits, ranks=args.ranks)
+    if args.json:
+        print_json(report.facts())
+    else:
+        _print(report)
+    return max(answer(report.findings), _has_failed(report.run)) if report.loaders else UNABLE
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """A signal that ends this command ends the script too, and what is to be tidied up is."""
+
+    def end(*_: object) -> NoReturn:
+        sys.exit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _check_script(path: str) -> None:
+    """Raise ``StandpipeError`` where there is no such script, with what may have been meant."""
+    if os.path.isfile(path):  # noqa: PTH113 (as text, whatever its bytes)
+        return
+    folder, name = os.path.split(path)
+    names = [each for each in _names(folder or ".") if each.endswith(".py")]
+    near = difflib.get_close_matches(name, names, n=1)
+    advice = f"; did you mean {printable(os.path.join(folder, near[0]))}?" if near else ""  # noqa: PTH118
+    raise sp.StandpipeError(f"there is no script {printable(path)}{advice}")
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 (as text, whatever their bytes)
+    except OSError:
+        return []
+
+
+def _print(report: ScriptReport) -> None:
+    """For a person, within 80 columns."""
+    loaders = report.loaders
+    ranks = f", {report.host.ranks} ranks" if report.host.ranks > 1 else ""
+    script = shortened(printable(report.script), COLUMNS // 2)
+    say(
+        f"[bold]{verbatim(script)}[/bold]: {several(len(loaders), 'DataLoader')}, "
+        f"{report.seconds:.1f} s, {several(report.host.cores, 'CPU')}{ranks}"
+    )
+    for line in _ended(report):
+        print_wrapped(line, "  ")
+    for number in range(len(loaders)):
+        _print_loader(report, number)
+    if loaders:
+        print_findings(report.findings)
+
+
+def _ended(report: ScriptReport) -> list[str]:
+    """How the run ended, where that isn't what was hoped for."""
+    run = report.run
+    lines = []
+    if run.how == "raised" and run.error is not None and _has_failed(run):
+        said = next((line for line in run.error[1].splitlines() if line.strip()), "")
+        lines.append(f"it ended with {run.error[0]}: {said.strip()}")
+    elif run.how == "exited" and run.code:
+        lines.append(f"it exited with {run.code}; its own arguments go behind --")
+    elif run.how == "killed":
+        lines.append(
+            f"it was killed by signal {-run.code}" if run.code and run.code < 0 else "it ended at once"
+        )
+    elif run.how == "time":
+        lines.append("the time was over before it was done; what was seen until then:")
+    if run.withheld:
+        lines.append(f"not written: {', '.join(run.withheld[:3])} (torch.save)")
+    if run.own:
+        lines.append("standpipe's own loaders aren't looked at: loader.stats() and explain() tell of those")
+    elif not report.loaders:
+        lines.append(
+            "it iterated over no torch.utils.data.DataLoader, or only in processes that it started by itself: so there "
+            "is nothing to say"
+        )
+    return lines
+
+
+def _has_failed(run: Run) -> bool:
+    """Whether the script ended by something that went wrong, and not in what an epoch that was cut short brings."""
+    if run.how == "raised":
+        return not (run.cut and run.error is not None and run.error[0] == "StopIteration")
+    return run.how == "killed" or (run.how == "exited" and bool(run.code))
+
+
+def _print_loader(report: ScriptReport, number: int) -> None:
+    facts = report.facts()["loaders"][number]
+    samples = "" if facts["samples"] is None else f" of {several(facts['samples'], 'sample')}"
+    say(f"\n[bold]{verbatim(facts['where'])}[/bold]  {verbatim(facts['dataset'])}{samples}")
+    batch = "no batching" if facts["batch"] is None else f"batch {facts['batch']}"
+    say(
+        f"  {batch}, {several(facts['workers'], 'worker')}; "
+        f"seen: {_batches(facts['batches'])} in {several(facts['epochs'], 'epoch')}"
+    )
+    if not facts["batches"]:
+        return
+    say(f"  first batch  after {seconds(facts['startup_s'])}")
+    if report.loaders[number].steady:
+        say(
+            f"  a step       {seconds(facts['step_s'])}, then waits {seconds(facts['wait_s'])} "
+            f"([bold]{facts['wait_share']:.0%}[/bold] of the time)"
+        )
+    if facts["sample_s"]:
+        parts = [f"{name} {seconds(took)}" for name, took in facts["transforms_s"].items()]
+        parts = parts[:SHOWN] + parts[-1:] if len(parts) > SHOWN else parts
+        named = f": {', '.join(parts)}" if parts else ""
+        queued = facts["queued_share"]
+        named += f"; {queued:.0%} of it without a CPU" if queued > QUEUED else ""
+        print_wrapped(f"a sample     {seconds(facts['sample_s'])}{named}", "  ", 15)
+        say(f"  a batch      {seconds(facts['collate_s'])} in collate, {size(facts['batch_bytes'])}")
+    if facts["worker_bytes_at_end"]:
+        begin, end = facts["worker_bytes_at_start"], facts["worker_bytes_at_end"]
+        say(f"  a worker     {size(begin)} of memory at its start, {size(end)} at the end")
+
+
+def _batches(number: int) -> str:
+    return f"{number:,} batch{'' if number == 1 else 'es'}"

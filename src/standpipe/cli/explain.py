@@ -1,0 +1,36 @@
+"""``standpipe explain``: the plan of a standard task, without running it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from standpipe.cli.task import add_task_arguments, standard_task
+
+if TYPE_CHECKING:
+    from standpipe.cli.terminal import Subparsers
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's arguments."""
+    parser = subparsers.add_parser(
+        "explain",
+        help="print the plan of a standard task",
+        description="Print what a standard task would do with your images: source, order, kernels, slots, "
+        "workers, and every byte of the memory forecast. Reads no image.",
+    )
+    add_task_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from standpipe.cli.terminal import print_json, say, verbatim
+
+    plan = standard_task(args).plan(memory=args.memory, workers=args.workers)
+    if args.json:
+        print_json(plan.facts())
+    else:
+        say(verbatim(plan.explain()))
+    return 0

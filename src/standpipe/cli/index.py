@@ -1,0 +1,154 @@
+"""``standpipe index``: an index file on purpose, with columns, and whether one is still right."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import standpipe as sp
+    from standpipe.cli.terminal import Subparsers
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's arguments."""
+    parser = subparsers.add_parser(
+        "index",
+        help="write the index file of a list or folder, or check it",
+        description="Write the index file of a list or folder beside it, or to the user's cache folder where "
+        "that can't be written. Training starts that find it there needn't read the list or walk the folder. They "
+        "build their own when there is none, so this command is for columns, for data that many machines read, "
+        "and for building at a time of your choice.",
+    )
+    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("--no-labels", action="store_true", help="every line of the list is only a path")
+    parser.add_argument(
+        "--root", metavar="FOLDER", help="where relative paths of the list start (default: at the list)"
+    )
+    parser.add_argument("--output", metavar="FILE", help="where to write it; sources take it as index=FILE")
+    parser.add_argument(
+        "--lengths",
+        metavar="MODULE:FUNCTION",
+        help="add a column 'length': what the function returns, an int, for each record's path",
+    )
+    parser.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="add a column from a .npy file of numbers, a row per record; may be given again",
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="check the index that is there; exit with 1 if anything differs"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    source = _source(args)
+    return _verify(source, args) if args.verify else _build(source, args)
+
+
+def _build(source: sp.FileList | sp.ImageFolder, args: argparse.Namespace) -> int:
+    import standpipe as sp
+    from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
+
+    columns = _columns(args)
+    started = time.monotonic()
+    with stages("indexing") as on_progress:
+        built = sp.build_index(source, columns=columns, on_progress=on_progress)
+    seconds = time.monotonic() - started
+    if args.json:
+        facts = {"path": str(built.path), "records": built.records, "size_bytes": built.size_bytes}
+        columns_of = {"columns": list(built.columns), "dropped": list(built.dropped)}
+        print_json(facts | columns_of | {"seconds": round(seconds, 3)})
+        return 0
+    say(f"[bold]{verbatim(printable(str(built.path)))}[/bold]")
+    columns_shown = f", columns {', '.join(built.columns)}" if built.columns else ""
+    say(f"  {built.records:,} records, {built.size_bytes / 1e6:.1f} MB{columns_shown}; {seconds:.1f} s")
+    if built.dropped:
+        say(f"  without {', '.join(built.dropped)}, which the older index had: its records were others")
+    return 0
+
+
+def _verify(source: sp.FileList | sp.ImageFolder, args: argparse.Namespace) -> int:
+    import standpipe as sp
+    from standpipe.cli.terminal import print_json, printable, say, stages, verbatim
+
+    if args.lengths or args.column:
+        raise sp.PlanError("--verify checks the index that is there; leave out --lengths and --column")
+    with stages("checking") as on_progress:
+        found = sp.verify_index(source, on_progress=on_progress)
+    if args.json:
+        differences = list(found.differences)
+        print_json(
+            {"path": str(found.path), "records": found.records, "ok": found.ok, "differences": differences}
+        )
+        return 0 if found.ok else 1
+    say(f"[bold]{verbatim(printable(str(found.path)))}[/bold]")
+    if found.ok:
+        say(f"  right: {found.records:,} records")
+    for difference in found.differences:
+        say(f"  [red]differs:[/red] {verbatim(difference)}")
+    return 0 if found.ok else 1
+
+
+def _source(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder:
+    import standpipe as sp
+    from standpipe.cli.task import source_at
+
+    source = source_at(args.path)
+    if isinstance(source, sp.FileList):
+        return replace(source, root=args.root, labels=not args.no_labels, index=args.output)
+    if args.root is not None or args.no_labels:
+        raise sp.PlanError(
+            "--root and --no-labels are for lists; the labels of a folder are its class folders"
+        )
+    return replace(source, index=args.output)
+
+
+def _columns(args: argparse.Namespace) -> dict[str, Callable[[str], int] | str]:
+    """What ``--lengths`` and ``--column`` name."""
+    import standpipe as sp
+
+    columns: dict[str, Callable[[str], int] | str] = {}
+    if args.lengths is not None:
+        columns["length"] = _function(args.lengths)
+    for text in args.column:
+        name, equals, path = text.partition("=")
+        if not equals or not path:
+            raise sp.PlanError(f"--column {text}: write NAME=FILE, such as width=widths.npy")
+        if name in columns:
+            raise sp.PlanError(f"--column {text}: the column {name!r} is given twice")
+        columns[name] = path
+    return columns
+
+
+def _function(text: str) -> Callable[[str], int]:
+    """Import ``module:function``, from the working directory too."""
+    import importlib
+    import sys
+
+    import standpipe as sp
+
+    module_name, colon, name = text.partition(":")
+    if not colon or not module_name or not name:
+        raise sp.PlanError(f"--lengths {text}: write MODULE:FUNCTION, such as lengths:words")
+    sys.path.insert(0, "")
+    try:
+        found = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise sp.PlanError(f"--lengths {text}: {error}; it is looked for in this folder too") from error
+    finally:
+        sys.path.remove("")
+    if not callable(found):
+        raise sp.PlanError(f"--lengths {text}: it is {type(found).__name__}, and no function")
+    function: Callable[[str], int] = found
+    return function

@@ -1,0 +1,230 @@
+"""``standpipe scan``: every file of a folder or list read and decoded, and which ones a loader would refuse."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from errno import EISDIR
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import standpipe as sp
+    from standpipe.cli.terminal import Subparsers
+
+COLUMNS = 80
+UNABLE = 2  # the exit code of a scan that can't be done: 1 says that there are bad files
+EXAMPLES = 3  # of each kind
+GROUPS = (  # as the report has them
+    ("bad", ("unreadable", "empty", "truncated", "damaged", "not-an-image", "unsupported", "oversized")),
+    ("delivered, but odd", ("flawed", "cut", "copy", "label-conflict", "suffix")),
+)
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's arguments."""
+    parser = subparsers.add_parser(
+        "scan",
+        help="find bad files, copies and odd labels",
+        description="Read and decode every file of a folder or list completely, on all CPUs, and say which ones a "
+        "loader would refuse, and why. Interrupted, the same command goes on where it was; run again later, it reads "
+        "only files that changed. Exits with 1 if there are bad files, and with 2 if it can't look.",
+    )
+    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("--no-labels", action="store_true", help="every line of the list is only a path")
+    parser.add_argument(
+        "--root", metavar="FOLDER", help="where relative paths of the list start (default: at the list)"
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", help="write a list of the bad files, for Pipeline.exclude(FILE)"
+    )
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        choices=GROUPS[1][1],
+        metavar="KIND",
+        help=f"with --output, name these too: {', '.join(GROUPS[1][1])}; may be given again",
+    )
+    parser.add_argument("--fresh", action="store_true", help="forget what is known, and look at all files")
+    parser.add_argument(
+        "--workers", type=int, default=None, metavar="N", help="threads (default: one per CPU)"
+    )
+    parser.add_argument(
+        "--no-duplicates", action="store_true", help="don't look for files with the same bytes"
+    )
+    parser.add_argument(
+        "--allow-truncated", action="store_true", help="files that end too soon are no bad ones"
+    )
+    parser.add_argument("--max-pixels", type=int, metavar="N", help="cap of an image (default: 178956970)")
+    parser.add_argument(
+        "--side-memory", metavar="SIZE", help="for whole frames, as a loader's (default: 256MiB)"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print a JSON object a line: one for each finding, and last one with the sums",
+    )
+    parser.set_defaults(run=run, failed=UNABLE)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    import standpipe as sp
+    from standpipe.cli.terminal import print_json
+
+    source = _source(args)
+    _check_output(args.output)
+    with _progress() as on_progress, _hint():
+        found = sp.check_files(
+            source,
+            limits=sp.DecodeLimits() if args.max_pixels is None else sp.DecodeLimits(args.max_pixels),
+            allow_truncated=args.allow_truncated,
+            duplicates=not args.no_duplicates,
+            workers="auto" if args.workers is None else args.workers,
+            side_memory=args.side_memory,
+            fresh=args.fresh,
+            on_progress=on_progress,
+        )
+    listed = None
+    if args.output is not None:
+        listed = found.write(args.output, kinds=(*GROUPS[0][1], *args.also))
+    if args.json:
+        for finding in found.findings():
+            print_json(finding.facts())
+        print_json({"path": args.path, **found.facts(), "output": args.output, "listed": listed})
+    else:
+        _report(found, _root(args, source))
+        _say_output(args, listed)
+    return 0 if found.ok else 1
+
+
+def _source(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder:
+    import standpipe as sp
+    from standpipe.cli.task import source_at
+
+    source = source_at(args.path)
+    if isinstance(source, sp.FileList):
+        return replace(source, root=args.root, labels=not args.no_labels)
+    if args.root is not None or args.no_labels:
+        raise sp.PlanError(
+            "--root and --no-labels are for lists; the labels of a folder are its class folders"
+        )
+    return source
+
+
+def _check_output(path: str | None) -> None:
+    """Raise ``StandpipeError`` now, not after hours of reading, when the list can't be written."""
+    import tempfile
+
+    import standpipe as sp
+
+    if path is None:
+        return
+    try:
+        if os.path.isdir(path):  # noqa: PTH112 (as text, whatever its bytes)
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        tempfile.TemporaryFile(dir=os.path.dirname(path) or ".").close()  # noqa: PTH120
+    except OSError as error:
+        raise sp.StandpipeError(f"can't write {path}: {error.strerror}") from error
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int | None], None] | None]:
+    """A bar, at a terminal; nothing elsewhere."""
+    from standpipe.cli.terminal import stages
+
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with stages("scanning") as on_progress:
+        yield on_progress
+
+
+@contextmanager
+def _hint() -> Iterator[None]:
+    """Say to who interrupts it that nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\nstandpipe: what was found out so far is kept: the same command goes on", file=sys.stderr)
+        raise
+
+
+def _report(found: sp.CheckedFiles, root: str) -> None:
+    """All that was found, by kind, at 80 columns, with a few examples of each."""
+    from standpipe.cli.terminal import say, verbatim
+
+    known = f", {found.records - found.looked:,} of them known" if found.looked < found.records else ""
+    size = f"{found.size / 1e9:,.1f} GB" if found.size >= 1e9 else f"{found.size / 1e6:.1f} MB"
+    say(f"[bold]{found.records:,} files[/bold], {size}{known}; {_speed(found)}")
+    for title, kinds in GROUPS:
+        counts = {kind: found.counts[kind] for kind in kinds if kind in found.counts}
+        colour = "red" if title == "bad" and counts else "bold"
+        say(f"[{colour}]{title}: {sum(counts.values()):,}[/{colour}]")
+        for kind, count in counts.items():
+            say(f"  {kind:<14s} {count:,}")
+            for finding in _first(found.findings(kind)):
+                say(verbatim(_line(finding, root)))
+            if count > EXAMPLES:
+                say("    …")
+    _report_labels(found.labels)
+
+
+def _report_labels(labels: tuple[sp.LabelFinding, ...]) -> None:
+    from standpipe.cli.terminal import printable, say, verbatim
+
+    if labels:
+        say(f"[bold]odd labels: {len(labels):,}[/bold]")
+    for kind in dict.fromkeys(label.kind for label in labels):
+        some = [label for label in labels if label.kind == kind]
+        names = [printable(label.name) if label.name else str(label.label) for label in some[:EXAMPLES]]
+        names += ["…"] if len(some) > EXAMPLES else []
+        say(verbatim(_shortened(f"  {kind:<14s} {len(some):,}: {', '.join(names)}", COLUMNS)))
+
+
+def _say_output(args: argparse.Namespace, listed: int | None) -> None:
+    from standpipe.cli.terminal import printable, say, verbatim
+
+    if listed is not None:
+        say(f"{verbatim(printable(args.output))}: {listed:,} records, for Pipeline.exclude()")
+
+
+def _speed(found: sp.CheckedFiles) -> str:
+    if found.looked == 0:
+        return f"{found.seconds:.1f} s"
+    return f"{found.seconds:.1f} s, {found.looked / found.seconds:,.0f} files/s"
+
+
+def _first(findings: Iterator[sp.FileFinding]) -> Iterator[sp.FileFinding]:
+    from itertools import islice
+
+    return islice(findings, EXAMPLES)
+
+
+def _line(finding: sp.FileFinding, root: str) -> str:
+    """One example: its file from the root on, and what is said of it, as far as both fit."""
+    path = finding.path or f"record {finding.index}"
+    path = path.removeprefix(root)
+    if len(path) > COLUMNS // 2:  # its end says most
+        path = f"…{path[1 - COLUMNS // 2 :]}"
+    return _shortened(f"    {path}: {finding.text.replace(root, '')}", COLUMNS)
+
+
+def _shortened(text: str, columns: int) -> str:
+    """Cut to so many columns at most; where it was cut is an ellipsis."""
+    return text if len(text) <= columns else f"{text[: columns - 1]}…"
+
+
+def _root(args: argparse.Namespace, source: sp.FileList | sp.ImageFolder) -> str:
+    """What all paths begin with, which the report leaves out."""
+    import standpipe as sp
+    from standpipe.cli.terminal import printable
+
+    folder = args.path
+    if isinstance(source, sp.FileList):
+        folder = args.root or os.path.dirname(args.path)  # noqa: PTH120 (as text, whatever its bytes)
+    return printable(os.path.join(os.path.abspath(folder), ""))  # noqa: PTH100, PTH118

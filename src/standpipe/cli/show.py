@@ -1,0 +1,208 @@
+"""``standpipe show``: a contact sheet of augmented samples, so that a person sees what the model will see."""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import standpipe as sp
+from standpipe import StandpipeError, PlanError
+from standpipe.cli.task import source_at
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from PIL import Image, ImageDraw, ImageFont
+
+    from standpipe.cli.terminal import Subparsers
+
+    Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+MARGIN_PX = 16
+GAP_PX = 6
+CAPTION_PX = 15
+LINE_PX = round(CAPTION_PX * 1.4)
+MOST_SHEET_PX = 100_000_000
+LEAST_WIDTH_PX = 240  # so that captions under one small image can still be read
+PAPER, INK, FAINT = (255, 255, 255), (24, 24, 27), (113, 113, 122)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """One record on the sheet.
+
+    draws  (draws, H, W, 3) uint8 RGB: the record as several epochs draw it
+    label  its class, printed in black; may be empty
+    name   its file, printed in grey, shortened in the middle when it doesn't fit
+    """
+
+    draws: NDArray[np.uint8]
+    label: str
+    name: str
+
+
+def contact_sheet(rows: list[ShownRow]) -> Image.Image:
+    """Lay rows out under each other, each with its caption below, on one RGB image.
+
+    Raises ``PlanError`` when there is no row, or one that isn't (draws, H, W, 3) uint8.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    _check(rows)
+    font = ImageFont.load_default(CAPTION_PX)
+    most_draws = max(len(row.draws) for row in rows)
+    cell_px = max(row.draws.shape[2] for row in rows) + GAP_PX
+    height, width = _sheet_px([row.draws.shape[1] for row in rows], most_draws, cell_px)
+    text_px = width - 2 * MARGIN_PX
+    sheet = Image.new("RGB", (width, height), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    y = MARGIN_PX
+    for draw in range(most_draws):
+        title = _first_that_fits((f"epoch {draw}", str(draw)), font, cell_px - GAP_PX)
+        pen.text((MARGIN_PX + draw * cell_px, y), title, FAINT, font)
+    y += LINE_PX + GAP_PX
+    for row in rows:
+        for draw, pixels in enumerate(row.draws):
+            sheet.paste(Image.fromarray(pixels), (MARGIN_PX + draw * cell_px, y))
+        y += row.draws.shape[1] + GAP_PX
+        _caption(pen, font, y, row, text_px)
+        y += LINE_PX + MARGIN_PX
+    return sheet
+
+
+def _sheet_px(heights: list[int], draws: int, cell_px: int) -> tuple[int, int]:
+    """(height, width) in pixels of a sheet with rows of these heights, of so many draws ``cell_px`` apart."""
+    height = sum(heights) + len(heights) * (LINE_PX + MARGIN_PX + GAP_PX) + LINE_PX + 2 * MARGIN_PX
+    return height, max(LEAST_WIDTH_PX, draws * cell_px - GAP_PX) + 2 * MARGIN_PX
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's arguments."""
+    parser = subparsers.add_parser(
+        "show",
+        help="draw augmented samples on a contact sheet",
+        description="Draw the first images of a folder as a training run would see them: one row per image, "
+        "one column per epoch, each a RandomResizedCrop and a flip.",
+    )
+    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("--out", required=True, metavar="SHEET", help="the image to write, e.g. sheet.png")
+    parser.add_argument("--images", type=int, default=8, metavar="N", help="rows (default: 8)")
+    parser.add_argument("--draws", type=int, default=6, metavar="N", help="draws of each image (default: 6)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="other seeds, other draws (default: 0)"
+    )
+    parser.add_argument("--size", type=int, default=224, metavar="PX", help="edge of a crop (default: 224)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from standpipe.cli.terminal import print_json, printable, say, verbatim
+
+    for name in ("images", "draws", "size"):
+        if getattr(args, name) < 1:
+            raise PlanError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    _check_suffix(Path(args.out))
+    rows = _drawn(args)
+    sheet = contact_sheet(rows)
+    try:
+        sheet.save(args.out)
+    except OSError as error:
+        raise StandpipeError(f"can't write {args.out}: {error.strerror or error}") from error
+    if args.json:
+        facts = {"path": args.out, "width": sheet.width, "height": sheet.height}
+        print_json(facts | {"images": len(rows), "draws": args.draws})
+        return 0
+    say(f"[bold]{verbatim(printable(args.out))}[/bold]: {sheet.width} × {sheet.height}")
+    return 0
+
+
+def _drawn(args: argparse.Namespace) -> list[ShownRow]:
+    """The first ``args.images`` records in ``args.draws`` epochs each: epoch e is draw e."""
+    augmented = (sp.RandomResizedCrop(args.size), sp.RandomHorizontalFlip())
+    source = source_at(args.path)
+    images = min(args.images, source.open().num_records)
+    _check_size(images, args.draws, args.size)
+    pipeline = sp.Pipeline(source, seed=args.seed).take(images).map(*augmented).batch(images)
+    drawn = np.empty((images, args.draws, args.size, args.size, 3), np.uint8)
+    with pipeline.loader() as loader:
+        for draw in range(args.draws):
+            batch = next(iter(loader))
+            drawn[:, draw] = batch["image"]
+            indices = batch["index"].tolist()
+            labels = batch["label"].tolist() if "label" in batch else [None] * images
+            del batch  # its slot is for the next
+        name, classes = loader.plan.source.name, loader.plan.classes
+        return [
+            ShownRow(draws, _label(classes, label), name(index) or "")
+            for draws, label, index in zip(drawn, labels, indices, strict=True)
+        ]
+
+
+def _check_size(images: int, draws: int, size_px: int) -> None:
+    """Refuse a sheet that nobody could look at, before any work is done."""
+    height, width = _sheet_px([size_px] * images, draws, size_px + GAP_PX)
+    if height * width > MOST_SHEET_PX:
+        raise PlanError(
+            f"the sheet would be {width} × {height} pixels, above {MOST_SHEET_PX // 10**6} megapixels; "
+            "lower --size, --images or --draws"
+        )
+
+
+def _label(classes: tuple[str, ...] | None, label: int | None) -> str:
+    """The class of a record as text; empty when it has none."""
+    if label is None:
+        return ""
+    return str(label) if classes is None else classes[label]
+
+
+def _check(rows: list[ShownRow]) -> None:
+    if not rows:
+        raise PlanError("a contact sheet needs at least one row")
+    for row in rows:
+        shape, dtype = row.draws.shape, row.draws.dtype
+        if len(shape) != 4 or shape[3] != 3 or 0 in shape or dtype != "uint8":
+            raise PlanError(f"a row's draws must be (draws, H, W, 3) uint8, not {shape} {dtype}: {row.name}")
+
+
+def _check_suffix(out: Path) -> None:
+    """Refuse a file type that Pillow can't write, before any work is done."""
+    from PIL import Image
+
+    kind = Image.registered_extensions().get(out.suffix.lower())
+    if kind not in Image.SAVE:
+        raise PlanError(f"can't tell what kind of image {out.name!r} should be; end it in .png or .jpg")
+
+
+def _caption(pen: ImageDraw.ImageDraw, font: Font, y: int, row: ShownRow, text_px: int) -> None:
+    """The label in black, then the name in grey in what room is left, which is at least half."""
+    from standpipe.cli.terminal import printable
+
+    label = _shorten(printable(row.label), font, text_px / 2)
+    pen.text((MARGIN_PX, y), label, INK, font)
+    used_px = font.getlength(label) + 2 * GAP_PX if label else 0
+    pen.text((MARGIN_PX + used_px, y), _shorten(printable(row.name), font, text_px - used_px), FAINT, font)
+
+
+def _shorten(text: str, font: Font, room_px: float) -> str:
+    """``text``, or its beginning and its end around an ellipsis: a file name's end says most."""
+
+    def keeping(letters: int) -> str:
+        head = letters // 3
+        return f"{text[:head]}…{text[len(text) - (letters - head) :]}"
+
+    if font.getlength(text) <= room_px:
+        return text
+    fitting = bisect.bisect(
+        range(1, len(text)), room_px, key=lambda letters: font.getlength(keeping(letters))
+    )
+    return keeping(max(1, fitting))
+
+
+def _first_that_fits(texts: tuple[str, ...], font: Font, room_px: float) -> str:
+    return next((text for text in texts if font.getlength(text) <= room_px), "")

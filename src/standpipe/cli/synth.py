@@ -1,0 +1,285 @@
+"""``standpipe synth``: a folder of photo-like JPEGs, to try and to measure with where no real photos are.
+
+Sizes, JPEG settings, bytes and decode time per pixel are distributed as in ImageNet. Image i is a function of
+(seed, i) alone, so a folder can be completed after an interruption, and enlarged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import io
+import json
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from standpipe import StandpipeError, PlanError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from standpipe.cli.terminal import Subparsers
+
+MARKER = ".standpipe-synth.json"
+RECIPE = 1  # raised when the same (seed, i) would give another file, so that a folder never mixes two
+FILE_SETTINGS = 0  # the purpose of this random stream
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How one image is stored.
+
+    height, width  pixels
+    quality        as Pillow and libjpeg count, 1 to 100
+    subsampling    0 for 4:4:4, 2 for 4:2:0, as Pillow counts; 0 when grey
+    grey           one component instead of three
+    """
+
+    height: int
+    width: int
+    quality: int
+    subsampling: int
+    grey: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesized:
+    """What ``synthesize`` did.
+
+    images         images in the folder now
+    written        those that were missing before
+    written_bytes  their bytes
+    """
+
+    images: int
+    written: int
+    written_bytes: int
+
+
+def synthesize(
+    out: str | os.PathLike[str],
+    images: int,
+    classes: int = 10,
+    seed: int = 0,
+    on_progress: Callable[[int, int], None] | None = None,
+    *,
+    workers: int | None = None,
+) -> Synthesized:
+    """Make a folder of photo-like JPEGs; image 13 of 10 classes is ``out/class-3/00000013.jpg``.
+
+    out          a new or empty folder, or one of ours with the same classes and seed, which is completed
+    on_progress  called in the caller's thread with (images done, images in all)
+    workers      threads; None takes as many as this process may use cores. The files don't depend on it.
+
+    Raises ``PlanError`` when a number makes no sense or ``out`` holds other things, ``StandpipeError`` when
+    ``out`` can't be written or another process is filling it. Every file is whole or absent, at any time.
+    """
+    for name, value, least in (("images", images, 1), ("classes", classes, 1), ("seed", seed, 0)):
+        if value < least:
+            raise PlanError(f"{name} must be at least {least}, not {value}")
+    root = Path(out)
+    with _claimed(root, classes, seed):
+        done = _survey(root, images, classes)
+        paths = {label: root / _class_name(label, classes) for label in range(min(images, classes))}
+        for path in paths.values():
+            path.mkdir(exist_ok=True)
+        missing = ((i, paths[i % classes] / _file_name(i)) for i in range(images) if i not in done)
+        written = written_bytes = 0
+        for size in _write_all(missing, seed, workers or _cores()):
+            written, written_bytes = written + 1, written_bytes + size
+            if on_progress is not None:
+                on_progress(len(done) + written, images)
+    return Synthesized(images, written, written_bytes)
+
+
+def photo(seed: int, index: int, height: int, width: int) -> NDArray[np.uint8]:
+    """One photo's pixels, (height, width, 3) uint8 RGB: a function of the arguments alone."""
+    from standpipe.cli import pixels
+
+    return pixels.photo(seed, index, height, width)
+
+
+def encoding(seed: int, index: int) -> Encoding:
+    """How image ``index`` is stored: a function of (seed, index) alone.
+
+    Two thirds of ImageNet's files are Flickr's 500-pixel version, 4:4:4 at quality 96; the others come from
+    everywhere, in any size, mostly 4:2:0 and smaller per pixel.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng((seed, index, FILE_SETTINGS))
+    upright, grey = rng.random() < 0.27, bool(rng.random() < 0.02)
+    if rng.random() < 0.67:
+        usual = rng.choice((375, 333, 334, 500, 0), p=(0.41, 0.3, 0.1, 0.02, 0.17))
+        long, short = 500, int(usual) or int(rng.integers(280, 450))
+        quality, subsampling = 96, 0
+    else:
+        pixels = float(np.clip(rng.lognormal(np.log(165_000), 0.8), 9_000, 2_600_000))
+        aspect = rng.choice((4 / 3, 3 / 2, 1.0, rng.uniform(1, 2)), p=(0.4, 0.25, 0.1, 0.25))
+        long, short = round((pixels * aspect) ** 0.5), round((pixels / aspect) ** 0.5)
+        quality = int(rng.choice((70, 75, 80, 85, 90, 95, 98), p=(0.1, 0.27, 0.22, 0.15, 0.13, 0.1, 0.03)))
+        subsampling = 2 if rng.random() < 0.67 and not grey else 0
+    height, width = (long, short) if upright else (short, long)
+    return Encoding(height, width, quality, subsampling, grey)
+
+
+def jpeg(seed: int, index: int) -> bytes:
+    """Image ``index`` as the bytes of its JPEG file."""
+    from PIL import Image
+
+    how = encoding(seed, index)
+    image = Image.fromarray(photo(seed, index, how.height, how.width))
+    if how.grey:
+        image = image.convert("L")
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=how.quality, subsampling=how.subsampling)
+    return file.getvalue()
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's arguments."""
+    parser = subparsers.add_parser(
+        "synth",
+        help="make a folder of photo-like JPEGs",
+        description="Make a folder of photo-like JPEGs in class folders, distributed as ImageNet's files in "
+        "size, JPEG settings and bytes per pixel. An interrupted run is completed by the same command.",
+    )
+    parser.add_argument("out", metavar="OUT", help="a new folder, or one made by this command before")
+    parser.add_argument("--images", type=int, required=True, metavar="N", help="images in all")
+    parser.add_argument("--classes", type=int, default=10, metavar="N", help="class folders (default: 10)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="another seed, other images (default: 0)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from standpipe.cli.terminal import print_json, printable, progress, say, verbatim
+
+    started = time.monotonic()
+    with progress("making photos", args.images) as advance:
+        made = synthesize(args.out, args.images, args.classes, args.seed, lambda done, _: advance(done))
+    seconds = time.monotonic() - started
+    if args.json:
+        facts = {"path": args.out, "images": made.images, "classes": args.classes, "seed": args.seed}
+        written = {"written": made.written, "written_bytes": made.written_bytes, "seconds": round(seconds, 3)}
+        print_json(facts | written)
+        return 0
+    where = verbatim(printable(args.out))
+    if made.written == 0:
+        say(f"[bold]{where}[/bold] was complete: {made.images} images")
+    else:
+        rest = made.images - made.written
+        before = f", {rest} were there" if rest else ""
+        size = f"{made.written_bytes / 1e6:.1f} MB, {made.written_bytes / made.written / 1e3:.0f} kB each"
+        say(f"[bold]{where}[/bold]: {made.written} images written{before}; {size}, {seconds:.1f} s")
+    return 0
+
+
+@contextmanager
+def _claimed(root: Path, classes: int, seed: int) -> Iterator[None]:
+    """Hold the folder: ours, of these classes and this seed, and no other process's."""
+    if root.exists() and not root.is_dir():
+        raise PlanError(f"{root} is a file; name a new folder")
+    if root.is_dir() and not (root / MARKER).exists():
+        found = next(root.iterdir(), None)
+        if found is not None:
+            raise PlanError(f"{root} holds other things ({found.name!r}); name a new or empty folder")
+    asked = {"recipe": RECIPE, "classes": classes, "seed": seed}
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        marker = (root / MARKER).open("a+")
+    except OSError as error:
+        raise StandpipeError(f"can't write to {root}: {error.strerror}") from error
+    with marker:
+        try:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StandpipeError(f"another process is filling {root}; wait until it is done") from error
+        marker.seek(0)
+        text = marker.read()
+        if not text:
+            marker.write(json.dumps(asked))
+            marker.flush()
+        elif text != json.dumps(asked):
+            raise PlanError(f"{root} was made with {text}, not {json.dumps(asked)}; name another folder")
+        yield
+
+
+def _survey(root: Path, images: int, classes: int) -> set[int]:
+    """The images that are there; drops what an interrupted run left half written."""
+    done: set[int] = set()
+    for folder in root.iterdir():
+        if folder.name == MARKER:
+            continue
+        if not folder.is_dir():
+            raise PlanError(f"{root} holds other things ({folder.name!r}); move them away")
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                index = _index_of(entry.name)
+                if entry.name.endswith(".part") or (index is not None and entry.stat().st_size == 0):
+                    Path(entry.path).unlink()
+                elif index is None or folder.name != _class_name(index % classes, classes):
+                    raise PlanError(f"{folder} holds other things ({entry.name!r}); move them away")
+                else:
+                    done.add(index)
+    if done and max(done) >= images:
+        raise PlanError(f"{root} has more than {images} images already; ask for more, or name another folder")
+    return done
+
+
+def _write_all(missing: Iterator[tuple[int, Path]], seed: int, workers: int) -> Iterator[int]:
+    """Write files on threads, which NumPy and Pillow leave free to run, and yield their sizes in order."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="standpipe-synth")
+    running: deque[Future[int]] = deque()
+    try:
+        for index, path in missing:
+            running.append(pool.submit(_write, seed, index, path))
+            if len(running) >= 4 * workers:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _write(seed: int, index: int, path: Path) -> int:
+    """Write one file, whole or not at all, and return its bytes."""
+    data = jpeg(seed, index)
+    partial = path.with_name(f".{path.name}.part")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise StandpipeError(f"can't write {path}: {error.strerror}") from error
+    return len(data)
+
+
+def _class_name(label: int, classes: int) -> str:
+    return f"class-{label:0{len(str(classes - 1))}d}"
+
+
+def _file_name(index: int) -> str:
+    return f"{index:08d}.jpg"
+
+
+def _index_of(name: str) -> int | None:
+    """The index of a file name as ``_file_name`` makes it, None for any other name."""
+    found = re.fullmatch(r"(\d{8,})\.jpg", name, re.ASCII)
+    return int(found[1]) if found is not None and _file_name(int(found[1])) == name else None
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

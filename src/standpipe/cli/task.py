@@ -1,0 +1,93 @@
+"""The standard tasks that ``bench``, ``explain`` and ``show`` run on somebody's images."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import standpipe as sp
+
+TASKS = ("train", "eval")
+OUTPUTS = ("float32", "uint8", "float16")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+def add_task_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say what to deliver, and with what means."""
+    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument(
+        "--task",
+        choices=TASKS,
+        default="train",
+        help="train: random crop of 224 and flip; eval: resize to 256, centre crop of 224 (default: train)",
+    )
+    parser.add_argument("--batch", type=int, default=256, metavar="N", help="rows of a batch (default: 256)")
+    parser.add_argument(
+        "--workers",
+        type=_number_or_auto,
+        default="auto",
+        metavar="N",
+        help="decoding threads (default: one per CPU at first, then as many as are best)",
+    )
+    parser.add_argument(
+        "--memory", default=None, metavar="SIZE", help="budget, such as 2GiB (default: half of what is free)"
+    )
+    parser.add_argument(
+        "--output", choices=OUTPUTS, default="float32", help="element type (default: float32)"
+    )
+    parser.add_argument(
+        "--decode", choices=("exact", "fast"), default="exact", help="exact: Pillow's pixels (default)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of order and draws (default: 0)")
+
+
+def standard_task(args: argparse.Namespace) -> sp.Pipeline:
+    """The pipeline that the arguments of ``add_task_arguments`` describe.
+
+    Floats are normalised with ImageNet's figures and NCHW, uint8 is as decoded and NHWC.
+    """
+    pipeline = sp.Pipeline(source_at(args.path), seed=args.seed)
+    if args.task == "train":
+        pipeline = pipeline.shuffle(seed=args.seed).map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip())
+    else:
+        pipeline = pipeline.map(sp.Resize(256), sp.CenterCrop(224))
+    if args.output != "uint8":
+        pipeline = pipeline.map(sp.Normalize(), sp.ToDtype(args.output))
+    # Padding, so that a folder smaller than one batch can be measured too.
+    return pipeline.decode(args.decode).batch(args.batch, tail="pad")
+
+
+def endless(loader: sp.Loader) -> Iterator[dict[str, Any]]:
+    """Batches, epoch after epoch."""
+    while True:
+        yield from loader
+
+
+def check_seconds(seconds: float) -> None:
+    """Raise ``PlanError`` for what is no time that ``--seconds`` can ask for."""
+    if not 0 < seconds < 1e6:
+        raise sp.PlanError(f"--seconds {seconds:g}: a time above 0")
+
+
+def source_at(path: str) -> sp.ImageFolder | sp.FileList:
+    """A folder is an ``ImageFolder``, another file a ``FileList``. What doesn't exist was meant as a folder."""
+    if Path(path).is_dir() or not Path(path).exists():
+        return sp.ImageFolder(path)
+    if Path(path).suffix.lower() in IMAGE_SUFFIXES:
+        from standpipe.cli.terminal import printable
+
+        raise sp.PlanError(
+            f"{printable(path)} is one image; name a folder of class folders, or a text file that lists images"
+        )
+    return sp.FileList(path)
+
+
+def _number_or_auto(text: str) -> int | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number of threads, or auto") from None

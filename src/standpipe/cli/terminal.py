@@ -1,0 +1,199 @@
+"""What the commands print: markup for people at a terminal, plain text elsewhere, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+
+from standpipe import StandpipeError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+Advance: TypeAlias = Callable[[int], None]
+
+COLUMNS = 80  # of a terminal that doesn't say
+LINE_EVERY_S = 5.0
+MIB = 1 << 20
+TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[\]]*\])")
+
+
+def say(markup: str) -> None:
+    """Print to stdout: with rich's markup at a terminal, without the tags anywhere else.
+
+    Text that comes from outside, such as a path, goes through ``verbatim`` first.
+    """
+    console = _console(stderr=False)
+    with written():
+        if console is None:
+            print(_without_tags(markup))
+        else:
+            console.print(markup)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on one line of stdout, in ASCII, so that any name survives any terminal."""
+    with written():
+        print(json.dumps(value))
+
+
+class Unwritten(StandpipeError):
+    """Stdout can't be written, such as a file on a disk that is full."""
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Inside, stdout is written, and nothing else can fail. Raises ``Unwritten``; ``BrokenPipeError`` stays one."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritten(f"can't write to stdout: {error.strerror}") from error
+
+
+@contextmanager
+def progress(title: str, total: int | None) -> Iterator[Advance]:
+    """Show how far a long task is, on stderr, so that stdout holds results only.
+
+    Yields a function to be called with the number of things done so far. At a terminal with rich it moves a
+    bar, elsewhere it prints a line every 5 seconds. Without a total, how much is left isn't known.
+    """
+    console = _console(stderr=True)
+    if console is None:
+        yield _lines(title, total)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def stages(title: str) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Show the progress of one stage after the other. Yields what public functions take as ``on_progress``."""
+    with ExitStack() as stack:
+        shown: dict[str, Advance] = {}
+
+        def on_progress(what: str, done: int, total: int | None) -> None:
+            unit = MIB if what == "bytes" else 1
+            if what not in shown:
+                stack.close()
+                label = f"{title}, {'MiB' if what == 'bytes' else what}"
+                whole = None if total is None else -(-total // unit)
+                shown[what] = stack.enter_context(progress(label, whole))
+            shown[what](-(-done // unit))
+
+        yield on_progress
+
+
+def verbatim(text: str) -> str:
+    """``text`` for use inside markup: nothing in it is taken for a tag."""
+    return TAG.sub(lambda found: f"{found[1] * 2}\\{found[2]}", text)
+
+
+def printable(name: str | bytes) -> str:
+    r"""A file name on one line, whatever its bytes are: what isn't UTF-8 as ``\xff``, a newline as ``\n``."""
+    try:
+        text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # half of a surrogate pair, which no file system gave us
+        text = str(name)
+    return harmless(text)
+
+
+def harmless(text: str, keep: str = "") -> str:
+    r"""Text that steers no terminal: what can't be printed, and isn't to be kept, as ``\x1b``."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def size(number: int) -> str:
+    """Bytes, about: ``"1.5GiB"``."""
+    for unit, of in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= of:
+            return f"{number / of:,.1f}{unit}"
+    return f"{number}B"
+
+
+def columns_of(stream: TextIO) -> int | None:
+    """How wide a terminal is; None for what is none, where lines may be of any length."""
+    return (os.get_terminal_size(stream.fileno()).columns or COLUMNS) if stream.isatty() else None
+
+
+def shortened(text: str, columns: int) -> str:
+    """Text without its middle, where it is longer than so much."""
+    if len(text) <= columns:
+        return text
+    end = (columns - 1) // 2
+    return f"{text[: columns - 1 - end]}…{text[len(text) - end :]}"
+
+
+def in_columns(text: str, stream: TextIO, indent: int = 2) -> str:
+    """Text broken between words, where a stream is a terminal, which would break it anywhere; else as it is.
+
+    indent  of all lines but the first
+    """
+    columns = columns_of(stream)
+    if columns is None:
+        return text
+    import textwrap
+
+    wrap = textwrap.TextWrapper(
+        columns,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(map(wrap.fill, text.split("\n")))
+
+
+def _without_tags(markup: str) -> str:
+    """What rich would print, plain: an odd number of backslashes before a tag makes it text."""
+
+    def plain(found: re.Match[str]) -> str:
+        slashes, tag = found.groups()
+        return "\\" * (len(slashes) // 2) + (tag if len(slashes) % 2 else "")
+
+    return TAG.sub(plain, markup)
+
+
+def _lines(title: str, total: int | None) -> Advance:
+    """Plain progress. Short tasks print nothing."""
+    next_at = time.monotonic() + LINE_EVERY_S
+
+    def advance(done: int) -> None:
+        nonlocal next_at
+        now = time.monotonic()
+        if now >= next_at:
+            next_at = now + LINE_EVERY_S
+            of = "" if total is None else f" of {total}"
+            print(f"{title}: {done}{of}", file=sys.stderr, flush=True)
+
+    return advance
+
+
+def _console(*, stderr: bool) -> Console | None:
+    """Rich's console for a stream that is a terminal; None where plain text is right or rich is missing."""
+    stream = sys.stderr if stderr else sys.stdout
+    return _rich_console(stderr) if stream.isatty() else None
+
+
+@cache
+def _rich_console(stderr: bool) -> Console | None:
+    try:
+        from rich.console import Console  # 0.1 s, so only when something is printed to a terminal
+    except ImportError:
+        return None
+    return Console(stderr=stderr, highlight=False, emoji=False, soft_wrap=True)

@@ -1,0 +1,181 @@
+"""``standpipe top``: the loaders that run on this machine, and what limits each."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import standpipe as sp
+
+if TYPE_CHECKING:
+    from standpipe.cli.terminal import Subparsers
+    from standpipe.observe import Found
+
+EVERY_S = 1.0
+BAR = 20  # letters
+MOST = 12  # workers, and functions, of one loader
+HEAD = ("PID", "SCRIPT", "RANK", "EPOCH", "STEP", "ROWS/S", "WAIT", "MEM", "BAD", "LIMIT")
+WIDTHS = (7, -14, 5, 5, 12, 7, 4, 4, 4, -9)  # left where negative; 80 columns
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's arguments."""
+    parser = subparsers.add_parser(
+        "top",
+        help="watch the loaders that run on this machine",
+        description="Show all loaders of this user's processes on this machine, once a second until Ctrl-C: how fast "
+        "each is, how much of its time the training loop waits, and what limits it.",
+    )
+    parser.add_argument(
+        "pid", nargs="?", type=int, metavar="PID", help="show this process's loaders in detail"
+    )
+    parser.add_argument("--once", action="store_true", help="show them once, as where stdout is no terminal")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, once")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from standpipe.cli.terminal import print_json, say, verbatim
+
+    found = _found(args.pid)
+    if args.json:
+        from standpipe.observe.snapshot import facts
+
+        print_json({"loaders": [{"age_s": each.age_s, **facts(each.snapshot)} for each in found]})
+        return 0
+    if args.pid is not None and not found:
+        raise sp.PlanError(f"process {args.pid} has no loader that runs, or is none of yours")
+    if not args.once and _watched(args.pid):
+        return 0
+    say(verbatim(text(found, args.pid)))
+    return 0
+
+
+def _found(pid: int | None) -> list[Found]:
+    from standpipe.observe import loaders
+
+    return [each for each in loaders() if pid in (None, each.pid)]
+
+
+def _watched(pid: int | None) -> bool:
+    """Show them until Ctrl-C; False where that can't be done."""
+    if not sys.stdout.isatty():
+        return False
+    try:
+        from rich.live import Live
+        from rich.text import Text
+    except ImportError:
+        return False
+    timer = threading.Event()
+    try:
+        with Live(auto_refresh=False, screen=True) as live:
+            while True:
+                live.update(Text(text(_found(pid), pid), no_wrap=True, overflow="ellipsis"), refresh=True)
+                timer.wait(EVERY_S)
+    except KeyboardInterrupt:
+        return True
+
+
+def text(found: list[Found], pid: int | None) -> str:
+    """What is shown, within 80 columns."""
+    if pid is not None:
+        return (
+            "\n\n".join("\n".join(_detail(each)) for each in found) or f"process {pid} has no loader any more"
+        )
+    if not found:
+        return "no loader of yours runs on this machine"
+    return "\n".join([_in_columns(HEAD), *map(_row, found)])
+
+
+def _row(found: Found) -> str:
+    now = found.snapshot
+    epoch, step = now.at
+    return _in_columns(
+        (
+            str(found.pid),
+            now.script,
+            f"{now.rank}/{now.world}",
+            str(epoch),
+            str(step) if now.steps_per_epoch is None else f"{step}/{now.steps_per_epoch}",
+            f"{now.recent.rows_per_s:,.0f}",
+            f"{now.recent.wait_share:.0%}",
+            f"{now.memory_share:.0%}",
+            str(now.stats.bad),
+            f"{found.age_s:.0f} s old" if found.stale else now.limited,
+        )
+    )
+
+
+def _in_columns(texts: tuple[str, ...]) -> str:
+    from standpipe.cli.terminal import harmless, shortened
+
+    cells = [
+        f"{shortened(harmless(text), abs(width)):{'<' if width < 0 else '>'}{abs(width)}}"
+        for text, width in zip(texts, WIDTHS, strict=True)
+    ]
+    return " ".join(cells).rstrip()
+
+
+def _detail(found: Found) -> Iterator[str]:
+    """One loader, place by place."""
+    from standpipe.cli.terminal import harmless, shortened, size
+
+    now = found.snapshot
+    stats, slots, (epoch, step) = now.stats, now.stats.slots, now.at
+    steps = "" if now.steps_per_epoch is None else f" of {now.steps_per_epoch:,}"
+    yield f"{shortened(harmless(now.script), 40)}, process {found.pid}, rank {now.rank} of {now.world}"
+    if found.stale:
+        yield f"  stands still since {found.age_s:.0f} s"
+    yield f"  reads     {shortened(harmless(now.source), 66)}"
+    yield f"  at        epoch {epoch}, step {step:,}{steps}, after {_time(now.run_s)}"
+    yield f"  rate      {now.recent.rows_per_s:,.0f} rows/s, {stats.step.rows:,} rows so far, {stats.bad:,} bad"
+    yield f"  memory    {size(now.memory)} of {size(now.limit)}"
+    yield f"  slots     {slots.lent} lent, {slots.filling} filling, {slots.ready} ready, at most {slots.most}"
+    yield ""
+    yield f"  {'':10}{'load':<{BAR + 6}}{'threads':>8}{'rows':>13}{'p50 ms':>9}{'p99 ms':>9}"
+    for name, share in now.recent.load.items():
+        place = getattr(stats, name, None)
+        if not isinstance(place, sp.PlaceStats):
+            continue
+        yield _place(name, share, place.threads, place.rows, place.latency)
+    waits = now.recent.wait_share
+    yield _place("your step", 1 - waits if stats.step.steps else 0.0, 0, stats.step.rows, stats.step.step)
+    yield _place("it waits", waits, 0, stats.step.steps, stats.step.wait)
+    yield from _longest("workers", {each.name: each.busy_s for each in stats.workers})
+    yield from _longest("functions", stats.functions)
+    if now.verdict is not None:
+        yield ""
+        yield from (f"  {line}" for line in harmless(str(now.verdict), keep="\n").splitlines())
+
+
+def _place(name: str, share: float, threads: int, rows: int, latency: sp.Latency) -> str:
+    share = min(max(share, 0.0), 1.0)
+    bar = ("█" * round(share * BAR)).ljust(BAR, "·")
+    times = "".join(f"{1000 * time:>9,.2f}" for time in (latency.p50, latency.p99)) if latency.count else ""
+    return f"  {name:10}{bar} {share:>4.0%} {threads or '':>8}{rows:>13,}{times}".rstrip()
+
+
+def _longest(title: str, seconds: Mapping[str, float]) -> Iterator[str]:
+    """Those that took the most time."""
+    from standpipe.cli.terminal import harmless, shortened
+
+    if not seconds:
+        return
+    yield ""
+    yield f"  {title}"
+    whole = sum(seconds.values()) or 1.0
+    for name, took in sorted(seconds.items(), key=lambda item: -item[1])[:MOST]:
+        yield f"    {shortened(harmless(name), 48):48} {took:>10,.1f} s  {took / whole:>4.0%}"
+    if len(seconds) > MOST:
+        yield f"    and {len(seconds) - MOST} more"
+
+
+def _time(seconds: float) -> str:
+    """``"1:02:03"``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

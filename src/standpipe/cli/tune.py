@@ -1,0 +1,120 @@
+"""``standpipe tune``: how many workers and slots are best for the standard task on somebody's own images."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import standpipe as sp
+from standpipe.cli.bench import WARM_UP_BATCHES
+from standpipe.cli.task import add_task_arguments, check_seconds, endless, standard_task
+
+if TYPE_CHECKING:
+    from standpipe.cli.terminal import Subparsers
+
+MEASURED_S = 2.0  # at the end
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command's arguments."""
+    parser = subparsers.add_parser(
+        "tune",
+        help="find the best workers and slots for your images",
+        description="Run a standard task until its number of workers and slots is tuned, and print that as code to "
+        "paste. Every loader tunes itself like this while it runs: written down, it begins with what is best.",
+    )
+    add_task_arguments(parser)
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, metavar="S", help="how long at most (default: 30)"
+    )
+    parser.add_argument(
+        "--step-ms",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="what a step of your training takes beside the loader (default: 0, the loader is all)",
+    )
+    parser.add_argument("--save", default=None, metavar="FILE", help="write it as JSON, for sp.load_tuning")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from standpipe.cli.terminal import print_json, printable, say, verbatim
+
+    check_seconds(args.seconds)
+    if not 0 <= args.step_ms < 1e6:
+        raise sp.PlanError(f"--step-ms {args.step_ms:g}: a time, at least 0")
+    if args.save is not None and Path(args.save).is_dir():
+        raise sp.PlanError(f"--save {printable(args.save)}: that is a folder; name a file")
+    if args.save is not None and not Path(args.save).parent.is_dir():
+        raise sp.PlanError(f"--save {printable(args.save)}: there is no such folder")
+    tuning, rows_per_s = _tuned(args)
+    if args.json:
+        print_json(_facts(tuning, rows_per_s))
+    else:
+        say(verbatim(_text(tuning, rows_per_s, args.save)))
+    if args.save is not None:
+        tuning.save(args.save)
+    return 0
+
+
+def _tuned(args: argparse.Namespace) -> tuple[sp.Tuning, float]:
+    """What it came to, and the rate with it."""
+    from standpipe.cli.terminal import progress
+
+    task = standard_task(args)
+    with task.loader(memory=args.memory, workers=args.workers) as loader:
+        batches, begin = endless(loader), time.monotonic()
+        with progress("trying, seconds", math.ceil(args.seconds)) as advance:
+            while not loader.tuning().settled and (spent := time.monotonic() - begin) < args.seconds:
+                _step(batches, args)
+                advance(int(spent))
+        tuning = loader.tuning()
+    written: Any = {"memory": args.memory, **tuning.settings}
+    with task.loader(**written, autotune=False) as loader:
+        batches = endless(loader)
+        for _ in range(WARM_UP_BATCHES):
+            _step(batches, args)
+        before, begin = loader.stats(), time.monotonic()
+        while time.monotonic() - begin < MEASURED_S:
+            _step(batches, args)
+        return tuning, (loader.stats() - before).step.rows_per_s
+
+
+def _step(batches: Any, args: argparse.Namespace) -> None:
+    next(batches)
+    if args.step_ms:
+        time.sleep(args.step_ms / 1000)
+
+
+def _facts(tuning: sp.Tuning, rows_per_s: float) -> dict[str, Any]:
+    """Plain values under the names that programs read."""
+    return {
+        "images_per_s": round(rows_per_s, 1),
+        "workers": tuning.workers,
+        "depth": tuning.depth,
+        "settled": tuning.settled,
+        "trials": [asdict(trial) for trial in tuning.trials],
+    }
+
+
+def _text(tuning: sp.Tuning, rows_per_s: float, saved: str | None) -> str:
+    """For a person, within 80 columns."""
+    import textwrap
+
+    many = "" if tuning.workers == 1 else "s"
+    lines = [f"{rows_per_s:,.0f} images/s with {tuning.workers} worker{many} and {tuning.depth} slots"]
+    if not tuning.settled:
+        lines.append("still trying when the time was over: give it more --seconds")
+    for trial in tuning.trials:
+        lines += textwrap.wrap(str(trial), 80, initial_indent="  ", subsequent_indent="           ")
+    lines += ["", "to begin with that:", "", f"    loader = pipeline.loader({tuning})"]
+    if saved is not None:
+        lines += ["", f"or:  loader = pipeline.loader(**sp.load_tuning({saved!r}))"]
+    return "\n".join(lines)

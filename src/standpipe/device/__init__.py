@@ -1,0 +1,5 @@
+"""The device place: where the training step sees a batch."""
+
+from standpipe.device.host import HostMemory
+
+__all__ = ["HostMemory"]

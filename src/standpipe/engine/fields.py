@@ -1,0 +1,95 @@
+"""Fields of samples: what they look like, and how their values get into the row of a slot."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from standpipe.engine.rows import RowFailed, Rows, Sample
+from standpipe.spec import AnyArray, Listed, Spec
+from standpipe.transform.values import as_array
+
+MOST_DEPTH, MOST_PARTS = 8, 100  # of what a value holds, that are looked at for its size
+
+_EXACT: Mapping[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
+
+
+def measured(sample: Sample) -> dict[str, Spec | Listed]:
+    """What each field of a sample looks like. Raises ``RowFailed`` for a sample without any."""
+    if not sample:
+        raise RowFailed("batch", "the sample has no fields")
+    for name in sample:
+        if not isinstance(name, str):
+            raise RowFailed("batch", f"the sample has a field {name!r}; fields have names, such as 'image'")
+    specs: dict[str, Spec | Listed] = {}
+    for name, value in sample.items():
+        array = as_array(value)
+        specs[name] = (
+            Listed(type(value).__name__, bytes_of(value))
+            if array is None
+            else Spec(array.shape, array.dtype.newbyteorder("="))
+        )
+    return specs
+
+
+def bytes_of(value: Any, depth: int = 0) -> int:
+    """About what a value takes, with what it holds."""
+    if isinstance(value, dict | list | tuple | set) and value and depth < MOST_DEPTH:
+        parts = [*value, *(value.values() if isinstance(value, dict) else ())]
+        some = parts[:MOST_PARTS]
+        return sys.getsizeof(value) + sum(bytes_of(part, depth + 1) for part in some) * len(parts) // len(
+            some
+        )
+    array = as_array(value)
+    return max(sys.getsizeof(value), 0 if array is None else array.nbytes)
+
+
+def write_row(sample: Sample, row: int, rows: Rows, out: Mapping[str, AnyArray]) -> None:
+    """Write a sample's values into its row. Raises ``RowFailed`` for one that doesn't fit.
+
+    out  rows of ``rows.views`` that were given to ``SampleMaker.make``
+    """
+    arrays, lists = rows.views, rows.lists
+    for name, value in sample.items():
+        if out.get(name) is value:
+            continue  # it was made there
+        array = arrays.get(name)
+        if array is None:
+            if name not in lists:
+                raise RowFailed("batch", f"a field {name!r}, and none {rows.known_from}")
+            lists[name][row] = value
+            continue
+        if array.ndim == 1 and _EXACT.get(type(value)) is array.dtype.type:
+            try:
+                array[row] = value
+            except OverflowError as error:
+                raise RowFailed("batch", f"{name!r} is {value}, beyond 64 bits") from error
+            continue
+        if type(value) is not np.ndarray:
+            value = as_array(value)
+        target = array[row]
+        if (
+            value is None
+            or value.shape != target.shape
+            or (value.dtype != target.dtype and not np.can_cast(value.dtype, target.dtype, "safe"))
+        ):
+            raise RowFailed("batch", _misfit(name, sample[name], target, rows.known_from))
+        array[row] = value
+    if len(sample) != len(arrays) + len(lists):
+        missing = ", ".join(name for name in (*arrays, *lists) if name not in sample)
+        raise RowFailed("batch", f"no field {missing}, and there is one {rows.known_from}")
+
+
+def _misfit(name: str, value: Any, target: AnyArray, known_from: str) -> str:
+    array = as_array(value)
+    got = type(value).__name__ if array is None else str(Spec(array.shape, array.dtype))
+    what = f"{name!r} is {got}, and {Spec(target.shape, target.dtype)} {known_from}; "
+    if array is not None and array.shape == target.shape:
+        return what + "give it the same dtype in every sample"
+    return what + (
+        f"where samples differ in shape, say .batch(…, collate={{{name!r}: …}}) with Pad(max_shape=…), "
+        "Ragged(max_values=…) or list"
+    )

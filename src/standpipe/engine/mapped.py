@@ -1,0 +1,117 @@
+"""Arrays and tensors of a dataset on their way to other processes: their memory is mapped there, not copied into each.
+
+It is written to an anonymous file once. A page of it is a process's own only after it has written to it, as memory is
+after a fork. What maps a file already, such as ``numpy.load(…, mmap_mode="r")`` gives, maps it there too.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from standpipe.source.packed import PackedFile
+from standpipe.spec import AnyArray
+
+LEAST_BYTES = 64 << 10  # less isn't worth a page
+
+Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Where memory lies in the file."""
+
+    begin: int
+    size: int
+    readonly: bool
+
+
+class Blocks:
+    """What is written to a file, of one pickle."""
+
+    def __init__(self, file: PackedFile) -> None:
+        self._file = file
+        self._storages: dict[int, AnyArray] = {}  # bytes of tensors' storages, by where they lie
+
+    def block(self, buffer: Any) -> Block | None:
+        """A ``PickleBuffer`` that is written; None for one that isn't worth it."""
+        view = buffer.raw()
+        if view.nbytes < LEAST_BYTES:
+            return None
+        return Block(self._file.append(view, mmap.PAGESIZE), view.nbytes, view.readonly)
+
+    def reduced(self, value: Any) -> Reduced | None:
+        """How what ``pickle`` would copy is made again over the file; None for everything else."""
+        kind = type(value)
+        if kind is np.memmap:
+            return _reduced_memmap(value)
+        if kind is _storage_class() and value._untyped_storage.device.type == "cpu":
+            return _storage, (self._bytes_of(value), value.dtype)
+        return None
+
+    def _bytes_of(self, storage: Any) -> AnyArray:
+        """The same array for the same memory, so that tensors that share it do so there."""
+        untyped = storage._untyped_storage
+        if untyped.data_ptr() not in self._storages:
+            torch: Any = sys.modules["torch"]
+            array: AnyArray = torch.empty(0, dtype=torch.uint8).set_(untyped).numpy()
+            self._storages[untyped.data_ptr()] = array
+        return self._storages[untyped.data_ptr()]
+
+
+class BlocksThere:
+    """Likewise, seen from the process where it goes."""
+
+    def __init__(self, file: PackedFile) -> None:
+        self._file = file
+        self._memory: memoryview | None = None
+
+    def view(self, block: Block) -> memoryview:
+        """Its memory."""
+        if self._memory is None:
+            flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0)
+            prot = mmap.PROT_READ | mmap.PROT_WRITE
+            self._memory = memoryview(mmap.mmap(self._file.descriptor, 0, flags=flags, prot=prot))
+        view = self._memory[block.begin : block.begin + block.size]
+        return view.toreadonly() if block.readonly else view
+
+
+def _storage_class() -> Any:
+    """torch's; None while torch isn't even imported."""
+    return getattr(sys.modules.get("torch.storage"), "TypedStorage", None)
+
+
+def _storage(content: AnyArray, dtype: Any) -> Any:
+    """A storage of torch's over the bytes."""
+    import torch
+
+    storage = torch.from_numpy(content).untyped_storage()
+    typed: Any = torch.storage.TypedStorage
+    return typed(wrap_storage=storage, dtype=dtype, _internal=True)
+
+
+def _reduced_memmap(array: Any) -> Reduced | None:
+    """An array over a file's memory, or a part of one without gaps; None where its file isn't known."""
+    mapped = getattr(array, "_mmap", None)
+    has_gaps = not (array.flags.c_contiguous or array.flags.f_contiguous)
+    if mapped is None or has_gaps or array.filename is None or not Path(array.filename).exists():
+        return None
+    if array.mode == "c":  # what was written is in no file
+        return None
+    order = "C" if array.flags.c_contiguous else "F"
+    begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY  # of the mapping, in the file
+    inside = _address(array) - _address(np.frombuffer(mapped, np.uint8))
+    if not 0 <= inside <= len(mapped) - array.nbytes:
+        return None
+    mode = "r+" if array.mode == "w+" else array.mode
+    return np.memmap, (array.filename, array.dtype, mode, begin + inside, array.shape, order)
+
+
+def _address(array: AnyArray) -> int:
+    return int(array.__array_interface__["data"][0])

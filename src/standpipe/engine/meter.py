@@ -1,0 +1,184 @@
+"""How much memory a run takes, by owner, and who takes more than was forecast."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from standpipe import _native, machine
+from standpipe.engine.workers import Use, Workers, WorkersMemory
+from standpipe.memory import (
+    CACHE,
+    ENGINE,
+    FRAMES,
+    GROWTH,
+    INDEX,
+    PROCESSES,
+    READ_AHEAD,
+    SIDE,
+    SLOTS,
+    START,
+    WAITING,
+    MemoryLedger,
+    MemoryOwner,
+    planned_memory,
+    worker_owner,
+)
+from standpipe.plan import Plan
+from standpipe.settings import show_bytes
+from standpipe.shares import Claim
+
+EVERY_S = 1.0
+WARNED_SHARE = 0.8  # of ``memory=``, or of what the machine or container has
+LEAST_GROWTH = 0.1  # of what it has, from which on this process's own growth is named
+TAKEN = ("lent", "filling", "ready", "quarantined")  # states of slots that are somebody's
+
+
+class Meter:
+    """Looks at a run's memory: once a second from the thread that fills batches, and when somebody asks.
+
+    What native code holds it counts itself, at its peak too. Worker processes are measured by who drives them. What
+    is left of this process's own growth since ``start`` counts for its threads and the engine, up to their forecast,
+    and beyond that as growth for other reasons.
+
+    claim  is told how much memory it may take yet
+    start  heaps and stacks of this process before the run began, in bytes
+    """
+
+    def __init__(
+        self, plan: Plan, ring: _native.SlotRing, workers: Workers, claim: Claim, start: int
+    ) -> None:
+        self._plan, self._ring, self._workers, self._claim, self._start = plan, ring, workers, claim, start
+        self._planned = planned_memory(plan)
+        self._lock = threading.Lock()  # of what follows
+        self._peaks: dict[str, int] = {}
+        self._warned: set[str] = set()
+        self._next_s = 0.0
+        self._closed = False
+
+    def close(self) -> None:
+        """The run's threads have ended."""
+        self._closed = True
+
+    def look(self) -> None:
+        """Warn of whoever takes too much, if it is time to look again."""
+        now = time.monotonic()
+        if now < self._next_s:
+            return
+        self._next_s = now + EVERY_S
+        ledger = self.ledger()
+        self._claim.promise(ledger.limit - ledger.now)
+        for name, text in self._excesses(ledger):
+            if name not in self._warned:
+                self._warned.add(name)
+                _warn(text)
+
+    def ledger(self) -> MemoryLedger:
+        """What everybody takes now, and took at most."""
+        memory, stride = self._workers.memory(), self._ring.stride_bytes
+        threads, engine, growth = self._own(memory)
+        processes = sum(use.now for use in memory.processes.values())
+        planned = self._planned
+        uses = {
+            INDEX: Use(planned[INDEX].now),
+            SLOTS: Use(self._ring.used * stride, self._ring.peak * stride),
+            WAITING: memory.waiting,
+            worker_owner(self._plan): Use(processes + threads),
+            READ_AHEAD: memory.read_ahead,
+            FRAMES: memory.frames,
+            CACHE: memory.cache,
+            SIDE: memory.side,
+            ENGINE: Use(engine),
+            GROWTH: Use(growth),
+            START: Use(planned[START].now),
+        }
+        with self._lock:
+            owners = tuple(self._seen(owner, uses[owner.name]) for owner in planned.owners)
+            outside = tuple(self._seen(owner, uses[owner.name]) for owner in planned.outside)
+            together = sum(owner.now for owner in owners)
+            peak = self._peak("", max(together, *(owner.peak for owner in owners)))
+        parts = tuple(MemoryOwner(name, 0, use.now, use.peak, None) for name, use in memory.processes.items())
+        return replace(planned, owners=owners, parts=parts, outside=outside, peak=peak)
+
+    def _own(self, memory: WorkersMemory) -> tuple[int, int, int]:
+        """This process's growth as far as nobody counts it: of threads, the engine, and for other reasons."""
+        in_threads = memory.in_heap + memory.read_ahead.now + memory.frames.now + memory.cache.now
+        in_threads += 0 if memory.processes else memory.side.now
+        left = max(machine.anonymous_bytes() - self._start - in_threads, 0)
+        forecast = self._plan.forecast
+        threads = (
+            0 if memory.processes or self._closed else min(left, self._plan.cost.of(self._workers.employed))
+        )
+        engine = 0 if self._closed else min(left - threads, forecast.engine)
+        return threads, engine, left - threads - engine
+
+    def _seen(self, owner: MemoryOwner, use: Use) -> MemoryOwner:
+        """With what it takes. The lock is held."""
+        note = ""
+        if owner.name == SLOTS:
+            counts = {state: self._ring.count(state) for state in TAKEN}
+            note = (
+                f"{', '.join(f'{count} {state}' for state, count in counts.items() if count)} {note}".strip()
+            )
+        peak = self._peak(owner.name, max(use.now, use.peak))
+        return MemoryOwner(
+            owner.name, owner.forecast, use.now, peak, owner.most, note
+        )  # replace() takes three times as long
+
+    def _peak(self, name: str, now: int) -> int:
+        """Most there ever was. The lock is held."""
+        self._peaks[name] = max(self._peaks.get(name, 0), now)
+        return self._peaks[name]
+
+    def _excesses(self, ledger: MemoryLedger) -> Iterator[tuple[str, str]]:
+        """Yield who takes much more than was forecast while memory runs short, and what to say of it."""
+        worst = max(ledger.owners, key=_above)
+        short = ledger.now >= WARNED_SHARE * ledger.limit
+        for owner in ledger.owners:
+            full = owner.most is not None and owner.now >= WARNED_SHARE * owner.most
+            if self._may_be_above(owner) and _above(owner) > 0 and (full or (short and owner is worst)):
+                yield (
+                    owner.name,
+                    f"{owner.name}: {show_bytes(owner.now)}, {show_bytes(_above(owner))} more than forecast, of "
+                    f"{show_bytes(ledger.now)} that all owners have together and memory={show_bytes(ledger.limit)!r}; "
+                    f"{self._remedy(owner)}",
+                )
+        grown = ledger[GROWTH].now
+        used, size = machine.memory_in_use()
+        if used >= WARNED_SHARE * size and grown > max(_above(worst), LEAST_GROWTH * size):
+            yield (
+                GROWTH,
+                f"this process has grown by {show_bytes(grown)} since the loader started, for other reasons than "
+                f"that, and {show_bytes(used)} of the machine's or container's {show_bytes(size)} are in use",
+            )
+
+    def _may_be_above(self, owner: MemoryOwner) -> bool:
+        """Whether it is worth a warning when it takes more than was forecast."""
+        if owner.name == SLOTS:  # else there are as many as are best
+            return self._ring.count("lent") > self._plan.depth
+        # A file larger than all buffers is read alone, whoever wants more of the side arena waits, and there are as
+        # many threads as are best.
+        return owner.name == PROCESSES or owner.name not in (READ_AHEAD, SIDE, worker_owner(self._plan))
+
+    def _remedy(self, owner: MemoryOwner) -> str:
+        if owner.name == SLOTS:
+            held, most = self._ring.count("lent"), self._plan.most_slots
+            return f"your code holds {held} batches, and {most} fit: drop them sooner, or raise memory="
+        if owner.name == PROCESSES:
+            return (
+                f"one with more than {show_bytes(self._plan.worker_bytes)} of its own gives way to a new one; what "
+                "makes them grow is in your dataset or functions"
+            )
+        return "make batches smaller, or raise memory="
+
+
+def _above(owner: MemoryOwner) -> int:
+    return owner.now - owner.forecast
+
+
+def _warn(text: str) -> None:
+    import logging  # a tenth of what importing standpipe costs beside NumPy
+
+    logging.getLogger("standpipe").warning("memory runs short: %s", text)

@@ -1,0 +1,37 @@
+"""How batches are mixed on a device: drawn here, with what workers would draw, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import Mix
+from standpipe.engine.calls import said
+from standpipe.engine.workers import Failure
+from standpipe.plan import Plan
+from standpipe.spec import AnyArray
+from standpipe.transform import BATCH_OP
+
+
+def drawn(plan: Plan, epoch: int, position: int, rows: int) -> Iterator[Mix]:
+    """Yield what is done to the batch of ``rows`` whose first one stands at a position of an epoch."""
+    if not plan.mixings:
+        return
+    image = plan.fields["image"] if plan.finish is None else plan.finish.output
+    for number, mixing in enumerate(plan.mixings):
+        key = _native.sample_key(plan.pipeline.seed, epoch, position, 0, BATCH_OP + number)
+        rng = np.random.Generator(np.random.Philox(key=key))
+        yield mixing.draw(rng, (rows, *image.shape), image.dtype)
+
+
+def unmixable(plan: Plan, batch: Mapping[str, AnyArray]) -> Iterator[Failure]:
+    """Yield why a batch's labels can't be mixed, if they can't."""
+    for function, mixing in zip(plan.pipeline.batch_functions, plan.mixings, strict=bool(plan.mixings)):
+        labels = batch[mixing.label]
+        try:
+            mixing.check_labels(labels)
+        except (TypeError, ValueError) as error:
+            yield Failure(0, "batch", f"{function.describe()}: {said(error)}", error, whole=True)
+            return

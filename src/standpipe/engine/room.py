@@ -1,0 +1,49 @@
+"""Whether a run's memory has room for one more batch, and what to say when all of it is held."""
+
+from __future__ import annotations
+
+from standpipe import _native
+from standpipe.engine.meter import TAKEN
+from standpipe.engine.workers import Workers
+from standpipe.errors import BudgetError, StandpipeError, StalledError
+from standpipe.plan import Plan
+from standpipe.settings import show_bytes
+
+
+class Room:
+    """Slots, and what worker processes handed over beside them, within the plan's part of the budget."""
+
+    def __init__(self, plan: Plan, ring: _native.SlotRing, workers: Workers) -> None:
+        self._plan, self._ring, self._workers = plan, ring, workers
+
+    def no_slot(self) -> bool:
+        """Whether no slot can be had before the caller drops a batch, or a thread that hangs comes back."""
+        taken = self._ring.count("lent") + self._ring.count("quarantined")
+        return taken == self._plan.most_slots or (taken >= self._plan.depth and not self.has_room())
+
+    def has_room(self) -> bool:
+        """Whether the memory has room for one more batch, beside those there are with what they have in no slot."""
+        if not self._plan.hands_over:
+            return True
+        slot, taken = self._plan.layout.stride_bytes, sum(map(self._ring.count, TAKEN))
+        one = slot + self._plan.forecast.waiting // self._plan.depth
+        return taken * slot + self._workers.memory().waiting.now + one <= self._plan.batches_bytes
+
+    def all_lent(self) -> StandpipeError:
+        """What to say then."""
+        lent, stuck = self._ring.count("lent"), self._ring.count("quarantined")
+        if stuck > 0:
+            return StalledError(
+                f"of the {self._plan.most_slots} slots that fit the memory, {stuck} wait for threads that hang, and "
+                f"the caller holds {lent}: raise memory=, or use executor='process', where what hangs can be ended"
+            )
+        slot = self._plan.layout.stride_bytes
+        budget = self._plan.memory_bytes
+        waiting = self._workers.memory().waiting.now
+        apart = f", with {show_bytes(waiting)} in no slot," if waiting else ""
+        return BudgetError(
+            f"all {lent} batches of {show_bytes(slot)}{apart} that fit memory={show_bytes(budget)!r} are held by the "
+            "caller; drop some, raise memory=, or set lend_wait_s= when another thread will drop them",
+            asked_bytes=(lent + 1) * slot,
+            budget_bytes=budget,
+        )

@@ -1,0 +1,181 @@
+"""Which rows there are to make: their records, what the source says of them, and where their values go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from standpipe.contracts import Records
+from standpipe.engine.workers import Failure, NotForACache
+from standpipe.spec import AnyArray
+
+Sample = dict[str, Any]
+
+END = "end"  # the place of a failure that is none: a stream of unknown length has ended
+
+Place = str  # "source", "read", "decode", "transform" or "batch"
+
+
+class RowFailed(Exception):
+    """A sample can't be made. ``cause``: what the user's code raised, if that is why."""
+
+    def __init__(self, place: Place, reason: str, cause: BaseException | None = None) -> None:
+        super().__init__(place, reason)
+        self.place, self.reason, self.cause = place, reason, cause
+
+    def failure(self, row: int) -> Failure:
+        """As a row's fate."""
+        return Failure(row, self.place, self.reason, self.cause)
+
+
+class CantBeKept(RowFailed):
+    """What comes before the cache can't be made once for good, whatever the sample: nothing takes its place."""
+
+    def __init__(self, place: Place, reason: str) -> None:
+        super().__init__(place, reason, NotForACache(reason))
+
+    def failure(self, row: int) -> Failure:
+        """As the fate of the whole batch."""
+        return replace(super().failure(row), whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """Where a sample's encoded bytes are, as one row of ``contracts.Files``."""
+
+    path: bytes
+    offset: int
+    length: int
+
+
+class Inputs:
+    """What the source says of each row of a batch, as values by field.
+
+    instead  values of rows whose record was exchanged
+    """
+
+    def __init__(self, records: Records) -> None:
+        self._files = {
+            name: (files, files.offset.tolist(), files.length.tolist())
+            for name, files in records.files.items()
+        }
+        self._rows = [
+            (name, part.array, part.rows.tolist())
+            for name, rows in records.rows.items()
+            for part in rows.parts
+        ]
+        self._plain = {
+            name: values.tolist() if values.ndim == 1 and values.dtype == np.int64 else values
+            for name, values in records.plain.items()
+        }
+        self._any = bool(records.files or records.rows or records.plain)
+        self.instead: dict[int, dict[str, Any]] = {}
+
+    def part(self, first: int, stop: int) -> Inputs:
+        """Those of rows [first, stop) alone, with arrays of their own: to be sent to another process."""
+        part = Inputs(Records(np.zeros(0, np.int64)))
+        part._any = self._any
+        rows = slice(first, stop)
+        chosen = np.arange(first, stop)
+        part._plain = {name: values[rows] for name, values in self._plain.items()}
+        part._files = {
+            name: (replace(files, paths=files.paths.take(chosen)), offsets[rows], lengths[rows])
+            for name, (files, offsets, lengths) in self._files.items()
+        }
+        part._rows = [(name, *_own_rows(array, numbers[rows])) for name, array, numbers in self._rows]
+        part.instead = {row - first: self.instead[row] for row in self.instead if first <= row < stop}
+        return part
+
+    def row(self, row: int) -> dict[str, Any]:
+        """The values of one row."""
+        if not self._any:
+            return {}
+        if row in self.instead:
+            return dict(self.instead[row])
+        inputs: dict[str, Any] = {name: values[row] for name, values in self._plain.items()}
+        for name, (files, offsets, lengths) in self._files.items():
+            inputs[name] = EncodedFile(files.paths[row], offsets[row], lengths[row])
+        for name, array, rows in self._rows:
+            if rows[row] >= 0:  # else it lies in another array
+                inputs[name] = array[rows[row]]
+        return inputs
+
+
+def _own_rows(array: AnyArray, numbers: list[int]) -> tuple[AnyArray, list[int]]:
+    """A copy of the rows that are in an array, and which of them each number is, or −1 for one that isn't."""
+    inside = [number for number in numbers if number >= 0]
+    places = iter(range(len(inside)))
+    return array[inside], [next(places) if number >= 0 else -1 for number in numbers]
+
+
+@dataclass(slots=True)
+class RowKey:
+    """Which sample: its record, and what its draws hang on.
+
+    attempt  1 and more for a sample that takes a bad one's place
+    """
+
+    index: int
+    epoch: int
+    position: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfRows:
+    """Some rows, as they are sent to another process; ``Rows`` says what each field is."""
+
+    epoch: int
+    indices: Sequence[int]
+    positions: Sequence[int]
+    attempts: Sequence[int]
+    inputs: Inputs
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows to fill.
+
+    indices     (rows) record numbers
+    positions   (rows) places in the epoch's global order
+    attempts    (rows) 0; 1 and more for a record that takes a bad one's place
+    inputs      what the source says of each
+    views       (rows, …) by field, of fields of a sample that lie in the slot
+    lists       (rows) values by field, of fields that lie in none
+    given       (rows, …) by field, of what every batch has of its own: ``index``, ``valid``
+    known_from  who says what a sample looks like: ``"in record 7"``
+    """
+
+    epoch: int
+    indices: list[int]
+    positions: list[int]
+    attempts: list[int]
+    inputs: Inputs
+    views: Mapping[str, AnyArray]
+    lists: Mapping[str, list[Any]]
+    given: Mapping[str, AnyArray]
+    known_from: str
+
+    def key(self, row: int) -> RowKey:
+        """Which sample a row is."""
+        return RowKey(self.indices[row], self.epoch, self.positions[row], self.attempts[row])
+
+    @property
+    def batch_key(self) -> RowKey:
+        """What draws for the whole batch hang on: its first row, whatever took that one's place."""
+        return replace(self.key(0), attempt=0)
+
+    def cut(self, rows: int) -> Rows:
+        """The first ``rows`` rows."""
+        return replace(
+            self,
+            indices=self.indices[:rows],
+            positions=self.positions[:rows],
+            attempts=self.attempts[:rows],
+            views={name: array[:rows] for name, array in self.views.items()},
+            lists={name: values[:rows] for name, values in self.lists.items()},
+            given={name: array[:rows] for name, array in self.given.items()},
+        )

@@ -1,0 +1,38 @@
+"""Points at which something is made to go wrong on purpose, where the environment variable STANDPIPE_FAULTS says so.
+
+It is read once, when standpipe is imported, and worker processes inherit it. CONTRIBUTING.md has its grammar and the
+points; what happens at a point is native code, so that native and Python code share one list and one parser.
+"""
+
+from __future__ import annotations
+
+import os
+
+from standpipe import _native
+from standpipe.errors import PlanError
+
+_TEXT = os.environ.get("STANDPIPE_FAULTS", "")
+
+if _TEXT:
+    try:
+        _native.install_faults(_TEXT)
+    except ValueError as error:
+        raise PlanError(f"STANDPIPE_FAULTS: {error}") from None
+
+
+def faultpoint(name: str, key: int = 0, attempt: int = 0) -> None:
+    """Pass a point.
+
+    name     as the native list has it
+    key      of what is at work, such as a record's number: a share of keys is struck whoever does the work
+    attempt  how often that was tried before
+
+    Raises ``OSError`` or ``RuntimeError`` where that is what shall happen. Without STANDPIPE_FAULTS nothing ever does.
+    """
+    if not _TEXT:
+        return
+    code = _native.faultpoint(name, key, attempt)
+    if code > 0:
+        raise OSError(code, os.strerror(code))
+    if code < 0:
+        raise RuntimeError(f"STANDPIPE_FAULTS: raised at {name}")

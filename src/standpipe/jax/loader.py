@@ -1,0 +1,123 @@
+"""Batches as arrays of JAX's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+import standpipe as sp
+from standpipe.jax.lent import Lent
+from standpipe.jax.placing import Placing
+
+
+class JaxLoader:
+    """standpipe's batches as arrays of JAX's; ``loader()`` gives one. Each ``iter()`` is the next epoch.
+
+    loader  standpipe's own, for its plan, counters, memory and bad samples
+    """
+
+    def __init__(
+        self, pipeline: sp.Pipeline, placing: Placing, fields: Mapping[str, str] | None, **settings: Any
+    ) -> None:
+        self._placing, self._fields, self._lent = placing, fields, Lent()
+        part = pipeline if pipeline.world > 1 else pipeline.shard(placing.rank, placing.world)
+        self.loader = part.loader(**settings)
+        placing.check(self.loader.plan)
+        if not self.loader.plan.open:
+            self._check(list(self.loader.plan.fields))
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, the same in every process."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The next epoch; after ``load_state_dict`` the rest of the saved one."""
+        return map(self._placed, iter(self.loader))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make ``epoch`` the next one."""
+        self.loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, object]:
+        """Where it stands, as plain data: batches that were delivered, none that are only prefetched."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Go on where ``state`` was saved. Raises ``StateError`` when it is another recipe's."""
+        self.loader.load_state_dict(state)
+
+    def close(self) -> None:
+        """End standpipe's threads and processes. Batches that were delivered stay valid."""
+        self.loader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _placed(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        self._check(list(batch))
+        chosen = batch if self._fields is None else {key: batch[name] for key, name in self._fields.items()}
+        numbers = {key: value for key, value in chosen.items() if _are_numbers(value)}
+        own = self._lent.take(numbers, most=self.loader.plan.depth)
+        return {**chosen, **{key: self._placing.array(value) for key, value in own.items()}}
+
+    def _check(self, known: Sequence[str]) -> None:
+        for name in () if self._fields is None else self._fields.values():
+            if name not in known:
+                raise sp.PlanError(
+                    f"fields={list(self._fields or ())!r}: there is no {name!r}; a batch has {', '.join(known)}"
+                )
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
+
+
+def loader(
+    pipeline: sp.Pipeline,
+    sharding: jax.sharding.Sharding | None = None,
+    *,
+    fields: Sequence[str] | Mapping[str, str] | None = ("image", "label"),
+    **settings: Any,
+) -> JaxLoader:
+    """A pipeline's batches as dicts of arrays on device.
+
+    sharding  how the batch of all processes together lies on devices: a ``NamedSharding`` whose first axis is the
+              rows, such as ``NamedSharding(mesh, PartitionSpec("data"))``. Fields with fewer axes than it speaks of
+              take its first ones. Default: on this process's default device, or ``jax.default_device``'s
+    fields    of a batch: their names, names by the key that each has instead, or None for all
+    settings  as of ``Pipeline.loader``: ``memory=``, ``workers=``, ``executor=``, …
+
+    Where the pipeline doesn't say ``.shard(rank, world)``, each process makes the rows that the sharding gives to its
+    devices, and processes with the same rows make the same; without a sharding, every process has a part of its own.
+    With one, an array is the batch of all processes, (world × rows, …), in the order of one process that makes it
+    all.
+
+    On the CPU an array shares the batch's memory where JAX can take it over: standpipe uses that again only once JAX
+    has let go of it, whatever was dispatched and not yet run. While JAX or the caller has as many batches as the plan
+    has slots, further ones are copied, so ``memory=`` is never used up by what JAX runs behind. JAX makes int64 int32
+    unless ``jax_enable_x64`` is set. Lists of Python objects stay lists.
+
+    Raises as ``Pipeline.loader`` does, and ``PlanError`` for fields that there aren't, and for rows that can't be
+    shared out evenly.
+    """
+    if isinstance(fields, str) or not (fields is None or isinstance(fields, Mapping | Sequence)):
+        raise sp.PlanError(
+            f"fields={fields!r}: names of fields, such as ('image', 'label'); {{'pixels': 'image'}} for other keys; "
+            "None for all"
+        )
+    keys = (
+        None if fields is None else fields if isinstance(fields, Mapping) else {name: name for name in fields}
+    )
+    return JaxLoader(pipeline, Placing.of(sharding), keys, **settings)

@@ -1,0 +1,92 @@
+"""Which rows a process makes, and how they become part of an array of JAX's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import sharding as shardings
+from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
+
+from standpipe import Plan, PlanError
+
+PartitionSpec: Any = shardings.PartitionSpec  # they have no types
+make_array: Any = jax.make_array_from_process_local_data
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Where arrays go, and which part of a step's rows this process makes.
+
+    sharding     of the batch of all processes; None: the default device
+    rank, world  this process's part, and how many there are
+    parts        into how many the rows of one process are cut
+    """
+
+    sharding: Sharding | None
+    rank: int
+    world: int
+    parts: int
+
+    @classmethod
+    def of(cls, sharding: Sharding | None) -> Placing:
+        """What a sharding means for this process. Raises ``PlanError`` for one that can't be."""
+        if sharding is None:
+            return cls(None, jax.process_index(), jax.process_count(), 1)
+        if isinstance(sharding, SingleDeviceSharding):
+            return cls(sharding, 0, 1, 1)
+        if not isinstance(sharding, NamedSharding):
+            raise PlanError(
+                f"sharding={sharding!r}: NamedSharding(mesh, PartitionSpec('data')), or one device's"
+            )
+        rows = _rows_of_processes(sharding)
+        groups = sorted({tuple(sorted(each)) for each in rows.values()})
+        mine = rows.get(jax.process_index())
+        if mine is None:
+            raise PlanError(f"sharding={sharding!r}: none of its devices is this process's")
+        if sum(map(len, groups)) != len({part for group in groups for part in group}):
+            raise PlanError(
+                f"sharding={sharding!r}: some processes share a part of their rows and not all; order the mesh's "
+                "devices so that processes have the same rows or others"
+            )
+        return cls(sharding, groups.index(tuple(sorted(mine))), len(groups), len(groups[0]))
+
+    def check(self, plan: Plan) -> None:
+        """Raise ``PlanError`` when batches can't be cut evenly."""
+        if plan.steps.unit == "batches" and self.parts > 1:
+            raise PlanError(
+                "batch(budget=…): its batches differ in rows, which devices can't share out evenly"
+            )
+        sizes = {plan.steps.batch}
+        if plan.steps.tail.value == "short":
+            sizes.add(plan.rows_per_epoch % plan.steps.batch)
+        for rows in sizes:
+            if rows % self.parts:
+                raise PlanError(
+                    f"a batch of {rows} rows can't be shared out evenly among {self.parts} parts of a process: batch "
+                    'a multiple, with tail="drop" or "pad"'
+                )
+
+    def array(self, rows: Any) -> Any:
+        """One process's rows as its part of the array.
+
+        rows  (rows, …), which nobody else changes: on the CPU the array may be that memory
+        """
+        if not isinstance(self.sharding, NamedSharding):
+            return jax.device_put(rows, self.sharding, may_alias=True)
+        spec = PartitionSpec(*self.sharding.spec[: rows.ndim])
+        return make_array(NamedSharding(self.sharding.mesh, spec), rows)
+
+
+def _rows_of_processes(sharding: NamedSharding) -> dict[int, set[int]]:
+    """Which parts of the first axis lie on each process's devices, by their numbers."""
+    mesh, spec = sharding.mesh, sharding.spec
+    device: Any
+    axes = spec[0] if len(spec) else None
+    by_rows = NamedSharding(mesh, PartitionSpec(axes))
+    probe = (mesh.size,)  # long enough to be cut by any of the mesh's axes
+    parts: dict[int, set[int]] = {}
+    for device, (rows,) in by_rows.devices_indices_map(probe).items():
+        parts.setdefault(device.process_index, set()).add(rows.start or 0)
+    return parts

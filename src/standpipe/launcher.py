@@ -1,0 +1,120 @@
+"""Which data rank this process is, as its launcher says or as the caller does.
+
+The only place below the command line that reads environment variables: they are how launchers speak.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from standpipe.errors import PlanError
+
+# By launcher, the innermost first: torchrun inside srun has set its own, and srun's count nodes then.
+# SLURM's are those of a step, which srun starts: a batch script by itself is one process, whatever its job asks for.
+LAUNCHERS = (
+    ("torchrun", "RANK", "WORLD_SIZE"),
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("MPI", "PMI_RANK", "PMI_SIZE"),
+    ("SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+class DeviceMesh(Protocol):
+    """What is asked of ``torch.distributed.device_mesh.DeviceMesh``."""
+
+    @property
+    def mesh_dim_names(self) -> tuple[str, ...] | None:
+        """The names of its dimensions."""
+
+    def size(self, mesh_dim: int | None = None) -> int:
+        """Processes along a dimension."""
+
+    def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
+        """This process's place along a dimension."""
+
+
+def data_rank(
+    rank: int | None,
+    world: int | None,
+    *,
+    replicate: int,
+    mesh: DeviceMesh | None,
+    dims: Sequence[str],
+) -> tuple[int, int]:
+    """(rank, world) among the data ranks. ``Pipeline.shard`` says what the arguments mean.
+
+    Raises ``PlanError`` for arguments that contradict one another, and when the environment does.
+    """
+    if mesh is not None:
+        if rank is not None or world is not None or replicate != 1:
+            raise PlanError("shard(mesh=…) says all by itself: leave out rank, world and replicate")
+        return _of_mesh(mesh, dims)
+    if (rank is None) != (world is None):
+        raise PlanError(f"shard(rank={rank!r}, world={world!r}): give both, or neither to ask the launcher")
+    if rank is None or world is None:
+        rank, world = of_launcher(os.environ)
+    try:
+        size = operator.index(replicate)
+    except TypeError:
+        size = 0
+    if size < 1 or isinstance(replicate, bool):
+        raise PlanError(f"shard(replicate={replicate!r}): how many ranks get the same rows, at least 1")
+    if size == 1:
+        return rank, world
+    if world % size:
+        raise PlanError(f"shard(replicate={size}): {world} ranks are no multiple of it")
+    return rank // size, world // size
+
+
+def of_launcher(environment: Mapping[str, str]) -> tuple[int, int]:
+    """(rank, world) that a launcher has set, (0, 1) without any. Raises ``PlanError`` when they make no sense."""
+    for launcher, rank_name, world_name in LAUNCHERS:
+        rank, world = environment.get(rank_name), environment.get(world_name)
+        if rank is None and world is None:
+            continue
+        if rank is None or world is None:
+            if launcher == "SLURM":
+                continue
+            missing = rank_name if rank is None else world_name
+            raise PlanError(
+                f"{launcher}'s {missing} isn't set: start with {launcher}, or use .shard(rank, world)"
+            )
+        if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
+            raise PlanError(
+                f"{rank_name}={rank!r} and {world_name}={world!r} name no rank: use .shard(rank, world)"
+            )
+        return int(rank), int(world)
+    return 0, 1
+
+
+# Likewise, of the processes of one machine. MPI's own names stand for launchers that set no more.
+LOCAL = (
+    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+    ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+)
+
+
+def of_machine(environment: Mapping[str, str]) -> tuple[int, int]:
+    """(rank, world) among the processes that a launcher has started on this machine; (0, 1) where it doesn't say."""
+    for rank_name, world_name in LOCAL:
+        rank, world = environment.get(rank_name, ""), environment.get(world_name, "")
+        if rank.isdecimal() and world.isdecimal() and int(rank) < int(world):
+            return int(rank), int(world)
+    return 0, 1
+
+
+def _of_mesh(mesh: DeviceMesh, dims: Sequence[str]) -> tuple[int, int]:
+    names = mesh.mesh_dim_names or ()
+    if isinstance(dims, str) or not dims or not set(dims) <= set(names) or len(set(dims)) < len(dims):
+        raise PlanError(f"shard(mesh=…, dims={dims!r}): names of the mesh's dimensions, which are {names!r}")
+    rank, world = 0, 1
+    for name in dims:
+        size = mesh.size(names.index(name))
+        rank, world = rank * size + mesh.get_local_rank(name), world * size
+    return rank, world

@@ -1,0 +1,43 @@
+"""Looks at loaders, ours and others', from outside: it stands where a user stands, and sees public names only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from standpipe.observe.history import History, Moment
+    from standpipe.observe.metrics import PrometheusCollector, write_scalars
+    from standpipe.observe.posted import Found, loaders
+    from standpipe.observe.snapshot import Snapshot
+    from standpipe.observe.verdict import Verdict
+
+__all__ = [
+    "Found",
+    "History",
+    "Moment",
+    "PrometheusCollector",
+    "Snapshot",
+    "Verdict",
+    "loaders",
+    "write_scalars",
+]
+
+WHERE = {
+    "History": "history",
+    "Moment": "history",
+    "PrometheusCollector": "metrics",
+    "write_scalars": "metrics",
+    "Found": "posted",
+    "loaders": "posted",
+    "Snapshot": "snapshot",
+    "Verdict": "verdict",
+}
+
+
+def __getattr__(name: str) -> object:
+    """The public names, each imported when it is asked for: every loader imports this package."""
+    from importlib import import_module
+
+    if name in WHERE:
+        return getattr(import_module(f"standpipe.observe.{WHERE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

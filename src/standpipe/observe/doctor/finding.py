@@ -1,0 +1,79 @@
+"""What the doctor says: a finding, with what it was measured by and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Severity(Enum):
+    """How bad it is: wrong samples or an end with an error; time or memory lost; worth knowing."""
+
+    PROBLEM = "problem"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One cause of trouble.
+
+    code      stable, for programs
+    title     in a few words
+    where     the line that made the loader, a process, or a folder
+    evidence  what was seen, a sentence each
+    numbers   the same for programs
+    fix       in one's own code
+    standpipe  with standpipe
+    """
+
+    code: str
+    severity: Severity
+    title: str
+    where: str
+    evidence: tuple[str, ...]
+    fix: str
+    standpipe: str
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "title": self.title,
+            "where": self.where,
+            "evidence": list(self.evidence),
+            "numbers": self.numbers,
+            "fix": self.fix,
+            "standpipe": self.standpipe,
+        }
+
+
+def by_severity(findings: list[Finding]) -> list[Finding]:
+    """The worst first; those of one severity as they were found."""
+    order = list(Severity)
+    return sorted(findings, key=lambda finding: order.index(finding.severity))
+
+
+def size(number: float) -> str:
+    """Bytes, about."""
+    for unit, of in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(number) >= of:
+            return f"{number / of:,.1f} {unit}"
+    return f"{number:,.0f} B"
+
+
+def seconds(number: float) -> str:
+    """A time, about."""
+    if number >= 60:
+        return f"{number / 60:,.1f} min"
+    if number >= 1:
+        return f"{number:,.1f} s"
+    return f"{1e3 * number:.2g} ms" if number < 0.1 else f"{1e3 * number:,.0f} ms"
+
+
+def several(number: int, what: str) -> str:
+    """``"1 worker"``, ``"2 workers"``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,212 @@
+"""What a loader did over time: a series of moments that stays short, however long the run."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+import standpipe as sp
+
+PLACES = ("order", "read", "transform", "batch", "device")  # that are timed; the source is asked by the order
+MOMENTS = 600  # of half a kilobyte in a report
+SECOND = 1.0
+RECENT = 64  # rows for what was lately
+RECENT_S = 0.25  # that each of them has at least, however often somebody looks
+
+# What a moment is made of: sums over its time, then what is so at its end, then the most that was seen in it.
+COLUMNS = (
+    *("seconds", "steps", "rows", "bytes", "bad", "step_s", "wait_s", "ready"),
+    *(f"{place} busy_s" for place in PLACES),
+    *(f"{place} thread_s" for place in PLACES),
+    *("epoch", "memory"),
+)
+EPOCH, MEMORY = len(COLUMNS) - 2, len(COLUMNS) - 1
+BUSY = slice(COLUMNS.index("order busy_s"), COLUMNS.index("order busy_s") + len(PLACES))
+THREADS = slice(BUSY.stop, BUSY.stop + len(PLACES))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Some seconds of a run.
+
+    begin_s  since the loader started
+    seconds  how long it is
+    epoch    at its end
+    steps    batches that the training loop took
+    rows     in them
+    bytes    of encoded samples that were read
+    bad      rows that could not be made
+    step_s   seconds of the training loop's own
+    wait_s   seconds that it waited
+    ready    batches that were ready when it asked for one, on average
+    memory   most bytes that was seen of what ``memory=`` holds
+    load     by place, from 0 to 1: the share of its threads' time in which they worked
+    """
+
+    begin_s: float
+    seconds: float
+    epoch: int
+    steps: int
+    rows: int
+    bytes: int
+    bad: int
+    step_s: float
+    wait_s: float
+    ready: float
+    memory: int
+    load: Mapping[str, float]
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows that the training loop took in a second."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+    @property
+    def wait_share(self) -> float:
+        """Share of the training loop's time that it waited, from 0 to 1."""
+        whole = self.step_s + self.wait_s
+        return self.wait_s / whole if whole else 0.0
+
+
+class History:
+    """A loader's moments, oldest first: one for each second at first, and never more than 600.
+
+    When there are 600, neighbours become one, and each is twice as long from then on.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows = np.zeros((MOMENTS, len(COLUMNS)))
+        self._count = 0
+        self._least_s = SECOND
+        self._recent: deque[NDArray[np.float64]] = deque(maxlen=RECENT)
+        self._before: NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def moments(self) -> list[Moment]:
+        """All of them; the newest one may still grow."""
+        with self._lock:
+            rows = self._rows[: self._count].copy()
+        begins = np.cumsum(rows[:, 0]) - rows[:, 0]
+        return [_moment(begin, row) for begin, row in zip(begins.tolist(), rows, strict=True)]
+
+    def recent(self, seconds: float = 10.0) -> Moment:
+        """The newest so many seconds of the run as one, or a little more; all of it where it is shorter."""
+        with self._lock:
+            whole = self._rows[: self._count, 0].sum()
+            rows = np.array(self._recent)[::-1] if self._recent else np.zeros((1, len(COLUMNS)))
+        enough = int(np.searchsorted(np.cumsum(rows[:, 0]), seconds - SECOND / 2)) + 1
+        row = rows[:enough].sum(axis=0)
+        row[EPOCH], row[MEMORY] = rows[0, EPOCH], rows[:enough, MEMORY].max()
+        return _moment(float(whole - row[0]), row)
+
+    def add(self, stats: sp.Stats, memory: int) -> None:
+        """Take down what happened since the last time; the first time, where it begins.
+
+        memory  bytes of all owners, now
+        """
+        if stats.time_s == 0:  # it hasn't started
+            return
+        now = _counted(stats)
+        with self._lock:
+            before, self._before = self._before, now
+            if before is None or now[0] <= before[0]:
+                return
+            row = now - before
+            row[THREADS] = row[0] * now[THREADS]
+            row[EPOCH:] = stats.epoch, memory
+            if self._recent and _is_short(self._recent[-1], row, RECENT_S):
+                _join(self._recent[-1], row)
+            else:
+                self._recent.append(row)
+            self._append(row)
+
+    def _append(self, row: NDArray[np.float64]) -> None:
+        if self._count and _is_short(self._rows[self._count - 1], row, self._least_s):
+            _join(self._rows[self._count - 1], row)
+            return
+        if self._count == MOMENTS:
+            self._halve()
+            self._append(row)
+            return
+        self._rows[self._count] = row
+        self._count += 1
+
+    def _halve(self) -> None:
+        """Neighbours become one."""
+        for number in range(0, MOMENTS, 2):
+            _join(self._rows[number], self._rows[number + 1])
+        self._rows[: MOMENTS // 2] = self._rows[::2].copy()
+        self._count, self._least_s = MOMENTS // 2, 2 * self._least_s
+
+
+def load(busy_s: float, thread_s: float) -> float:
+    """The share of a place's time in which it worked, from 0 to 1."""
+    return float(min(max(busy_s / thread_s, 0.0), 1.0)) if thread_s > 0 else 0.0
+
+
+def threads_at(stats: sp.Stats, place: str) -> int:
+    """How many threads work at a place: where it has none of its own, those that make rows do it."""
+    own: sp.PlaceStats = getattr(stats, place)
+    return own.threads or (stats.transform.threads if place == "read" else 0) or 1
+
+
+def _counted(stats: sp.Stats) -> NDArray[np.float64]:
+    """Counters in the order of ``COLUMNS``; where threads are asked for, their number, and 0 for what isn't counted."""
+    step = stats.step
+    return np.array(
+        [
+            *(
+                stats.time_s,
+                step.steps,
+                step.rows,
+                stats.read.bytes,
+                stats.bad,
+                step.step_s,
+                step.wait_s,
+                step.ready,
+            ),
+            *(getattr(stats, place).busy_s for place in PLACES),
+            *(threads_at(stats, place) for place in PLACES),
+            *(0, 0),
+        ],
+        np.float64,
+    )
+
+
+def _is_short(row: NDArray[np.float64], after: NDArray[np.float64], least_s: float) -> bool:
+    """Whether a row has room for the one after it."""
+    return bool(row[0] + after[0] / 2 < least_s)
+
+
+def _join(row: NDArray[np.float64], after: NDArray[np.float64]) -> None:
+    """Make ``row`` both of two neighbours."""
+    row[:EPOCH] += after[:EPOCH]
+    row[EPOCH] = after[EPOCH]
+    row[MEMORY] = max(row[MEMORY], after[MEMORY])
+
+
+def _moment(begin_s: float, row: NDArray[np.float64]) -> Moment:
+    at = dict(zip(COLUMNS, row.tolist(), strict=True))
+    return Moment(
+        begin_s=begin_s,
+        seconds=at["seconds"],
+        epoch=int(at["epoch"]),
+        steps=int(at["steps"]),
+        rows=int(at["rows"]),
+        bytes=int(at["bytes"]),
+        bad=int(at["bad"]),
+        step_s=at["step_s"],
+        wait_s=at["wait_s"],
+        ready=at["ready"] / at["steps"] if at["steps"] else 0.0,
+        memory=int(at["memory"]),
+        load={place: load(at[f"{place} busy_s"], at[f"{place} thread_s"]) for place in PLACES},
+    )

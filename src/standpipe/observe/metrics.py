@@ -1,0 +1,119 @@
+"""What other programs watch: metrics for Prometheus, scalars for TensorBoard."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import standpipe as sp
+from standpipe.observe.history import PLACES
+from standpipe.observe.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+LABELS = ("loader", "rank")
+COUNTERS: dict[str, tuple[str, Callable[[sp.Stats], float]]] = {
+    "steps": ("Batches that the training loop took", lambda stats: stats.step.steps),
+    "rows": ("Rows in them", lambda stats: stats.step.rows),
+    "step_seconds": ("Seconds of the training loop's own", lambda stats: stats.step.step_s),
+    "wait_seconds": ("Seconds that the training loop waited for batches", lambda stats: stats.step.wait_s),
+    "read_bytes": ("Bytes of encoded samples that were read", lambda stats: stats.read.bytes),
+    "bad_rows": ("Rows that could not be made", lambda stats: stats.bad),
+    "read_retries": ("Tries of reads after the first ones", lambda stats: stats.retries),
+    "slow_samples": ("Samples, and other work, that took long", lambda stats: stats.slow),
+    "stalled_samples": ("Of these, given up", lambda stats: stats.stalled),
+    "worker_deaths": ("Worker processes that ended before their work was done", lambda stats: stats.deaths),
+    "cache_hits": ("Rows that came from the cache", lambda stats: stats.cache_hits),
+    "cache_misses": ("Rows that the cache didn't have", lambda stats: stats.cache_misses),
+}
+GAUGES: dict[str, tuple[str, Callable[[Snapshot], float]]] = {
+    "epoch": ("Epoch of the next batch", lambda now: now.epoch),
+    "epoch_step": ("Steps of it that were taken", lambda now: now.step),
+    "memory_bytes": ("Memory of what memory= bounds", lambda now: now.memory),
+    "memory_limit_bytes": ("What memory= allows", lambda now: now.limit),
+    "slots_ready": ("Batches that are ready", lambda now: now.stats.slots.ready),
+    "slots_lent": ("Batches that the training code holds", lambda now: now.stats.slots.lent),
+}
+
+
+class PrometheusCollector:
+    """Metrics of loaders, for a registry of ``prometheus_client``: ``pip install "standpipe[metrics]"``.
+
+    ::
+
+        from prometheus_client import REGISTRY, start_http_server
+
+        REGISTRY.register(standpipe.observe.PrometheusCollector(train=loader))
+        start_http_server(9400)
+
+    loaders  by the names that tell them apart: the label ``loader``. One collector is for all of a registry
+
+    It keeps no loader alive, and tells nothing of one that is gone.
+    """
+
+    def __init__(self, **loaders: sp.Loader) -> None:
+        self._loaders = {name: weakref.ref(loader) for name, loader in loaders.items()}
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics now. Called by the registry."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        alive = {
+            name: loader for name, reference in self._loaders.items() if (loader := reference()) is not None
+        }
+        shown = {(name, str(now.rank)): now for name, loader in alive.items() for now in [loader.snapshot()]}
+        for name, (text, of) in COUNTERS.items():
+            counter = CounterMetricFamily(f"standpipe_{name}", text, labels=LABELS)
+            for labels, now in shown.items():
+                counter.add_metric(labels, of(now.stats))
+            yield counter
+        for name, (text, value) in GAUGES.items():
+            gauge = GaugeMetricFamily(f"standpipe_{name}", text, labels=LABELS)
+            for labels, now in shown.items():
+                gauge.add_metric(labels, value(now))
+            yield gauge
+        busy = CounterMetricFamily(
+            "standpipe_busy_seconds",
+            "Seconds of work, summed over a place's threads",
+            labels=(*LABELS, "place"),
+        )
+        for labels, now in shown.items():
+            for place in PLACES:
+                busy.add_metric((*labels, place), getattr(now.stats, place).busy_s)
+        yield busy
+
+
+class Writer(Protocol):
+    """What TensorBoard's ``SummaryWriter`` is, and those of other loggers."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
+        """Take down a value."""
+
+
+def write_scalars(loader: sp.Loader, writer: Writer, step: int) -> None:
+    """Write a loader's figures of the last ten seconds to TensorBoard; to be called every hundred steps or so.
+
+    ::
+
+        if step % 100 == 0:
+            standpipe.observe.write_scalars(loader, writer, step)
+
+    writer  a ``SummaryWriter``, or anything else with ``add_scalar(tag, value, step)``
+    step    of training, under which they are written
+    """
+    for tag, value in scalars(loader.snapshot()).items():
+        writer.add_scalar(f"standpipe/{tag}", value, step)
+
+
+def scalars(now: Snapshot) -> dict[str, float]:
+    """Figures of a snapshot by their names."""
+    return {
+        "rows_per_s": now.recent.rows_per_s,
+        "wait_share": now.recent.wait_share,
+        "memory_share": now.memory_share,
+        "batches_ready": now.recent.ready,
+        "bad_rows": float(now.stats.bad),
+        **{f"load/{place}": load for place, load in now.recent.load.items()},
+    }

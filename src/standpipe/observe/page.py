@@ -1,0 +1,326 @@
+"""The page of a report: HTML that needs nothing from anywhere else."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from importlib import resources
+from itertools import pairwise
+from typing import Any
+
+import standpipe as sp
+from standpipe.observe.charts import (
+    LEFT,
+    RIGHT,
+    WIDTH,
+    Axis,
+    Box,
+    duration,
+    flow,
+    histogram,
+    over_time,
+    time_text,
+)
+from standpipe.observe.history import PLACES, Moment, threads_at
+from standpipe.observe.snapshot import Snapshot
+
+MIB = 1 << 20
+MOST_ROWS = 200  # of a table
+LONG = 24  # letters of a cell that may be broken anywhere
+NUMBER = re.compile(r"[\d,.]*%?")
+LIMITS = {"slots": "batch", "worker": "transform"}  # boxes of the picture for what is no place of it
+PER_BATCH = ("order", "batch", "device")
+TITLES = {"step": "your step", "wait": "your loop waits"}
+
+
+def page(known: Mapping[str, Any], now: Snapshot, moments: Sequence[Moment]) -> str:
+    """A run's report as HTML.
+
+    known    its facts, as ``known_of`` gives them
+    now      its last snapshot
+    moments  its history
+    """
+    files = resources.files(__package__)
+    title = f"{now.script}: standpipe report"
+    body = "".join(
+        (
+            _head(known, now),
+            _verdict(now),
+            _section(
+                "The six places",
+                flow(_boxes(now, known["plan"]["records"])),
+                "Share of its threads' time in which each place worked, lately.",
+            ),
+            _section("Over time", "".join(_over_time(now, moments)), ""),
+            _section("How long it takes", _histograms(now.stats), ""),
+            _section("Memory", _memory(known["memory"], now), "Of what memory= bounds."),
+            _section("Workers", _workers(now), ""),
+            _section(
+                "Functions",
+                _functions(now.stats.functions),
+                "Seconds in your Python code, summed over workers.",
+            ),
+            _section("Slow and bad samples", _bad(known, now.stats), ""),
+            _section("Workers and slots that were tried", *_tuning(known["tuning"])),
+            _section("The plan", f"<pre>{escape(known['explain'])}</pre>", ""),
+        )
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+        "script-src 'unsafe-inline'\">"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)}</title><style>{files.joinpath('page.css').read_text('utf-8')}</style></head>\n"
+        f"<body><main>{body}</main><script>{files.joinpath('page.js').read_text('utf-8')}</script></body></html>\n"
+    )
+
+
+def latencies(stats: sp.Stats) -> dict[str, sp.Latency]:
+    """All that are timed one by one, and were."""
+    every = {place: getattr(stats, place).latency for place in PLACES}
+    every |= {"step": stats.step.step, "wait": stats.step.wait}
+    return {name: latency for name, latency in every.items() if latency.count}
+
+
+def _section(title: str, content: str, note: str) -> str:
+    if not content:
+        return ""
+    said = f'<p class="note">{escape(note)}</p>' if note else ""
+    return f"<section><h2>{escape(title)}</h2>{said}{content}</section>\n"
+
+
+def _head(known: Mapping[str, Any], now: Snapshot) -> str:
+    facts = (
+        f"rank {now.rank} of {now.world}",
+        f"on {known['host']}, {known['cpus']} CPUs",
+        f"{known['written']}, {time_text(now.run_s)} after the start",
+        f"standpipe {known['standpipe']}",
+    )
+    lines = "".join(f"<p>{escape(line)}</p>" for line in (now.source, " · ".join(facts)))
+    return f"<header><h1>{escape(now.script)}</h1>{lines}</header>\n"
+
+
+def _verdict(now: Snapshot) -> str:
+    step, verdict = now.stats.step, now.verdict
+    rates = (
+        ("after the first advice", "fixed_rows_per_s"),
+        ("without that limit, at most", "upper_rows_per_s"),
+    )
+    hoped = [
+        (name, f"{rate:,.0f}")
+        for name, field in rates
+        if verdict is not None and verdict.bound == "input" and math.isfinite(rate := getattr(verdict, field))
+    ]
+    figures = [
+        ("rows per second", f"{step.rows_per_s:,.0f}"),
+        ("your loop waits", f"{step.wait_share:.0%}"),
+        *hoped,
+        ("rows", f"{step.rows:,}"),
+        ("bad", f"{now.stats.bad:,}"),
+    ]
+    cells = "".join(
+        f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in figures
+    )
+    if verdict is None:
+        return f'<section class="verdict"><div class="figures">{cells}</div></section>\n'
+    advice = "".join(f"<li>{escape(each)}</li>" for each in verdict.advice)
+    what = verdict.what[:1].upper() + verdict.what[1:]
+    return (
+        f'<section class="verdict {escape(verdict.bound)}"><h2>{escape(what)}</h2>'
+        f"{f'<ul>{advice}</ul>' if advice else ''}"
+        f'<div class="figures">{cells}</div></section>\n'
+    )
+
+
+def _boxes(now: Snapshot, records: int | None) -> list[Box]:
+    stats, limit = now.stats, LIMITS.get(now.limited, now.limited)
+    source = "a stream" if records is None else f"{records:,} records"
+    boxes = [Box("source", None, (source,), False)]
+    for name in PLACES:
+        latency: sp.Latency = getattr(stats, name).latency
+        threads = threads_at(stats, name)
+        each = "a batch" if name in PER_BATCH else "a row"
+        texts = [
+            f"{threads} thread{'s' * (threads > 1)}",
+            f"{duration(latency.p50)} {each}" if latency.count else "",
+        ]
+        if name == "batch":
+            texts.append(f"{stats.slots.ready} of {stats.slots.most} slots ready")
+        boxes.append(Box(name, now.recent.load[name], tuple(texts), name == limit))
+    step = stats.step
+    waits = now.recent.wait_share
+    below = (f"{duration(step.step.p50)} a step" if step.step.count else "", f"waits {waits:.0%}")
+    return [*boxes, Box("your step", 1 - waits, below, limit == "step")]
+
+
+def _over_time(now: Snapshot, moments: Sequence[Moment]) -> Iterator[str]:
+    if not moments:
+        return
+    begins = [moment.begin_s for moment in moments]
+    epochs = [
+        (after.begin_s, after.epoch) for before, after in pairwise(moments) if after.epoch != before.epoch
+    ]
+    axis = Axis(moments[-1].begin_s + moments[-1].seconds, tuple(epochs))
+    charts: list[tuple[str, str, list[float], Any, float | None]] = [
+        (
+            "rows per second",
+            "rate",
+            [moment.rows_per_s for moment in moments],
+            lambda value: f"{value:,.0f}",
+            None,
+        ),
+        (
+            "share of its time that your loop waits",
+            "wait",
+            [moment.wait_share for moment in moments],
+            _percent,
+            1.0,
+        ),
+        (
+            "memory, MiB",
+            "memory",
+            [moment.memory / MIB for moment in moments],
+            lambda value: f"{value:,.0f}",
+            None,
+        ),
+        ("batches ready", "ready", [moment.ready for moment in moments], lambda value: f"{value:g}", None),
+    ]
+    across = f"{LEFT},{WIDTH - RIGHT}"
+    times = ",".join(f"{begin:.1f}" for begin in begins)
+    yield f'<div id="run" data-begins="{times}" data-end="{axis.end_s:.1f}" data-across="{across}">'
+    for name, colour, values, show, most in charts:
+        yield f"<h3>{name}<output></output></h3>" + over_time(
+            axis, begins, values, name=name, colour=colour, show=show, most=most
+        )
+    for place in PLACES:
+        loads = [moment.load[place] for moment in moments]
+        yield f"<h3>load of {place}<output></output></h3>" + over_time(
+            axis,
+            begins,
+            loads,
+            name=f"load of {place}",
+            colour="rate",
+            show=_percent,
+            most=1.0,
+            height=48,
+            times=place == PLACES[-1],
+        )
+    yield "</div>"
+
+
+def _histograms(stats: sp.Stats) -> str:
+    cells = []
+    for name, latency in latencies(stats).items():
+        title = TITLES.get(name, f"{name}, each {'batch' if name in PER_BATCH else 'row'}")
+        times = ", ".join(
+            f"{share} {duration(time)}"
+            for share, time in (("half within", latency.p50), ("90%", latency.p90), ("99%", latency.p99))
+        )
+        cells.append(
+            f"<figure><figcaption><b>{escape(title)}</b>: {escape(times)}</figcaption>"
+            f"{histogram(latency, title)}</figure>"
+        )
+    return f'<div class="pair">{"".join(cells)}</div>' if cells else ""
+
+
+def _memory(owners: Sequence[Mapping[str, Any]], now: Snapshot) -> str:
+    def mib(number: int | None) -> str:
+        return "" if number is None else f"{number / MIB:,.1f}"
+
+    keys = ("forecast", "now", "peak", "most")
+    rows = [[owner["name"], *(mib(owner[key]) for key in keys), owner["note"]] for owner in owners]
+    whole = ["together", "", mib(now.memory), "", mib(now.limit), ""]
+    return _table(("MiB", "forecast", "now", "peak", "at most", ""), [*rows, whole])
+
+
+def _workers(now: Snapshot) -> str:
+    rows = [
+        [
+            worker.name,
+            f"{worker.rows:,}",
+            f"{worker.busy_s:,.1f}",
+            _percent(worker.busy_s / now.run_s if now.run_s else 0),
+        ]
+        for worker in now.stats.workers
+    ]
+    return _table(("", "rows", "busy s", "of the time"), rows) if rows else ""
+
+
+def _functions(functions: Mapping[str, float]) -> str:
+    whole = sum(functions.values()) or 1.0
+    longest = sorted(functions.items(), key=lambda item: -item[1])
+    rows = [[name, f"{seconds:,.1f}", _percent(seconds / whole)] for name, seconds in longest]
+    return _table(("", "s", "share"), rows) if rows else ""
+
+
+def _tuning(tuning: Mapping[str, Any]) -> tuple[str, str]:
+    """A table of what was tried, and what it came to."""
+    rows = [
+        [
+            f"{trial['after_s']:.0f}",
+            trial["setting"],
+            f"{trial['before']} → {trial['tried']}",
+            f"{trial['gain']:.2f}",
+            "kept" if trial["kept"] else "taken back",
+            trial["why"],
+        ]
+        for trial in tuning["trials"]
+    ]
+    state = "settled" if tuning["settled"] else "not settled yet"
+    now = f"{tuning['workers']} workers and {tuning['depth']} slots, {state}."
+    return (_table(("after s", "", "", "times as fast", "", "why"), rows) if rows else ""), now
+
+
+def _bad(known: Mapping[str, Any], stats: sp.Stats) -> str:
+    slowest = duration(stats.slowest_read_s)
+    said = (
+        f"<p>{stats.slow:,} samples or pieces of other work took long enough to be named in the log, "
+        f"{stats.stalled:,} of them were given up. {stats.retries:,} reads were tried again, and the slowest took "
+        f"{slowest}. {stats.bad:,} rows could not be made.</p>"
+    )
+    slow = [
+        [sample["what"], sample["path"] or "", sample["doing"], sample["worker"], f"{sample['seconds']:,.1f}"]
+        for sample in known["slow_samples"][::-1]
+    ]
+    if slow:
+        said += _table(("slow", "file", "what took long", "who did it", "s, at least"), slow)
+    kinds = [[kind, f"{number:,}"] for kind, number in known["bad_kinds"].items()]
+    samples = known["bad_samples"][-MOST_ROWS:][::-1]
+    rows = [
+        [str(sample["epoch"]), str(sample["index"]), sample["path"] or "", sample["place"], sample["reason"]]
+        for sample in samples
+    ]
+    if not rows:
+        return said
+    newest = f"<p class='note'>The newest {len(rows):,}.</p>" if len(known["bad_samples"]) > len(rows) else ""
+    return (
+        said
+        + _table(("what is wrong", "samples"), kinds)
+        + newest
+        + _table(("epoch", "record", "file", "place", "what is wrong"), rows)
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text, columns of numbers to the right; of more than 200 rows the first ones."""
+    cut = rows[:MOST_ROWS]
+    more = f'<p class="note">and {len(rows) - len(cut):,} more</p>' if len(rows) > len(cut) else ""
+    kinds = ["number" if all(map(NUMBER.fullmatch, column)) else "" for column in zip(*cut, strict=True)]
+    lines = "".join(
+        f"<tr>{''.join(_cell('td', cell, kind) for cell, kind in zip(row, kinds, strict=True))}</tr>"
+        for row in cut
+    )
+    titles = "".join(_cell("th", title, kind) for title, kind in zip(head, kinds, strict=True))
+    return f'<div class="table"><table><thead><tr>{titles}</tr></thead><tbody>{lines}</tbody></table></div>{more}'
+
+
+def _cell(tag: str, text: str, kind: str) -> str:
+    kind = "long" if len(text) > LONG else kind
+    return f"<{tag}{f' class={kind}' if kind else ''}>{escape(text)}</{tag}>"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}"

@@ -1,0 +1,227 @@
+"""What a loader is at, as one value: what the live view shows, and what other processes find of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+
+import standpipe as sp
+from standpipe.observe.history import Moment
+from standpipe.observe.verdict import Verdict
+
+MOST_ITEMS = 4096  # of a list or mapping, and letters of a text
+MOST_NUMBER = 1 << 63
+NAMED = 64  # functions, those that took longest
+LETTERS = 200  # of their names, and of the source
+
+
+class Foreign(ValueError):
+    """Bytes that are no snapshot of this version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A loader at one moment.
+
+    pid              of its process
+    script           that runs there
+    source           what it reads
+    rank, world      data ranks
+    batch            rows of a step on this rank, at most
+    executor         ``"thread"`` or ``"process"``
+    time_s           when it was taken, by ``time.monotonic()``
+    run_s            seconds since the loader started
+    epoch            of the next batch
+    step             steps of that epoch that were taken
+    steps_per_epoch  None where that isn't known
+    memory, limit    bytes of what ``memory=`` holds, and ``memory=``
+    recent           the newest ten seconds of the run
+    stats            since its start
+    verdict          what limits it; None before that can be said
+    """
+
+    pid: int
+    script: str
+    source: str
+    rank: int
+    world: int
+    batch: int
+    executor: str
+    time_s: float
+    run_s: float
+    epoch: int
+    step: int
+    steps_per_epoch: int | None
+    memory: int
+    limit: int
+    recent: Moment
+    stats: sp.Stats
+    verdict: Verdict | None
+
+    def __str__(self) -> str:
+        """What is to be said of it, in one line of at most 80 columns as a rule."""
+        epoch, step = self.at
+        whole = "" if self.steps_per_epoch is None else f"/{self.steps_per_epoch:,}"
+        return ", ".join(
+            [
+                f"epoch {epoch}, step {step:,}{whole}",
+                f"{self.recent.rows_per_s:,.0f} rows/s",
+                f"waits {self.recent.wait_share:.0%}",
+                f"memory {self.memory_share:.0%}",
+                *([f"{self.stats.bad:,} bad"] if self.stats.bad else []),
+                *([f"limit: {self.limited}"] if self.limited else []),
+            ]
+        )
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """Epoch and step for people: an epoch that has ended is at its last step until a batch of the next is taken."""
+        if self.step == 0 and self.epoch and self.steps_per_epoch and self.stats.step.steps:
+            return self.epoch - 1, self.steps_per_epoch
+        return self.epoch, self.step
+
+    @property
+    def limited(self) -> str:
+        """What limits it, in a word: a place, ``"step"``; empty before that can be said, or where nothing does."""
+        if self.verdict is None or self.verdict.bound == "unknown":
+            return ""
+        return "step" if self.verdict.bound == "step" else self.verdict.place
+
+    @property
+    def memory_share(self) -> float:
+        """Of what ``memory=`` allows."""
+        return self.memory / self.limit if self.limit else 0.0
+
+    def as_json(self) -> bytes:
+        """One JSON object, in ASCII."""
+        return json.dumps(self, default=_opened, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Self:
+        """What ``as_json`` wrote. Raises ``Foreign`` for anything else."""
+        try:
+            value = json.loads(text)
+            return _typed(value, cls)  # type: ignore[no-any-return]
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            raise Foreign(f"no snapshot: {error}") from None
+
+
+def snapshot(
+    plan: sp.Plan,
+    stats: sp.Stats,
+    memory: sp.MemoryLedger,
+    *,
+    consumed: int,
+    run_s: float,
+    recent: Moment,
+    verdict: Verdict | None,
+) -> Snapshot:
+    """A loader's now.
+
+    consumed  positions of the epoch that all ranks are past
+    """
+    longest = sorted(stats.functions.items(), key=lambda item: -item[1])[:NAMED]
+    return Snapshot(
+        pid=os.getpid(),
+        script=script(),
+        source=plan.pipeline.source.describe()[:LETTERS],
+        rank=plan.steps.rank,
+        world=plan.steps.world,
+        batch=plan.steps.batch,
+        executor=plan.executor.value,
+        time_s=time.monotonic(),
+        run_s=run_s,
+        epoch=stats.epoch,
+        step=consumed // plan.steps.global_batch,
+        steps_per_epoch=plan.steps.per_epoch if plan.ends_known else None,
+        memory=memory.now,
+        limit=memory.limit,
+        recent=recent,
+        stats=replace(stats, functions={name[:LETTERS]: seconds for name, seconds in longest}),
+        verdict=verdict,
+    )
+
+
+def facts(value: Any) -> Any:
+    """A snapshot, or a part of it, as plain values for programs: of a latency its count and three quantiles."""
+    return json.loads(json.dumps(value, default=lambda inner: _opened(inner, _quantiles)))
+
+
+def script() -> str:
+    """What this process runs, as far as its arguments say: ``"train.py"``."""
+    program = Path(sys.argv[0]).name if sys.argv else ""
+    return {"": "python", "-c": "python -c", "-m": "python -m"}.get(program, program)[:LETTERS]
+
+
+def _opened(value: Any, of_latency: Callable[[sp.Latency], Any] = lambda latency: latency.counts) -> Any:
+    """A dataclass as JSON has it, but for what is in it."""
+    if type(value) is sp.Latency:
+        return of_latency(value)
+    kind: Any = type(value)
+    whole = {name: getattr(value, name) for name in _hints(kind)}
+    return {
+        name: None if inner == math.inf else inner for name, inner in whole.items()
+    }  # JSON has no infinity
+
+
+def _quantiles(latency: sp.Latency) -> dict[str, float]:
+    return {"count": latency.count, "p50_s": latency.p50, "p90_s": latency.p90, "p99_s": latency.p99}
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    """A value of JSON as one of a type. Raises ``ValueError`` or ``TypeError`` for what is none."""
+    origin, of = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if value is None else _typed(value, of[0])
+    if origin is Literal:
+        _check(value in of, kind)
+        return value
+    if kind is sp.Latency:
+        return sp.Latency(_typed(value, tuple[int, ...]))
+    if is_dataclass(kind):
+        return _made(value, kind)
+    if origin is tuple:
+        _check(isinstance(value, list) and len(value) <= MOST_ITEMS, kind)
+        return tuple(_typed(inner, of[0]) for inner in value)
+    if origin is not None:
+        _check(isinstance(value, dict) and len(value) <= MOST_ITEMS, kind)
+        return {_typed(name, str): _typed(inner, of[1]) for name, inner in value.items()}
+    return _scalar(value, kind)
+
+
+def _made(value: Any, kind: Any) -> Any:
+    hints = _hints(kind)
+    _check(isinstance(value, dict) and value.keys() == hints.keys(), kind)
+    endless = {name for name in hints if kind is Verdict and hints[name] is float and value[name] is None}
+    return kind(**{name: math.inf if name in endless else _typed(value[name], hints[name]) for name in hints})
+
+
+def _scalar(value: Any, kind: type) -> Any:
+    if kind is float:
+        _check(type(value) in (int, float) and math.isfinite(value), kind)
+        return float(value)
+    _check(type(value) is kind, kind)
+    if kind is int:
+        _check(0 <= value < MOST_NUMBER, kind)
+    if kind is str:
+        _check(len(value) <= MOST_ITEMS, kind)
+    return value
+
+
+def _check(good: bool, kind: Any) -> None:
+    if not good:
+        raise TypeError(f"no {getattr(kind, '__name__', kind)}")
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)

@@ -1,0 +1,94 @@
+"""What a loader shows of itself: live, as a report, over time."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, cast
+
+from standpipe.counters import Stats
+from standpipe.machine import cpu_count
+from standpipe.memory import MemoryLedger
+from standpipe.order import Cursor
+from standpipe.plan import Plan
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from standpipe.engine.run import Run
+    from standpipe.loader import Loader
+    from standpipe.observe import History, Snapshot
+    from standpipe.observe.sampler import Sampler, Where
+
+
+class Observable:
+    """The part of a loader that shows it.
+
+    history  what it did over time: its ``moments``, and the ``recent()`` ones as one
+    """
+
+    plan: Plan
+    history: History
+    _cursor: Cursor
+    _step_rows_per_s: float | None
+
+    if TYPE_CHECKING:
+
+        def stats(self) -> Stats:
+            """Counters since the start."""
+
+        def memory(self) -> MemoryLedger:
+            """Who takes how much memory."""
+
+    def __init__(self) -> None:
+        from standpipe.observe.history import History  # needs the public list
+
+        self.history = History()
+        self._sampler = self._new_sampler()
+
+    def snapshot(self) -> Snapshot:
+        """What it is at now, as the live views show it; ``str()`` is a line."""
+        return self._sampler.look(self, self._where)
+
+    def progress(self) -> AbstractContextManager[None]:
+        """Show how the run goes while the ``with`` block runs.
+
+        At a terminal with rich in lines that stay below what is printed, in a notebook with tqdm as a bar, elsewhere as
+        a line every ten seconds; on stderr.
+        """
+        from standpipe.observe.progress import progress
+
+        return progress(cast("Loader", self))
+
+    def report(self, path: str | Path) -> None:
+        """Write a page about the run so far, and the same facts as JSON beside it: ``report.html``, ``report.json``.
+
+        The page needs nothing else: no network, no other file. After ``close()`` it is about the whole run. Raises
+        ``PlanError`` where ``path`` doesn't end in ``.html``.
+        """
+        from standpipe.observe.report import write_report
+
+        write_report(cast("Loader", self), path)
+
+    def trace(self, path: str | Path) -> None:
+        """Write what it did over time as JSON for Perfetto, and Chrome's ``about:tracing``."""
+        from standpipe.observe.trace import write_trace
+
+        write_trace(cast("Loader", self), path)
+
+    def _observe(self, run: Run) -> None:
+        """Take snapshots of a run that has started, without a reference to the loader, which would keep it alive."""
+        me = weakref.proxy(self)
+        self._sampler = self._new_sampler()
+        weakref.finalize(self, self._sampler.close)
+        self._sampler.begin(run, lambda: me._where())
+
+    def _new_sampler(self) -> Sampler:
+        from standpipe.observe.sampler import Sampler
+
+        return Sampler(cpu_count(), self.history)
+
+    def _where(self) -> Where:
+        from standpipe.observe.sampler import Where
+
+        return Where(self._cursor.epoch, self._cursor.consumed, self._step_rows_per_s)

@@ -1,0 +1,29 @@
+"""Checks of what an order is given."""
+
+from __future__ import annotations
+
+import operator
+from typing import SupportsIndex
+
+from standpipe.errors import PlanError
+
+MAX_POSITIONS = 1 << 62
+MAX_ROWS = (1 << 31) - 1  # of a batch, and of ranks: their product stays far from 64 bits
+WORDS = 1 << 64  # seeds and epochs are 64-bit words
+
+
+def whole_number(field: str, value: object, *, low: int, high: int) -> int:
+    """Return ``value`` as an int, or raise a ``PlanError`` unless it is a whole number in [low, high]."""
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        number = operator.index(value)
+        if low <= number <= high:
+            return number
+    raise PlanError(f"{field} is {value!r}; it must be a whole number from {low} to {high}")
+
+
+def check_positions(num_positions: int, epoch: int, start: int, stop: int) -> None:
+    """Raise ``IndexError`` unless positions [start, stop) of ``epoch`` exist."""
+    if not 0 <= start <= stop <= num_positions:
+        raise IndexError(f"positions [{start}, {stop}) asked of an order of {num_positions}")
+    if not 0 <= epoch < WORDS:
+        raise IndexError(f"epoch {epoch} isn't in [0, 2^64)")

@@ -1,0 +1,146 @@
+"""What orders know of records beside their number, and how they group them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.errors import PlanError
+from standpipe.order.table import ROWS_AT_ONCE, Table, sorted_by
+from standpipe.spec import AnyArray, Int64Array, UInt64Array
+
+MOST_GROUPS = 1 << 16  # whose sizes are kept in memory
+_GOLDEN, _WORD = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
+_MASK = (1 << 64) - 1
+PLACE_BITS = 32  # of a place's hash, below its group's number: sorting takes a pass for each 11 bits
+
+
+class Columns(Protocol):
+    """What is known of a source's records, or of those that selections left of them, without reading a sample.
+
+    Numbers by place: those of ``num_records``. A record's own number is that in the source.
+    """
+
+    @property
+    def num_records(self) -> int:
+        """How many there are."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names by ``label``, or None."""
+
+    def read(self, name: str, start: int, stop: int) -> AnyArray:
+        """A column of the records [start, stop), (stop − start,)."""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether nothing was selected, so that a record's place is its number."""
+
+    @property
+    def source_records(self) -> int:
+        """How many the source has."""
+
+    @property
+    def source_digest(self) -> str:
+        """Digest of the source's manifest."""
+
+    def numbers(self, start: int, stop: int) -> Int64Array:
+        """Which of the source's records are at places [start, stop), (stop − start,) int64."""
+
+    def name(self, number: int) -> str | None:
+        """A printable name of one of the source's records, its path, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Records by the value that they have in a column, in a random order inside a group.
+
+    values  (k,) int64, ascending
+    sizes   (k,) int64: records of each
+    begins  (k,) int64: where each begins in ``places``
+    places  the records' numbers, group after group
+    """
+
+    values: Int64Array
+    sizes: Int64Array
+    begins: Int64Array
+    places: Table
+
+
+def grouped(columns: Columns, name: str, *, key: int, asked_by: str) -> Groups:
+    """Group by a column of whole numbers. Which order a group's records are in depends on ``key``."""
+    values = _distinct(columns, name, asked_by)
+    sizes = np.zeros(len(values), np.int64)
+
+    def keys() -> Iterator[Int64Array]:
+        for start, chunk in chunks(columns, name, asked_by):
+            groups = np.searchsorted(values, chunk.astype(np.int64))
+            sizes[:] += np.bincount(groups, minlength=len(values))
+            drawn = mixed(key, np.arange(start, start + len(chunk), dtype=np.uint64)) >> np.uint64(
+                64 - PLACE_BITS
+            )
+            yield (groups << PLACE_BITS) | drawn.view(np.int64)
+
+    places = sorted_by(keys())
+    return Groups(values, sizes, np.cumsum(sizes) - sizes, places)
+
+
+def chunks(columns: Columns, name: str, asked_by: str) -> Iterator[tuple[int, AnyArray]]:
+    """Yield a column piece by piece, each with the number of its first record.
+
+    Raises ``PlanError`` with ``asked_by`` when there is none of that name.
+    """
+    if not isinstance(name, str) or name not in columns.names:
+        known = ", ".join(map(repr, columns.names)) or "none"
+        raise PlanError(f"{asked_by}: {name!r} is no column of the source; it has {known}")
+    for start in range(0, columns.num_records, ROWS_AT_ONCE):
+        yield start, columns.read(name, start, min(start + ROWS_AT_ONCE, columns.num_records))
+
+
+def bits(values: AnyArray) -> UInt64Array:
+    """Words that are equal where numbers are, (n,): one for 0.0 and −0.0, one for all that are no number."""
+    if values.dtype.kind in "biu":
+        return values.astype(np.int64).view(np.uint64)
+    floats = values.astype(np.float64) + 0.0
+    floats[np.isnan(floats)] = np.nan
+    return floats.view(np.uint64)
+
+
+def mixed(key: int, words: UInt64Array) -> UInt64Array:
+    """``_native.mix(key, word)`` of each word, (n,) uint64."""
+    inner = np.uint64(_scrambled((key + _GOLDEN) & _MASK))
+    word = inner ^ (words * np.uint64(_WORD) + np.uint64(1))
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
+def key_of(seed: int, purpose: int) -> int:
+    """What the draws of a seed for one purpose hang on. Purposes are below 2^62 and never given twice."""
+    return _native.mix(_native.mix(0, seed), purpose)
+
+
+def _scrambled(word: int) -> int:
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
+    return word ^ (word >> 31)
+
+
+def _distinct(columns: Columns, name: str, asked_by: str) -> Int64Array:
+    """The values of a column, ascending. Raises ``PlanError`` when they are no whole numbers, or too many."""
+    values = np.empty(0, np.int64)
+    for _, chunk in chunks(columns, name, asked_by):
+        if chunk.dtype.kind not in "biu":
+            raise PlanError(f"{asked_by}: the column {name!r} is {chunk.dtype}; it must be whole numbers")
+        values = np.union1d(values, chunk.astype(np.int64))
+        if len(values) > MOST_GROUPS:
+            raise PlanError(f"{asked_by}: the column {name!r} has more than {MOST_GROUPS:,} values")
+    return values

@@ -1,0 +1,227 @@
+"""Selections that leave records out: those that are bad, or any others, by their numbers in the source."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from standpipe.errors import PlanError
+from standpipe.order._arguments import MAX_POSITIONS
+from standpipe.order.columns import Columns
+from standpipe.order.table import ROWS_AT_ONCE
+from standpipe.spec import Int64Array
+
+MOST_LINE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Without:
+    """All records but some.
+
+    gaps  (k,) int64, ascending: for each record left out, how many that stay come before it
+    """
+
+    gaps: Int64Array
+    text: str
+
+    @classmethod
+    def of(cls, places: Int64Array, text: str) -> Without:
+        """Places  (k,) int64, ascending: which are left out"""
+        return cls(places - np.arange(len(places)), text)
+
+    def count(self, num_records: int) -> int:
+        """What stays. Raises ``PlanError`` when nothing does."""
+        left = num_records - len(self.gaps)
+        if left == 0:
+            raise PlanError(f"{self.text} leaves nothing of {num_records:,} records")
+        return left
+
+    def records(self, places: Int64Array, num_records: int) -> Int64Array:
+        """Place i is record i of those that stay."""
+        return places + np.searchsorted(self.gaps, places, side="right")
+
+    def describe(self) -> str:
+        """One phrase."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exclude:
+    """All records but those of the source's numbers ``rows``, (k,) int64, ascending, each once."""
+
+    rows: Int64Array
+
+    @classmethod
+    def of(cls, rows: object) -> Exclude:
+        """From anything NumPy makes whole numbers of. Raises ``PlanError`` for anything else."""
+        array = np.asarray(rows)
+        if array.ndim == 1 and len(array) == 0:
+            array = array.astype(np.int64)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise PlanError(
+                f"exclude() takes a list of record numbers, or a file that lists them, not {array.dtype} of shape "
+                f"{array.shape}"
+                + ("; for a mask use np.flatnonzero(mask)" if array.dtype == np.bool_ else "")
+            )
+        if len(array) and (array.min() < 0 or array.max() >= MAX_POSITIONS):
+            raise PlanError(f"exclude() takes record numbers from 0 on, not {array.min()} to {array.max()}")
+        array = np.unique(array).astype(np.int64)
+        array.setflags(write=False)
+        return cls(array)
+
+    def over(self, columns: Columns) -> Without:
+        """Find their places among the records that were selected before."""
+        if len(self.rows) and (largest := int(self.rows[-1])) >= columns.source_records:
+            raise PlanError(
+                f"exclude() names record {largest:,}; the source has {columns.source_records:,}, from 0 on"
+            )
+        return Without.of(_places(self.rows, columns), self.describe())
+
+    def describe(self) -> str:
+        """One phrase: what is left out, whoever listed it."""
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        digest = blake2b(self.rows.astype("<i8").tobytes(), digest_size=8).hexdigest()
+        return f"exclude({len(self.rows)} records, digest {digest})"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of a file that lists some.
+
+    line   its line in that file, from 1
+    index  the record's number in its source
+    path   its file as errors print it, or None where that isn't said
+    """
+
+    line: int
+    index: int
+    path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludeFile:
+    """All records but those that a file of JSON lines names; it is read once, when a plan first needs it.
+
+    A line is a number, or an object with ``index`` and perhaps ``path``, which is compared with the source's. One
+    with ``source`` and no ``index`` says by a digest which source is meant: then paths may differ, since data moves.
+    """
+
+    path: Path
+    _known: list[tuple[Exclude, list[Entry], str | None]] = field(
+        default_factory=list, repr=False, compare=False
+    )
+
+    def over(self, columns: Columns) -> Without:
+        """See that the list is of this source, and find the records' places among those selected before."""
+        rows, entries, source = self._read()
+        if source != columns.source_digest:
+            for entry in entries:
+                self._check(entry, source, columns)
+        return rows.over(columns)
+
+    def describe(self) -> str:
+        """One phrase: what is left out, wherever it is listed. Raises ``PlanError`` when the file can't be read."""
+        return self._read()[0].describe()
+
+    def _read(self) -> tuple[Exclude, list[Entry], str | None]:
+        if not self._known:
+            try:
+                with open(self.path, "rb", opener=_regular) as file:
+                    entries, source = self._parsed(file)
+            except OSError as error:
+                raise PlanError(f"exclude('{self.path}') can't be read: {error.strerror}") from error
+            self._known.append((Exclude.of([entry.index for entry in entries]), entries, source))
+        return self._known[0]
+
+    def _parsed(self, file: BinaryIO) -> tuple[list[Entry], str | None]:
+        entries: list[Entry] = []
+        source = None
+        for number, raw in _lines(file):
+            value = self._value(number, raw)
+            if isinstance(value, dict) and "index" not in value and isinstance(value.get("source"), str):
+                source = value["source"]
+                continue
+            index, path = (
+                (value.get("index"), value.get("path")) if isinstance(value, dict) else (value, None)
+            )
+            if type(index) is not int or not 0 <= index < MAX_POSITIONS or not isinstance(path, str | None):
+                raise self._bad(number, "names no record: it needs an index from 0 on, and a path or none")
+            entries.append(Entry(number, index, path))
+        return entries, source
+
+    def _value(self, number: int, raw: bytes) -> Any:
+        if len(raw) > MOST_LINE_BYTES:
+            raise self._bad(number, f"is longer than {MOST_LINE_BYTES:,} bytes")
+        import json  # a tenth of what importing standpipe costs, and few runs need it
+
+        try:
+            return json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise self._bad(number, f"is no JSON: {error}") from error
+
+    def _bad(self, line: int, what: str) -> PlanError:
+        return PlanError(f"exclude('{self.path}'): line {line} {what}")
+
+    def _check(self, entry: Entry, source: str | None, columns: Columns) -> None:
+        """Raise ``PlanError`` unless the source has the entry's file where it says."""
+        if entry.index >= columns.source_records:
+            raise self._bad(
+                entry.line,
+                f"names record {entry.index:,}; the source has {columns.source_records:,}, from 0 on",
+            )
+        name = columns.name(entry.index)
+        if entry.path is None or name is None:
+            if source is not None:
+                raise PlanError(
+                    f"exclude('{self.path}') was made for another source: its digest is {source}, and this one's "
+                    f"{columns.source_digest}"
+                )
+        elif entry.path != name:
+            raise self._bad(
+                entry.line,
+                f"names record {entry.index:,} as {entry.path}, and in this source that is {name}: the list "
+                "is of other data, and standpipe scan makes one of this",
+            )
+
+
+def exclusion(records: object) -> Exclude | ExcludeFile:
+    """From numbers, or the path of a file that lists records. Raises ``PlanError`` for anything else."""
+    return ExcludeFile(Path(records)) if isinstance(records, str | os.PathLike) else Exclude.of(records)
+
+
+def _regular(path: str, flags: int) -> int:
+    """Open a regular file; anything else is an error at once, not waited for."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return descriptor
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that hold anything, with their numbers."""
+    number = 0
+    while raw := file.readline(MOST_LINE_BYTES + 1):
+        number += 1
+        if raw.strip():
+            yield number, raw
+
+
+def _places(rows: Int64Array, columns: Columns) -> Int64Array:
+    """Which of the selected records are among the source's ``rows``, ascending."""
+    if columns.is_source or len(rows) == 0:
+        return rows
+    found = [np.empty(0, np.int64)]
+    for start in range(0, columns.num_records, ROWS_AT_ONCE):
+        numbers = columns.numbers(start, min(start + ROWS_AT_ONCE, columns.num_records))
+        at = np.minimum(np.searchsorted(rows, numbers), len(rows) - 1)
+        found.append(start + np.flatnonzero(rows[at] == numbers))
+    return np.concatenate(found)

@@ -1,0 +1,277 @@
+"""Orders in which a record comes as often as its weight or its class says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe import _native
+from standpipe.contracts import Order
+from standpipe.errors import PlanError
+from standpipe.order._arguments import WORDS, check_positions, whole_number
+from standpipe.order.columns import Columns, Groups, chunks, grouped, key_of
+from standpipe.order.table import ROWS_AT_ONCE, Table
+from standpipe.spec import AnyArray, Int64Array
+
+# Records and positions: every stratum is at least 4 units wide, and products fit 62 bits.
+MOST = (1 << 29) - 1
+LEAST = 1e-200  # of the largest weight
+# Keyed apart from all else of their seed.
+_WEIGHTED, _BALANCED, _MEMBERS = 5, 6, 7
+
+
+class Sampling(Protocol):
+    """How often records come, as a description."""
+
+    def order(self, columns: Columns, seed: int) -> Order:
+        """Look at the columns, in pieces. Raises ``PlanError`` when they don't fit."""
+
+    def describe(self) -> str:
+        """One phrase for ``explain()`` and the recipe."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """Records come in proportion to a weight.
+
+    weights  a column's name, or (n,) float64 for the n records that are selected
+    samples  positions of an epoch; default: as many as records
+    """
+
+    weights: str | NDArray[np.float64]
+    samples: int | None
+
+    @classmethod
+    def of(cls, weights: object, samples: object) -> Weights:
+        """From a name or anything NumPy makes numbers of. Raises ``PlanError`` for anything else."""
+        if isinstance(weights, str):
+            return cls(weights, _checked_samples(samples))
+        array = np.asarray(weights)
+        if array.ndim != 1 or array.dtype.kind not in "biuf" or len(array) == 0:
+            raise PlanError(
+                f"shuffle(weights=…) takes a column's name or one number per record, not {array.dtype} of shape "
+                f"{array.shape}"
+            )
+        array = np.array(array, np.float64)
+        array.setflags(write=False)
+        return cls(array, _checked_samples(samples))
+
+    def order(self, columns: Columns, seed: int) -> Weighted:
+        """Sum the weights up, in three passes."""
+        if not isinstance(self.weights, str) and len(self.weights) != columns.num_records:
+            raise PlanError(
+                f"shuffle(weights=…) has {len(self.weights):,} weights for {columns.num_records:,} records"
+            )
+        samples = columns.num_records if self.samples is None else self.samples
+        _check_most("weights", columns.num_records, samples)
+        return Weighted.over(lambda: self._pieces(columns), columns.num_records, samples, seed)
+
+    def describe(self) -> str:
+        """One phrase."""
+        if isinstance(self.weights, str):
+            return f"weights={self.weights!r}" + _shown_samples(self.samples)
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        digest = blake2b(self.weights.astype("<f8").tobytes(), digest_size=8).hexdigest()
+        return f"weights={len(self.weights)} numbers, digest {digest}" + _shown_samples(self.samples)
+
+    def _pieces(self, columns: Columns) -> Iterator[tuple[int, AnyArray]]:
+        if isinstance(self.weights, str):
+            yield from chunks(columns, self.weights, "shuffle(weights=…)")
+            return
+        for start in range(0, len(self.weights), ROWS_AT_ONCE):
+            yield start, self.weights[start : start + ROWS_AT_ONCE]
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Every value of a column comes equally often.
+
+    column   of whole numbers
+    samples  positions of an epoch; default: as many as records
+    """
+
+    column: str
+    samples: int | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "samples", _checked_samples(self.samples))
+
+    def order(self, columns: Columns, seed: int) -> Balanced:
+        """Group the records, in a few passes."""
+        samples = columns.num_records if self.samples is None else self.samples
+        _check_most("balance", columns.num_records, samples)
+        groups = grouped(columns, self.column, key=key_of(seed, _MEMBERS), asked_by="shuffle(balance=…)")
+        return Balanced(groups, samples, seed)
+
+    def describe(self) -> str:
+        """One phrase."""
+        return f"balance={self.column!r}" + _shown_samples(self.samples)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighted:
+    """Positions draw records in proportion to their weights. Satisfies ``contracts.Order``.
+
+    The weights, as whole numbers, lie one after another on a line, which is cut into as many equal strata as an
+    epoch has positions. A shuffle says which stratum a position takes, a draw of (seed, epoch, position) which
+    point of it, and the record is the one whose weight is there. So each position draws record i with
+    probability weight i / sum; and in an epoch a record comes as often as it is expected to, give or take less
+    than two, which is closer than independent draws would be. Equal weights make it a shuffle.
+
+    ends    where each record's weight ends on the line
+    begins  the record at each stratum's begin, and at the end the last record of all
+    total   the line's length
+    """
+
+    ends: Table
+    begins: Table
+    total: int
+    num_positions: int
+    seed: int
+
+    @classmethod
+    def over(
+        cls, pieces: Callable[[], Iterator[tuple[int, AnyArray]]], num_records: int, samples: int, seed: int
+    ) -> Weighted:
+        """Build from the weights, which ``pieces`` yields again and again with the first record of each piece."""
+        unit = _unit(pieces(), num_records)
+
+        def ends() -> Iterator[Int64Array]:
+            end = 0
+            for _, weights in pieces():
+                piece = end + np.cumsum(np.rint(weights.astype(np.float64) * unit).astype(np.int64))
+                end = int(piece[-1])
+                yield piece
+
+        line = Table.from_chunks(ends())
+        total = int(line.read(num_records - 1, num_records)[0])
+        begins = Table.from_chunks(_records_at_begins(line, total, samples), below=num_records)
+        return cls(line, begins, total, samples, whole_number("seed", seed, low=0, high=WORDS - 1))
+
+    def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
+        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        check_positions(self.num_positions, epoch, start, stop)
+        key = key_of(self.seed, _WEIGHTED)
+        strata, points = _native.stratified_points(key, epoch, self.num_positions, self.total, start, stop)
+        return self._records_at(points, strata)
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        return (
+            f"shuffle(seed={self.seed}, weights=…): {self.num_positions:,} draws in proportion to the weights of "
+            f"{len(self.ends):,} records, new each epoch"
+        )
+
+    def _records_at(self, points: Int64Array, strata: Int64Array) -> Int64Array:
+        """The record that each point of the line, in the stratum given with it, lies in: bisection."""
+        limits = self.begins.at(np.concatenate([strata, strata + 1]))
+        low, high = limits[: len(strata)], limits[len(strata) :]
+        while (open_ := (low < high).nonzero()[0]).size:
+            middle = (low[open_] + high[open_]) >> 1
+            is_left = self.ends.at(middle) > points[open_]
+            high[open_] = np.where(is_left, middle, high[open_])
+            low[open_] = np.where(is_left, low[open_], middle + 1)
+        return low
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Balanced:
+    """Every group comes equally often. Satisfies ``contracts.Order``.
+
+    All positions of all epochs, in an order that a shuffle mixes within each epoch, deal the groups out in turn.
+    So in an epoch no group comes twice more often than another, nor does it over all epochs together. A group
+    gives its records in a random order, from the first to the last and again, on from where it was an epoch ago.
+    """
+
+    groups: Groups
+    num_positions: int
+    seed: int
+
+    def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
+        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        check_positions(self.num_positions, epoch, start, stop)
+        groups = self.groups
+        places = _native.shuffled_indices(
+            key_of(self.seed, _BALANCED), epoch, self.num_positions, start, stop
+        )
+        rounds, dealt = divmod(epoch * self.num_positions, len(groups.sizes))
+        turns, group = np.divmod(places + dealt, len(groups.sizes))
+        member = (_remainders(self, rounds)[group] + turns) % groups.sizes[group]
+        return groups.places.at(groups.begins[group] + member)
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        return (
+            f"shuffle(seed={self.seed}, balance=…): {self.num_positions:,} draws of {len(self.groups.sizes):,} "
+            f"groups in turn, {len(self.groups.places):,} records, new each epoch"
+        )
+
+
+@lru_cache(maxsize=2)  # a run asks of one epoch for long; as integers of any size, since epochs have 64 bits
+def _remainders(order: Balanced, rounds: int) -> Int64Array:
+    """How far in its cycle each group is after some rounds, (k,) int64."""
+    return np.array([rounds % size for size in order.groups.sizes.tolist()], np.int64)
+
+
+def _unit(pieces: Iterator[tuple[int, AnyArray]], num_records: int) -> float:
+    """The power of two that makes whole numbers of the weights, with a sum below 2^62."""
+    largest = 0.0
+    for start, piece in pieces:
+        if piece.dtype.kind not in "biuf":
+            raise PlanError(f"shuffle(weights=…): the column is {piece.dtype}; weights are real numbers")
+        weights = piece.astype(np.float64)
+        if not np.all(is_weight := (weights >= 0) & (weights < np.inf)):
+            bad = int(np.argmin(is_weight))
+            raise PlanError(
+                f"shuffle(weights=…): record {start + bad} has the weight {weights[bad]}; "
+                "a weight is a number from 0 on"
+            )
+        largest = max(largest, float(weights.max()))
+    if largest < LEAST:
+        raise PlanError(f"shuffle(weights=…): the largest weight is {largest}; one must be at least {LEAST}")
+    return float(2.0 ** (61 - int(np.frexp(largest)[1]) - num_records.bit_length()))
+
+
+def _strata(numbers: Int64Array, total: int, count: int) -> Int64Array:
+    """Where strata begin: ``numbers`` × total // count, without a product above 2^62."""
+    whole, rest = divmod(total, count)
+    return numbers * whole + numbers * rest // count
+
+
+def _records_at_begins(line: Table, total: int, count: int) -> Iterator[Int64Array]:
+    """Yield the record that lies at each stratum's begin, and at last the record that lies at the line's end."""
+    done = 0
+    for start in range(0, len(line), ROWS_AT_ONCE):
+        ends = line.read(start, min(start + ROWS_AT_ONCE, len(line)))
+        until = min(-(-int(ends[-1]) * count // total), count)  # strata that begin before these records end
+        for first in range(done, until, ROWS_AT_ONCE):
+            begins = _strata(np.arange(first, min(first + ROWS_AT_ONCE, until)), total, count)
+            yield start + np.searchsorted(ends, begins, side="right")
+        done = max(done, until)
+    last = np.array([total - 1])
+    for start in range(0, len(line), ROWS_AT_ONCE):
+        ends = line.read(start, min(start + ROWS_AT_ONCE, len(line)))
+        if ends[-1] == total:
+            yield start + np.searchsorted(ends, last, side="right")
+            return
+
+
+def _checked_samples(samples: object) -> int | None:
+    return None if samples is None else whole_number("shuffle's samples", samples, low=1, high=MOST)
+
+
+def _shown_samples(samples: int | None) -> str:
+    return "" if samples is None else f", samples={samples}"
+
+
+def _check_most(field: str, num_records: int, samples: int) -> None:
+    if max(num_records, samples) > MOST:
+        raise PlanError(
+            f"shuffle({field}=…) goes up to {MOST:,} records and samples, not {max(num_records, samples):,}"
+        )

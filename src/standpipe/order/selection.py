@@ -1,0 +1,253 @@
+"""Which of a source's records take part: a pure function of their place among those selected."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import Order
+from standpipe.errors import PlanError
+from standpipe.order._arguments import MAX_POSITIONS, WORDS, check_positions, whole_number
+from standpipe.spec import Int64Array
+
+# Splits of one seed are keyed apart from its shuffles.
+_SPLIT = 4
+
+
+class Selection(Protocol):
+    """Some of n records, each at most once or as often as it was chosen, in an order of its own."""
+
+    def count(self, num_records: int) -> int:
+        """How many it selects of ``num_records``. Raises ``PlanError`` when it can't."""
+
+    def records(self, places: Int64Array, num_records: int) -> Int64Array:
+        """Which record, of ``num_records``, is at each place, (n,) int64 of [0, count)."""
+
+    def describe(self) -> str:
+        """One phrase for ``explain()`` and the recipe: everything that decides which records these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """The first ``number`` records, or all where there are fewer."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "number", whole_number("take", self.number, low=1, high=MAX_POSITIONS))
+
+    def count(self, num_records: int) -> int:
+        """``number``, or all there are."""
+        return min(self.number, num_records)
+
+    def records(self, places: Int64Array, num_records: int) -> Int64Array:
+        """Place i is record i."""
+        return places
+
+    def describe(self) -> str:
+        """One phrase."""
+        return f"take({self.number})"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """All records but the first ``number``."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "number", whole_number("skip", self.number, low=0, high=MAX_POSITIONS))
+
+    def count(self, num_records: int) -> int:
+        """What is left. Raises ``PlanError`` when nothing is."""
+        if self.number >= num_records:
+            raise PlanError(f"skip({self.number}) leaves nothing of {num_records} records")
+        return num_records - self.number
+
+    def records(self, places: Int64Array, num_records: int) -> Int64Array:
+        """Place i is record ``number`` + i."""
+        return places + self.number
+
+    def describe(self) -> str:
+        """One phrase."""
+        return f"skip({self.number})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Select:
+    """The records ``rows``, (n,) int64, in their order; one listed twice comes twice."""
+
+    rows: Int64Array
+
+    @classmethod
+    def of(cls, rows: object) -> Select:
+        """From anything NumPy makes whole numbers of. Raises ``PlanError`` for anything else, and for none."""
+        array = np.asarray(rows)
+        if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) == 0:
+            raise PlanError(
+                f"select() takes a list of record numbers, not {array.dtype} of shape {array.shape}"
+                + ("; for a mask use np.flatnonzero(mask)" if array.dtype == np.bool_ else "")
+            )
+        if array.min() < 0 or array.max() >= MAX_POSITIONS:
+            raise PlanError(f"select() takes record numbers from 0 on, not {array.min()}")
+        array = np.array(array, np.int64)
+        array.setflags(write=False)
+        return cls(array)
+
+    def count(self, num_records: int) -> int:
+        """As many as are listed. Raises ``PlanError`` for one that doesn't exist."""
+        if (largest := int(self.rows.max())) >= num_records:
+            raise PlanError(f"select() names record {largest}; there are {num_records}, from 0 on")
+        return len(self.rows)
+
+    def records(self, places: Int64Array, num_records: int) -> Int64Array:
+        """Place i is record ``rows[i]``."""
+        return self.rows[places]
+
+    def describe(self) -> str:
+        """One phrase."""
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        digest = blake2b(self.rows.astype("<i8").tobytes(), digest_size=8).hexdigest()
+        return f"select({len(self.rows)} records, digest {digest})"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One side of a random cut of all records in two: ``share`` of them are ``"first"``, the others ``"rest"``.
+
+    Which record is on which side depends on ``seed``, ``share`` and the number of records alone. Each side comes
+    in a random order that is the same in every epoch.
+    """
+
+    share: float
+    seed: int
+    side: Literal["first", "rest"]
+
+    def __post_init__(self) -> None:
+        check_share(self.share)
+        object.__setattr__(self, "seed", whole_number("split's seed", self.seed, low=0, high=WORDS - 1))
+
+    def count(self, num_records: int) -> int:
+        """Its side's. Raises ``PlanError`` when one side would be empty."""
+        first = self._first(num_records)
+        if not 0 < first < num_records:
+            raise PlanError(f"split({self.share}) of {num_records} records leaves one side empty")
+        return first if self.side == "first" else num_records - first
+
+    def records(self, places: Int64Array, num_records: int) -> Int64Array:
+        """Place i is record i of a shuffle of them all; those of the rest come after the first."""
+        seed = _native.mix(_native.mix(0, self.seed), _SPLIT)
+        skipped = 0 if self.side == "first" else self._first(num_records)
+        return _native.shuffled_at(seed, 0, num_records, places + skipped)
+
+    def describe(self) -> str:
+        """One phrase."""
+        return f"split({self.share}, seed={self.seed}), {self.side}"
+
+    def _first(self, num_records: int) -> int:
+        return math.floor(num_records * self.share + 0.5)
+
+
+def check_share(share: object) -> None:
+    """Raise ``PlanError`` unless both sides of a split are some share of all."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+        raise PlanError(f"split({share!r}): a share between 0 and 1, such as 0.9")
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Which records of a source take part, and how often each, by place.
+
+    num_records  of the source
+    selections   the first is of the source's records, each further one of those the one before it selected
+    times        how many places in a row each of the last selection has
+    """
+
+    num_records: int
+    selections: tuple[Selection, ...] = ()
+    times: int = 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """(selections + 1,) how many records each selection is given, and how many the last one leaves."""
+        sizes = [self.num_records]
+        for selection in self.selections:
+            sizes.append(selection.count(sizes[-1]))
+        return tuple(sizes)
+
+    @property
+    def count(self) -> int:
+        """How many places there are."""
+        return self.sizes[-1] * self.times
+
+    def records(self, places: Int64Array) -> Int64Array:
+        """Record numbers of places, (n,) int64 each."""
+        records = places // self.times
+        for selection, size in zip(reversed(self.selections), reversed(self.sizes[:-1]), strict=True):
+            records = selection.records(records, size)
+        return records
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """An order over what a chain of selections leaves of a source. Satisfies ``contracts.Order``.
+
+    order       of places in the last selection
+    selections  the first is of the source's records, each further one of those the one before it selected
+    sizes       (selections,) how many records each is given
+    """
+
+    order: Order
+    selections: tuple[Selection, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def num_positions(self) -> int:
+        """Positions in one epoch."""
+        return self.order.num_positions
+
+    def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
+        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        records = self.order.indices(epoch, start, stop)
+        for selection, size in zip(reversed(self.selections), reversed(self.sizes), strict=True):
+            records = selection.records(records, size)
+        return records
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        chosen = " → ".join(selection.describe() for selection in self.selections)
+        return f"{chosen} of {self.sizes[0]:,} records; {self.order.describe()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Every position of another order ``times`` times in a row. Satisfies ``contracts.Order``.
+
+    Repeats of a record lie in one step as far as they fit, and draw their random numbers apart: repeated
+    augmentation (Hoffer et al., Augment Your Batch, 2020).
+    """
+
+    order: Order
+    times: int
+
+    @property
+    def num_positions(self) -> int:
+        """Positions in one epoch."""
+        return self.order.num_positions * self.times
+
+    def indices(self, epoch: int, start: int, stop: int) -> Int64Array:
+        """Record numbers of positions [start, stop) of an epoch, (stop − start,) int64."""
+        check_positions(self.num_positions, epoch, start, stop)
+        first, last = start // self.times, -(-stop // self.times)
+        records = np.repeat(self.order.indices(epoch, first, max(first, last)), self.times)
+        skipped = start - first * self.times
+        return records[skipped : skipped + stop - start]
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        return f"{self.order.describe()}; each position {self.times} times in a row"

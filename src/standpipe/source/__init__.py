@@ -1,0 +1,41 @@
+"""The source place: which records exist, and where their bytes are."""
+
+from standpipe.source._index_store import is_settled
+from standpipe.source._paths import shown
+from standpipe.source.arrays import Arrays
+from standpipe.source.claims import NoRoom, cache_folder, claimed, is_believed, published
+from standpipe.source.concat import Concat, OpenConcat, OpenDatasets, open_concat
+from standpipe.source.filelist import FileList
+from standpipe.source.folder import ImageFolder
+from standpipe.source.index import BuiltIndex, CheckedIndex, build_index, verify_index
+from standpipe.source.indexed import NAMES, Indexed
+from standpipe.source.packed import PackedList, pack_list
+from standpipe.source.stream import Iterable, Stream, StreamEnded
+
+__all__ = [
+    "NAMES",
+    "Arrays",
+    "BuiltIndex",
+    "CheckedIndex",
+    "Concat",
+    "FileList",
+    "ImageFolder",
+    "Indexed",
+    "Iterable",
+    "NoRoom",
+    "OpenConcat",
+    "OpenDatasets",
+    "PackedList",
+    "Stream",
+    "StreamEnded",
+    "build_index",
+    "cache_folder",
+    "claimed",
+    "is_believed",
+    "is_settled",
+    "open_concat",
+    "pack_list",
+    "published",
+    "shown",
+    "verify_index",
+]

@@ -1,0 +1,197 @@
+"""A folder of class folders, as it is indexed."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import Paths
+from standpipe.errors import PlanError
+from standpipe.source._index_file import Facts, IndexFile, read_fully
+from standpipe.source._index_store import Progress, is_settled
+from standpipe.source._index_writer import Manifest, Writer, places_of, smallest_dtype
+from standpipe.source._listing import some
+from standpipe.source._paths import shown
+from standpipe.source._sorted_names import SortedNames
+from standpipe.source._walk import Folder, class_folders, images_below
+from standpipe.spec import Int64Array, UInt8Array
+
+FOLDERS_AT_ONCE = 1 << 12
+AROUND = (b"\0", b"\0", b"\0")  # paths of a folder's index stand between NUL bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSubject:
+    """A folder: a ``Subject``.
+
+    base         its absolute path, with a slash at its end
+    allow_empty  whether classes may be without an image
+    index        where its index is or is to be, if that was asked for
+    """
+
+    base: bytes
+    name: str
+    allow_empty: bool
+    index: bytes | None
+
+    kind = "folder"
+    files = 0
+    around = AROUND
+    stays = True
+
+    @property
+    def arguments(self) -> list[str]:
+        """None."""
+        return []
+
+    @property
+    def path(self) -> bytes:
+        """The folder."""
+        return self.base
+
+    @property
+    def key(self) -> str:
+        """Of the path."""
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        return blake2b(b"folder " + self.base, digest_size=16).hexdigest()
+
+    def text(self, index: IndexFile) -> tuple[int, int, int]:
+        """In the index itself."""
+        section = index.facts.sections["text"]
+        return index.file, section.begin, section.begin + section.size
+
+    def check_unchanged(self) -> None:
+        """Nothing to check: paths are read from the index."""
+
+    def objection(self, index: IndexFile) -> str | None:
+        """Every folder has the same modification time and inode, or why not."""
+        facts = index.facts
+        if facts.kind != self.kind:
+            return "it is that of a list"
+        if facts.empty and not self.allow_empty:
+            return "it has classes without an image"
+        for start in range(0, max(1, facts.seen.get("folders", 0)), FOLDERS_AT_ONCE):
+            for folder in _folders(index, start):
+                try:
+                    now = os.stat(self.base + folder.path)  # noqa: PTH116 (pathlib has no bytes)
+                except OSError as error:
+                    return f"{shown(folder.path)} can't be examined any more: {error.strerror}"
+                if (now.st_mtime_ns, now.st_ino) != (folder.mtime_ns, folder.inode):
+                    return f"{shown(folder.path)} changed since"
+                if not is_settled(folder.mtime_ns, facts.began_ns):
+                    return f"{shown(folder.path)} may have changed within a tick of its clock"
+        return None
+
+    def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
+        """Walk through the folder."""
+        began_ns = time.time_ns()
+        table = _FolderTable(writer)
+        class_names = class_folders(self.base, table.add)
+        records = _Records(writer, smallest_dtype(0, len(class_names) - 1))
+        names = SortedNames(records.put, writer)
+        empty = []
+        seen = 0
+        for label, class_name in enumerate(class_names):
+            before = seen
+            for path, images in images_below(self.base, class_name, table.add):
+                names.add(label, path, images)
+                seen += len(images)
+                if on_progress is not None:
+                    on_progress("files", seen, None)
+            names.end_class()
+            if seen == before:
+                empty.append(label)
+        names.finish()
+        if empty and not self.allow_empty:
+            raise PlanError(
+                f"no image in {some(shown(class_names[label]) for label in empty)}, below {shown(self.base)}: "
+                "remove what is empty, or keep its label with ImageFolder(..., allow_empty=True)"
+            )
+        if seen == 0:
+            raise PlanError(f"no class folder in {shown(self.base)} holds an image; check the path")
+        classes = tuple(map(shown, class_names))
+        return Facts(
+            kind=self.kind,
+            options={},
+            seen={"folders": table.finish()},
+            began_ns=began_ns,
+            rows=seen,
+            manifest=records.manifest.hexdigest(labels=True, classes=classes),
+            classes=classes,
+            empty=tuple(empty),
+            label=records.label,
+            outside=0,
+        )
+
+
+class _Records:
+    """Sorted records on their way into an index."""
+
+    def __init__(self, writer: Writer, label: str) -> None:
+        self.manifest = Manifest()
+        self.label = label
+        self._writer = writer
+        self._text_bytes = 0
+
+    def put(self, labels: Int64Array, text: UInt8Array, lengths: Int64Array) -> None:
+        """Take a block; see ``SortedNames``."""
+        ends = np.cumsum(lengths + 1)
+        self._writer.add("text", text)
+        self._writer.add("places", places_of(self._text_bytes, ends - 1, lengths))
+        self._writer.add("labels", labels.astype(self.label))
+        self._text_bytes += len(text)
+        self.manifest.add_paths(np.delete(text, ends - 1), lengths)
+        self.manifest.add_labels(labels)
+
+
+class _FolderTable:
+    """Every folder that was walked, on its way into an index: a name, a time and an inode each."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._names_bytes = 0
+        self._waiting: list[Folder] = []
+        self._count = 0
+
+    def add(self, folder: Folder) -> None:
+        self._waiting.append(folder)
+        if len(self._waiting) == FOLDERS_AT_ONCE:
+            self._flush()
+
+    def finish(self) -> int:
+        """How many folders there are."""
+        self._flush()
+        return self._count
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        names, times, inodes = zip(*self._waiting, strict=True)
+        text = b"\0".join(names) + b"\0"
+        lengths = np.array([len(name) for name in names])
+        self._writer.add("folder_names", text)
+        self._writer.add("folder_places", places_of(self._names_bytes, np.cumsum(lengths + 1) - 1, lengths))
+        self._writer.add("folders", np.column_stack([np.array(times, "<u8"), np.array(inodes, "<u8")]))
+        self._names_bytes += len(text)
+        self._count += len(names)
+        self._waiting.clear()
+
+
+def _folders(index: IndexFile, start: int) -> list[Folder]:
+    """Some rows of an index's table of folders. Raises ``StandpipeError`` when it makes no sense."""
+    sections, count = index.facts.sections, index.facts.seen.get("folders", 0)
+    names, places, marks = (sections[name] for name in ("folder_names", "folder_places", "folders"))
+    with index.told():
+        if count < 1 or places.size != 8 * count or marks.size != 16 * count:
+            raise ValueError("its table of folders has another size")
+        rows = np.arange(start, min(start + FOLDERS_AT_ONCE, count))
+        text = (index.file, names.begin, names.begin + names.size)
+        blob, ends = _native.packed_paths((index.file, places.begin, count), text, AROUND, b"", True, rows)
+        data = read_fully(index.file, 16 * len(rows), marks.begin + 16 * start)
+    paths, values = Paths(blob, ends), np.frombuffer(data, "<u8").reshape(-1, 2).tolist()
+    return [Folder(paths[row], *values[row]) for row in range(len(rows))]

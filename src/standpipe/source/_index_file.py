@@ -1,0 +1,310 @@
+"""Packed index files: what one holds, and how it is read, by position.
+
+::
+
+    preamble   64 bytes: magic, version, a mark of the byte order, the sizes, and a checksum of all facts
+    sections   bytes one after another: columns of n rows, and texts
+    facts      JSON: what was indexed, its digest, the class names, where each section is
+
+A file that doesn't keep to this is ``Damaged`` and never believed. The checksum covers preamble and facts; a
+section's digest is checked when somebody asks for it, as that reads the whole file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.errors import StandpipeError
+from standpipe.source._paths import shown
+from standpipe.spec import AnyArray, Int64Array, Spec
+
+MAGIC = b"stndpipe"
+VERSION = 2
+BYTE_ORDER_MARK = 0x01020304
+PREAMBLE = struct.Struct("=8sIIQQ32s")  # file's bytes, first byte of the facts, checksum
+MOST_FACTS_BYTES = 1 << 30
+BYTES_AT_ONCE = 1 << 20
+
+PLACE = np.dtype("<u8")  # of a path: offset in the low 48 bits, length in the high 16
+LENGTH_SHIFT = 48
+LABEL_DTYPES = ("<i8", "<i4", "<i2", "|i1")
+COLUMN_DTYPES = (*LABEL_DTYPES, "<u8", "<u4", "<u2", "|u1", "<f8", "<f4", "<f2", "|b1")
+
+
+class Damaged(Exception):
+    """A file is no index, or not whole; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Bytes of the file: ``size`` of them from ``begin`` on, and their BLAKE2 digest in hex."""
+
+    begin: int
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A further value of every record.
+
+    dtype, shape  of one record's value; the dtype as NumPy writes it, little-endian
+    origin        the option of ``standpipe index`` that made it; empty when none does
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    origin: str
+
+    @property
+    def spec(self) -> Spec:
+        """What a batch's field of it looks like."""
+        return Spec(self.shape, np.dtype(self.dtype).newbyteorder("="))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What an index knows of itself.
+
+    kind      ``"list"`` or ``"folder"``
+    options   of the source, as far as they change what is indexed
+    seen      what was indexed, to recognise it: sizes, times in ns, inodes
+    began_ns  when that was read, by this machine's clock
+    rows      records
+    manifest  digest of paths, order, labels and class names
+    classes   class names by label, or None
+    empty     labels of classes without a record
+    label     dtype of the labels, or None
+    outside   the first line of a list whose path is absolute or has a ``..``; 0: none
+    columns   further columns by name
+    sections  by name
+    """
+
+    kind: str
+    options: Mapping[str, bool]
+    seen: Mapping[str, int]
+    began_ns: int
+    rows: int
+    manifest: str
+    classes: tuple[str, ...] | None
+    empty: tuple[int, ...]
+    label: str | None
+    outside: int
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    sections: Mapping[str, Section] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class IndexFile:
+    """An open index. The file is closed when this object is gone.
+
+    file  descriptor
+    path  where it is; None: it has no name, and goes when it is closed
+    size  bytes
+    held  whether its bytes are memory
+    """
+
+    file: int
+    path: bytes | None
+    size: int
+    held: bool
+    facts: Facts
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, os.close, self.file)
+
+    def rows(self, section: str, dtype: str, shape: tuple[int, ...], indices: Int64Array) -> AnyArray:
+        """Rows of a column for records ``indices`` (n,) in any order: (n, *shape), native byte order."""
+        kind = np.dtype(dtype)
+        row_bytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+        begin = self.facts.sections[section].begin
+        with self.told():
+            data = _native.packed_rows(self.file, begin, row_bytes, self.facts.rows, indices)
+        return data.view(kind).reshape(len(indices), *shape).astype(kind.newbyteorder("="), copy=False)
+
+    def part(self, section: str, dtype: str, shape: tuple[int, ...], start: int, stop: int) -> AnyArray:
+        """Rows [start, stop) of a column: (stop − start, *shape), native byte order."""
+        kind = np.dtype(dtype)
+        row_bytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+        begin = self.facts.sections[section].begin + start * row_bytes
+        with self.told():
+            data = read_fully(self.file, (stop - start) * row_bytes, begin)
+        return np.frombuffer(data, kind).reshape(stop - start, *shape).astype(kind.newbyteorder("="))
+
+    def blocks(self, section: str) -> Iterator[bytes]:
+        """A section's bytes in pieces."""
+        found = self.facts.sections[section]
+        with self.told():
+            for at in range(0, found.size, BYTES_AT_ONCE):
+                yield read_fully(self.file, min(BYTES_AT_ONCE, found.size - at), found.begin + at)
+
+    def told(self) -> _Told:
+        """Turns what reading it meets into a ``StandpipeError`` that names it."""
+        return _Told("the index" if self.path is None else shown(self.path))
+
+
+class _Told:
+    """A context for reading one file; see ``IndexFile.told``."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, OSError):
+            raise StandpipeError(f"can't read {self._name}: {error.strerror}") from error
+        if isinstance(error, ValueError | EOFError):
+            raise StandpipeError(
+                f"{self._name} is damaged: {error}; delete it, and the next start makes it anew"
+            )
+
+
+def read_fully(file: int, size: int, at: int) -> bytes:
+    """``size`` bytes from byte ``at`` on. Raises ``EOFError`` where the file ends before."""
+    data = os.pread(file, size, at)
+    while len(data) < size:
+        more = os.pread(file, size - len(data), at + len(data))
+        if not more:
+            raise EOFError("it ends too soon")
+        data += more
+    return data
+
+
+def read_index(path: bytes) -> IndexFile:
+    """Open an index file. Raises ``Damaged``, or ``OSError`` when it can't be read."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        info = os.fstat(file)
+        if not stat.S_ISREG(info.st_mode):
+            raise Damaged("it is no regular file")
+        return IndexFile(file, path, info.st_size, held=False, facts=read_facts(file, info.st_size))
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def preamble(size: int, facts_at: int, facts: bytes) -> bytes:
+    """The first bytes of a file of ``size`` bytes whose facts start at ``facts_at``."""
+    from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+    head = PREAMBLE.pack(MAGIC, VERSION, BYTE_ORDER_MARK, size, facts_at, b"")
+    checksum = blake2b(head + facts, digest_size=32).digest()
+    return PREAMBLE.pack(MAGIC, VERSION, BYTE_ORDER_MARK, size, facts_at, checksum)
+
+
+def read_facts(file: int, size: int) -> Facts:
+    """Read and check what an index says of itself. Raises ``Damaged``."""
+    if size < PREAMBLE.size:
+        raise Damaged("it is shorter than an index's first bytes")
+    try:
+        head = read_fully(file, PREAMBLE.size, 0)
+        magic, version, mark, whole, facts_at, _ = PREAMBLE.unpack(head)
+        if magic != MAGIC or mark != BYTE_ORDER_MARK:
+            raise Damaged("it is no index of standpipe's")
+        if version != VERSION:
+            raise Damaged(f"it has version {version}, this standpipe reads {VERSION}")
+        if whole != size or not PREAMBLE.size <= facts_at < size or size - facts_at > MOST_FACTS_BYTES:
+            raise Damaged(f"it has {size:,} bytes, and should have {whole:,}")
+        text = read_fully(file, size - facts_at, facts_at)
+    except EOFError as error:
+        raise Damaged("it ends too soon") from error
+    if preamble(size, facts_at, text) != head:
+        raise Damaged("its checksum is wrong")
+    import json  # with hashlib a tenth of what importing standpipe costs
+
+    try:
+        facts = _facts(json.loads(text))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damaged(f"its facts make no sense: {error!r}") from error
+    _check(facts, facts_at)
+    return facts
+
+
+def facts_text(facts: Facts) -> bytes:
+    """The facts as they stand in the file."""
+    import json
+
+    return json.dumps(asdict(facts)).encode()
+
+
+def _facts(raw: dict[str, Any]) -> Facts:
+    """From JSON: every value of its type, or ``TypeError``."""
+    return Facts(
+        kind=_of(str, raw["kind"]),
+        options={_of(str, name): _of(bool, value) for name, value in raw["options"].items()},
+        seen={_of(str, name): _of(int, value) for name, value in raw["seen"].items()},
+        began_ns=_of(int, raw["began_ns"]),
+        rows=_of(int, raw["rows"]),
+        manifest=_of(str, raw["manifest"]),
+        classes=None if raw["classes"] is None else tuple(_of(str, name) for name in raw["classes"]),
+        empty=tuple(_of(int, label) for label in raw["empty"]),
+        label=None if raw["label"] is None else _of(str, raw["label"]),
+        outside=_of(int, raw["outside"]),
+        columns={
+            _of(str, name): Column(
+                _of(str, value["dtype"]),
+                tuple(_of(int, size) for size in value["shape"]),
+                _of(str, value["origin"]),
+            )
+            for name, value in raw["columns"].items()
+        },
+        sections={
+            _of(str, name): Section(
+                _of(int, value["begin"]), _of(int, value["size"]), _of(str, value["digest"])
+            )
+            for name, value in raw["sections"].items()
+        },
+    )
+
+
+def _of(kind: type[Any], value: object) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _check(facts: Facts, end: int) -> None:
+    """Every section lies in the file and has the size its rows need. Raises ``Damaged``."""
+    for name, section in facts.sections.items():
+        if not PREAMBLE.size <= section.begin <= section.begin + section.size <= end:
+            raise Damaged(f"its section {name} lies outside")
+    rows = {"places": PLACE.itemsize}
+    if facts.label is not None:
+        rows["labels"] = _item_bytes(facts.label, LABEL_DTYPES)
+    for name, column in facts.columns.items():
+        if not all(size > 0 for size in column.shape):
+            raise Damaged(f"its column {name} has the shape {column.shape}")
+        items = int(np.prod([1, *column.shape], dtype=object))
+        rows[column_section(name)] = _item_bytes(column.dtype, COLUMN_DTYPES) * items
+    if facts.kind == "folder" and not {"text", "folders", "folder_places", "folder_names"} <= set(
+        facts.sections
+    ):
+        raise Damaged("it lacks a section")
+    for name, row_bytes in rows.items():
+        found = facts.sections.get(name)
+        if facts.rows < 1 or found is None or found.size != facts.rows * row_bytes:
+            raise Damaged(f"its section {name} has another size than {facts.rows} rows")
+
+
+def _item_bytes(dtype: str, known: tuple[str, ...]) -> int:
+    if dtype not in known:
+        raise Damaged(f"it has values of the dtype {dtype!r}")
+    return np.dtype(dtype).itemsize
+
+
+def column_section(name: str) -> str:
+    """The section that holds the column ``name``."""
+    return f"column {name}"

@@ -1,0 +1,309 @@
+"""Where index files lie, who builds one, and what becomes of one that doesn't fit any more.
+
+An index beside the data is used when it fits, then one in the user's cache folder. When there is none, a small one
+is built in memory; a larger one in the cache folder, by one process while the others of the machine wait. Where
+nothing can be written, each process builds its own in an unnamed temporary file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from standpipe.errors import StandpipeError, PlanError
+from standpipe.source._index_file import Column, Damaged, Facts, IndexFile, column_section, read_index
+from standpipe.source._index_writer import Room, TooLarge, Writer
+from standpipe.source._paths import shown
+from standpipe.source.claims import NOT_BELIEVED, NoRoom, cache_folder, claimed, is_believed, published
+
+if TYPE_CHECKING:
+    import logging
+
+SUFFIX = b".standpipe-index"
+COARSE_TICK_NS, FINE_TICK_NS = 2_000_000_000, 20_000_000
+
+Progress: TypeAlias = Callable[
+    [str, int, int | None], None
+]  # what is counted, how many are done, of how many
+Finish: TypeAlias = Callable[[Writer, Facts, IndexFile], Facts]  # what else goes into an index once it stands
+
+
+class Subject(Protocol):
+    """What is indexed: a list or a folder, as it is now."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def path(self) -> bytes:
+        """Absolute; an index may lie beside it."""
+
+    @property
+    def index(self) -> bytes | None:
+        """Where its index is or is to be, if that was asked for."""
+
+    @property
+    def key(self) -> str:
+        """What an index of it in the cache folder is named by: another path or other options, another key."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """What ``standpipe index`` needs to index the same."""
+
+    @property
+    def base(self) -> bytes:
+        """The folder that relative paths start from, with a slash at its end."""
+
+    @property
+    def kind(self) -> str:
+        """``"list"`` or ``"folder"``."""
+
+    @property
+    def around(self) -> tuple[bytes, bytes, bytes]:
+        """What may stand before a path, after it, and never in it."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether paths may not lead out of ``base``: be absolute, or have a ``..``."""
+
+    @property
+    def files(self) -> int:
+        """Descriptors that it holds."""
+
+    def objection(self, index: IndexFile) -> str | None:
+        """Why an index doesn't fit: ``"it changed since"``; None when it does."""
+
+    def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
+        """Write an index. Raises ``PlanError`` for what can't be indexed."""
+
+    def text(self, index: IndexFile) -> tuple[int, int, int]:
+        """Where the paths are that its index speaks of: descriptor, first byte, end."""
+
+    def check_unchanged(self) -> None:
+        """Raise ``StandpipeError`` if what its paths are read from isn't what was opened."""
+
+
+class Unfit(Exception):
+    """An index can't be used; the text says why, and is empty where there is none.
+
+    old  the index, if it has columns, which only the user can make again
+    """
+
+    def __init__(self, reason: str = "", old: IndexFile | None = None) -> None:
+        super().__init__(reason)
+        self.old = old
+
+
+def open_index(subject: Subject) -> IndexFile:
+    """The index of a subject, built if there is none that fits.
+
+    Raises ``PlanError`` when one that doesn't fit has columns, and the records are others now.
+    """
+    *_, last = candidates = places(subject)
+    for path in candidates:
+        try:
+            return fitting(path, subject)
+        except Unfit as why:
+            if why.old is not None:
+                return _built(subject, path, _keep_all(subject, path, why.old, str(why)))
+            if str(why) and path != last:
+                _logger().warning("the index %s isn't used: %s; standpipe index renews it", shown(path), why)
+    if subject.index is None:
+        with contextlib.suppress(TooLarge):
+            return build_unnamed(subject, Room(None))
+    return _built(subject, last)
+
+
+def places(subject: Subject) -> list[bytes]:
+    """Where its index may be; at the last one it is built when nobody says otherwise."""
+    return [beside(subject), cached_path(subject)] if subject.index is None else [subject.index]
+
+
+def beside(subject: Subject) -> bytes:
+    """Where an index beside the data lies: next to a list, next to a folder and not in it."""
+    return subject.path.rstrip(b"/") + SUFFIX
+
+
+def cached_path(subject: Subject) -> bytes:
+    """Where an index in the user's cache folder lies."""
+    return cache_folder() + b"/index/" + subject.key.encode()
+
+
+def fitting(path: bytes, subject: Subject) -> IndexFile:
+    """The index at ``path``. Raises ``Unfit`` when it isn't that of the subject as it is now."""
+    try:
+        if not is_believed(path):
+            raise Unfit(NOT_BELIEVED)
+        index = read_index(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise Unfit from None
+    except (Damaged, OSError) as error:
+        raise Unfit(str(error)) from error
+    try:
+        objection = subject.objection(index)
+    except StandpipeError as error:  # its own tables make no sense
+        raise Unfit(str(error)) from error
+    if objection is not None:
+        raise Unfit(objection, index if index.facts.columns and index.facts.kind == subject.kind else None)
+    return index
+
+
+def keep_columns(writer: Writer, old: IndexFile, names: Iterable[str]) -> dict[str, Column]:
+    """Copy columns of another index of the same records."""
+    for name in names:
+        for block in old.blocks(column_section(name)):
+            writer.add(column_section(name), block)
+    return {name: old.facts.columns[name] for name in names}
+
+
+def command(subject: Subject, facts: Facts) -> str:
+    """The command that makes such an index."""
+    if not all(column.origin for column in facts.columns.values()):
+        return "by build_index(…, columns=…)"
+    import shlex
+
+    words = ["standpipe", "index", shown(subject.path.rstrip(b"/")), *subject.arguments]
+    words += [] if subject.index is None else ["--output", shown(subject.index)]
+    words += [word for column in facts.columns.values() for word in shlex.split(column.origin)]
+    return shlex.join(words)
+
+
+def build_unnamed(
+    subject: Subject, room: Room, on_progress: Progress | None = None, finish: Finish | None = None
+) -> IndexFile:
+    """Build an index that goes when it is closed. Raises ``TooLarge`` or ``NoRoom``."""
+    file = room.file()
+    try:
+        return _build(subject, file, None, room, on_progress, finish)
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def build_shared(subject: Subject, path: bytes, finish: Finish | None = None) -> IndexFile:
+    """Build an index at ``path``, or use the one that another process has built meanwhile.
+
+    Raises ``NoRoom`` when it can't be written there.
+    """
+    with claimed(path) as file:
+        try:
+            return fitting(path, subject)
+        except Unfit as why:
+            reason = f": {why}" if str(why) else ""
+            _logger().info("indexing %s in %s%s", subject.name, shown(path), reason)
+        return build_at(subject, file, path, finish=finish)
+
+
+def build_at(
+    subject: Subject,
+    file: int,
+    path: bytes,
+    on_progress: Progress | None = None,
+    finish: Finish | None = None,
+) -> IndexFile:
+    """Build an index in ``file``, which is claimed, and move it to ``path``."""
+    room = Room(os.path.dirname(path))  # noqa: PTH120
+    try:
+        os.ftruncate(file, 0)
+        own = os.dup(file)
+    except OSError as error:
+        raise NoRoom(error.strerror) from error
+    try:
+        index = _build(subject, own, path, room, on_progress, finish)
+    except BaseException:
+        os.close(own)
+        raise
+    published(file, path)
+    return index
+
+
+def is_settled(mtime_ns: int, began_ns: int) -> bool:
+    """Whether a change after ``began_ns`` must show in a file's modification time, which was ``mtime_ns`` then.
+
+    Times have ticks: a file that changes twice within one shows one time. Times in whole seconds may stem from
+    a file system that has no finer ones.
+    """
+    tick_ns = COARSE_TICK_NS if mtime_ns % 1_000_000_000 == 0 else FINE_TICK_NS
+    return mtime_ns + tick_ns < began_ns
+
+
+def _build(
+    subject: Subject,
+    file: int,
+    path: bytes | None,
+    room: Room,
+    on_progress: Progress | None,
+    finish: Finish | None,
+) -> IndexFile:
+    """Write an index to ``file``, which then is the index's."""
+    writer = Writer(file, room)
+    held = room.folder is None
+    try:
+        facts = writer.finish(subject.build(writer, on_progress))
+        if finish is not None:
+            draft = IndexFile(os.dup(file), path, os.fstat(file).st_size, held, facts)
+            facts = writer.finish(finish(writer, facts, draft))
+    finally:
+        writer.close()
+    return IndexFile(file, path, os.fstat(file).st_size, held, facts)
+
+
+def build_temporary(
+    subject: Subject, on_progress: Progress | None = None, finish: Finish | None = None
+) -> IndexFile:
+    """Build an index in the temp folder, for this process alone. Raises ``PlanError`` when there is no room."""
+    folder = _temp_folder()
+    try:
+        return build_unnamed(subject, Room(folder), on_progress, finish)
+    except NoRoom as error:
+        raise PlanError(
+            f"there is no place for the index of {subject.name}: the temp folder {shown(folder)} can't be "
+            f"written either ({error}); free some space, or name a place by index="
+        ) from error
+
+
+def _temp_folder() -> bytes:
+    import tempfile  # loads OpenSSL, which importing standpipe needn't
+
+    return os.fsencode(tempfile.gettempdir())
+
+
+def _built(subject: Subject, path: bytes, finish: Finish | None = None) -> IndexFile:
+    """Build an index at ``path``; where that can't be written, in the temp folder."""
+    try:
+        return build_shared(subject, path, finish)
+    except NoRoom as error:
+        _logger().warning(
+            "can't write %s (%s): every process indexes %s for itself, in an unnamed file of %s; give the source "
+            "another place by index=",
+            shown(path),
+            error,
+            subject.name,
+            shown(_temp_folder()),
+        )
+        return build_temporary(subject, finish=finish)
+
+
+def _keep_all(subject: Subject, path: bytes, old: IndexFile, objection: str) -> Finish:
+    """What takes over the columns of an index that doesn't fit, if the records are still the same."""
+
+    def finish(writer: Writer, facts: Facts, draft: IndexFile) -> Facts:
+        if facts.manifest != old.facts.manifest:
+            names = ", ".join(repr(name) for name in old.facts.columns)
+            raise PlanError(
+                f"the index {shown(path)} has the columns {names}, and {subject.name} has other records now "
+                f"({objection}); make it again: {command(subject, old.facts)}, or delete it"
+            )
+        return replace(facts, columns=keep_columns(writer, old, old.facts.columns))
+
+    return finish
+
+
+def _logger() -> logging.Logger:
+    import logging  # a tenth of what importing standpipe costs beside NumPy
+
+    return logging.getLogger("standpipe")

@@ -1,0 +1,195 @@
+"""Writing packed index files: streams of bytes that become sections, with their digests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.source._index_file import (
+    BYTES_AT_ONCE,
+    LENGTH_SHIFT,
+    PLACE,
+    PREAMBLE,
+    Facts,
+    Section,
+    facts_text,
+    preamble,
+    read_fully,
+)
+from standpipe.source.claims import NoRoom
+from standpipe.spec import AnyArray, Int64Array, UInt8Array
+
+if TYPE_CHECKING:
+    from hashlib import blake2b
+
+SMALL_BYTES = 8 << 20  # an index up to this size stays in memory
+
+
+class TooLarge(Exception):
+    """The index is too large to stay in memory."""
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Turn the system's errors into ``NoRoom``."""
+    try:
+        yield
+    except OSError as error:
+        raise NoRoom(error.strerror or str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where the bytes of an index go until it is whole.
+
+    folder  for files without a name; None: memory, up to ``SMALL_BYTES``
+    """
+
+    folder: bytes | None
+
+    def file(self) -> int:
+        """A new file for this room, without a name: its descriptor."""
+        with writing():
+            if self.folder is None and hasattr(os, "memfd_create"):
+                return os.memfd_create("standpipe index", os.MFD_CLOEXEC)
+            import tempfile  # loads OpenSSL too
+
+            with tempfile.TemporaryFile(buffering=0, dir=self.folder) as file:
+                return os.dup(file.fileno())
+
+
+@dataclass(slots=True)
+class _Stream:
+    """Bytes that become a section. ``file``: None for the one that lies in the index's own file."""
+
+    file: int | None
+    digest: blake2b
+    size: int = 0
+
+
+@dataclass(slots=True)
+class Writer:
+    """Writes an index to ``file``, an empty one.
+
+    Sections grow side by side, the first of them in the file itself, the others in files without a name
+    until ``finish`` puts them behind one another.
+    """
+
+    file: int
+    room: Room
+    _streams: dict[str, _Stream] = field(default_factory=dict)
+    _sections: dict[str, Section] = field(default_factory=dict)
+    _end: int = PREAMBLE.size
+    _written: int = 0
+    _scratch: list[int] = field(default_factory=list)
+
+    def add(self, section: str, data: AnyArray | bytes) -> None:
+        """Append to a section."""
+        view = memoryview(data) if isinstance(data, bytes) else data.reshape(-1).view(np.uint8).data
+        stream = self._streams.get(section)
+        if stream is None:
+            from hashlib import blake2b
+
+            file = self.scratch() if self._streams else None
+            stream = self._streams[section] = _Stream(file, blake2b(digest_size=16))
+        stream.digest.update(view)
+        if stream.file is None:
+            self.write(self.file, view, self._end + stream.size)
+        else:
+            self.write(stream.file, view, stream.size)
+        stream.size += len(view)
+
+    def scratch(self) -> int:
+        """A file for what won't be in the index as it is; ``close`` closes it."""
+        file = self.room.file()
+        self._scratch.append(file)
+        return file
+
+    def drop(self, file: int) -> None:
+        """Close such a file now."""
+        self._scratch.remove(file)
+        os.close(file)
+
+    def write(self, file: int, data: memoryview, at: int) -> None:
+        """Write all of ``data`` to byte ``at`` of ``file``."""
+        self._written += len(data)
+        if self.room.folder is None and self._written > SMALL_BYTES:
+            raise TooLarge
+        with writing():
+            while data:
+                done = os.pwrite(file, data, at)
+                data, at = data[done:], at + done
+
+    def finish(self, facts: Facts) -> Facts:
+        """Write the sections so far, with the facts behind them. More sections may follow, and another finish."""
+        for name, stream in self._streams.items():
+            begin = self._end
+            for at in range(0, stream.size if stream.file is not None else 0, BYTES_AT_ONCE):
+                assert stream.file is not None
+                block = read_fully(stream.file, min(BYTES_AT_ONCE, stream.size - at), at)
+                self.write(self.file, memoryview(block), begin + at)
+            self._sections[name] = Section(begin, stream.size, stream.digest.hexdigest())
+            self._end += stream.size
+        self._streams.clear()
+        facts = replace(facts, sections=dict(self._sections))
+        text = facts_text(facts)
+        size = self._end + len(text)
+        self.write(self.file, memoryview(text), self._end)
+        with writing():
+            os.ftruncate(self.file, size)
+        self.write(self.file, memoryview(preamble(size, self._end, text)), 0)
+        return facts
+
+    def close(self) -> None:
+        """Close the files that were needed on the way."""
+        while self._scratch:
+            os.close(self._scratch.pop())
+
+
+class Manifest:
+    """The digest of records: their paths as listed, labels and class names, taken in pieces.
+
+    Not the folder they start from: a data set may move.
+    """
+
+    def __init__(self) -> None:
+        from hashlib import blake2b
+
+        self._paths, self._lengths, self._labels, self._whole = (blake2b(digest_size=16) for _ in range(4))
+        self._rows = 0
+
+    def add_paths(self, paths: UInt8Array, lengths: NDArray[np.integer]) -> None:
+        """The next records' paths, one after another, and how long each is."""
+        self._rows += len(lengths)
+        self._paths.update(paths.data)
+        self._lengths.update(lengths.astype("<u2").data)
+
+    def add_labels(self, labels: NDArray[np.integer]) -> None:
+        """The next records' labels."""
+        self._labels.update(labels.astype("<i8").data)
+
+    def hexdigest(self, *, labels: bool, classes: tuple[str, ...] | None) -> str:
+        """The digest of all that was added. ``labels``: whether the records have any."""
+        parts = "".join(part.hexdigest() for part in (self._paths, self._lengths, self._labels))
+        self._whole.update(f"listing 2, {self._rows} records, labels {labels}, {classes!r}, {parts}".encode())
+        return self._whole.hexdigest()
+
+
+def places_of(begin: int, ends: Int64Array, lengths: Int64Array) -> NDArray[np.uint64]:
+    """Where paths are of which the last bytes stand before ``ends``, in a text that starts at ``begin``."""
+    starts = (begin + ends - lengths).astype(PLACE)
+    return starts | lengths.astype(PLACE) << np.uint64(LENGTH_SHIFT)
+
+
+def smallest_dtype(lowest: int, highest: int) -> str:
+    """The smallest signed dtype that holds both, as an index names it."""
+    for dtype in ("|i1", "<i2", "<i4"):
+        if np.iinfo(dtype).min <= lowest and highest <= np.iinfo(dtype).max:
+            return dtype
+    return "<i8"

@@ -1,0 +1,167 @@
+"""Image files with labels, as ``ImageFolder`` and ``FileList`` open them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import Encoded, Files, Paths, Records
+from standpipe.source._index_file import IndexFile, column_section
+from standpipe.source._index_store import Subject, open_index
+from standpipe.source._paths import shown
+from standpipe.spec import AnyArray, Int64Array, Spec
+
+IMAGE_SUFFIXES = (
+    b".jpg",
+    b".jpeg",
+    b".png",
+    b".ppm",
+    b".bmp",
+    b".pgm",
+    b".tif",
+    b".tiff",
+    b".webp",
+    b".gif",
+)
+
+
+def is_image_name(name: bytes) -> bool:
+    """Whether the name ends as an image's does, in any case."""
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """n image files, opened: an ``OpenSource`` over a packed index, with the fields ``image`` and, with labels,
+    ``label``, and those that were added to the index.
+    """
+
+    subject: Subject
+    index: IndexFile
+
+    @classmethod
+    def open(cls, subject: Subject) -> Listing:
+        """Find or build the index of a list or folder."""
+        return cls(subject, open_index(subject))
+
+    @property
+    def num_records(self) -> int:
+        """How many files are listed."""
+        return self.index.facts.rows
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names by label, or None when labels are plain numbers or absent."""
+        return self.index.facts.classes
+
+    @property
+    def digest(self) -> str:
+        """Digest of paths as listed, labels, class names and added columns. Not of the folder they start from."""
+        facts = self.index.facts
+        if not facts.columns:
+            return facts.manifest
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        digest = blake2b(facts.manifest.encode(), digest_size=16)
+        for name, column in sorted(facts.columns.items()):
+            content = facts.sections[column_section(name)].digest
+            digest.update(f"{name!r} {column.dtype} {column.shape} {content};".encode())
+        return digest.hexdigest()
+
+    @property
+    def fields(self) -> Mapping[str, Spec | Encoded]:
+        """``image``, encoded; ``label``, () int64, if there are labels; and the added columns."""
+        label = {} if self.index.facts.label is None else {"label": Spec((), np.dtype(np.int64))}
+        added = {name: column.spec for name, column in self.index.facts.columns.items()}
+        return {"image": Encoded(), **label, **added}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """``label``, if there are labels, and the added columns of one number a record."""
+        label = () if self.index.facts.label is None else ("label",)
+        return label + tuple(name for name, column in self.index.facts.columns.items() if not column.shape)
+
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """One of ``columns`` for the records [start, stop), (stop − start,)."""
+        if name not in self.columns:
+            raise KeyError(name)
+        if not 0 <= start <= stop <= self.num_records:
+            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        facts = self.index.facts
+        if name == "label":
+            assert facts.label is not None
+            return self._checked(self.index.part("labels", facts.label, (), start, stop))
+        column = facts.columns[name]
+        return self.index.part(column_section(name), column.dtype, column.shape, start, stop)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of an index that stays in memory; of another one, of the class names alone."""
+        return self.index.size if self.index.held else sum(map(len, self.classes or ()))
+
+    @property
+    def index_note(self) -> str:
+        """Where the index is, and its bytes, for ``explain()``."""
+        size = f"{self.index.size:,} bytes"
+        if self.index.held:
+            return f"index: {size}, in memory"
+        return f"index: {size}, {'in an unnamed file' if self.index.path is None else shown(self.index.path)}"
+
+    def here(self) -> str:
+        """Where paths that aren't absolute begin; its digest says nothing of it."""
+        return os.fsdecode(self.subject.base)
+
+    @property
+    def descriptors(self) -> int:
+        """Files that it holds open: the index, and a list that paths are read from."""
+        return 1 + self.subject.files
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Whole files: absolute paths, offset 0, length -1; ``label`` (n,) int64, and added columns (n, …)."""
+        facts, index = self.index.facts, self.index
+        files = Files(
+            self.paths(indices),
+            offset=np.zeros(len(indices), np.int64),
+            length=np.full(len(indices), -1, np.int64),
+        )
+        plain: dict[str, AnyArray] = {}
+        if facts.label is not None:
+            plain["label"] = self._checked(index.rows("labels", facts.label, (), indices))
+        for name, column in facts.columns.items():
+            plain[name] = index.rows(column_section(name), column.dtype, column.shape, indices)
+        return Records(indices, files={"image": files}, plain=plain)
+
+    def paths(self, indices: Int64Array) -> Paths:
+        """Absolute paths of records ``indices`` (n,) int64."""
+        self.subject.check_unchanged()
+        places = (self.index.file, self.index.facts.sections["places"].begin, self.num_records)
+        text, around = self.subject.text(self.index), self.subject.around
+        with self.index.told():
+            blob, ends = _native.packed_paths(
+                places, text, around, self.subject.base, self.subject.stays, indices
+            )
+        return Paths(blob, ends)
+
+    def name(self, index: int) -> str:
+        """The record's path, printable."""
+        return shown(self.paths(np.array([index], np.int64))[0])
+
+    def _checked(self, labels: AnyArray) -> Int64Array:
+        """Labels as (n,) int64; those of classes must name one."""
+        classes = self.classes
+        wide: Int64Array = labels.astype(np.int64)
+        if classes is not None and len(wide) and not 0 <= wide.min() <= wide.max() < len(classes):
+            with self.index.told():
+                raise ValueError("a label is that of no class")
+        return wide
+
+
+def some(names: Iterable[str]) -> str:
+    """A few of many names."""
+    names = sorted(names)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(f"'{name}'" for name in names[:3]) + more

@@ -1,0 +1,79 @@
+"""Paths as users give them, as the file system has them, and as messages show them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from standpipe.errors import PlanError
+
+AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+def shown(path: AnyPath) -> str:
+    r"""Make ``path`` printable: bytes that aren't UTF-8 and controls become escapes like ``\xff``."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
+
+
+def absolute(path: object, *, field: str) -> bytes:
+    """Expand ``~`` and prepend the working directory. Links and ``..`` stay as they are.
+
+    field  what has the path, for messages
+
+    Raises ``PlanError`` for what is no path, an empty path or one with a NUL byte.
+    """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise PlanError(f"{field} is {path!r}; it takes a path: text, bytes or a pathlib.Path")
+    raw = os.fsencode(path)
+    if not raw or b"\0" in raw:
+        raise PlanError(f"'{shown(raw)}' is no path: it {'holds a NUL byte' if raw else 'is empty'}")
+    with reading(raw):
+        return os.path.join(os.fsencode(Path.cwd()), os.path.expanduser(raw))  # noqa: PTH111, PTH118 (bytes)
+
+
+@contextmanager
+def reading(path: AnyPath) -> Iterator[None]:
+    """Turn the operating system's errors into a ``PlanError`` that names ``path`` and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        match error:
+            case FileNotFoundError():
+                advice = "check the path, and that its disk is mounted"
+            case PermissionError():
+                advice = "make it readable for this user"
+            case NotADirectoryError():
+                advice = "a folder is needed here; for a list of files use FileList"
+            case IsADirectoryError():
+                advice = "a file is needed here; for a folder of images use ImageFolder"
+            case _:
+                advice = "the system can't read it"
+        raise PlanError(f"can't read {shown(path)}: {error.strerror}; {advice}") from error
+
+
+def open_regular(path: bytes) -> BinaryIO:
+    """Open a regular file for reading, unbuffered.
+
+    Raises ``PlanError`` for anything else. A FIFO without a writer is refused like the rest, not waited for.
+    """
+    with reading(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
+            return os.fdopen(descriptor, "rb", buffering=0)
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        raise PlanError(
+            f"can't read {shown(path)}: it is a pipe, socket or device; save it as a regular file"
+        )

@@ -1,0 +1,264 @@
+"""NumPy arrays in memory or in .npy files, one row per record."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import Encoded, OpenSource, Records, Rows
+from standpipe.errors import PlanError
+from standpipe.source._npy import check_dtype, mapped_npy
+from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
+from standpipe.spec import AnyArray, Int64Array, Spec, UInt8Array
+
+HASHED_BYTES = 256 << 20
+HASHED_AT_ONCE = 1 << 20
+RESERVED = "index"  # the batch place adds it to every batch
+
+
+class Arrays:
+    """Arrays with one row per record, from memory or ``.npy`` files.
+
+    fields  by name: a NumPy array, (records, …), or the path of a ``.npy`` file with one. Names that are no
+            keywords go into a mapping instead: ``Arrays({"image/left": array})``
+
+    All fields have the same number of rows, at least one. Values are bool, integers, floats up to 64 bit, or
+    complex numbers. A field ``image`` of (records, H, W, 3) uint8 is what image transforms take.
+
+    - Files are mapped, not read: their pages are the system's page cache, and are evicted under pressure. A
+      file must not be shortened while it is in use, as the system then ends the process. Nothing is
+      unpickled.
+    - Fields with one number per record may have any strides and byte order. Others must lie in C order and
+      in the machine's byte order, so that rows are used where they are: they are never copied as a whole,
+      as that would double their memory unseen. The error says how to convert.
+    - The digest covers names, shapes and dtypes. For an array in memory it covers the content: all of it up
+      to 256 MiB, 256 blocks spread evenly over it above. For a file it covers size and modification time,
+      not the path.
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(
+        self, mapping: Mapping[str, AnyArray | AnyPath] | None = None, /, **fields: AnyArray | AnyPath
+    ) -> None:
+        self._fields = {**(mapping or {}), **fields}
+
+    def open(self) -> OpenSource:
+        """Read the files' headers, check shapes and dtypes, and hash what is in memory.
+
+        Raises ``PlanError`` that names the field: when there is none, when one is no array or ``.npy`` file
+        of numbers, has no rows, isn't in C order, or has other rows than another.
+        """
+        if not self._fields:
+            raise PlanError("Arrays has no fields; give it arrays by name, as Arrays(image=…, label=…)")
+        opened = {name: _open_field(name, value) for name, value in sorted(self._fields.items())}
+        (first_name, first), *others = ((name, opened[name]) for name in self._fields)
+        for name, other in others:
+            if len(other.array) != len(first.array):
+                raise PlanError(
+                    f"Arrays: {first_name!r} has {len(first.array)} rows and {name!r} has {len(other.array)}; "
+                    "all fields need the same number"
+                )
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        digest = blake2b(f"arrays 1, {len(opened)} fields".encode(), digest_size=16)
+        for name, field in opened.items():
+            digest.update(f"{name!r} {field.array.dtype.str} {field.array.shape} {field.content};".encode())
+        return OpenArrays(
+            {name: opened[name].array for name in self._fields},
+            digest.hexdigest(),
+            {name: field.file for name, field in opened.items() if field.file},
+        )
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        return f"Arrays({', '.join(f'{name}={_described(value)}' for name, value in self._fields.items())})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenArrays:
+    """Checked arrays: an ``OpenSource``.
+
+    arrays  by name, (records, …) each, not writeable
+    files   of those that lie in one and aren't written through it: which one it is on this machine, as it was opened
+    """
+
+    arrays: Mapping[str, AnyArray]
+    digest: str
+    files: Mapping[str, str]
+
+    @property
+    def num_records(self) -> int:
+        """Rows of each array."""
+        return len(next(iter(self.arrays.values())))
+
+    @property
+    def fields(self) -> Mapping[str, Spec | Encoded]:
+        """What one row of each array looks like, in the machine's byte order."""
+        return {
+            name: Spec(array.shape[1:], array.dtype.newbyteorder("=")) for name, array in self.arrays.items()
+        }
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields with one number per record."""
+        return tuple(name for name, array in self.arrays.items() if array.ndim == 1)
+
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """A part of one of these fields, (stop − start,), in the machine's byte order."""
+        if name not in self.columns:
+            raise KeyError(name)
+        if not 0 <= start <= stop <= self.num_records:
+            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        part = self.arrays[name][start:stop]
+        return part.astype(part.dtype.newbyteorder("="), copy=False)
+
+    @property
+    def classes(self) -> None:
+        """None: labels are plain numbers."""
+        return None
+
+    @property
+    def index_bytes(self) -> int:
+        """0: the arrays are the caller's own."""
+        return 0
+
+    def here(self) -> str:
+        """Which files they are; and of what is in memory and too large for its digest all values' checksums."""
+        parts = (self.files.get(name) or _checksums(array) for name, array in sorted(self.arrays.items()))
+        return "; ".join(parts)
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Gather fields of one number per record into ``plain``; the others are ``rows`` of their arrays."""
+        rows = {name: Rows(array, indices) for name, array in self.arrays.items() if array.ndim > 1}
+        plain = {
+            name: array[indices].astype(array.dtype.newbyteorder("="), copy=False)
+            for name, array in self.arrays.items()
+            if array.ndim == 1
+        }
+        return Records(indices, rows=rows, plain=plain)
+
+    def name(self, index: int) -> None:
+        """None: a row of an array has no name but its number."""
+        return
+
+
+def _described(value: object) -> str:
+    match value:
+        case np.ndarray():
+            return f"{value.dtype}{list(value.shape)}"
+        case str() | bytes() | os.PathLike():
+            return f"'{shown(value)}'"
+        case _:
+            return type(value).__name__
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Field:
+    """A checked array.
+
+    content  what stands for it in the digest
+    file     which file it lies in; empty for memory, and for a file that is written through it
+    """
+
+    array: AnyArray
+    content: str
+    file: str
+
+
+def _open_field(name: str, value: AnyArray | AnyPath) -> _Field:
+    if not isinstance(name, str) or name in ("", RESERVED):
+        raise PlanError(f"Arrays: {name!r} can't be a field's name; take another one")
+    match value:
+        case np.ndarray() if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
+            # Importing that takes half as long as planning; whoever has a masked array has done it.
+            raise PlanError(f"Arrays: {name!r} is a masked array; fill it, as array.filled(0)")
+        case np.ndarray():
+            array = np.asarray(value).view()
+            _check(f"Arrays: {name!r}", array)
+            array.flags.writeable = False
+            return _Field(array, _content_hash(array), _mapped_file(value))
+        case str() | bytes() | os.PathLike():
+            path = absolute(value, field=f"Arrays: {name!r}")
+            with open_regular(path) as file, reading(path):
+                where = f"Arrays: {name!r}, {shown(path)},"
+                array = mapped_npy(where, file)
+                _check(where, array)
+                status = os.fstat(file.fileno())
+            return _Field(array, f"{status.st_size} bytes, {status.st_mtime_ns} ns", _file_here(path, status))
+        case _:
+            raise PlanError(
+                f"Arrays: {name!r} is a {type(value).__name__}; give a NumPy array, as np.asarray "
+                "makes it, or the path of a .npy file"
+            )
+
+
+def _check(where: str, array: AnyArray) -> None:
+    """Refuse what can't be rows of numbers."""
+    check_dtype(where, array.dtype)
+    if array.ndim == 0:
+        raise PlanError(f"{where} is a single value; it needs one row per record")
+    if array.size == 0:
+        raise PlanError(f"{where} has shape {array.shape}: no rows, or rows of nothing")
+    if array.ndim == 1:
+        return
+    if not array.flags.c_contiguous or not array.flags.aligned:
+        raise PlanError(f"{where} isn't in C order, or not aligned; give np.ascontiguousarray(array)")
+    if not array.dtype.isnative:
+        raise PlanError(f"{where} has the other byte order; give array.astype(array.dtype.newbyteorder('='))")
+
+
+def _file_here(path: bytes, status: os.stat_result) -> str:
+    times = f"{status.st_mtime_ns} and {status.st_ctime_ns} ns"
+    return f"{shown(path)}, inode {status.st_ino}, {status.st_size} bytes, {times}"
+
+
+def _mapped_file(array: AnyArray) -> str:
+    """The file of a map that is only read, if it has a name yet."""
+    if not isinstance(array, np.memmap) or array.mode != "r" or array.filename is None:
+        return ""
+    try:
+        return _file_here(os.fsencode(array.filename), Path(array.filename).stat())
+    except OSError:
+        return ""
+
+
+def _checksums(array: AnyArray) -> str:
+    """Of all values that ``_content_hash`` leaves out: it takes as long as reading them."""
+    from hashlib import blake2b
+
+    if array.nbytes <= HASHED_BYTES:
+        return ""
+    digest = blake2b(digest_size=16)
+    for block in _blocks(array, range(0, array.size, HASHED_AT_ONCE // array.itemsize)):
+        digest.update(_native.checksum(block).to_bytes(4, "little"))
+    return digest.hexdigest()
+
+
+def _content_hash(array: AnyArray) -> str:
+    """Hash all values up to 256 MiB, above that 256 blocks of 1 MiB from the first to the last."""
+    at_once = HASHED_AT_ONCE // array.itemsize
+    if array.nbytes <= HASHED_BYTES:
+        starts: Sequence[int] = range(0, array.size, at_once)
+    else:
+        num_blocks = HASHED_BYTES // HASHED_AT_ONCE
+        starts = [block * (array.size - at_once) // (num_blocks - 1) for block in range(num_blocks)]
+    from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+    digest = blake2b(digest_size=16)
+    for block in _blocks(array, starts):
+        digest.update(block.data)
+    return digest.hexdigest()
+
+
+def _blocks(array: AnyArray, starts: Sequence[int]) -> Iterator[UInt8Array]:
+    """Bytes of up to 1 MiB of values each, from these values on."""
+    values, at_once = array.reshape(-1), HASHED_AT_ONCE // array.itemsize
+    for start in starts:
+        yield np.ascontiguousarray(values[start : start + at_once]).view(np.uint8)

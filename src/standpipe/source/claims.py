@@ -1,0 +1,110 @@
+"""Files in the user's cache folder that several processes use: one builds a file, the others wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+
+from standpipe.faults import faultpoint
+from standpipe.source._paths import shown
+
+BUILDING = b".building"
+NOT_BELIEVED = "others can write to its folder, so what is there isn't believed; chmod go-w, or remove it"
+
+
+class NoRoom(Exception):
+    """What is written has no place where it was to go; the text is the system's."""
+
+
+def cache_folder() -> bytes:
+    """Standpipe's part of the user's cache folder."""
+    cache = os.environb.get(b"XDG_CACHE_HOME", b"")
+    if not cache.startswith(b"/"):  # the standard says that a relative one is to be ignored
+        cache = os.path.expanduser(b"~/.cache")  # noqa: PTH111 (pathlib has no bytes)
+    return cache + b"/standpipe"
+
+
+def is_believed(path: bytes) -> bool:
+    """Whether a file may be believed, and made, there: in the cache folder nobody but this user and root may write.
+
+    Elsewhere the caller chose the place. Raises ``OSError`` when there is no such folder.
+    """
+    if not path.startswith(cache_folder() + b"/"):
+        return True
+    folder = os.stat(os.path.dirname(path))  # noqa: PTH116, PTH120 (pathlib has no bytes)
+    return folder.st_uid in (0, os.geteuid()) and not folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@contextlib.contextmanager
+def claimed(path: bytes, *, keep: bool = False) -> Iterator[int]:
+    """Hold the right to build the file ``path``; yields the file to build it in.
+
+    That file is its own lock, which the kernel takes back when its holder dies. What a killed builder left is
+    in it. Raises ``NoRoom``.
+
+    keep  whether what was begun stays there when the builder gives up
+    """
+    building = path + BUILDING
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+        if not is_believed(path):
+            raise NoRoom(NOT_BELIEVED)
+        while True:
+            file = os.open(building, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            try:
+                _lock(file, path)
+                if _is_at(file, building):
+                    break
+            except BaseException:
+                os.close(file)
+                raise
+            os.close(file)  # its holder has finished it, and it has another name now
+    except OSError as error:
+        raise NoRoom(error.strerror or str(error)) from error
+    try:
+        yield file
+    finally:
+        if not keep and _is_at(file, building):  # nothing was built
+            with contextlib.suppress(OSError):
+                os.unlink(building)  # noqa: PTH108
+        fcntl.flock(file, fcntl.LOCK_UN)  # or whoever reads it through a copy would hold it on
+        os.close(file)
+
+
+def published(file: int, path: bytes) -> None:
+    """Give a claimed file, which is whole now, its name. Raises ``NoRoom``."""
+    try:
+        os.fsync(file)
+        faultpoint("index.publish.before")
+        os.rename(path + BUILDING, path)  # noqa: PTH104
+        faultpoint("index.publish.after")
+        folder = os.open(os.path.dirname(path) or b".", os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise NoRoom(error.strerror) from error
+
+
+def _lock(file: int, path: bytes) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        import logging  # a tenth of what importing standpipe costs beside NumPy
+
+        logging.getLogger("standpipe").info("waiting for another process that builds %s", shown(path))
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _is_at(file: int, path: bytes) -> bool:
+    """Whether ``path`` names this very file."""
+    mine = os.fstat(file)
+    try:
+        there = os.lstat(path)
+    except OSError:
+        return False
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)

@@ -1,0 +1,283 @@
+"""Several sources one after another."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from standpipe.contracts import (
+    Encoded,
+    Files,
+    KeepsIndex,
+    OpenSource,
+    Paths,
+    PythonSource,
+    Records,
+    Rows,
+    Source,
+)
+from standpipe.errors import PlanError
+from standpipe.spec import AnyArray, Int64Array, Spec
+
+
+class Concat:
+    """The records of several sources, those of the first one first, numbered on from one to the next.
+
+    sources  two or more, with the same fields of the same shapes and dtypes, and the same classes if labels are
+             classes. A source that is given twice is opened once
+
+    Nothing is copied: what lies in memory stays in the arrays it is in.
+    """
+
+    __slots__ = ("_sources",)
+
+    def __init__(self, *sources: Source) -> None:
+        self._sources = sources
+
+    def open(self) -> OpenSource:
+        """Open all of them.
+
+        Raises ``PlanError`` as they do, and when their fields or classes differ, with what differs.
+        """
+        return open_concat(self._sources, asked_by="Concat")
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        return f"Concat({', '.join(_described(source) for source in self._sources)})"
+
+
+def open_concat(sources: tuple[Source, ...], *, asked_by: str) -> OpenConcat:
+    """Open sources, each object once, and check that they fit each other. Raises ``PlanError`` with ``asked_by``."""
+    if len(sources) < 2:
+        raise PlanError(f"{asked_by} takes two or more, not {len(sources)}")
+    for source in sources:
+        if isinstance(source, type) or not isinstance(source, Source):
+            raise PlanError(f"{asked_by} takes sources such as ImageFolder(path), not {source!r}")
+    opened: list[OpenSource] = []
+    for number, source in enumerate(sources):
+        same = next((i for i in range(number) if sources[i] is source), None)
+        opened.append(source.open() if same is None else opened[same])
+    for source, part in zip(sources[1:], opened[1:], strict=True):
+        if difference := _difference(opened[0], part):
+            raise PlanError(
+                f"{asked_by}: {source.describe()} differs from {sources[0].describe()}: {difference}"
+            )
+    datasets = [part for part in opened if isinstance(part, PythonSource)]
+    return OpenDatasets(tuple(opened)) if datasets else OpenConcat(tuple(opened))
+
+
+@dataclass(frozen=True, eq=False)
+class OpenConcat:
+    """Opened sources with the same fields: an ``OpenSource``."""
+
+    parts: tuple[OpenSource, ...]
+
+    @cached_property
+    def begins(self) -> Int64Array:
+        """(parts + 1,) int64: the number of each part's first record, and at last how many records there are."""
+        return np.cumsum([0, *(part.num_records for part in self.parts)])
+
+    @property
+    def num_records(self) -> int:
+        """Of all parts."""
+        return int(self.begins[-1])
+
+    @property
+    def fields(self) -> Mapping[str, Spec | Encoded]:
+        """Those of each part."""
+        return self.parts[0].fields
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that all parts have."""
+        return tuple(
+            name for name in self.parts[0].columns if all(name in part.columns for part in self.parts)
+        )
+
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """A column of the records [start, stop), in a dtype that holds every part's."""
+        if name not in self.columns:
+            raise KeyError(name)
+        if not 0 <= start <= stop <= self.num_records:
+            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        limits = zip(self.parts, self.begins[:-1].tolist(), self.begins[1:].tolist(), strict=True)
+        pieces = [
+            part.column(name, min(max(start, begin), end) - begin, max(min(stop, end), begin) - begin)
+            if start < end and begin < stop
+            else part.column(name, 0, 0)
+            for part, begin, end in limits
+        ]
+        return np.concatenate(pieces)
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Those of each part."""
+        return self.parts[0].classes
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the parts' digests, in their order."""
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        digests = ",".join(part.digest for part in self.parts)
+        return blake2b(f"concat 1: {digests}".encode(), digest_size=16).hexdigest()
+
+    @property
+    def index_bytes(self) -> int:
+        """Of all parts; one that is there twice counts once."""
+        return sum(part.index_bytes for part in self._different())
+
+    @property
+    def index_note(self) -> str:
+        """Where the parts' indexes are."""
+        return (
+            "; ".join(part.index_note for part in self._different() if isinstance(part, KeepsIndex))
+            or "no index"
+        )
+
+    @property
+    def descriptors(self) -> int:
+        """Files that the parts hold open."""
+        return sum(part.descriptors for part in self._different() if isinstance(part, KeepsIndex))
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Ask each part for its records, and put them in the order asked."""
+        part_of = np.searchsorted(self.begins, indices, side="right") - 1
+        numbers = np.unique(part_of).tolist() or [0]
+        rows = [np.flatnonzero(part_of == number) for number in numbers]
+        found = [
+            self.parts[number].locate(indices[mine] - self.begins[number])
+            for number, mine in zip(numbers, rows, strict=True)
+        ]
+        return _merged(indices, found, np.argsort(np.concatenate(rows)))
+
+    def _different(self) -> list[OpenSource]:
+        return list({id(part): part for part in self.parts}.values())
+
+    def name(self, index: int) -> str | None:
+        """As the part has it."""
+        number = int(np.searchsorted(self.begins, index, side="right")) - 1
+        return self.parts[number].name(index - int(self.begins[number]))
+
+
+@dataclass(frozen=True, eq=False)
+class OpenDatasets(OpenConcat):
+    """Opened datasets in Python: satisfies ``contracts.PythonSource`` too."""
+
+    @property
+    def dataset(self) -> Joined:
+        """All of them as one."""
+        return self.joined()
+
+    def joined(self, *, taken: str | None = None) -> Joined:
+        """All of them as one, whose samples don't have the field ``taken``."""
+        return Joined([part.dataset for part in self._python()], self.begins.tolist(), taken=taken)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of each dataset."""
+        return self._python()[0].names
+
+    @property
+    def packs(self) -> bool:
+        """Whether all of them want it."""
+        return all(part.packs for part in self._python())
+
+    @property
+    def declared(self) -> Mapping[str, Spec] | None:
+        """That of each dataset."""
+        return self._python()[0].declared
+
+    def _python(self) -> list[PythonSource]:
+        return [part for part in self.parts if isinstance(part, PythonSource)]
+
+
+class Joined:
+    """Datasets one after another, as one: what workers take samples from.
+
+    taken  a field that samples must not have: it is added to them
+    """
+
+    def __init__(self, datasets: list[Any], begins: list[int], *, taken: str | None = None) -> None:
+        self.datasets, self.begins, self.taken = datasets, begins, taken
+
+    def __len__(self) -> int:
+        return self.begins[-1]
+
+    def __getitem__(self, index: int) -> Any:
+        number = bisect_right(self.begins, index) - 1
+        sample = self.datasets[number][index - self.begins[number]]
+        if self.taken is not None and isinstance(sample, Mapping) and self.taken in sample:
+            raise PlanError(f"the sample has a field {self.taken!r}, which a mixture adds: rename it")
+        return sample
+
+
+def _merged(indices: Int64Array, found: list[Records], order: Int64Array) -> Records:
+    """Records of several parts as one.
+
+    order  (n,) int64: where each record is among all that were found, part after part
+    """
+    first = found[0]
+    files = {name: _merged_files([each.files[name] for each in found], order) for name in first.files}
+    rows = {name: _merged_rows([each.rows[name] for each in found], order) for name in first.rows}
+    plain = {name: np.concatenate([each.plain[name] for each in found])[order] for name in first.plain}
+    return Records(indices, files=files, rows=rows, plain=plain)
+
+
+def _merged_rows(found: list[Rows], order: Int64Array) -> Rows:
+    """One entry for each different array: where a record isn't in it, −1."""
+    arrays = {id(part.array): part.array for rows in found for part in rows.parts}
+    merged = []
+    for key, array in arrays.items():
+        pieces = []
+        for rows in found:
+            inside = [part.rows for part in rows.parts if id(part.array) == key]
+            pieces.append(inside[0] if inside else np.full(len(rows.rows), -1))
+        merged.append(Rows(array, np.concatenate(pieces)[order]))
+    return replace(merged[0], others=tuple(merged[1:]))
+
+
+def _merged_files(found: list[Files], order: Int64Array) -> Files:
+    blobs = [files.paths.blob for files in found]
+    shifts = np.cumsum([0, *(len(blob) for blob in blobs[:-1])])
+    ends = [files.paths.ends + shift for files, shift in zip(found, shifts, strict=True)]
+    paths = Paths(np.concatenate(blobs), np.concatenate(ends))
+    return Files(
+        paths.take(order),
+        np.concatenate([files.offset for files in found])[order],
+        np.concatenate([files.length for files in found])[order],
+    )
+
+
+def _difference(first: OpenSource, other: OpenSource) -> str | None:
+    """What keeps two sources from being one, in words; None when nothing does."""
+    if isinstance(first, PythonSource) != isinstance(other, PythonSource):
+        return "one takes samples from Python, the other doesn't"
+    if isinstance(first, PythonSource) and isinstance(other, PythonSource) and first.names != other.names:
+        return f"its samples' values are named {other.names}, not {first.names}"
+    for name in sorted({*first.fields, *other.fields}):
+        mine, theirs = first.fields.get(name), other.fields.get(name)
+        if mine is None or theirs is None:
+            return f"it has {'a' if mine is None else 'no'} field {name!r}"
+        if mine != theirs:
+            return f"its field {name!r} is {theirs}, not {mine}"
+    if first.classes == other.classes:
+        return None
+    if first.classes is None or other.classes is None:
+        return "the labels of one are class names, those of the other plain numbers"
+    for what, more in (
+        ("has", {*other.classes} - {*first.classes}),
+        ("lacks", {*first.classes} - {*other.classes}),
+    ):
+        if more:
+            return f"it {what} the {'class' if len(more) == 1 else 'classes'} {', '.join(map(repr, sorted(more)[:3]))}"
+    return "it has its classes in another order"
+
+
+def _described(source: object) -> str:
+    return source.describe() if isinstance(source, Source) and not isinstance(source, type) else repr(source)

@@ -1,0 +1,72 @@
+"""A folder of images, one subfolder per class."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError
+from standpipe.source._folder_subject import FolderSubject
+from standpipe.source._listing import Listing
+from standpipe.source._paths import AnyPath, absolute, shown
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFolder:
+    """Images in class folders, as ``torchvision.datasets.ImageFolder`` reads them, in the same order.
+
+    root         folder whose direct subfolders are the classes
+    allow_empty  whether a class folder may hold no image; its label stays taken
+    index        where the folder's index file is or is to be, outside of it; default: next to the folder if it
+                 is there, else in the user's cache folder, or in memory if it is small
+
+    Fields: ``image``, an encoded image, and ``label``, () int64, the number of the record's class among the
+    sorted names of root's subfolders. Records are all files at any depth below a class folder whose names end
+    in .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp or .gif, in any case (.gif is ours, the others
+    are torchvision's), sorted by (class, folder, name). Names are compared as bytes, which for UTF-8 is the
+    order of torchvision; names in other encodings work too. Images that lie directly in ``root`` beside class
+    folders belong to no class and are no records.
+
+    The folder is walked once, into an index; later starts use that while the modification times of all folders
+    are the same. Columns that ``build_index`` or ``standpipe index`` added are further fields.
+
+    What a walk may meet, so that no sample is lost in silence:
+
+    - A link to a folder is followed, unless it leads back to a folder it lies in.
+    - A link with an image's name whose target is gone is a record; reading it is a ``ReadError``.
+    - Any other link whose target is gone is a ``PlanError``: it may be a folder of images on a disk that
+      isn't mounted, and as a class it would shift the labels of the others.
+    - A pipe, socket or device with an image's name is a ``PlanError``; it is never opened.
+    - A folder that can't be listed is a ``PlanError``.
+    """
+
+    root: AnyPath
+    allow_empty: bool = False
+    index: AnyPath | None = None
+
+    def open(self) -> OpenSource:
+        """Find the folder's index, or list the folder and build one.
+
+        Raises ``PlanError`` when ``root`` is missing, no folder, not readable or without class folders,
+        when a class folder holds no image, and for the cases named above; and when columns were
+        added to its index and it has other records now.
+        """
+        return Listing.open(self.subject())
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        empty = ", allow_empty=True" if self.allow_empty else ""
+        index = "" if self.index is None else f", index='{shown(self.index)}'"
+        return f"ImageFolder('{shown(self.root)}'{empty}{index})"
+
+    def subject(self) -> FolderSubject:
+        """The folder, for its index."""
+        root = os.path.join(absolute(self.root, field="ImageFolder's root"), b"")  # noqa: PTH118 (pathlib has no bytes)
+        index = None if self.index is None else absolute(self.index, field="ImageFolder's index")
+        if index is not None and index.startswith(root):
+            raise PlanError(
+                f"ImageFolder(index='{shown(index)}') lies inside the folder, whose time it would change; name a "
+                "place outside"
+            )
+        return FolderSubject(root, name=shown(self.root), allow_empty=self.allow_empty, index=index)

@@ -1,0 +1,329 @@
+"""Making index files on purpose, with columns, and checking them."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from standpipe.errors import StandpipeError, PlanError
+from standpipe.source._index_file import (
+    BYTES_AT_ONCE,
+    COLUMN_DTYPES,
+    Column,
+    Damaged,
+    Facts,
+    IndexFile,
+    column_section,
+    read_index,
+)
+from standpipe.source._index_store import (
+    Finish,
+    Progress,
+    Subject,
+    build_at,
+    build_temporary,
+    keep_columns,
+    places,
+)
+from standpipe.source._index_writer import Writer
+from standpipe.source._listing import Listing
+from standpipe.source._npy import mapped_npy
+from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
+from standpipe.source.claims import NoRoom, claimed
+from standpipe.source.filelist import FileList
+from standpipe.source.folder import ImageFolder
+from standpipe.spec import AnyArray
+
+ROWS_AT_ONCE = 1 << 14
+OWN_FIELDS = ("image", "label", "index", "valid", "source")
+
+Values: TypeAlias = Callable[[str], int] | AnyArray | AnyPath
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIndex:
+    """An index file that ``build_index`` wrote.
+
+    path        where it is
+    records     how many there are
+    size_bytes  of the file
+    columns     names of the columns that were added, now or before
+    dropped     names of columns of an older index, whose records were others
+    """
+
+    path: Path
+    records: int
+    size_bytes: int
+    columns: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedIndex:
+    """What ``verify_index`` found.
+
+    path         the index file
+    records      how many it has
+    differences  one line each, between the index and what it should be; empty when all is well
+    """
+
+    path: Path
+    records: int
+    differences: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """No differences."""
+        return not self.differences
+
+
+def build_index(
+    source: FileList | ImageFolder,
+    *,
+    columns: Mapping[str, Values] | None = None,
+    on_progress: Progress | None = None,
+) -> BuiltIndex:
+    """Write the index file of a list or folder, anew if there is one, of any size.
+
+    It goes where ``source.index`` says; without that beside the data, or to the user's cache folder where the
+    data's folder can't be written. Later starts find it there.
+
+    columns      further values of every record, by name: fields of each batch like ``label``, and known without
+                 reading a sample. An array or ``.npy`` file of numbers, (records, …), or a function that is
+                 called with each record's path and returns an int, for an int64. Columns of an older index of
+                 the same records are kept.
+    on_progress  called with what is counted, how many are done, and of how many, or None where that isn't known
+
+    Raises ``PlanError`` for what can't be indexed and columns that don't fit, ``StandpipeError`` when the index
+    can't be written.
+    """
+    subject = _subject(source)
+    adding = dict(columns or {})
+    for name in adding:
+        _check_name(name)
+    tried = []
+    for path in places(subject):
+        try:
+            with claimed(path) as file:
+                old = _older(path, subject)
+                finish = _column_writer(subject, adding, old, on_progress)
+                index = build_at(subject, file, path, on_progress, finish)
+        except NoRoom as error:
+            tried.append(f"{shown(path)} ({error})")
+            continue
+        dropped = tuple(
+            name for name in (old.facts.columns if old else ()) if name not in index.facts.columns
+        )
+        return BuiltIndex(
+            Path(os.fsdecode(path)), index.facts.rows, index.size, tuple(index.facts.columns), dropped
+        )
+    raise StandpipeError(
+        f"can't write the index of {subject.name}: {', nor '.join(tried)}; name another place"
+    )
+
+
+def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None = None) -> CheckedIndex:
+    """Check the index file that a start would look at, byte for byte, against the list or folder.
+
+    Reads the whole index, and the list or folder too.
+
+    Raises ``PlanError`` when there is no index file, and for what can't be indexed.
+    """
+    subject = _subject(source)
+    found = [path for path in places(subject) if os.path.lexists(path)]
+    if not found:
+        raise PlanError(
+            f"there is no index file of {subject.name}; standpipe index makes one, and a start needs none"
+        )
+    path = Path(os.fsdecode(found[0]))
+    try:
+        with reading(found[0]):
+            index = read_index(found[0])
+    except Damaged as error:
+        return CheckedIndex(path, 0, (f"the file: {error}",))
+    differences = [*_damage(index), *_differences(subject, index, on_progress)]
+    return CheckedIndex(path, index.facts.rows, tuple(differences))
+
+
+def _subject(source: object) -> Subject:
+    if not isinstance(source, FileList | ImageFolder):
+        raise PlanError(f"{source!r} has no index file; FileList and ImageFolder have")
+    if isinstance(source, ImageFolder):  # whether classes may be empty is asked by those who open it
+        source = replace(source, allow_empty=True)
+    return source.subject()
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier() or name in OWN_FIELDS:
+        raise PlanError(
+            f"a column can't be named {name!r}: a word such as length, and none of {', '.join(OWN_FIELDS)}"
+        )
+
+
+def _older(path: bytes, subject: Subject) -> IndexFile | None:
+    """An index that is there, whether it fits or not."""
+    try:
+        return read_index(path)
+    except (OSError, Damaged):
+        return None
+
+
+def _column_writer(
+    subject: Subject, adding: Mapping[str, Values], old: IndexFile | None, on_progress: Progress | None
+) -> Finish:
+    """What puts columns into an index: those of ``adding``, and those of an older one of the same records."""
+
+    def finish(writer: Writer, facts: Facts, draft: IndexFile) -> Facts:
+        columns: dict[str, Column] = {}
+        if old is not None and old.facts.manifest == facts.manifest:
+            columns |= keep_columns(writer, old, [name for name in old.facts.columns if name not in adding])
+        listing = Listing(subject, draft)
+        for name, values in adding.items():
+            columns[name] = _add_column(writer, listing, name, values, on_progress)
+        return replace(facts, columns=columns)
+
+    return finish
+
+
+def _add_column(
+    writer: Writer, listing: Listing, name: str, values: Values, on_progress: Progress | None
+) -> Column:
+    if callable(values):
+        for done, block in _called(listing, name, values):
+            writer.add(column_section(name), block)
+            if on_progress is not None:
+                on_progress(f"rows of {name}", done, listing.num_records)
+        return Column("<i8", (), _origin_of_function(name, values))
+    array = _array(name, values, listing.num_records)
+    dtype = array.dtype.newbyteorder("<")
+    rows = max(1, BYTES_AT_ONCE * len(array) // max(1, array.nbytes))
+    for start in range(0, len(array), rows):
+        writer.add(column_section(name), np.ascontiguousarray(array[start : start + rows], dtype))
+    origin = "" if isinstance(values, np.ndarray) else _option("--column", f"{name}={shown(values)}")
+    return Column(dtype.str, array.shape[1:], origin)
+
+
+def _array(name: str, values: AnyArray | AnyPath, rows: int) -> AnyArray:
+    """The values of a column, checked."""
+    what = f"the column {name!r}"
+    if isinstance(values, np.ndarray):
+        array = values
+    else:
+        path = absolute(values, field=what)
+        what += f", {shown(values)},"
+        with open_regular(path) as file, reading(path):
+            array = mapped_npy(what, file)
+    if array.ndim == 0 or len(array) != rows:
+        raise PlanError(
+            f"{what} has the shape {array.shape}; there are {rows:,} records, so ({rows}, …) fits"
+        )
+    if array.dtype.newbyteorder("<").str not in COLUMN_DTYPES or 0 in array.shape:
+        raise PlanError(f"{what} is {array.dtype} {array.shape}; numbers fit, or bool")
+    return array
+
+
+def _called(listing: Listing, name: str, fn: Callable[[str], int]) -> Iterator[tuple[int, AnyArray]]:
+    """Yield what the function says of all records, in blocks, and how many rows are done."""
+    rows = listing.num_records
+    for start in range(0, rows, ROWS_AT_ONCE):
+        paths = listing.paths(np.arange(start, min(start + ROWS_AT_ONCE, rows)))
+        block = np.empty(len(paths), np.int64)
+        for row in range(len(paths)):
+            path = os.fsdecode(paths[row])
+            value = None
+            try:
+                value = fn(path)
+                block[row] = operator.index(value)
+            except (TypeError, OverflowError) as error:
+                if value is None:
+                    raise PlanError(f"the column {name!r}, for {shown(path)}: {error}") from error
+                raise PlanError(
+                    f"the column {name!r}, for {shown(path)}: the function returned {value!r}; it returns an int"
+                ) from error
+            except StandpipeError:
+                raise
+            except Exception as error:
+                raise PlanError(
+                    f"the column {name!r}, for {shown(path)}: {type(error).__name__}: {error}"
+                ) from error
+        yield start + len(paths), block
+
+
+def _origin_of_function(name: str, fn: Callable[[str], int]) -> str:
+    """The option that names a function, if a fresh process can find it."""
+    module, qualname = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "<")
+    if name != "length" or not module or module == "__main__" or "<" in qualname:
+        return ""
+    return _option("--lengths", f"{module}:{qualname}")
+
+
+def _option(name: str, value: str) -> str:
+    import shlex
+
+    return f"{name} {shlex.quote(value)}"
+
+
+def _damage(index: IndexFile) -> Iterator[str]:
+    """Sections that aren't what was written."""
+    from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+    for name, section in index.facts.sections.items():
+        digest = blake2b(digest_size=16)
+        for block in index.blocks(name):
+            digest.update(block)
+        if digest.hexdigest() != section.digest:
+            yield f"the section '{name}' isn't what was written: the disk or a program changed it"
+
+
+def _differences(subject: Subject, index: IndexFile, on_progress: Progress | None) -> Iterator[str]:
+    """What is otherwise in the list or folder."""
+    try:
+        if (objection := subject.objection(index)) is not None:
+            yield f"a start doesn't use it: {objection}"
+    except StandpipeError as error:
+        yield str(error)
+    fresh = build_temporary(subject, on_progress)
+    old, new = index.facts, fresh.facts
+    if old.kind != new.kind or old.options != new.options:
+        return
+    if old.rows != new.rows:
+        yield f"it has {old.rows:,} records, the {new.kind} has {new.rows:,}"
+    if old.classes != new.classes:
+        yield f"it has {_classes(old)}, the {new.kind} has {_classes(new)}"
+    if old.manifest != new.manifest or old.label != new.label:
+        yield _first_difference(Listing(subject, index), Listing(subject, fresh))
+
+
+def _classes(facts: Facts) -> str:
+    return "no class names" if facts.classes is None else f"{len(facts.classes):,} class names"
+
+
+def _first_difference(old: Listing, new: Listing) -> str:
+    """The first record that isn't the same."""
+    rows = min(old.num_records, new.num_records)
+    for start in range(0, rows, ROWS_AT_ONCE):
+        indices = np.arange(start, min(start + ROWS_AT_ONCE, rows))
+        try:
+            here, there = (_described(listing, indices) for listing in (old, new))
+        except StandpipeError as error:
+            return str(error)
+        for row, (mine, theirs) in enumerate(zip(here, there, strict=True)):
+            if mine != theirs:
+                return f"record {start + row} is {mine} there, and {theirs} in the {new.subject.kind}"
+    return "the records are the same as far as both go"
+
+
+def _described(listing: Listing, indices: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
+    found = listing.locate(indices)
+    paths = found.files["image"].paths
+    labels = found.plain.get("label")
+    return [
+        f"{shown(paths[row])}" + ("" if labels is None else f", label {labels[row]}")
+        for row in range(len(paths))
+    ]

@@ -1,0 +1,157 @@
+"""Anybody's dataset: an object with ``__len__`` and ``__getitem__``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError
+from standpipe.source._python import OpenPython
+from standpipe.spec import AnyArray, Spec
+
+NAMES = ("image", "label")
+RESERVED = ("index", "valid")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Indexed:
+    """A dataset of Python objects: a torch ``Dataset``, a Hugging Face dataset, a list, your own class.
+
+    dataset  has ``len(dataset)`` and ``dataset[index]`` for 0 ≤ index < len
+    fields   names of the values of a sample that is a tuple or list, and of one that is neither; default:
+             ``("image", "label")``. Dicts and named tuples have names of their own
+    spec     shape and dtype of every field of a sample, by name; default: measured on one sample when a loader
+             starts
+    columns  numbers that are known of every record without taking it, by name, (records,) each: what ``filter``,
+             ``split``, weights and ``batch(budget=…)`` look at. A batch doesn't have them
+    pack     whether lists of 1,000 or more strings, byte strings, numbers, or tuples of these inside the dataset
+             become ``PackedList`` on the way to worker processes: read-only, and in memory once
+
+    ``len`` is asked when a pipeline is planned. Samples are taken in workers only: by several threads at once,
+    or, with ``executor="process"``, from a copy of the dataset in each process.
+
+    Values may be NumPy arrays, Pillow images, torch tensors, numbers, or anything else, which a batch has as a
+    list. ``random``, NumPy and torch are seeded for each sample by (seed, epoch, position).
+
+    The digest covers the dataset's class and length, and a Hugging Face dataset's fingerprint; not its content,
+    which only reading all of it could tell.
+    """
+
+    dataset: Any
+    fields: tuple[str, ...] | str | None = None
+    spec: Mapping[str, Spec] | None = None
+    columns: Mapping[str, Any] | None = None
+    pack: bool = True
+
+    def open(self) -> OpenSource:
+        """Ask for the length.
+
+        Raises ``PlanError`` for an object without length or ``__getitem__``, an empty one, and names, specs or
+        columns that are none.
+        """
+        kind = type(self.dataset).__name__
+        more = "; for a stream use Iterable(factory)" if hasattr(self.dataset, "__iter__") else ""
+        if not hasattr(self.dataset, "__getitem__") or isinstance(self.dataset, Mapping):
+            raise PlanError(f"Indexed({kind}): it has no dataset[index] by number{more}")
+        try:
+            length = len(self.dataset)
+        except Exception as error:
+            raise PlanError(
+                f"Indexed({kind}): len(dataset) fails: {type(error).__name__}: {error}{more}"
+            ) from error
+        if length < 1:
+            raise PlanError(f"Indexed({kind}): it is empty")
+        names = (
+            (self.fields,) if isinstance(self.fields, str) else NAMES if self.fields is None else self.fields
+        )
+        check_names("Indexed", names)
+        if self.spec is not None:
+            check_spec("Indexed", self.spec)
+        known = _columns(kind, self.columns, length)
+        return OpenIndexed(self.dataset, length, tuple(names), self.spec, known, self.pack)
+
+    def describe(self) -> str:
+        """The dataset's class."""
+        return f"Indexed({_class_name(self.dataset)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenIndexed(OpenPython):
+    """A dataset of ``num_records`` samples. Satisfies ``contracts.OpenSource`` and ``PythonSource``."""
+
+    dataset: Any
+    num_records: int
+    names: tuple[str, ...]
+    declared: Mapping[str, Spec] | None
+    known: Mapping[str, AnyArray]
+    packs: bool
+
+    @property
+    def digest(self) -> str:
+        """Of the class, the length, the columns, and what Hugging Face's datasets call their fingerprint."""
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        fingerprint = getattr(self.dataset, "_fingerprint", None)
+        stands_for = f"indexed 1, {_class_name(self.dataset)}, {self.num_records}, {self.names}"
+        if isinstance(fingerprint, str):
+            stands_for += f", {fingerprint}"
+        digest = blake2b(stands_for.encode(), digest_size=16)
+        for name, column in self.known.items():
+            digest.update(f", {name!r} {column.dtype.str} ".encode())
+            digest.update(np.ascontiguousarray(column).data)
+        return digest.hexdigest()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What was given; what else a sample holds shows when it is taken."""
+        return tuple(self.known)
+
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """A part of one of them."""
+        if not 0 <= start <= stop <= self.num_records:
+            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        return self.known[name][start:stop]
+
+
+def _class_name(dataset: object) -> str:
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+
+
+def check_names(kind: str, names: object) -> None:
+    """Raise ``PlanError`` unless they are different names that a batch doesn't have of its own."""
+    if (
+        not isinstance(names, tuple | list)
+        or not names
+        or len(set(names)) < len(names)
+        or not all(isinstance(name, str) and name and name not in RESERVED for name in names)
+    ):
+        raise PlanError(
+            f"{kind}(…, fields={names!r}): different names, none of them {' or '.join(map(repr, RESERVED))}"
+        )
+
+
+def check_spec(kind: str, spec: object) -> None:
+    """Raise ``PlanError`` unless it is a ``Spec`` for every field."""
+    if not isinstance(spec, Mapping) or not all(isinstance(each, Spec) for each in spec.values()):
+        raise PlanError(f"{kind}(…, spec={spec!r}): a dict with the Spec(shape, dtype) of every field")
+    check_names(kind, tuple(spec))
+
+
+def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:
+    if not isinstance(columns, Mapping | None):
+        raise PlanError(f"Indexed({kind}, columns={columns!r}): a dict of arrays")
+    if not columns:
+        return {}
+    check_names(kind, tuple(columns))
+    arrays = {name: np.asarray(column) for name, column in columns.items()}
+    for name, array in arrays.items():
+        if array.shape != (length,) or array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            raise PlanError(
+                f"Indexed({kind}): the column {name!r} is {array.dtype} of shape {array.shape}; "
+                f"it has a number for each of {length} records"
+            )
+    return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}

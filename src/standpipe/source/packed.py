@@ -1,0 +1,230 @@
+"""Long lists without a Python object per item: in an anonymous file, read by position.
+
+A list of a million strings is a million objects, whose reference counts every reader writes to: so a process
+that shares it with a forked one copies it page by page. Packed, it is a file that any number of processes read.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import weakref
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, overload
+
+from standpipe.errors import PlanError
+
+LEAST_ITEMS = 1000  # a shorter list isn't worth a file
+ITEMS_AT_ONCE = 1 << 16
+BYTES_AT_ONCE = 1 << 20
+_FORMATS = {int: "q", float: "d"}
+_ENCODED: dict[type, Callable[[Any], bytes]] = {
+    str: lambda text: text.encode("utf-8", "surrogatepass"),
+    bytes: bytes,
+}
+
+
+class PackedFile:
+    """An anonymous file (a memfd) to which lists are appended. It lives as long as any list in it."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self.descriptor = os.memfd_create("standpipe-lists") if descriptor is None else descriptor
+        self._end = 0
+        weakref.finalize(self, os.close, self.descriptor).atexit = False
+
+    def append(self, data: bytes | memoryview, aligned: int = 1) -> int:
+        """Write all of it at the end, from a multiple of ``aligned`` on; return where it begins."""
+        begin = -(-self._end // aligned) * aligned
+        view = memoryview(data)
+        while view:
+            view = view[os.pwrite(self.descriptor, view, begin + len(data) - len(view)) :]
+        self._end = begin + len(data)
+        return begin
+
+    @property
+    def size_bytes(self) -> int:
+        """What was appended."""
+        return self._end
+
+    def read(self, begin: int, size: int) -> bytes:
+        """Exactly ``size`` bytes."""
+        data = os.pread(self.descriptor, size, begin)
+        if len(data) != size:
+            raise OSError(f"packed list is cut: {len(data)} of {size} bytes at {begin}")
+        return data
+
+    def pieces(self, begin: int, size: int) -> Iterator[bytes]:
+        """Likewise, a mebibyte at a time."""
+        for at in range(begin, begin + size, BYTES_AT_ONCE):
+            yield self.read(at, min(BYTES_AT_ONCE, begin + size - at))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Where a list of one type of items lies in its file.
+
+    kind   ``str``, ``bytes``, ``int``, ``float`` or, with ``parts``, ``tuple``
+    data   first byte of the items: 8 bytes each for numbers, one after another for texts
+    ends   first byte of the (items) int64 that say where each text ends
+    parts  a column for each place of tuples
+    """
+
+    kind: type
+    length: int
+    data: int = 0
+    ends: int = 0
+    parts: tuple[Column, ...] = ()
+
+    def item(self, file: PackedFile, number: int) -> Any:
+        """One item."""
+        if self.kind is tuple:
+            return tuple(part.item(file, number) for part in self.parts)
+        if self.kind in _FORMATS:
+            return struct.unpack(_FORMATS[self.kind], file.read(self.data + 8 * number, 8))[0]
+        if number == 0:
+            begin, (end,) = 0, struct.unpack("q", file.read(self.ends, 8))
+        else:
+            begin, end = struct.unpack("qq", file.read(self.ends + 8 * (number - 1), 16))
+        text = file.read(self.data + begin, end - begin)
+        return text.decode("utf-8", "surrogatepass") if self.kind is str else text
+
+    def content(self, file: PackedFile) -> Iterator[bytes]:
+        """All that its items are, piece by piece: equal for equal items, wherever they lie."""
+        yield f"{self.kind.__name__} {self.length} ".encode()
+        for part in self.parts:
+            yield from part.content(file)
+        if self.kind in _ENCODED:
+            (total,) = struct.unpack("q", file.read(self.ends + 8 * (self.length - 1), 8))
+            yield from file.pieces(self.ends, 8 * self.length)
+            yield from file.pieces(self.data, total)
+        elif self.kind in _FORMATS:
+            yield from file.pieces(self.data, 8 * self.length)
+
+
+class PackedList(Sequence[Any]):
+    """A list that can't be changed. Satisfies ``collections.abc.Sequence``; about 1 µs an item.
+
+    Made by ``pack_list``, and of long lists inside a dataset on their way to worker processes.
+    """
+
+    __slots__ = ("column", "file")
+
+    def __init__(self, file: PackedFile, column: Column) -> None:
+        self.file, self.column = file, column
+
+    def __len__(self) -> int:
+        return self.column.length
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self.column.item(self.file, number) for number in range(*index.indices(len(self)))]
+        number = index.__index__()
+        if number < 0:
+            number += len(self)
+        if not 0 <= number < len(self):
+            raise IndexError("list index out of range")
+        return self.column.item(self.file, number)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or len(other) != len(self):
+            return NotImplemented if not isinstance(other, Sequence) else False
+        return all(one == another for one, another in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self[:3]))
+        return f"PackedList([{shown}{', …' if len(self) > 3 else ''}], {len(self)} items)"
+
+    @property
+    def content_digest(self) -> str:
+        """Hex digest of its items."""
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        digest = blake2b(digest_size=16)
+        for piece in self.column.content(self.file):
+            digest.update(piece)
+        return digest.hexdigest()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pack_list, (list(self),)
+
+
+def pack_list(items: Sequence[Any]) -> PackedList:
+    """Pack a list of strings, byte strings, integers of 64 bits, floats, or tuples of these, all alike.
+
+    Takes 8 bytes per number, and 8 and its bytes per string. Raises ``PlanError`` for anything else.
+    """
+    if isinstance(items, str | bytes) or not isinstance(items, Sequence):
+        raise PlanError(f"pack_list takes a list, not {type(items).__name__}")
+    file = PackedFile()
+    column = packed_column(file, items)
+    if column is None:
+        kinds = sorted({type(item).__name__ for item in islice(items, 1000)})
+        raise PlanError(
+            "pack_list takes strings, byte strings, integers of 64 bits, floats, or tuples of these, all items of "
+            f"the same types; there are {', '.join(kinds) or 'none'}"
+        )
+    return PackedList(file, column)
+
+
+def packed_column(file: PackedFile, items: Sequence[Any]) -> Column | None:
+    """Append a list to a file; None when its items aren't all alike, or of other types than can be packed."""
+    kind = type(items[0]) if items else None
+    if kind is None or any(type(item) is not kind for item in items):
+        return None
+    if kind is tuple:
+        width = len(items[0])
+        if width == 0 or any(len(item) != width for item in items):
+            return None
+        parts = [_scalar_column(file, _Place(items, place)) for place in range(width)]
+        if any(part is None for part in parts):
+            return None
+        return Column(tuple, len(items), parts=tuple(part for part in parts if part is not None))
+    return _scalar_column(file, items)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One place of a list of tuples, as a sequence that isn't there."""
+
+    items: Sequence[Any]
+    place: int
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (item[self.place] for item in self.items)
+
+
+def _scalar_column(file: PackedFile, items: Sequence[Any] | _Place) -> Column | None:
+    kind = type(next(iter(items)))
+    if kind not in _FORMATS and kind not in _ENCODED:
+        return None
+    waiting = iter(items)
+    begin, ends, total = None, array("q"), 0
+    while chunk := list(islice(waiting, ITEMS_AT_ONCE)):
+        if any(type(item) is not kind for item in chunk):
+            return None
+        if kind in _FORMATS:
+            try:
+                data = array(_FORMATS[kind], chunk).tobytes()
+            except OverflowError:
+                return None
+        else:
+            texts = [_ENCODED[kind](item) for item in chunk]
+            for text in texts:
+                total += len(text)
+                ends.append(total)
+            data = b"".join(texts)
+        at = file.append(data)
+        begin = at if begin is None else begin
+    return Column(kind, len(items), begin or 0, file.append(ends.tobytes()))

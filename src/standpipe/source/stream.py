@@ -1,0 +1,180 @@
+"""Samples that come one after another and can't be asked for by number."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError
+from standpipe.source._python import OpenPython
+from standpipe.source.indexed import NAMES, check_names, check_spec
+from standpipe.spec import Spec
+
+UNKNOWN = 1 << 62  # stands for a length that nobody knows
+OFFERED = ("epoch", "skip", "rank", "world")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iterable:
+    """A stream: what ``factory()`` returns is iterated, from its beginning in every epoch.
+
+    factory  returns an iterable of samples. Of the parameters ``epoch`` (from 0), ``skip`` (how many samples to
+             leave out at the beginning), ``rank`` and ``world`` it is given those that it has. A class of
+             iterables, such as a torch ``IterableDataset`` without arguments, is one too
+    length   samples of an epoch, of each rank; default: not known before its end
+    fields, spec, pack  as of ``Indexed``
+
+    A stream promises less than other sources, since only it knows its order:
+
+    - Samples come in its own order: ``shuffle``, ``select`` and the like are a ``PlanError``. One worker reads it
+      and applies the transforms; ``workers=`` means nothing.
+    - Resume goes on at the same sample, if the stream is the same each time. Without a parameter ``skip`` it is
+      read from its beginning up to there. Random numbers are those of the sample's place in it.
+    - Several ranks need ``length``, and a factory that takes ``rank`` and ``world`` and gives each rank its own part.
+      That these parts are disjoint is the factory's promise.
+    - Without ``length`` the number of steps isn't known: ``len(loader)`` is a ``TypeError``, and the last batch is
+      the shorter one that is left (``tail="short"``), or dropped with ``tail="drop"``. A stream that ends before its
+      ``length`` is a ``SampleError``; what comes after it isn't read.
+
+    The factory is called again whenever the stream has to be read from another place, and once more where a sample
+    is measured at the start.
+    """
+
+    factory: Any
+    length: int | None = None
+    fields: tuple[str, ...] | str | None = None
+    spec: Mapping[str, Spec] | None = None
+    pack: bool = True
+
+    def open(self) -> OpenSource:
+        """Look at the factory's parameters; it isn't called.
+
+        Raises ``PlanError`` for what is no factory, and names, specs or a length that are none.
+        """
+        if not callable(self.factory):
+            advice = (
+                "give a function that returns it" if hasattr(self.factory, "__iter__") else "give a function"
+            )
+            raise PlanError(f"Iterable({self.factory!r}): an epoch is what a factory returns; {advice}")
+        length = self.length
+        if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
+            raise PlanError(f"Iterable(length={length!r}): samples of an epoch, a whole number from 1")
+        kind = "Iterable"
+        names = (
+            (self.fields,) if isinstance(self.fields, str) else NAMES if self.fields is None else self.fields
+        )
+        check_names(kind, names)
+        if self.spec is not None:
+            check_spec(kind, self.spec)
+        return OpenIterable(
+            Stream(self.factory, self.length), self.length, tuple(names), self.spec, self.pack
+        )
+
+    def describe(self) -> str:
+        """The factory's name."""
+        return f"Iterable({_name(self.factory)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenIterable(OpenPython):
+    """A stream. Satisfies ``contracts.OpenSource``, ``PythonSource`` and ``StreamSource``."""
+
+    dataset: Stream
+    length: int | None
+    names: tuple[str, ...]
+    declared: Mapping[str, Spec] | None
+    packs: bool
+
+    @property
+    def num_records(self) -> int:
+        """The length, or more than there can be."""
+        return UNKNOWN if self.length is None else self.length
+
+    @property
+    def digest(self) -> str:
+        """Of the factory's name, the length and the fields' names."""
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        stands_for = f"iterable 1, {_name(self.dataset.factory)}, {self.length}, {self.names}"
+        return blake2b(stands_for.encode(), digest_size=16).hexdigest()
+
+    def of_rank(self, rank: int, world: int) -> Stream:
+        """One rank's samples. Raises ``PlanError`` when the factory can't tell ranks apart."""
+        if world > 1 and (self.length is None or not {"rank", "world"} <= self.dataset.parameters):
+            raise PlanError(
+                f"a stream for {world} ranks needs Iterable(factory, length=…) with the samples of each rank, and a "
+                "factory(rank, world) that gives each its own part: else all would see the same samples, or differ "
+                "in steps"
+            )
+        return replace(self.dataset, rank=rank, world=world)
+
+
+class StreamEnded(Exception):
+    """There is no such sample. ``position``: how many there are."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
+
+
+@dataclass(slots=True)
+class Stream:
+    """One rank's samples in their order; whoever asks for another than the next one starts it anew."""
+
+    factory: Callable[..., Any]
+    length: int | None = None
+    rank: int = 0
+    world: int = 1
+    _iterator: Iterator[Any] | None = None
+    _next: tuple[int, int] = (0, 0)  # (epoch, place) of the next sample
+    _end: tuple[int, int] | None = None  # of the one after the last
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.factory, self.length, self.rank, self.world
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.factory, self.length, self.rank, self.world = state
+        self._iterator, self._next, self._end = None, (0, 0), None
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """What the factory wants to know."""
+        try:
+            return frozenset(inspect.signature(self.factory).parameters) & frozenset(OFFERED)
+        except (TypeError, ValueError):  # built-in functions without a signature
+            return frozenset()
+
+    def sample(self, epoch: int, place: int) -> Any:
+        """The sample at a place of an epoch. Raises ``StreamEnded`` behind the last one."""
+        if self._end is not None and self._end[0] == epoch and place >= self._end[1]:
+            raise StreamEnded(self._end[1])
+        if self._iterator is None or self._next != (epoch, place):
+            self._start(epoch, place)
+        return self._advance()
+
+    def _start(self, epoch: int, place: int) -> None:
+        offered = {"epoch": epoch, "skip": place, "rank": self.rank, "world": self.world}
+        parameters = self.parameters
+        self._iterator = iter(self.factory(**{name: offered[name] for name in OFFERED if name in parameters}))
+        self._next = (epoch, place if "skip" in parameters else 0)
+        while self._next[1] < place:
+            self._advance()
+
+    def _advance(self) -> Any:
+        assert self._iterator is not None
+        epoch, place = self._next
+        try:
+            item = next(self._iterator)
+        except StopIteration:
+            self._iterator, self._end = None, (epoch, place)
+            raise StreamEnded(place) from None
+        self._next = (epoch, place + 1)
+        return item
+
+
+def _name(factory: object) -> str:
+    named = factory if hasattr(factory, "__qualname__") else type(factory)
+    return f"{named.__module__}.{named.__qualname__}"

@@ -1,0 +1,148 @@
+"""Batches as a dataset of torch's: what its loaders, and those of frameworks around them, iterate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import distributed
+from torch.utils.data import IterableDataset, get_worker_info
+
+import standpipe as sp
+from standpipe.torch.tensors import Form
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What was asked for. It can be pickled.
+
+    pipeline  what is delivered
+    form      what a batch looks like
+    shards    whether each process of torch.distributed gets its own part, where the pipeline doesn't say
+    settings  of the loader
+    exact     whether the tail is that of an evaluation: ``"short"`` in one process, ``"pad"`` in several
+    """
+
+    pipeline: sp.Pipeline
+    form: Form
+    shards: bool
+    settings: Mapping[str, Any]
+    exact: bool = False
+
+    def pipeline_of(self, rank: int, world: int) -> sp.Pipeline:
+        """What one process delivers."""
+        part = self.pipeline.shard(rank, world)
+        return part.batch(part.rows, tail="short" if world == 1 else "pad") if self.exact else part
+
+    def part(self) -> tuple[int, int]:
+        """(rank, world) of this process's part of the rows, as far as that is known by now."""
+        if self.pipeline.world > 1 or not self.shards:
+            return self.pipeline.rank, self.pipeline.world
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        launched = self.pipeline.shard()
+        return launched.rank, launched.world
+
+
+class Batches(IterableDataset[Any]):
+    """standpipe's batches as tensors: a dataset whose items are whole batches, and whose length is how many they are.
+
+    Any ``torch.utils.data.DataLoader(…, batch_size=None, num_workers=0)`` gives the same batches from it. Each
+    ``iter()`` is the next epoch, on each process its own part of the rows. It can be pickled, with where it stands.
+    """
+
+    def __init__(self, order: Order) -> None:
+        super().__init__()
+        self._order = order
+        self._started = False
+        self._entered: int | None = None  # the epoch of the last iter()
+        self._resumed: int | None = None  # the epoch of a state, while nothing of it is asked for
+        self._plan_for(order.part())
+
+    @property
+    def loader(self) -> sp.Loader:
+        """Standpipe's own, for its plan, counters, memory and bad samples."""
+        part = self._order.part()
+        if part != self._part:
+            if self._started:
+                raise sp.PlanError(
+                    f"this process was rank {self._part[0]} of {self._part[1]} when the first batch was made, and is "
+                    f"rank {part[0]} of {part[1]} now: iterate only once torch.distributed is initialised"
+                )
+            state = self._loader.state_dict()
+            self._plan_for(part)
+            self._loader.load_state_dict(state)
+        return self._loader
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, the same on every rank."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The next epoch; after ``load_state_dict`` the rest of the saved one."""
+        if (worker := get_worker_info()) is not None:
+            raise sp.PlanError(
+                f"a DataLoader with num_workers={worker.num_workers} would make every batch {worker.num_workers} "
+                "times: standpipe has workers of its own, so use num_workers=0 and loader(workers=…)"
+            )
+        loader = self.loader
+        self._started, self._resumed = True, None
+        batches = iter(loader)
+        self._entered = loader.epoch
+        return map(self._order.form.batch, batches)
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch that the next ``iter()`` gives."""
+        epoch = self.loader.epoch
+        return epoch + 1 if epoch == self._entered else epoch
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the epoch of the last ``iter()`` is delivered. Of a stream that is known after its last batch."""
+        return self.loader.epoch != self._entered
+
+    @property
+    def padded_remainder(self) -> int:
+        """Rows of an epoch's last batch, of all ranks together, where padding follows them; else −1."""
+        steps = self.loader.plan.steps
+        rows = self.loader.plan.rows_per_epoch % (steps.batch * steps.world)
+        return rows if rows and steps.tail.value == "pad" else -1
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make ``epoch`` the next one, as ``standpipe.Loader.set_epoch`` does.
+
+        Raises ``PlanError`` when ``load_state_dict`` has just gone on in another one: a framework that counts from 0
+        after a restart would go back to it unasked.
+        """
+        if self._resumed not in (None, epoch):
+            raise sp.PlanError(
+                f"set_epoch({epoch!r}) after load_state_dict() of epoch {self._resumed}: tell the framework which one "
+                f"it is, as by set_epoch({self._resumed}) of the loader that it made"
+            )
+        self.loader.set_epoch(epoch)
+        self._entered = None
+
+    def state_dict(self) -> dict[str, object]:
+        """Where it stands, as plain data: batches that were delivered, none that are only prefetched."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Go on where ``state`` was saved. Raises ``StateError`` when it is another recipe's."""
+        self.loader.load_state_dict(state)
+        self._resumed, self._entered = self.loader.epoch, None
+
+    def __getstate__(self) -> tuple[Order, dict[str, object]]:
+        return self._order, self.state_dict()
+
+    def __setstate__(self, saved: tuple[Order, dict[str, object]]) -> None:
+        order, state = saved
+        self.__init__(order)  # type: ignore[misc]
+        self.load_state_dict(state)
+
+    def _plan_for(self, part: tuple[int, int]) -> None:
+        self._part = part
+        self._loader = self._order.pipeline_of(*part).loader(**self._order.settings)
+        if not self._loader.plan.open:
+            self._order.form.check(list(self._loader.plan.fields))

@@ -1,0 +1,281 @@
+"""The drop-in for ``torch.utils.data.DataLoader``: its arguments, its order, standpipe's engine."""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch.utils import data
+from torch.utils.data import IterDataPipe, MapDataPipe, default_collate
+
+import standpipe as sp
+from standpipe.torch.epoch import Course, Epoch, Place, set_state, state_of
+from standpipe.torch.turns import shares_itself_out
+
+STATE_VERSION = 1
+SETTINGS: dict[str, Any] = {  # of standpipe's own loader, beside those that arguments of torch's stand for
+    "memory": None,
+    "depth": None,
+    "side_memory": None,
+    "worker_memory": None,
+    "lend_wait_s": 0.0,
+    "slow_after_s": 5.0,
+    "stall_timeout_s": 120.0,
+    "bad_log": None,
+}
+RAISE = sp.Raise()
+
+
+_server: weakref.ref[sp.ForkServer] | None = None
+
+
+def _shared_server() -> sp.ForkServer:
+    """One for all loaders there are, so that only the first epoch of the first one waits for imports."""
+    global _server
+    shared = _server() if _server is not None else None
+    if shared is None:
+        shared = sp.ForkServer()
+        _server = weakref.ref(shared)
+    return shared
+
+
+class DataLoader(data.DataLoader[Any]):
+    """``torch.utils.data.DataLoader`` with standpipe's engine: the same arguments, order and batches.
+
+    It draws the sampler's batches when and as torch's does, so the same sampler and generator give the same order, and
+    what it returns is what ``collate_fn`` makes of the samples, by default torch's ``default_collate``. Tensors,
+    arrays and numbers of one shape are written into the batch's memory by the workers themselves, without being
+    pickled and without /dev/shm.
+
+    num_workers              0: samples are made in the thread that asks for a batch. n: in n processes, each with a
+                             copy of the dataset, which this process never calls
+    executor                 ``"thread"``: in n threads instead, which share the dataset; then ``get_worker_info()`` is
+                             None, and ``worker_init_fn`` a ``PlanError``
+    timeout                  seconds for one sample, after which it is given up with ``StalledError``; 0: 120
+    prefetch_factor          batches of each worker that the sampler is asked for ahead; given, so many are in memory
+                             too, else as many as keep the workers busy
+    persistent_workers       False: each ``iter()`` starts workers, with the dataset as it is then
+    pin_memory               batches are copied into torch's pinned memory, where there is an accelerator
+    multiprocessing_context  ``"fork"``: workers are forks of this process, whose dataset needn't be pickled; a
+                             ``PlanError`` at ``iter()`` while standpipe has threads here. Else they come from a process
+                             that all loaders share, which ends with the last of them, whatever the context
+    in_order                 batches always come in their order
+    split_by_worker          whether an iterable dataset shares itself out among workers, by ``get_worker_info()`` in
+                             its methods or in ``worker_init_fn``: then each worker reads its part, and they take
+                             turns, batch by batch. None: as its code says; then it is an error when all workers begin
+                             with the same batch
+    on_bad                   ``standpipe.Replace(at_most=…)``: another sample of the same batch takes the place of a bad
+                             one, up to so many in an epoch, or such a share of it; ``bad_samples`` has them. Whole
+                             batches are made by a worker each then. Default: ``Raise()``
+    pack                     whether long lists inside the dataset are packed on the way to workers, as ``Indexed`` says
+    memory, depth, side_memory, worker_memory, lend_wait_s, slow_after_s, stall_timeout_s, bad_log
+                             as of ``Pipeline.loader``
+
+    Random numbers that the dataset draws are seeded for each sample by (base seed, epoch, place): who makes it and in
+    which process makes no difference, and so they are others than torch's workers would draw.
+
+    Raises what torch's raises for arguments that can't be, and ``PlanError`` for what can't be honoured: an iterable
+    dataset with several workers that would each read all of it; and datapipes.
+    """
+
+    def __init__(
+        self,
+        dataset: data.Dataset[Any],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: data.Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: data.Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        executor: Literal["process", "thread"] = "process",
+        split_by_worker: bool | None = None,
+        on_bad: sp.Raise | sp.Replace = RAISE,
+        pack: bool = True,
+        memory: int | str | None = None,
+        depth: int | None = None,
+        side_memory: int | str | None = None,
+        worker_memory: int | str | None = None,
+        lend_wait_s: float = 0.0,
+        slow_after_s: float = 5.0,
+        stall_timeout_s: float | None = 120.0,
+        bad_log: str | os.PathLike[str] | None = None,
+    ) -> None:
+        # Every argument is an attribute, as torch's are: Lightning makes a loader like this one from them.
+        self.executor, self.pack, self.split_by_worker, self.on_bad = executor, pack, split_by_worker, on_bad
+        self.memory, self.depth, self.bad_log = memory, depth, bad_log
+        self.side_memory, self.worker_memory, self.lend_wait_s = side_memory, worker_memory, lend_wait_s
+        self.slow_after_s, self.stall_timeout_s = slow_after_s, stall_timeout_s
+        self._prefetches = prefetch_factor is not None
+        self._fork_server = _shared_server()
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+        self._is_stream = isinstance(dataset, data.IterableDataset)
+        self._check()
+        # Rows of one shape that meet in a batch are written where it has them. Of batches that a sampler makes, and
+        # of single samples, each may have a shape of its own.
+        # And what differs from the others in shape isn't bad, and would be taken for it.
+        by_row = self.collate_fn is default_collate and (self.batch_size or 1) > 1 and not self._is_stream
+        by_row &= not isinstance(on_bad, sp.Replace)
+        self._policy = self._counted(on_bad)
+        self._course = Course(collates=not by_row)
+
+    @property
+    def bad_samples(self) -> list[sp.BadSample]:
+        """Samples that others took the place of, with ``on_bad=Replace(…)``, in what was delivered so far."""
+        return self._course.bad_samples
+
+    def state_dict(self) -> dict[str, object]:
+        """Where it stands, as plain data: batches of the epoch that were delivered, and what its order was drawn from.
+
+        Of the ``iter()`` that was begun last.
+        """
+        place = self._course.place
+        if self._course.saved is not None:
+            place = self._course.saved
+        elif place is not None and place.ended:
+            place = self._next_epoch(place)
+        if place is None:
+            random = None if self.generator is None else state_of(self.generator)
+            return {"version": STATE_VERSION, "random": random, "base_seed": None}
+        return {
+            "version": STATE_VERSION,
+            "random": place.random,
+            "base_seed": place.base_seed,
+            "number": place.number,
+            "delivered": place.delivered,
+            "digest": place.digest,
+        }
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Let the next ``iter()`` give the rest of the epoch in which ``state`` was saved.
+
+        Its order is drawn again from the generator as it stood then, so ``generator=``, the sampler and the dataset are
+        to be the same. Samplers with a ``set_epoch`` are to be told the epoch before. Raises ``StateError`` for
+        what is no state; ``iter()`` does when the sampler gives another order than it gave.
+        """
+        kinds: dict[str, tuple[type, ...]] = {"random": (bytes, type(None)), "base_seed": (int, type(None))}
+        if isinstance(state, Mapping) and state.get("base_seed") is not None:
+            kinds |= {"random": (bytes, type(None)), "number": (int,), "delivered": (int,), "digest": (str,)}
+        if (
+            not isinstance(state, Mapping)
+            or state.get("version") != STATE_VERSION
+            or not all(type(state.get(name)) in kind for name, kind in kinds.items())
+        ):
+            raise sp.StateError(
+                "this is no state of standpipe.torch.DataLoader, or it is damaged: it is a dict as state_dict() gives it"
+            )
+        saved: Any = state
+        if saved["base_seed"] is not None:
+            self._course.saved = Place(
+                saved["random"], saved["base_seed"], saved["number"], saved["delivered"], saved["digest"]
+            )
+            return
+        self._course.saved = self._course.place = None
+        if saved["random"] is not None and self.generator is not None:
+            set_state(self.generator, saved["random"])
+
+    def _get_iterator(self) -> Any:
+        """What torch's ``__iter__`` gives, again and again while workers stay."""
+        return Epoch(self)
+
+    def _next_epoch(self, place: Place) -> Place | None:
+        """The beginning of the epoch after one; None where nothing of the next one is known."""
+        if not self.persistent_workers:
+            return None
+        random = None if self.generator is None else state_of(self.generator)
+        return replace(place, random=random, number=place.number + 1, delivered=0, digest="", ended=False)
+
+    def _counted(self, policy: sp.Raise | sp.Replace) -> sp.Raise | sp.Replace:
+        """The policy with a share as a number of rows. Raises ``TypeError`` where the sampler has no length."""
+        if not isinstance(policy, sp.Replace) or not isinstance(policy.at_most, float) or self._is_stream:
+            return policy
+        sampler: Any = self.sampler
+        return sp.Replace(at_most=max(1, math.ceil(policy.at_most * len(sampler))))
+
+    def _engine_settings(self) -> dict[str, Any]:
+        """Settings of standpipe's own loader."""
+        settings = {
+            name: getattr(self, name) for name, default in SETTINGS.items() if getattr(self, name) != default
+        }
+        if self.num_workers == 0:
+            return settings | {"executor": "inline"}
+        if self.timeout:
+            settings["stall_timeout_s"] = self.timeout
+        if self._prefetches:
+            settings.setdefault("depth", 1 + self.num_workers * (self.prefetch_factor or 1))
+        if self.executor == "process":
+            settings["fork_from"] = "trainer" if self._forks else self._fork_server
+        return settings | {"executor": self.executor, "workers": self.num_workers}
+
+    @property
+    def _forks(self) -> bool:
+        """Whether workers are to be forks of this process."""
+        context = self.multiprocessing_context
+        return context is not None and context.get_start_method() == "fork"
+
+    def _check(self) -> None:
+        """Raise for what can't be honoured."""
+        if self.executor not in ("process", "thread"):
+            raise sp.PlanError(f"executor={self.executor!r}: 'process' or 'thread'; num_workers=0 is inline")
+        if isinstance(self.dataset, IterDataPipe | MapDataPipe):
+            raise sp.PlanError(
+                "a datapipe shuffles and shards in torch's own workers: use torch's DataLoader"
+            )
+        if self._is_stream and self.num_workers > 1:
+            self._check_parts()
+        if self.num_workers and self.executor == "thread" and self.worker_init_fn is not None:
+            raise sp.PlanError(
+                "worker_init_fn with executor='thread': threads share this process and the dataset, so there is "
+                "nothing to set up for each; use processes, or leave it out"
+            )
+
+    def _check_parts(self) -> None:
+        """Raise for a stream that several workers can't read."""
+        splits = self.split_by_worker
+        if splits is None:
+            splits = shares_itself_out(self.dataset, self.worker_init_fn)
+        if not splits:
+            raise sp.PlanError(
+                f"num_workers={self.num_workers} with an IterableDataset: each worker would read all of it, and every "
+                f"sample come {self.num_workers} times. Say num_workers=1: one worker reads it once. Or let it share "
+                "itself out by get_worker_info(), and if it does so where nobody sees it, say split_by_worker=True. Or "
+                "give a dataset with dataset[index], which any number of workers can share"
+            )
+        if self.executor == "thread" or self._forks:
+            raise sp.PlanError(
+                "an IterableDataset that shares itself out among workers needs processes that come from a server: "
+                "leave out executor='thread' and multiprocessing_context='fork', or say num_workers=1"
+            )

@@ -1,0 +1,119 @@
+"""A CUDA device as the place where a loader's batches go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from standpipe import PlanError
+from standpipe.torch.finishing import Finisher
+from standpipe.torch.numa import cpus_near
+from standpipe.torch.sending import Sender, Wanted, aligned, placed
+from standpipe.torch.streams import CudaStreams, Streams
+
+MOST_SLOTS = 64  # batches
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CudaDevice:
+    """Batches on one of torch's CUDA devices. Satisfies the ``Device`` of standpipe's contracts; it can be pickled.
+
+    device  with or without a number; without, the process's current one when the loader starts
+    wanted  what batches are there
+    slots   batches there at once: the caller's, and those whose bytes come ahead
+    """
+
+    device: torch.device
+    wanted: Wanted
+    slots: int
+
+    lends = False
+    mixes = True
+
+    def writes(self, finish: Any) -> None:
+        """Bytes: they are finished there."""
+
+    def check(self) -> None:
+        """Raise ``PlanError`` where torch has no such device."""
+        if not torch.cuda.is_available():
+            cuda: Any = torch.backends.cuda
+            why = "sees none" if cuda.is_built() else "was built without CUDA"
+            raise PlanError(f"device={str(self.device)!r}: torch {torch.__version__} {why}; use device='cpu'")
+        count = torch.cuda.device_count()
+        if (self.device.index or 0) >= count:
+            raise PlanError(f"device={str(self.device)!r}: torch sees {count}, the last is cuda:{count - 1}")
+
+    def cpus(self) -> frozenset[int] | None:
+        """Those of the memory node that the device is at, on machines that have several."""
+        found = torch.cuda.get_device_properties(self._index())
+        place: list[Any] = [
+            getattr(found, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")
+        ]
+        return cpus_near(None if None in place else "{:04x}:{:02x}:{:02x}.0".format(*place))
+
+    def describe(self, fields: Mapping[str, Any], finish: Any) -> Sequence[str]:
+        """Lines for ``explain()``.
+
+        fields  of a slot, each with ``nbytes`` and ``dtype``
+        finish  None, or what becomes of the bytes of a ``field``, by its ``table``
+        """
+        coming, held = self.memory(fields, finish)
+        ahead = "1 batch" if self.slots == 2 else f"{self.slots - 1} batches"
+        lines = [f"{self.device}: {', '.join(self._brought(fields))}, copied {ahead} ahead"]
+        if finish is not None:
+            dtype = str(self.wanted.dtype or finish.output.dtype.name).removeprefix("torch.")
+            lines += [f"{finish.field} as bytes, made {dtype} there, in one step with its layout"]
+        till = "always in one place" if self.wanted.static else "until it is dropped"
+        return [
+            *lines,
+            f"{coming / MIB:.1f}MiB of its memory for what comes, during an epoch",
+            f"{held / MIB:.1f}MiB for each batch, {till}",
+        ]
+
+    def memory(self, fields: Mapping[str, Any], finish: Any) -> tuple[int, int]:
+        """Bytes of the device's memory: of what comes, and of one batch."""
+        brought = self._brought(fields)
+        dtypes = {name: each.dtype for name, each in brought.items()}
+        if finish is not None and finish.field in dtypes:
+            dtypes[finish.field] = finish.table.dtype
+        held = sum(
+            each.nbytes // each.dtype.itemsize * self._item_bytes(dtypes[name])
+            for name, each in brought.items()
+        )
+        return (self.slots - 1) * sum(aligned(each.nbytes) for each in brought.values()), held
+
+    def open(self, fields: Mapping[str, Any], finish: Any) -> Sender:
+        """What brings batches there."""
+        streams = self.streams()
+        finishers = {}
+        if finish is not None and self.wanted.has(finish.field):
+            table = torch.from_numpy(finish.table)
+            finishers[finish.field] = Finisher(
+                table,
+                self.wanted.dtype_of(table.dtype),
+                planar=finish.layout.value == "NCHW",
+                place=lambda tensor: placed(streams, tensor),
+            )
+        sizes = {name: each.nbytes for name, each in self._brought(fields).items()}
+        return Sender(streams, sizes, self.wanted, ahead=self.slots - 1, finishers=finishers)
+
+    def streams(self) -> Streams:
+        """The device's."""
+        return CudaStreams(self._index())
+
+    def _index(self) -> int:
+        return torch.cuda.current_device() if self.device.index is None else self.device.index
+
+    def _brought(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: each for name, each in fields.items() if self.wanted.has(name)}
+
+    def _item_bytes(self, dtype: np.dtype[Any]) -> int:
+        """Of a number on the device."""
+        if self.wanted.dtype is not None and dtype.kind == "f":
+            return self.wanted.dtype.itemsize
+        return dtype.itemsize

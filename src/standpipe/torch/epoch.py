@@ -1,0 +1,296 @@
+"""One epoch of a drop-in DataLoader: batches that torch's samplers name, as standpipe makes them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import _utils
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+import standpipe as sp
+from standpipe.torch.named import Named
+from standpipe.torch.nest import Nest, NotPlain, flat
+from standpipe.torch.samples import BATCH, Collate, Samples, Seat, Stream, as_it_is
+from standpipe.torch.turns import InTurn
+
+if TYPE_CHECKING:
+    from standpipe.torch.dataloader import DataLoader
+
+_pinned: Any = _utils.pin_memory.pin_memory
+
+
+@dataclass(slots=True)
+class Place:
+    """Where an epoch stands, and all that it takes to get there again.
+
+    random     state of the generator, ``generator=`` or torch's own, before anything was drawn for the epoch
+    base_seed  of the workers
+    number     which epoch of these workers it is
+    delivered  batches
+    digest     of their records
+    ended      whether these were all
+    """
+
+    random: bytes | None
+    base_seed: int
+    number: int = 0
+    delivered: int = 0
+    digest: str = ""
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class Course:
+    """What a loader and its epochs share.
+
+    collates  whether batches are made by a ``collate_fn``, instead of row by row in their slot
+    bad       samples that were replaced in epochs that have ended
+    place     of the epoch that was begun last
+    saved     from where the next one goes on
+    """
+
+    collates: bool
+    place: Place | None = None
+    saved: Place | None = None
+    bad: list[sp.BadSample] = field(default_factory=list)
+    engine: weakref.ref[sp.Loader | InTurn] | None = None
+
+    @property
+    def bad_samples(self) -> list[sp.BadSample]:
+        """Those of the epoch that runs too."""
+        engine = self.engine() if self.engine is not None else None
+        return [*self.bad, *(engine.bad_samples if engine is not None else ())]
+
+
+class Epoch(_BaseDataLoaderIter):
+    """Draws what torch's iterators draw, in their order: the sampler's batches and the workers' base seed."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        if loader.num_workers and not loader.prefetch_factor:  # as torch's say it
+            raise AssertionError("prefetch_factor must be greater than 0 with num_workers > 0")
+        if loader.timeout and not loader.num_workers:
+            raise AssertionError("timeout must be 0 with num_workers=0")
+        self._course = loader._course
+        saved, self._course.saved = self._course.saved, None
+        drawing = Drawing(loader.generator, None if saved is None else saved.random)
+        with drawing:
+            random = state_of(loader.generator)
+            super().__init__(loader)
+            if saved is None:
+                saved = Place(None, int(self._base_seed))
+            self._place = Place(random, saved.base_seed, saved.number)
+            if saved.number:  # of workers that stayed, whose seed was drawn before
+                drawing.rewind()
+            if saved.number or self._num_workers:
+                self._sampler_iter = iter(self._index_sampler)  # once more, as torch does
+            self._engine: sp.Loader | InTurn | None = None
+            is_left = self._begin(loader, saved)
+        if saved.delivered and not is_left:  # the state was saved after an epoch's last batch
+            self.__init__(loader)  # type: ignore[misc]
+
+    def _reset(self, loader: DataLoader, first_iter: bool = False) -> None:
+        """The next epoch of workers that stay."""
+        if self._course.saved is not None:
+            self._stop()
+            self.__init__(loader)  # type: ignore[misc]
+            return
+        random = state_of(loader.generator)
+        super()._reset(loader, first_iter)
+        self._place = Place(random, self._place.base_seed, self._place.number + 1)
+        self._begin(loader, self._place)
+
+    def _begin(self, loader: DataLoader, saved: Place) -> bool:
+        """Have the first batches made, after those that were delivered before. Whether there are any.
+
+        Raises ``StateError`` when the sampler names others than it did.
+        """
+        self._ahead = self._num_workers * (loader.prefetch_factor or 0)
+        self._rows = loader.batch_size or 1
+        self._plan: Callable[[int], sp.Loader | InTurn] = planned(loader, self._place.base_seed)
+        self._batches: Iterator[Any] | None = None
+        self._nest: Nest | None = None
+        self._named: Named | None = None
+        self._place.delivered = saved.delivered
+        self._course.place = self._place
+        is_left = True
+        if not loader._is_stream:
+            most_rows = self._rows if loader.batch_size or not self._auto_collation else None
+            self._named = Named(self._sampler_iter, many=self._auto_collation, most_rows=most_rows)
+            self._named.leave_out(saved.delivered)
+            if saved.delivered and self._named.digest != saved.digest:
+                raise sp.StateError(
+                    "the sampler doesn't give the order that it gave when the state was saved: it draws from "
+                    "something else than generator= or torch's own, or the dataset is another one"
+                )
+            self._place.digest = self._named.digest
+            # What is gone on with is drawn here, while the generator stands where it stood.
+            is_left = self._named.look(
+                max(self._ahead, saved is not self._place and saved.random is not None)
+            )
+            if self._num_workers and is_left:
+                self._start()
+        return is_left
+
+    def _start(self) -> None:
+        """Have batches made, from the next one on."""
+        if self._engine is None:
+            self._engine = self._plan(self._rows if self._named is None else self._named.most_rows)
+            self._course.engine = weakref.ref(self._engine)
+            if self._place.number:
+                self._engine.set_epoch(self._place.number)
+            if self._place.delivered:
+                self._engine.skip_steps(self._place.delivered)
+        if self._named is None or isinstance(self._engine, InTurn):
+            self._batches = iter(self._engine)
+        else:
+            self._batches = self._engine.given(self._named.batches(), ahead=self._ahead)
+
+    def _next_data(self) -> Any:
+        try:
+            if self._place.ended:
+                raise StopIteration
+            data = self._next_batch()
+        except StopIteration:
+            self._place.ended = True
+            if not self._persistent_workers:
+                self._stop()
+            raise
+        except (sp.SampleError, sp.StalledError, sp.WorkerDied) as error:
+            self._passed()
+            raise _told(error) from error.__cause__
+        self._passed()
+        if self._pin_memory:
+            data = _pinned(data, self._pin_memory_device)
+        return data
+
+    def _next_batch(self) -> Any:
+        misfit: sp.SampleError | None = None
+        while True:
+            if self._batches is None:
+                self._start()
+            assert self._batches is not None
+            try:
+                return self._made(next(self._batches))
+            except StopIteration:
+                if self._named is None or self._named.waits is None:
+                    raise
+                self._named.make_room()
+                self._stop()
+            except sp.SampleError as error:
+                if misfit is not None:
+                    error.add_note(str(misfit))
+                if self._course.collates or not _is_misfit(error):
+                    raise
+                # Its samples aren't all of one kind and shape: default_collate knows what that means.
+                misfit, self._course.collates = error, True
+                self._stop()
+
+    def _made(self, fields: dict[str, Any]) -> Any:
+        """What a training step takes."""
+        if self._named is None and self._drop_last and len(fields["index"]) < self._rows:
+            raise StopIteration
+        if BATCH in fields:
+            return fields[BATCH].value
+        if self._nest is None:
+            assert self._engine is not None
+            self._nest = Nest(list(self._engine.plan.contents))
+        return self._nest.batch(fields)
+
+    def _passed(self) -> None:
+        """One batch is delivered, or can't be."""
+        self._place.delivered += 1
+        if self._named is not None:
+            self._named.delivered()
+            self._place.digest = self._named.digest
+            self._place.ended = bool(self._ahead) and not self._named.is_pending and self._named.waits is None
+
+    def _stop(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._course.bad += self._engine.bad_samples
+            self._course.engine = None
+        self._engine = self._batches = self._nest = None
+
+
+def planned(loader: DataLoader, base_seed: int) -> Callable[[int], sp.Loader | InTurn]:
+    """Makes standpipe's own loader for some epochs, for batches of so many rows."""
+    course, workers, pack = loader._course, loader.num_workers, loader.pack
+    dataset, collate_fn, alone = loader.dataset, loader.collate_fn, not loader._auto_collation
+    is_stream, settings, init_fn = loader._is_stream, loader._engine_settings(), loader.worker_init_fn
+    on_bad, drop_last, certain = loader._policy, loader.drop_last, loader.split_by_worker is True
+
+    def pipeline(rows: int, number: int | None = None) -> sp.Pipeline:
+        seat = Seat(base_seed, workers, init_fn, number)
+        form = as_it_is if course.collates else flat
+        if is_stream:
+            stream = sp.Iterable(Stream(dataset, form, seat), pack=pack)
+            made = sp.Pipeline(stream, seed=base_seed + (number or 0)).batch(rows, tail="short")
+        else:
+            samples = sp.Indexed(Samples(dataset, form, seat), pack=pack)
+            made = sp.Pipeline(samples, seed=base_seed).batch(rows, given=True)
+        made = made.on_bad(on_bad)
+        return made.map_batch(Collate(collate_fn, alone), samples=True) if course.collates else made
+
+    def plan(rows: int) -> sp.Loader | InTurn:
+        if not is_stream or workers < 2:
+            return pipeline(rows).loader(**settings)
+        parts = [pipeline(rows, number) for number in range(workers)]
+        each = parts[0].plan(**settings).memory_bytes // workers
+        loaders = [part.loader(**{**settings, "memory": each}) for part in parts]
+        return InTurn(loaders, rows=rows, drop_last=drop_last, certain=certain)
+
+    return plan
+
+
+class Drawing:
+    """Draw from a generator as it was once: torch's own is put back afterwards, one that was given goes on from there.
+
+    random  its state then; None: as it is
+    """
+
+    def __init__(self, generator: torch.Generator | None, random: bytes | None) -> None:
+        self._generator, self._random = generator, random
+        self._before: torch.Tensor | None = None
+
+    def __enter__(self) -> None:
+        if self._random is not None and self._generator is None:
+            self._before = torch.get_rng_state()
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Back to the state."""
+        if self._random is not None:
+            set_state(self._generator, self._random)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            torch.set_rng_state(self._before)
+
+
+def state_of(generator: torch.Generator | None) -> bytes:
+    """State of a generator, or of torch's own."""
+    state = torch.get_rng_state() if generator is None else generator.get_state()
+    return state.numpy().tobytes()
+
+
+def set_state(generator: torch.Generator | None, random: bytes) -> None:
+    """Set it."""
+    state = torch.frombuffer(bytearray(random), dtype=torch.uint8)
+    if generator is None:
+        torch.set_rng_state(state)
+    else:
+        generator.set_state(state)
+
+
+def _is_misfit(error: sp.SampleError) -> bool:
+    return isinstance(error.__cause__, NotPlain) or error.place == "batch"
+
+
+def _told(error: Exception) -> Exception:
+    """The error without advice on a pipeline, which whoever has a DataLoader hasn't written."""
+    error.__notes__ = [note for note in getattr(error, "__notes__", []) if ".on_bad(" not in note]
+    return error

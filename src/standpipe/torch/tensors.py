@@ -1,0 +1,130 @@
+"""From a batch of arrays to one of tensors, in the form that a training step takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import torch
+
+from standpipe import PlanError
+from standpipe.torch.device import MOST_SLOTS, CudaDevice
+from standpipe.torch.memory import TensorMemory
+from standpipe.torch.sending import Wanted, as_tensor
+
+VALID = "valid"  # whether a row isn't padding: a batch that has no such field has no padding
+MEMORY_FORMATS = (None, torch.contiguous_format, torch.channels_last)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a batch of tensors looks like.
+
+    fields         of a batch: the names of a tuple's, one name for a single tensor, names by the key that each has in a
+                   dict, or None for a dict of all
+    device         where they are
+    dtype          of floating-point fields; None: as the pipeline makes them
+    memory_format  of fields of four dimensions that aren't uint8; None: as the pipeline makes them
+    """
+
+    fields: tuple[str, ...] | Mapping[str, str] | str | None
+    device: torch.device
+    dtype: torch.dtype | None
+    memory_format: torch.memory_format | None
+
+    @classmethod
+    def of(cls, fields: object, device: object, dtype: object, memory_format: object) -> Form:
+        """What a caller asked for. Raises ``PlanError`` for what can't be."""
+        names = (
+            list(fields.values() if isinstance(fields, Mapping) else fields) if _is_many(fields) else [fields]
+        )
+        if fields is not None and not (names and all(isinstance(name, str) for name in names)):
+            raise PlanError(
+                f"fields={fields!r}: names of fields, such as ('image', 'label'); {{'pixel_values': 'image'}} for a "
+                "dict with other keys; None for a dict of all"
+            )
+        try:
+            where = torch.device(device)  # type: ignore[call-overload]
+        except TypeError:
+            raise PlanError(
+                f"device={device!r}: 'cpu', 'cuda', 'cuda:1' and the like, or a torch.device"
+            ) from None
+        except RuntimeError as error:
+            raise PlanError(f"device={device!r}: {error}") from error
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise PlanError(f"dtype={dtype!r}: a floating-point dtype, such as torch.bfloat16")
+        if not any(memory_format is each for each in MEMORY_FORMATS):
+            raise PlanError(
+                f"memory_format={memory_format!r}: torch.channels_last or torch.contiguous_format"
+            )
+        kept = tuple(names) if isinstance(fields, Sequence) and not isinstance(fields, str) else fields
+        return cls(kept, where, dtype, memory_format)  # type: ignore[arg-type]
+
+    def place(self, *, slots: int = 2, static: bool = False) -> CudaDevice | TensorMemory:
+        """Where standpipe itself brings batches; ``batch`` copies them to further devices. Raises ``PlanError``.
+
+        slots, static  as of ``loader``
+        """
+        if not isinstance(slots, int) or isinstance(slots, bool) or not 2 <= slots <= MOST_SLOTS:
+            raise PlanError(
+                f"device_slots={slots!r}: batches, a whole number from 2, the caller's and one that comes, to "
+                f"{MOST_SLOTS}"
+            )
+        names = None if self.fields is None else frozenset(self._names())
+        if not isinstance(static, bool):
+            raise PlanError(f"static={static!r}: True or False")
+        wanted = Wanted(names, self.dtype, self.memory_format, static)
+        return CudaDevice(self.device, wanted, slots) if self.device.type == "cuda" else TensorMemory(wanted)
+
+    def check(self, known: Sequence[str]) -> None:
+        """Raise ``PlanError`` when a field isn't among those that a batch has."""
+        for name in self._names():
+            if name not in known and name != VALID:
+                raise PlanError(
+                    f"fields={self.fields!r}: a batch has {', '.join(known)}; None gives a dict of all"
+                )
+
+    def batch(self, arrays: Mapping[str, Any]) -> Any:
+        """A batch: tensors that share the arrays' memory where nothing has to change; lists stay lists."""
+        if self.fields is None:
+            return {name: self._tensor(value) for name, value in arrays.items()}
+        self.check(list(arrays))
+        if VALID not in arrays and VALID in self._names():
+            every = torch.ones(len(arrays["index"]), dtype=torch.bool, device=self._device_of(arrays))
+            arrays = {**arrays, VALID: every}
+        if isinstance(self.fields, str):
+            return self._tensor(arrays[self.fields])
+        if isinstance(self.fields, Mapping):
+            return {key: self._tensor(arrays[name]) for key, name in self.fields.items()}
+        return tuple(self._tensor(arrays[name]) for name in self.fields)
+
+    def _names(self) -> Sequence[str]:
+        if isinstance(self.fields, Mapping):
+            return list(self.fields.values())
+        return [self.fields] if isinstance(self.fields, str) else self.fields or ()
+
+    def _device_of(self, arrays: Mapping[str, Any]) -> torch.device:
+        """Where a batch is: a device without a number is another one in other threads."""
+        there = (each.device for each in arrays.values() if isinstance(each, torch.Tensor))
+        return next((device for device in there if self._is_on(device)), self.device)
+
+    def _is_on(self, device: torch.device) -> bool:
+        return device.type == self.device.type and self.device.index in (None, device.index)
+
+    def _tensor(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            tensor = value
+        elif (made := as_tensor(value)) is not None:
+            tensor = made
+        else:
+            return value
+        dtype = self.dtype if tensor.is_floating_point() else None
+        tensor = tensor.to(None if self._is_on(tensor.device) else self.device, dtype)
+        if self.memory_format is not None and tensor.ndim == 4 and tensor.dtype != torch.uint8:
+            tensor = tensor.contiguous(memory_format=self.memory_format)
+        return tensor
+
+
+def _is_many(fields: object) -> TypeGuard[Mapping[str, str] | Sequence[str]]:
+    return isinstance(fields, Mapping | Sequence) and not isinstance(fields, str)

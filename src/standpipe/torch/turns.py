@@ -1,0 +1,118 @@
+"""Iterable datasets that share themselves out among workers, as torch's documentation has it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.utils import data
+
+import standpipe as sp
+
+ASKED = "get_worker_info"  # what code asks that shares itself out
+
+
+def shares_itself_out(dataset: Any, init_fn: Callable[[int], None] | None) -> bool:
+    """Whether a method of the dataset, or ``worker_init_fn``, asks which worker it is in."""
+    kinds = [kind for kind in type(dataset).__mro__ if kind not in (object, *data.IterableDataset.__mro__)]
+    found = [value for kind in kinds for value in vars(kind).values()]
+    return any(_names(code) for value in (*found, init_fn) if (code := getattr(value, "__code__", None)))
+
+
+def _names(code: CodeType) -> bool:
+    inner = (part for part in code.co_consts if isinstance(part, CodeType))
+    return ASKED in code.co_names or any(map(_names, inner))
+
+
+class InTurn:
+    """The streams of several workers, a loader for each: one batch of each in turn, as far as they go.
+
+    drop_last  whether a worker's last batch is left out when it is short
+    certain    whether they are known to differ; else that their first batches do is checked
+    """
+
+    def __init__(self, loaders: list[sp.Loader], *, rows: int, drop_last: bool, certain: bool) -> None:
+        self._loaders, self._rows, self._drop_last = loaders, rows, drop_last
+        self._certain, self._skip = certain, 0
+
+    @property
+    def plan(self) -> sp.Plan:
+        """Of each."""
+        return self._loaders[0].plan
+
+    @property
+    def bad_samples(self) -> list[sp.BadSample]:
+        """None: a stream's samples can't be replaced."""
+        return []
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which one is next."""
+        for loader in self._loaders:
+            loader.set_epoch(epoch)
+
+    def skip_steps(self, number: int) -> None:
+        """Leave out the next epoch's first batches; they are made, for only the streams know how long they are."""
+        self._skip = number
+
+    def close(self) -> None:
+        """End all workers."""
+        for loader in self._loaders:
+            loader.close()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """An epoch. Raises ``PlanError`` when all workers begin with the same batch."""
+        skip, self._skip = self._skip, 0
+        turns = _Turns([iter(loader) for loader in self._loaders], self._rows, self._drop_last)
+        if not self._certain:
+            turns.compare()
+            self._certain = True
+        for _ in range(skip):
+            next(turns, None)
+        return turns
+
+
+class _Turns:
+    def __init__(self, epochs: list[Iterator[dict[str, Any]]], rows: int, drop_last: bool) -> None:
+        self._epochs, self._rows, self._drop_last = deque(epochs), rows, drop_last
+        self._first: deque[dict[str, Any] | None] = deque()  # batches that were compared
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        while self._epochs:
+            epoch = self._epochs.popleft()  # one that raises has ended, as a generator has that raised
+            batch = self._first.popleft() if self._first else next(epoch, None)
+            if batch is not None and (len(batch["index"]) == self._rows or not self._drop_last):
+                self._epochs.append(epoch)
+                return batch
+        raise StopIteration
+
+    def compare(self) -> None:
+        """Take the first batch of each, and raise ``PlanError`` when they are the same."""
+        self._first.extend(next(epoch, None) for epoch in self._epochs)
+        one, *others = self._first
+        if others and all(_equal(one, other) for other in others):
+            raise sp.PlanError(
+                f"all {1 + len(others)} workers begin with the same batch: the dataset asks for {ASKED}(), and seems "
+                "not to share itself out by it, so that every sample would come once from each worker. Say "
+                "num_workers=1, or split_by_worker=True if it does, and the batches only look alike"
+            )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    if hasattr(one, "value") and hasattr(other, "value"):  # what a collate_fn made
+        return _equal(one.value, other.value)
+    return type(one) is type(other) and repr(one) == repr(other)

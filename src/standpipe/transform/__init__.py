@@ -1,0 +1,63 @@
+"""The transform place: what happens to a sample, and how adjacent transforms become one native kernel."""
+
+from standpipe.transform.code import Unreadable, digest_of
+from standpipe.transform.content import KEPT, ByContent
+from standpipe.transform.element import Normalize, ToDtype, ToLayout
+from standpipe.transform.function import BatchFunction, Function, Mixing
+from standpipe.transform.fuse import ImageKernel, fuse, split_at_cache
+from standpipe.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
+from standpipe.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
+from standpipe.transform.mixing import CutMix, MixUp
+from standpipe.transform.native import decoder_version, simd_paths
+from standpipe.transform.parts import code_parts
+from standpipe.transform.program import (
+    BATCH_OP,
+    DATASET_OP,
+    FunctionStep,
+    NativeStep,
+    SampleProgram,
+    sample_program,
+)
+from standpipe.transform.randomness import first_random, what_draws
+from standpipe.transform.verdict import Fault, fault_of
+
+__all__ = [
+    "BATCH_OP",
+    "DATASET_OP",
+    "KEPT",
+    "NOT_INSTALLED",
+    "BatchFunction",
+    "ByContent",
+    "CenterCrop",
+    "CutMix",
+    "Decoder",
+    "Fault",
+    "Function",
+    "FunctionStep",
+    "ImageKernel",
+    "MixUp",
+    "Mixing",
+    "NativeStep",
+    "Normalize",
+    "NvDecoder",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "Resize",
+    "SampleProgram",
+    "ToDtype",
+    "ToLayout",
+    "Unreadable",
+    "code_parts",
+    "decoder_of_gpu",
+    "decoder_version",
+    "digest_of",
+    "fault_of",
+    "first_random",
+    "fuse",
+    "is_installed",
+    "numbered",
+    "sample_program",
+    "simd_paths",
+    "split_at_cache",
+    "what_draws",
+]

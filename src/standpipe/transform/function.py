@@ -1,0 +1,162 @@
+"""Python callables as transforms: what they are given, and what they give back."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from standpipe.errors import PlanError
+from standpipe.spec import Spec
+from standpipe.transform.mixing import CutMix, MixUp
+
+Mixing = MixUp | CutMix
+As = Literal["numpy", "pil", "tensor"]
+LONGEST_NAME = 120  # of a callable's repr, in a state that shall stay small
+FORMS = ("numpy", "pil", "tensor")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A callable on a sample, or on one of its fields.
+
+    fn     the callable. With ``field`` it takes that field's value and returns its new value; without, it takes
+           the sample, a dict of values by field, and returns the new one. A parameter named ``rng`` gets a
+           ``numpy.random.Generator`` keyed by (seed, epoch, position) and by the callable's place among others
+    field  the field it reads and writes, or None: all
+    as_    the form in which images come: ``"numpy"``, (H, W, 3) uint8; ``"pil"``; ``"tensor"``, (3, H, W) uint8
+    spec   shape and dtype of what it returns, by field or, with ``field``, of that one; None: measured on one
+           sample when the loader starts
+    kind   whose rules of calling it follows
+    """
+
+    fn: Callable[..., Any]
+    field: str | None
+    as_: As
+    spec: Spec | Mapping[str, Spec] | None
+    kind: Literal["plain", "torchvision", "albumentations"]
+
+    @classmethod
+    def of(
+        cls,
+        fn: Callable[..., Any],
+        *,
+        field: str | None = None,
+        as_: As | None = None,
+        spec: Spec | Mapping[str, Spec] | None = None,
+    ) -> Function:
+        """Recognise what ``fn`` is. Raises ``PlanError`` for arguments that fit nothing."""
+        check_form("map", field, as_)
+        if spec is not None and not (
+            isinstance(spec, Spec) if field is not None else isinstance(spec, Mapping)
+        ):
+            wanted = "Spec(shape, dtype)" if field is not None else "a dict with the Spec of every field"
+            raise PlanError(f"map(spec={spec!r}): {wanted}")
+        package = (type(fn).__module__ or "").partition(".")[0]
+        if package == "torchvision":
+            return cls(fn, field or "image", as_ or "pil", spec, "torchvision")
+        if package in ("albumentations", "albumentationsx"):
+            if as_ not in (None, "numpy"):
+                raise PlanError(f"map(as_={as_!r}): albumentations takes NumPy arrays; leave as_ out")
+            return cls(fn, field, "numpy", spec, "albumentations")
+        return cls(fn, field, as_ or "numpy", spec, "plain")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The field, or none by name when it takes the whole sample."""
+        return () if self.field is None else (self.field,)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Likewise."""
+        return self.reads
+
+    @property
+    def takes_rng(self) -> bool:
+        """Whether it has a parameter named ``rng``."""
+        return takes_rng(self.fn)
+
+    def describe(self) -> str:
+        """The callable's qualified name, with the parameters that its repr shows, the field and the form."""
+        field = "" if self.field is None else f", field={self.field!r}"
+        form = "" if self.as_ == "numpy" else f", as_={self.as_!r}"
+        return f"{callable_name(self.fn)}{field}{form}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchFunction:
+    """A callable on a batch, called where the batch is made.
+
+    fn       takes a dict of (rows, …) arrays by field, or with ``samples`` the list of the samples, and returns
+             the new batch: a dict of arrays, one, or a tuple of them
+    samples  whether it collates samples itself, as a ``collate_fn`` of torch does
+    """
+
+    fn: Callable[..., Any]
+    samples: bool = False
+
+    @property
+    def takes_rng(self) -> bool:
+        """Whether it has a parameter named ``rng``."""
+        return takes_rng(self.fn)
+
+    @property
+    def mixing(self) -> Mixing | None:
+        """``fn`` where it is one of standpipe's own, which devices know."""
+        return self.fn if isinstance(self.fn, MixUp | CutMix) else None
+
+    def check(self) -> None:
+        """Raise ``PlanError`` where one of standpipe's own has arguments that can't be."""
+        if self.mixing is not None:
+            self.mixing.check()
+
+    @property
+    def note(self) -> str:
+        """What ``explain()`` says beside it; usually nothing."""
+        return "" if self.mixing is None else self.mixing.note
+
+    def describe(self) -> str:
+        """The callable's qualified name; of standpipe's own its parameters."""
+        if self.mixing is not None:
+            return f"map_batch({self.mixing!r})"
+        return f"map_batch({callable_name(self.fn)}{', samples=True' if self.samples else ''})"
+
+
+def check_form(method: str, field: object, as_: object) -> None:
+    """Raise ``PlanError`` unless ``field`` can be a field's name and ``as_`` a form, or they are None."""
+    if as_ is not None and as_ not in FORMS:
+        raise PlanError(f"{method}(as_={as_!r}): 'numpy', 'pil' or 'tensor'")
+    if field is not None and (not isinstance(field, str) or not field):
+        raise PlanError(f"{method}(field={field!r}): a field's name, such as 'image'")
+
+
+def takes_rng(fn: Callable[..., Any]) -> bool:
+    """Whether ``fn`` has a parameter named ``rng``."""
+    try:
+        return "rng" in inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # built-in functions without a signature
+        return False
+
+
+def callable_name(fn: object) -> str:
+    """A name that is the same in every process: no address, no number of a run."""
+    if isinstance(fn, functools.partial):
+        arguments = [*map(repr, fn.args), *(f"{name}={value!r}" for name, value in fn.keywords.items())]
+        shown = f"({', '.join(arguments)})"
+        return f"partial {callable_name(fn.func)}{'' if ' at 0x' in shown else shown}"
+    if (name := getattr(fn, "__qualname__", None)) is not None:
+        owner = getattr(fn, "__self__", None)
+        of = f"{callable_name(owner)}." if owner is not None and not inspect.ismodule(owner) else ""
+        return f"{of or f'{fn.__module__}.'}{name if not of else fn.__name__}"  # type: ignore[attr-defined]
+    kind = f"{type(fn).__module__}.{type(fn).__qualname__}"
+    shown = " ".join(repr(fn).split())
+    if " at 0x" in shown:
+        return kind
+    if len(shown) > LONGEST_NAME:
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        rest = blake2b(shown.encode(), digest_size=8).hexdigest()
+        shown = f"{shown[:LONGEST_NAME]}… (digest {rest})"
+    return f"{kind}: {shown}"

@@ -1,0 +1,197 @@
+"""Native and Python transforms of one pipeline in the order of writing: what happens to a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from standpipe.contracts import Encoded, Transform
+from standpipe.errors import PlanError
+from standpipe.spec import Spec
+from standpipe.transform.function import Function
+from standpipe.transform.fuse import Element, ImageKernel, fuse
+
+# What draws of Python code are keyed by, beside the sample; native transforms have other kinds.
+DATASET_OP = 0x50 << 16
+FUNCTION_OP = 0x51 << 16
+BATCH_OP = 0x52 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NativeStep:
+    """Adjacent native transforms, made one kernel.
+
+    transforms  in the order of writing; none: the image is decoded and nothing else
+    earlier     the native transforms before them, whose draws are counted
+    kernel      when the result's size is the same for every image, else None
+    decodes     whether images come encoded
+    """
+
+    transforms: tuple[Transform, ...]
+    earlier: tuple[Transform, ...]
+    kernel: ImageKernel | None
+    decodes: bool
+
+    def for_size(self, height: int, width: int) -> ImageKernel:
+        """The kernel for an image of this size in pixels."""
+        return self.kernel or fuse(self.transforms, (height, width), earlier=self.earlier)
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        decode = ["decode"] if self.decodes else []
+        if self.kernel is not None:
+            return " + ".join([*decode, self.kernel.describe()])
+        return " + ".join([*decode, *(type(transform).__name__ for transform in self.transforms)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionStep:
+    """A Python function.
+
+    op  what its draws are keyed by
+    """
+
+    function: Function
+    op: int
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        return self.function.describe()
+
+
+Step = NativeStep | FunctionStep
+Known = dict[str, Spec | Encoded | None]  # None: a field whose shape is measured
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleProgram:
+    """All that happens to a sample, and what is known of its fields afterwards.
+
+    steps         in order
+    fields        what comes out; None where it is measured. None as a whole: even the names are measured
+    before_cache  how many of the steps come before a cache, if there is one
+    """
+
+    steps: tuple[Step, ...]
+    fields: Mapping[str, Spec | None] | None
+    before_cache: int = 0
+
+    @property
+    def is_native(self) -> bool:
+        """Whether no Python code takes part."""
+        return not any(isinstance(step, FunctionStep) for step in self.steps)
+
+    @property
+    def native(self) -> tuple[str, ...]:
+        """What its native steps are called."""
+        return tuple(step.describe() for step in self.steps if isinstance(step, NativeStep))
+
+
+def sample_program(
+    transforms: Sequence[Transform], fields: Mapping[str, Spec | Encoded] | None, cached: int = 0
+) -> SampleProgram:
+    """Cut a pipeline's transforms into native kernels and Python functions.
+
+    fields  of the source; None when only its samples tell
+    cached  transforms before a cache, where there is one: no step reaches over it. Transforms that make numbers of an
+            image's bytes, or order its axes, come after it though they stand right before it
+
+    Raises ``PlanError`` for native transforms that can't work where they stand.
+    """
+    known: Known | None = None if fields is None else dict(fields)
+    steps: list[Step] = []
+    earlier: list[Transform] = []
+    before = _before_cache(transforms, cached)
+    front, back = _segments(transforms[:before]), _segments(transforms[before:])
+    first = front if cached else back
+    if known is not None and isinstance(known.get("image"), Encoded) and not _starts_native(first):
+        first.insert(0, [])  # someone has to decode
+    for segment in front + back:
+        if isinstance(segment, Function):
+            op = FUNCTION_OP + sum(isinstance(step, FunctionStep) for step in steps)
+            steps.append(FunctionStep(segment, op))
+            known = _after_function(segment, known)
+            continue
+        step, known = _native_step(segment, tuple(earlier), known)
+        steps.append(step)
+        earlier += segment
+    left = None
+    if known is not None:
+        left = {name: _not_encoded(name, spec) for name, spec in known.items()}
+    return SampleProgram(tuple(steps), left, len(front))
+
+
+def _before_cache(transforms: Sequence[Transform], cached: int) -> int:
+    """How many of the transforms that stand before a cache make what it keeps."""
+    while cached and isinstance(transforms[cached - 1], Element):
+        cached -= 1
+    return cached
+
+
+def _segments(transforms: Sequence[Transform]) -> list[Function | list[Transform]]:
+    segments: list[Function | list[Transform]] = []
+    for transform in transforms:
+        if isinstance(transform, Function):
+            segments.append(transform)
+        elif segments and isinstance(segments[-1], list):
+            segments[-1].append(transform)
+        else:
+            segments.append([transform])
+    return segments
+
+
+def _starts_native(segments: Sequence[Function | list[Transform]]) -> bool:
+    return bool(segments) and isinstance(segments[0], list)
+
+
+def _after_function(function: Function, known: Known | None) -> Known | None:
+    if function.field is None:
+        return None if function.spec is None else dict(_specs(function))
+    if known is None:
+        return None
+    if function.field not in known:
+        raise PlanError(
+            f"{function.describe()}: there is no field {function.field!r}; there are {', '.join(known)}"
+        )
+    spec = function.spec
+    assert spec is None or isinstance(spec, Spec)
+    return {**known, function.field: spec}
+
+
+def _specs(function: Function) -> Mapping[str, Spec]:
+    assert isinstance(function.spec, Mapping)
+    for name, spec in function.spec.items():
+        if not isinstance(name, str) or not isinstance(spec, Spec):
+            raise PlanError(f"{function.describe()}: spec has {name!r}: {spec!r}, not a name and a Spec")
+    return function.spec
+
+
+def _native_step(
+    transforms: Sequence[Transform], earlier: tuple[Transform, ...], known: Known | None
+) -> tuple[NativeStep, Known | None]:
+    source_px = None
+    decodes = known is not None and isinstance(known.get("image"), Encoded)
+    if known is not None:
+        image = known.get("image")
+        if "image" not in known:
+            raise PlanError(
+                f"{transforms[0].describe()} reads the field 'image'; there are {', '.join(known)}"
+            )
+        if isinstance(image, Spec):
+            if len(image.shape) != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+                raise PlanError(f"the field 'image' is {image}; image transforms take (H, W, 3) uint8")
+            source_px = (image.shape[0], image.shape[1])
+    fuse(transforms, source_px or (64, 64), earlier=earlier)  # whatever the size, this raises what can't work
+    try:
+        kernel = fuse(transforms, source_px, earlier=earlier)
+    except PlanError:  # the size depends on the image
+        return NativeStep(tuple(transforms), earlier, None, decodes), known and {**known, "image": None}
+    return NativeStep(tuple(transforms), earlier, kernel, decodes), known and {**known, **kernel.outputs}
+
+
+def _not_encoded(name: str, spec: Spec | Encoded | None) -> Spec | None:
+    if isinstance(spec, Encoded):
+        raise PlanError(f"the field {name!r} is an {spec} that nothing decodes")
+    return spec

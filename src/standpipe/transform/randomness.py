@@ -1,0 +1,146 @@
+"""Which transforms draw random numbers, as far as that can be told without calling them.
+
+- standpipe's ``Random…``; not ``RandomHorizontalFlip(p=0)`` and ``(p=1)``, which leave nothing to chance.
+- Functions with a parameter named ``rng``.
+- torchvision's classes whose names begin with ``Random``, and those in ``TORCHVISION``, whatever their parameters.
+- albumentations' transforms with ``p`` below 1, those that aren't in ``ALBUMENTATIONS``, and those in it whose
+  parameters leave something open.
+
+Parts of ``Compose``, ``Sequential`` and the like are looked at one by one. Of other callables nothing is known: whether
+they draw from the global generators shows when they are called.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from standpipe.contracts import Transform
+from standpipe.transform.function import Function, callable_name
+from standpipe.transform.geometry import RandomHorizontalFlip, RandomResizedCrop
+
+# Those that draw, beside Random….
+TORCHVISION = frozenset(
+    [
+        "AugMix",
+        "AutoAugment",
+        "ColorJitter",
+        "CutMix",
+        "ElasticTransform",
+        "GaussianBlur",
+        "GaussianNoise",
+        "JPEG",
+        "MixUp",
+        "RandAugment",
+        "ScaleJitter",
+        "TrivialAugmentWide",
+    ]
+)
+# Those that draw nothing where p is 1. All others do, or may.
+ALBUMENTATIONS = frozenset(
+    [
+        "CenterCrop",
+        "CenterCrop3D",
+        "Crop",
+        "Equalize",
+        "FromFloat",
+        "HorizontalFlip",
+        "InvertImg",
+        "LongestMaxSize",
+        "NoOp",
+        "Normalize",
+        "Pad",
+        "Pad3D",
+        "PadIfNeeded",
+        "PadIfNeeded3D",
+        "Resize",
+        "SmallestMaxSize",
+        "ToFloat",
+        "ToGray",
+        "ToRGB",
+        "ToSepia",
+        "ToTensor3D",
+        "ToTensorV2",
+        "Transpose",
+        "VerticalFlip",
+    ]
+)
+_ALBUMENTATIONS = ("albumentations", "albumentationsx")  # their packages
+_IN_TURN = ("Compose", "ReplayCompose", "Sequential")  # albumentations' that apply every part
+_POSITIONS = ("position", "pad_position")  # of a padding, or "random"
+
+
+def first_random(transforms: Sequence[Transform]) -> Transform | None:
+    """The first one that draws."""
+    return next((transform for transform in transforms if what_draws(transform) is not None), None)
+
+
+def what_draws(transform: Transform) -> str | None:
+    """What draws in a transform, by the name that its author knows; None for what doesn't, or isn't known to."""
+    match transform:
+        case RandomHorizontalFlip():
+            return transform.describe() if 0 < transform.p < 1 else None
+        case RandomResizedCrop():
+            return transform.describe()
+        case Function(takes_rng=True):
+            return f"{callable_name(transform.fn)}, which takes rng"
+        case Function():
+            return next((_shown(part, transform.fn) for part in _inside(transform.fn) if draws(part)), None)
+    return None
+
+
+def draws(part: object) -> bool:
+    """Whether an object of torchvision's or albumentations' draws by itself, whatever its parts do."""
+    for kind in type(part).__mro__:
+        package, _, rest = kind.__module__.partition(".")
+        if package == "torchvision" and rest.startswith("transforms"):
+            name = kind.__name__.lstrip("_")
+            if name.startswith("Random") or name in TORCHVISION:
+                return True
+    return is_albumentations(part) and _albumentation_draws(part)
+
+
+def is_albumentations(value: object) -> bool:
+    """Whether it is a transform of albumentations, or of a class that is derived from one."""
+    names = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
+    return any(
+        f"{package}.{name}" in names
+        for package in _ALBUMENTATIONS
+        for name in ("BasicTransform", "BaseCompose")
+    )
+
+
+def _albumentation_draws(part: Any) -> bool:
+    if part.p < 1:
+        return True
+    if type(part).__name__ in _IN_TURN:
+        return False
+    theirs = type(part).__module__.partition(".")[0] in _ALBUMENTATIONS
+    several = isinstance(getattr(part, "max_size", None), Sequence)  # of which one is drawn
+    anywhere = any(str(getattr(part, name, "")).endswith("random") for name in _POSITIONS)
+    return not theirs or type(part).__name__ not in ALBUMENTATIONS or several or anywhere
+
+
+def _inside(fn: Any, seen: frozenset[int] = frozenset()) -> Iterator[object]:
+    """The callable and those that it is made of, the outer ones first."""
+    if id(fn) in seen:
+        return
+    yield fn
+    parts: list[Any] = [fn.func] if isinstance(fn, functools.partial) else []
+    if (owner := getattr(fn, "__self__", None)) is not None:
+        parts.append(owner)
+    transforms = getattr(fn, "transforms", None)
+    if isinstance(transforms, list | tuple):
+        parts += transforms
+    if callable(children := getattr(fn, "children", None)) and hasattr(
+        type(fn), "named_parameters"
+    ):  # torch's
+        parts += children()
+    for part in parts:
+        yield from _inside(part, seen | {id(fn)})
+
+
+def _shown(part: object, whole: object) -> str:
+    name = f"{type(part).__name__} of {type(part).__module__.partition('.')[0]}"
+    return name if part is whole else f"{name}, in {type(whole).__name__}"
