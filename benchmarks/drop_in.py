@@ -6,7 +6,11 @@ Pillow and torch. Tensors: a dataset that returns one of 64 float tensors of 602
 and CPU seconds a sample of the process and all it started. Next epoch: from ``iter()`` to the first batch, of the
 first epoch and of later ones, for which the workers are made anew. Strings: a shuffled epoch over a Python list of
 --strings (0: left out) with 8 workers; memory is the proportional set size (PSS) of all processes, after 2% of the
-epoch and at its end. Every run has a process of its own.
+epoch and at its end. Starts: seconds from making a loader to its first batch, of a process's first loader and of those
+made after the last one was dropped. Cheap: microseconds a sample of data sets whose samples cost next to nothing, a
+list of strings, a list of integers and a table of float rows, shuffled in batches of 256, from the first batches to the
+epoch's end; both loaders take turns in one process. Threads stand beside torch's 2 workers. Every other run has a
+process of its own.
 """
 
 from __future__ import annotations
@@ -16,12 +20,12 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from _measure import Figure, column, in_turn, last_json, parser, ratio, report
+from _measure import Figure, column, in_turn, last_json, parser, progress, ratio, report
 from _plot import line_chart
 from beside_torch import PillowImages, Repeated, listed, torchvision_images
 from ten_million_rows import MemoryOverTime
@@ -36,7 +40,11 @@ TEXT_ROWS, TEXT_WORKERS = 256, 8
 WARM = 0.02  # of an epoch, after which all workers have begun
 EPOCHS = 4
 LOADERS: dict[str, Any] = {"standpipe": standpipe.torch.DataLoader, "torch": data.DataLoader}
-TASKS = ("photos", "tensors", "next epoch", "strings")
+TASKS = ("photos", "tensors", "next epoch", "strings", "starts", "cheap")
+START_ROUNDS = 5
+STARTS = ("standpipe", "torch forkserver", "torch fork")
+CHEAP_ROWS, CHEAP_BATCHES, CHEAP_WARM = 256, 300, 20
+CHEAP_FLOATS = 32
 
 
 class Ready(data.Dataset[Any]):
@@ -67,6 +75,34 @@ class Strings(data.Dataset[Any]):
         return len(self.paths[index])
 
 
+class Cheap(data.Dataset[Any]):
+    """A list or table in memory, as the simplest data sets hold it."""
+
+    def __init__(self, samples: Sequence[Any] | torch.Tensor) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index]
+
+
+CHEAP: dict[str, Callable[[int], Cheap]] = {
+    "strings": lambda number: Cheap([f"sentence number {index}" for index in range(number)]),
+    "integers": lambda number: Cheap(list(range(number))),
+    f"rows of {CHEAP_FLOATS} floats": lambda number: Cheap(torch.rand(number, CHEAP_FLOATS)),
+}
+CHEAP_LOADERS: dict[
+    str, tuple[dict[str, Any], dict[str, Any]]
+] = {  # arguments of standpipe's, and of torch's
+    "0 workers": ({"num_workers": 0}, {"num_workers": 0}),
+    "2 workers": ({"num_workers": 2}, {"num_workers": 2}),
+    "8 workers": ({"num_workers": 8}, {"num_workers": 8}),
+    "2 threads": ({"num_workers": 2, "executor": "thread"}, {"num_workers": 2}),
+}
+
+
 def main() -> None:
     arguments = parser(__doc__, rounds=3)
     arguments.add_argument("--workers", type=int, default=2, metavar="N", help="of both (default: 2)")
@@ -75,12 +111,24 @@ def main() -> None:
     arguments.add_argument("--plot", metavar="FOLDER", help="draw memory over time there, as PNG")
     arguments.add_argument("--task", choices=TASKS, help="this one alone")
     arguments.add_argument("--only", choices=LOADERS, help=argparse.SUPPRESS)
+    arguments.add_argument("--cheap", nargs=2, help=argparse.SUPPRESS)
     args = arguments.parse_args()
+    if args.cheap:
+        print(json.dumps(cheap(*args.cheap, rounds=args.rounds)))
+        return
     if args.only:
         print(json.dumps(RUNS[args.task](args, LOADERS[args.only])))
         return
     tasks = [task for task in TASKS if task == (args.task or task) and (task != "strings" or args.strings)]
     given = ("--workers", args.workers, "--seconds", args.seconds, "--strings", args.strings)
+    if "starts" in tasks:
+        tasks.remove("starts")
+        report_starts(args)
+    if "cheap" in tasks:
+        tasks.remove("cheap")
+        report_cheap(args)
+    if not tasks:
+        return
 
     def run(task: str, name: str) -> Callable[[], dict[str, Any]]:
         command = [sys.executable, __file__, args.path, "--task", task, "--only", name, *given]
@@ -106,6 +154,23 @@ def main() -> None:
         title = f"memory of all processes over an epoch: a list of {args.strings:,} strings, {TEXT_WORKERS} workers"
         line_chart(path, title, "seconds", "PSS, MiB", curves)
         print(f"  {path}")
+
+
+def report_starts(args: argparse.Namespace) -> None:
+    """Print the table of starts."""
+    script = Path(__file__).with_name("_starts.py")
+
+    def run(name: str) -> Callable[[], dict[str, Any]]:
+        return lambda: last_json([sys.executable, script, name, args.workers])
+
+    results = in_turn(START_ROUNDS, {name: run(name) for name in STARTS})
+    rows: list[list[Any]] = []
+    for key in ("first", "later"):
+        ours, forkserver, fork = (column(results[name], key) for name in STARTS)
+        figures = [Figure(each, ".2f") for each in (ours, forkserver, fork)]
+        rows.append([f"{key} loader, s", *figures, ratio(ours, forkserver)])
+    notes = [f"{args.workers} workers, batches of 50 rows; medians of {START_ROUNDS}"]
+    report(args, ["", *STARTS, "standpipe ÷ torch forkserver"], rows, *notes, packages=["torch"])
 
 
 def photos(args: argparse.Namespace, loader: Any) -> dict[str, float]:
@@ -174,6 +239,44 @@ def strings(args: argparse.Namespace, loader: Any) -> dict[str, Any]:
         "seconds": time.perf_counter() - begin,
         "memory": [(second, size) for second, size in points if second <= last],
     }
+
+
+def report_cheap(args: argparse.Namespace) -> None:
+    """Print the table of cheap samples."""
+    rows = []
+    for kind in CHEAP:
+        for how in CHEAP_LOADERS:
+            progress(f"{kind}, {how}")
+            found = last_json(
+                [sys.executable, __file__, args.path, "--cheap", kind, how, "--rounds", args.rounds]
+            )
+            ours, theirs = found["standpipe"], found["torch"]
+            name = f"{kind}, {how}"
+            rows.append([name, Figure(ours, ".2f"), Figure(theirs, ".2f"), ratio(ours, theirs)])
+    progress("")
+    header = ["microseconds a sample", "standpipe", "torch", "standpipe ÷ torch"]
+    report(
+        args, header, rows, f"batches of {CHEAP_ROWS}; threads beside torch's 2 workers", packages=["torch"]
+    )
+
+
+def cheap(kind: str, how: str, *, rounds: int) -> dict[str, list[float]]:
+    """Microseconds a sample of each loader, in turns."""
+    dataset = CHEAP[kind](CHEAP_ROWS * (CHEAP_WARM + CHEAP_BATCHES))
+    made = {
+        name: LOADERS[name](dataset, CHEAP_ROWS, shuffle=True, **arguments)
+        for name, arguments in zip(LOADERS, CHEAP_LOADERS[how], strict=True)
+    }
+    found: dict[str, list[float]] = {name: [] for name in made}
+    for _ in range(rounds):
+        for name, loader in made.items():
+            batches = iter(loader)
+            for _ in range(CHEAP_WARM):
+                next(batches)
+            begin = time.perf_counter()
+            count = sum(1 for _ in batches)
+            found[name].append(1e6 * (time.perf_counter() - begin) / (count * CHEAP_ROWS))
+    return found
 
 
 RUNS: dict[str, Callable[[argparse.Namespace, Any], dict[str, Any]]] = {

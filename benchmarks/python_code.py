@@ -100,7 +100,9 @@ def main() -> None:
     rates = {name: column(runs, "rate") for name, runs in results.items()}
     rows: list[list[Any]] = [[name, Figure(values, ".0f")] for name, values in rates.items()]
     rows.append(["Pillow, standpipe ÷ torch", ratio(rates["Pillow, standpipe"], rates["Pillow, torch"])])
-    rows.append(["training, standpipe ÷ torch", ratio(rates["training, standpipe"], rates["training, torch"])])
+    rows.append(
+        ["training, standpipe ÷ torch", ratio(rates["training, standpipe"], rates["training, torch"])]
+    )
     rows.append(["arrays, standpipe ÷ torch", ratio(rates["arrays, standpipe"], rates["arrays, torch"])])
     rows.append(
         ["collate_fn, standpipe ÷ torch", ratio(rates["collate_fn, standpipe"], rates["collate_fn, torch"])]

@@ -44,7 +44,9 @@ def main() -> None:
     )
     with (
         standpipe.jax.loader(train, by_rows, memory="512MiB") as batches,
-        standpipe.jax.loader(val, by_rows, fields=("image", "label", "valid"), memory="512MiB") as val_batches,
+        standpipe.jax.loader(
+            val, by_rows, fields=("image", "label", "valid"), memory="512MiB"
+        ) as val_batches,
     ):
         weights = jax.jit(network, static_argnums=1)(
             jax.random.key(7), len(batches.loader.plan.classes or ())

@@ -24,23 +24,25 @@ using Picture = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, n
 using Bytes = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1>>;
 
 // Numbers to fill and then hand to Python.
-class Int64s {
+template <typename Value>
+class Numbers {
   public:
-    using Array = nb::ndarray<nb::numpy, int64_t, nb::shape<-1>>;
+    using Array = nb::ndarray<nb::numpy, Value, nb::shape<-1>>;
 
-    explicit Int64s(size_t count)
-        : values_(std::make_unique_for_overwrite<int64_t[]>(count)), count_(count) {}
+    explicit Numbers(size_t count) : values_(std::make_unique_for_overwrite<Value[]>(count)), count_(count) {}
 
-    std::span<int64_t> values() noexcept { return {values_.get(), count_}; }
+    std::span<Value> values() noexcept { return {values_.get(), count_}; }
     Array array() && {
-        nb::capsule owner(values_.get(), [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
+        nb::capsule owner(values_.get(), [](void* p) noexcept { delete[] static_cast<Value*>(p); });
         return {values_.release(), {count_}, owner};
     }
 
   private:
-    std::unique_ptr<int64_t[]> values_;
+    std::unique_ptr<Value[]> values_;
     size_t count_;
 };
+
+using Int64s = Numbers<int64_t>;
 
 // Text of a file or of an error, for people.
 inline nb::object printable(const std::string& text) {

@@ -156,7 +156,7 @@ void bind_cache(nb::module_& m) {
              }),
              "directory"_a, "records"_a, "salt"_a, "writes"_a, "queue_bytes"_a,
              "``directory``: a descriptor of the set's folder. Raises ValueError for a table that isn't this "
-             "set's, and OSError.")
+             "set's, RuntimeError for another version's, and OSError.")
         .def_static("table_header", &table_header, "records"_a, "salt"_a, "What a set's table begins with.")
         .def(
             "set_spill",

@@ -52,12 +52,13 @@ void bind_checks(nb::module_& m) {
 
     nb::class_<CheckedFile>(m, "CheckedFile", "A file that was read and, if it is a JPEG, decoded.")
         .def_prop_ro("kind", &kind_name,
-                     "'whole'; 'read' or 'decode', where that failed; 'foreign': no JPEG; or 'cancelled'.")
+                     "'whole'; 'read' or 'decode', where that failed; 'foreign': for Pillow; or 'cancelled'.")
         .def_prop_ro(
             "text", [](const CheckedFile& file) { return printable(file.outcome.text); },
             nb::sig("def text(self) -> str"), "What is wrong.")
         .def_prop_ro("damaged", [](const CheckedFile& f) { return f.outcome.damaged; })
         .def_prop_ro("truncated", [](const CheckedFile& f) { return f.outcome.truncated; })
+        .def_prop_ro("smoothed", [](const CheckedFile& f) { return f.outcome.smoothed; })
         .def_prop_ro("size", [](const CheckedFile& f) { return f.read.size; })
         .def_prop_ro("mtime_ns", [](const CheckedFile& f) { return f.read.stamp.mtime_ns; })
         .def_prop_ro(

@@ -1,16 +1,21 @@
 // Lists taken apart, and the rows of index files.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cerrno>
+#include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bind.h"
 #include "list_lines.h"
 #include "packed.h"
+#include "sealed.h"
 
 namespace standpipe {
 namespace {
@@ -55,6 +60,10 @@ void raise_fault(const PackedResult& result) {
             PyErr_SetFromErrno(PyExc_OSError);
             throw nb::python_error();
         case PackedFault::too_short: throw nb::value_error("it ends too soon");
+        case PackedFault::damaged:
+            throw nb::value_error(("the bytes from " + std::to_string(result.index) +
+                                   " on aren't what was written: the disk or a program changed them")
+                                      .c_str());
         case PackedFault::bad_place:
             throw nb::value_error(
                 ("the place of record " + std::to_string(result.index) + " lies outside it").c_str());
@@ -66,6 +75,11 @@ void raise_fault(const PackedResult& result) {
                 ("the path of record " + std::to_string(result.index) + " leads out of its folder").c_str());
     }
 }
+
+// (file, first byte, bytes of data, key)
+using SectionTuple = std::tuple<int, uint64_t, uint64_t, std::optional<uint64_t>>;
+
+PackedSection section_of(const SectionTuple& parts) { return std::make_from_tuple<PackedSection>(parts); }
 
 }  // namespace
 
@@ -100,44 +114,71 @@ void bind_index(nb::module_& m) {
             "record's line, label).");
 
     m.def(
-        "packed_rows",
-        [](int file, uint64_t begin, uint64_t row_bytes, uint64_t count, Column<int64_t> indices) {
-            const auto asked = records_of(indices, count);
-            auto out = std::make_unique_for_overwrite<uint8_t[]>(asked.size() * row_bytes);
+        "sealed",
+        [](Column<uint8_t> data, uint64_t key, uint64_t first) {
+            const std::span bytes(data.data(), data.shape(0));
+            Numbers<uint8_t> out(sealed_size(bytes.size()));
+            {
+                nb::gil_scoped_release unlocked;
+                seal(bytes, key, first, out.values());
+            }
+            return std::move(out).array();
+        },
+        "data"_a, "key"_a, "first"_a,
+        "Blocks that hold ``data``, each with its checksum. ``first``: the number of the first one.");
+    m.attr("BLOCK_DATA_BYTES") = kDataBytes;
+    m.def(
+        "sealed_size", [](uint64_t size) { return sealed_size(size); }, "size"_a,
+        "How many bytes of a file hold ``size`` bytes of data in sealed blocks.");
+    m.def(
+        "packed_part",
+        [](const SectionTuple& section, uint64_t begin, uint64_t end) {
+            const PackedSection of = section_of(section);
+            if (begin > end || end > of.size) throw nb::index_error("a part lies outside its section");
+            Numbers<uint8_t> out(end - begin);
             PackedResult result;
             {
                 nb::gil_scoped_release unlocked;
-                result = read_rows({file, begin, row_bytes}, asked, out.get());
+                result = read_part(of, begin, out.values());
             }
             raise_fault(result);
-            nb::capsule owner(out.get(), [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
-            return Bytes(out.release(), {asked.size() * row_bytes}, owner);
+            return std::move(out).array();
         },
-        "file"_a, "begin"_a, "row_bytes"_a, "count"_a, "indices"_a,
-        "Rows of a column that starts at byte ``begin`` of a file, packed.");
+        "section"_a, "begin"_a, "end"_a, "The bytes [begin, end) of a section's data.");
+    m.def(
+        "packed_rows",
+        [](const SectionTuple& section, uint64_t row_bytes, Column<int64_t> indices) {
+            const PackedSection of = section_of(section);
+            if (row_bytes == 0) throw nb::value_error("a row has at least one byte");
+            const auto asked = records_of(indices, of.size / row_bytes);
+            Numbers<uint8_t> out(asked.size() * row_bytes);
+            PackedResult result;
+            {
+                nb::gil_scoped_release unlocked;
+                result = read_rows({of, row_bytes}, asked, out.values().data());
+            }
+            raise_fault(result);
+            return std::move(out).array();
+        },
+        "section"_a, "row_bytes"_a, "indices"_a,
+        "Rows of a column, packed. ``section``: (file, first byte, bytes of data, key of its seals, or "
+        "None).");
     m.def(
         "packed_paths",
-        [](std::tuple<int, uint64_t, uint64_t> places, std::tuple<int, uint64_t, uint64_t> text,
+        [](const SectionTuple& places, const SectionTuple& text,
            std::tuple<nb::bytes, nb::bytes, nb::bytes> around, nb::bytes base, bool stays,
            Column<int64_t> indices) {
             const auto view = [](const nb::bytes& b) { return std::string_view(b.c_str(), b.size()); };
-            const auto [places_file, places_begin, count] = places;
-            const auto [text_file, text_begin, text_end] = text;
-            const auto asked = records_of(indices, count);
-            const PackedText of{text_file,
-                                text_begin,
-                                text_end,
-                                view(std::get<0>(around)),
-                                view(std::get<1>(around)),
-                                view(std::get<2>(around)),
-                                stays};
+            const PackedSection from = section_of(places);
+            const auto asked = records_of(indices, from.size / sizeof(uint64_t));
+            const PackedText of{section_of(text), view(std::get<0>(around)), view(std::get<1>(around)),
+                                view(std::get<2>(around)), stays};
             auto blob = std::make_unique<std::vector<uint8_t>>();
             Int64s ends(asked.size());
             PackedResult result;
             {
                 nb::gil_scoped_release unlocked;
-                result = read_paths({places_file, places_begin, sizeof(uint64_t)}, of, view(base), asked,
-                                    *blob, ends.values());
+                result = read_paths({from, sizeof(uint64_t)}, of, view(base), asked, *blob, ends.values());
             }
             raise_fault(result);
             nb::capsule owner(blob.get(),
@@ -147,8 +188,7 @@ void bind_index(nb::module_& m) {
             return std::make_tuple(bytes, std::move(ends).array());
         },
         "places"_a, "text"_a, "around"_a, "base"_a, "stays"_a, "indices"_a,
-        "Paths of records, as (blob, ends). ``places``: (file, first byte, records); ``text``: (file, begin, "
-        "end); "
+        "Paths of records, as (blob, ends). ``places``, ``text``: sections, as ``packed_rows`` takes them; "
         "``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of "
         "``base``.");
 }

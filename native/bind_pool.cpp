@@ -243,14 +243,14 @@ void bind_pool(nb::module_& m) {
             "compared with its file before it is used. Without a ``store`` nothing is kept or found.")
         .def_prop_ro("done", [](const SubmittedJob& s) { return s.job->remaining == 0; })
         .def(
-            "has", [](const SubmittedJob& s, const AtWork& row) { return s.job.get() == row.job; }, "row"_a,
+            "has", [](const SubmittedJob& s, const AtWork& row) { return s.job == row.job.lock(); }, "row"_a,
             "Whether a row at work is one of its rows.")
         .def(
             "failures", [](SubmittedJob& s) { return failures_of(*s.job); },
             nb::sig("def failures(self) -> list[tuple[int, str, str]]"),
             "(row, kind, text) of rows that failed.");
 
-    nb::class_<PendingRow>(m, "ForeignRow", "A row whose bytes are no JPEG.")
+    nb::class_<PendingRow>(m, "ForeignRow", "A row whose bytes Pillow decodes.")
         .def_prop_ro(
             "data",
             [](PendingRow& r) {
@@ -317,10 +317,19 @@ void bind_pool(nb::module_& m) {
                 if (!p->take_foreign(pending.row)) return std::nullopt;
                 return pending;
             },
-            "Wait for a row that is no JPEG; None when the pool is closed.")
+            "Wait for a row that Pillow decodes; None when the pool is closed.")
         .def_prop_ro("foreign_waiting", &Pool::foreign_waiting)
         .def("take_for_gpu", &take_for_gpu, nb::sig("def take_for_gpu(self) -> GpuBatch | None"),
              "Wait for rows whose JPEGs are for the GPU's decoder; None when the pool is closed.")
+        .def_prop_ro(
+            "broken",
+            [](const Pool& p) -> std::optional<std::string> {
+                const auto broken = p.broken();
+                if (!broken) return std::nullopt;
+                return std::string(desk_name(broken->kind)) + " thread " + std::to_string(broken->number) +
+                       " ended by an error: " + broken->error;
+            },
+            "Which thread an error ended, and by which; None while there is none.")
         .def("at_work", &Pool::at_work, Unlocked(), "What every thread is at that has a row.")
         .def("give_up", &Pool::give_up, Unlocked(), "row"_a,
              "Give up the row and its job; another thread takes its thread's place. False when it has ended.")

@@ -51,7 +51,7 @@ void check_fits(const Program& program, const Row& out) {
     if (out.shape(0) != program.format.row_bytes()) throw nb::value_error("out: not the size of a row");
 }
 
-// "" for a row that was made, "foreign" for bytes that are no JPEG, or what is wrong.
+// "" for a row that was made, "foreign" for bytes that Pillow decodes, or what is wrong.
 std::string verdict(Outcome outcome) {
     if (outcome.kind == Outcome::Kind::foreign) return "foreign";
     return std::move(outcome.text);
@@ -171,7 +171,7 @@ void bind_samples(nb::module_& m) {
         "seed"_a, "epoch"_a, "position"_a, "attempt"_a, "op"_a,
         "The 64-bit key of one op's draws for one sample.");
     m.def("jpeg_size", &jpeg_size, "data"_a, "max_pixels"_a, "max_scans"_a,
-          "(height, width, '') from a header; (0, 0, 'foreign') for what is no JPEG; else (0, 0, what is "
+          "(height, width, '') from a header; (0, 0, 'foreign') for what Pillow decodes; else (0, 0, what is "
           "wrong).");
     nb::class_<ByteCount>(m, "ByteCount", "Bytes that are mapped, as ``mapped`` counts them.")
         .def(nb::new_([] { return std::make_shared<ByteCount>(0); }))

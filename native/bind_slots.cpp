@@ -12,8 +12,9 @@ namespace standpipe {
 namespace {
 
 SlotState state_named(const std::string& name) {
-    constexpr const char* names[] = {"absent", "free", "filling", "ready", "lent", "spare", "quarantined"};
-    for (int i = 0; i < 7; ++i)
+    constexpr const char* names[] = {"absent", "free",  "filling",     "ready",
+                                     "lent",   "spare", "quarantined", "held"};
+    for (int i = 0; i < 8; ++i)
         if (name == names[i]) return static_cast<SlotState>(i);
     throw nb::value_error(("unknown slot state " + name).c_str());
 }
@@ -79,6 +80,8 @@ void bind_slots(nb::module_& m) {
                 r.set_base(base);
             },
             Unlocked(), "base"_a, "How many slots exist without growing, from now on.")
+        .def("reclaim", &SlotRing::reclaim, Unlocked(),
+             "Take back slots that forked children don't hold any more.")
         .def("trim", &SlotRing::trim, Unlocked(), "Give back the memory of slots beyond the base.")
         .def("retire", &SlotRing::retire, Unlocked(),
              "Give back the memory of all slots that aren't lent, and of these as they come back.")

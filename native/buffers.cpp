@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 #include <utility>
 
 #include "desk.h"
@@ -113,7 +114,12 @@ void BufferPool::take_back(Piece piece) noexcept {
         munmap(piece.data, piece.capacity);
         total_ -= piece.capacity;
     } else {
-        kept_.push_back(piece);
+        try {
+            kept_.push_back(piece);
+        } catch (const std::bad_alloc&) {
+            munmap(piece.data, piece.capacity);
+            total_ -= piece.capacity;
+        }
     }
     wake_first();
 }

@@ -33,7 +33,7 @@ struct Entry {
 };
 static_assert(sizeof(Entry) == kCacheEntryBytes);
 
-constexpr char kMagic[8] = {'p', 's', '-', 'c', 'a', 'c', 'h', 'e'};
+constexpr char kMagic[8] = {'s', 'p', '-', 'c', 'a', 'c', 'h', 'e'};
 
 uint32_t check_of(const Header& header) noexcept {
     return checksum({reinterpret_cast<const uint8_t*>(&header), offsetof(Header, check)});
@@ -63,22 +63,23 @@ CacheHeader cache_header(uint64_t records, uint64_t salt) noexcept {
     return bytes;
 }
 
-std::string wrong_with_header(std::span<const uint8_t> bytes, uint64_t records, uint64_t salt) {
-    if (bytes.size() < kCacheHeaderBytes) return "its header is cut off";
+WrongHeader wrong_with_header(std::span<const uint8_t> bytes, uint64_t records, uint64_t salt) {
+    if (bytes.size() < kCacheHeaderBytes) return {"its header is cut off"};
     Header header;
     std::memcpy(&header, bytes.data(), sizeof header);
-    if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return "it is no table of a cache";
+    if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return {"it is no table of a cache"};
     if (header.byte_order == __builtin_bswap32(kByteOrder))
-        return "it was written by a machine of the other byte order";
-    if (header.byte_order != kByteOrder) return "its header is damaged";
+        return {"it was written by a machine of the other byte order", true};
+    // A header of every format has its check at this place.
+    if (header.byte_order != kByteOrder || header.check != check_of(header)) return {"its header is damaged"};
     if (header.format != kFormat)
-        return "its format is " + std::to_string(header.format) + ", and this standpipe's " +
-               std::to_string(kFormat);
-    if (header.check != check_of(header)) return "its header is damaged";
+        return {"its format is " + std::to_string(header.format) + ", and this standpipe's " +
+                    std::to_string(kFormat),
+                true};
     if (header.records != records)
-        return "it is for " + std::to_string(header.records) + " records, not " + std::to_string(records);
+        return {"it is for " + std::to_string(header.records) + " records, not " + std::to_string(records)};
     if (!std::ranges::equal(bytes.first(kCacheHeaderBytes), cache_header(records, salt)))
-        return "it is of another set";
+        return {"it is of another set"};
     return {};
 }
 

@@ -29,8 +29,12 @@ using CacheEntry = std::array<uint8_t, kCacheEntryBytes>;
 
 // salt: the set's own number, so that no entry of another set is taken for one of this
 CacheHeader cache_header(uint64_t records, uint64_t salt) noexcept;
-// Nothing when it is that of such a table; otherwise what is wrong with it.
-std::string wrong_with_header(std::span<const uint8_t> header, uint64_t records, uint64_t salt);
+// No text for that of such a table. Foreign: of another version or byte order, and maybe not damaged.
+struct WrongHeader {
+    std::string text;
+    bool is_foreign = false;
+};
+WrongHeader wrong_with_header(std::span<const uint8_t> header, uint64_t records, uint64_t salt);
 
 CacheEntry cache_entry(const CachedRow& row, uint64_t record, uint64_t salt) noexcept;
 // Nothing for an entry that is torn, damaged, of another record or set, or of a row that can't be.

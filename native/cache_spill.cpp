@@ -1,7 +1,7 @@
 #include "cache_spill.h"
 
 #include <cstring>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -24,7 +24,7 @@ bool CacheSpill::start() {
         if (!bytes_) bytes_ = std::make_unique_for_overwrite<uint8_t[]>(queue_bytes_);
         const SignalsBlocked blocked;
         std::thread([self = shared_from_this()] { self->work(); }).detach();
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {  // the system refuses a thread, or memory
         return false;
     }
     return alive_ = true;

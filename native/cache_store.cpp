@@ -110,7 +110,11 @@ bool CacheStore::put(uint64_t record, std::span<const uint8_t> bytes, const Stam
                         checksum(bytes), spilled,       damaged,
                         truncated,       stamp};
     if (!spilled) return writer_->write(record, row, *place, bytes);
-    if (spill_->put(record, std::move(claim), row, *place, bytes)) return true;
+    try {
+        if (spill_->put(record, std::move(claim), row, *place, bytes)) return true;
+    } catch (const std::bad_alloc&) {
+        // It isn't kept, and its room goes back.
+    }
     writer_->room.give_back(*place, bytes.size());
     return skip();
 } catch (const std::bad_alloc&) {

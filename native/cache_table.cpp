@@ -63,9 +63,10 @@ CacheTable::CacheTable(int directory, uint64_t records, uint64_t salt, bool writ
     CacheHeader header{};
     const ssize_t got = read_at(file_.get(), header, 0);
     if (got < 0) throw std::system_error(errno, std::generic_category(), "table");
-    const std::string wrong =
+    const WrongHeader wrong =
         wrong_with_header(std::span(header).first(static_cast<size_t>(got)), records, salt);
-    if (!wrong.empty()) throw std::invalid_argument("table: " + wrong);
+    if (wrong.is_foreign) throw std::runtime_error("table: " + wrong.text);
+    if (!wrong.text.empty()) throw std::invalid_argument("table: " + wrong.text);
 }
 
 std::optional<CachedRow> CacheTable::find(uint64_t record, bool& wrong) noexcept {

@@ -52,9 +52,9 @@ Outcome FileChecks::decoded(const ReadResult& read) {
         if (!part.fits(needed)) return Outcome::decode_error(over_side_cap(needed, side_.cap()));
         if (needed && !part.add(needed)) return {Outcome::Kind::cancelled, false, {}};
         if (std::string text = jpeg.parse(); !text.empty()) return Outcome::decode_error(std::move(text));
-        return {Outcome::Kind::ok, jpeg.damaged(), {}, jpeg.truncated()};
+        return {Outcome::Kind::ok, jpeg.damaged(), {}, jpeg.truncated(), jpeg.smoothed_otherwise()};
     } catch (const std::bad_alloc&) {
-        return Outcome::decode_error("the machine has no memory left to decode it");
+        return Outcome::no_memory();
     }
 }
 

@@ -29,7 +29,8 @@ class CheckedFile {
     CheckedFile(const CheckedFile&) = delete;
     CheckedFile& operator=(const CheckedFile&) = delete;
 
-    // Waits for memory for the frame of a file that is no JPEG. The text of an error when it can't be had.
+    // Waits for memory for the frame of a file that Pillow decodes. The text of an error when it can't be
+    // had.
     std::string reserve(uint64_t frame_bytes);
 
     ReadResult read;

@@ -51,7 +51,7 @@ constexpr KnownPoint kPoints[] = {
     {"cache.create", kSystem},
     {"cache.spill", kSystem},
     {"cache.link", kSystem},
-    {"cache.extent", kSystem},
+    {"cache.extent", kSystem | bit(Action::raise)},
     {"cache.destroy", kSystem},
     {"cache.remove", kSystem},
     {"cache.fold", kSystem},
@@ -292,7 +292,7 @@ void apply(const Rule& rule, Fault& fault) {
     switch (rule.action) {
         case Action::delay: return pause(rule.delay_s);
         case Action::kill: ::kill(getpid(), SIGKILL); return;
-        case Action::stop: ::kill(getpid(), SIGSTOP); return;
+        case Action::stop: ::raise(SIGSTOP); return;  // before this thread does anything else
         case Action::exit: _exit(0);
         case Action::error: fault.error = rule.error; return;
         case Action::cut: fault.cut = true; return;

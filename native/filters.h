@@ -4,13 +4,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels.h"
+
 namespace standpipe {
 
 enum class Filter : uint8_t { nearest, bilinear, bicubic, box, hamming, lanczos };
-
-// Weights are fixed-point numbers with this many fractional bits; a pass rounds to 8 bits.
-// Part of the pixel contract: what Pillow 13's 8-bit resize does.
-inline constexpr int kWeightBits = 22;
 
 // One axis of a resize of [low, high) of a source to `virtual_size` outputs, of which only `count` from
 // `first` on are wanted. The source ends at `clip_low` and `clip_high`: taps beyond are dropped, not
@@ -22,7 +20,7 @@ struct AxisResize {
     int first = 0, count = 0;         // the window of outputs that is computed
 };
 
-// Output i is the sum over t < length[i] of source[start[i] + t] * weight[i * taps + t].
+// Output i is the sum over t < length[i] of source[start[i] + t] * weight[i * taps + t], with kWeightBits.
 struct AxisWeights {
     int taps = 0;  // most taps of any output; shorter ones are padded with zeros
     std::vector<int32_t> start, length, weight;

@@ -1,6 +1,6 @@
 #include "helpers.h"
 
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -17,7 +17,7 @@ bool Helpers::run(std::function<void()> errand) {
             // Threads own what they need, so that one stuck in a system call can outlive the others.
             std::thread([self = shared_from_this()] { self->work(); }).detach();
             ++alive_;
-        } catch (const std::system_error&) {
+        } catch (const std::exception&) {  // the system refuses a thread, or memory for one
             if (alive_ == 0) return false;
         }
     }
@@ -45,14 +45,17 @@ void Helpers::work() {
 }
 
 bool Helpers::close(std::chrono::milliseconds patience) {
-    std::deque<std::function<void()>> dropped;
     std::unique_lock lock(mutex_);
     closed_ = true;
-    dropped.swap(errands_);
+    while (!errands_.empty()) {
+        std::function<void()> dropped = std::move(errands_.front());
+        errands_.pop_front();
+        lock.unlock();
+        dropped = nullptr;
+        lock.lock();
+    }
     changed_.notify_all();
-    const bool all_ended = ended_.wait_for(lock, patience, [this] { return alive_ == 0; });
-    lock.unlock();
-    return all_ended;
+    return ended_.wait_for(lock, patience, [this] { return alive_ == 0; });
 }
 
 }  // namespace standpipe

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <csetjmp>
-#include <cstdio>
 #include <cstring>
 #include <vector>
 
+#include "jpeg_header.h"
 #include "jpeg_library.h"
+#include "no_memory.h"
 
 namespace standpipe {
 namespace {
@@ -18,12 +19,6 @@ constexpr size_t kKeptRows = 256 << 10;  // bytes of them that stay from image t
 // when they and those before pass over more blocks than this, which takes some 3 s.
 constexpr int kAnyScans = 16;
 constexpr uint64_t kMostBlocks = 1 << 25;
-
-bool ends_with_marker(std::span<const uint8_t> bytes) noexcept {
-    size_t end = bytes.size();
-    while (end > 0 && bytes[end - 1] == 0) --end;
-    return end >= 2 && bytes[end - 2] == 0xff && bytes[end - 1] == JPEG_EOI;
-}
 
 // Pillow's CMYK to RGB, in place, after the inversion that it assumes of every JPEG with four components.
 void cmyk_to_rgb(uint8_t* row, int width) noexcept {
@@ -48,50 +43,64 @@ struct JpegImage::State {
     DecodeLimits limits;
     std::span<const uint8_t> bytes;
     bool created = false, damaged = false, truncated = false;
+    bool doubtful = false;  // whether it is whole shows only at its end
     int counted_scans = 0;
     uint64_t counted_blocks = 0;  // that these scans passed over
     JDIMENSION crop_x = 0;        // first column of decoded rows: crops start at whole blocks
     std::vector<uint8_t> rows;
 
-    void restart() noexcept;
-    void rewind(bool suspends) noexcept;
+    // False when there is no memory, which what() says.
+    bool restart(bool by_blocks) noexcept;
     void choose_output(int denominator) noexcept;
     bool crops_exactly() const noexcept;
+    bool lacks_scans() const noexcept;
     Excess count_scan() noexcept;
     std::string what() const;
-    std::string cut(const char* inside) const;
-    std::string cut_if_refused(const char* inside);
-    void leave_blank(const Region& region, PixelSink& sink);
+    std::string cut(const std::string& inside) const;
+    std::string cut_in_row(int row) const;
+    bool blames_bytes() const noexcept {
+        return errors.excess == Excess::none && errors.base.msg_code != JERR_OUT_OF_MEMORY;
+    }
 
-    // Each calls into libjpeg behind a setjmp, and so holds nothing that has a destructor.
-    bool try_header() noexcept;
-    bool try_check() noexcept;
-    bool try_start(int denominator) noexcept;
+    // Each calls into libjpeg behind a setjmp, and so holds nothing that has a destructor. Those that return
+    // an int: 1 or the number of rows when done, 0 when suspended, -1 after an error.
+    int try_header() noexcept;
+    int try_start(int denominator) noexcept;
     bool try_crop(JDIMENSION x, JDIMENSION width, JDIMENSION skip_rows) noexcept;
     int try_read(JSAMPARRAY rows, int count) noexcept;
+    int try_finish() noexcept;
+
+    // A step with as many blocks as it needs; 0 when the file has no more. What is wrong behind the end of
+    // the file, inside a table that was cut, is only that.
+    template <typename Step>
+    int fed(Step step) noexcept {
+        for (;;) {
+            const int done = step();
+            if (done < 0 && source.ends && blames_bytes()) return 0;
+            if (done != 0 || !source.next_block(limits.allow_truncated)) return done;
+        }
+    }
 };
 
 // A fresh libjpeg object: tables of an earlier image must not serve this one.
-void JpegImage::State::restart() noexcept {
+bool JpegImage::State::restart(bool by_blocks) noexcept {
     if (created) jpeg_destroy_decompress(&jpeg);
     std::memset(&jpeg, 0, sizeof jpeg);
     errors.watch(jpeg);
+    source.ran_out = false;
     counted_scans = 0;
     counted_blocks = 0;
+    created = true;  // also when it isn't whole: what there is of it is to be destroyed
+    if (setjmp(errors.jump)) return false;
     jpeg_create_decompress(&jpeg);
-    created = true;
     jpeg.client_data = this;
     progress.progress_monitor = [](j_common_ptr common) {
         const Excess excess = static_cast<State*>(common->client_data)->count_scan();
         if (excess != Excess::none) JpegErrors::exceed(common, excess);
     };
     jpeg.progress = &progress;
-    source.feed(jpeg, bytes);
-}
-
-void JpegImage::State::rewind(bool suspends) noexcept {
-    source.suspends = suspends;
-    restart();
+    source.feed(jpeg, bytes, by_blocks);
+    return true;
 }
 
 // Called before each row of blocks of a picture with several scans; counts a scan as it begins.
@@ -115,12 +124,16 @@ void JpegImage::State::choose_output(int denominator) noexcept {
 bool JpegImage::State::crops_exactly() const noexcept {
     // libjpeg-turbo before 3.0 leaves part of such cropped rows as they were in memory.
     const bool miscounts = jpeg.scale_denom > 1 && jpeg.max_h_samp_factor * jpeg.max_v_samp_factor >= 8;
-    if (miscounts || !jpeg.progressive_mode || !jpeg.coef_bits) return !miscounts;
-    // Where scans are missing, blocks are smoothed by those around them, two in every direction.
+    return !miscounts && !lacks_scans();
+}
+
+// Where they are missing, blocks are smoothed by those around them, two in every direction.
+bool JpegImage::State::lacks_scans() const noexcept {
+    if (!jpeg.progressive_mode || !jpeg.coef_bits) return false;
     for (int c = 0; c < jpeg.num_components; ++c)
         for (int bits : std::span(jpeg.coef_bits[c], DCTSIZE2))
-            if (bits != 0) return false;
-    return true;
+            if (bits != 0) return true;
+    return false;
 }
 
 std::string JpegImage::State::what() const {
@@ -128,51 +141,29 @@ std::string JpegImage::State::what() const {
         return "unsupported JPEG: more scans than max_scans=" + std::to_string(limits.max_scans);
     if (errors.excess == Excess::blocks)
         return "unsupported JPEG: " + std::to_string(jpeg.input_scan_number) + " scans of so large a picture";
+    if (errors.base.msg_code == JERR_OUT_OF_MEMORY) return kNoMemory;
     char text[JMSG_LENGTH_MAX];
     errors.base.format_message(reinterpret_cast<j_common_ptr>(const_cast<jpeg_decompress_struct*>(&jpeg)),
                                text);
     return std::string(errors.unsupported() ? "unsupported JPEG: " : "damaged JPEG: ") + text;
 }
 
-std::string JpegImage::State::cut(const char* inside) const {
-    return "truncated: JPEG ends after " + std::to_string(bytes.size()) + " bytes, " + inside;
+std::string JpegImage::State::cut(const std::string& inside) const {
+    return "truncated: JPEG ends after " + std::to_string(bytes.size()) + " bytes, in " + inside;
 }
 
-// Likewise, unless that is allowed: then it is only remembered.
-std::string JpegImage::State::cut_if_refused(const char* inside) {
-    truncated = true;
-    return limits.allow_truncated ? std::string() : cut(inside);
+std::string JpegImage::State::cut_in_row(int row) const {
+    if (row == 0 && jpeg.input_scan_number > 1) return cut("scan " + std::to_string(jpeg.input_scan_number));
+    return cut("row " + std::to_string(row) + " of " + std::to_string(jpeg.image_height));
 }
 
-// What there is where the end came inside a table: black, and white where the file has CMYK, as with Pillow.
-void JpegImage::State::leave_blank(const Region& region, PixelSink& sink) {
-    rows.assign(3 * static_cast<size_t>(region.width()) + kSlack, jpeg.num_components == 4 ? 255 : 0);
-    const uint8_t* blank[kRowsAtOnce];
-    std::fill_n(blank, kRowsAtOnce, rows.data());
-    for (int y = region.y0; y < region.y1; y += kRowsAtOnce)
-        sink.pixels(blank, std::min(kRowsAtOnce, region.y1 - y));
+int JpegImage::State::try_header() noexcept {
+    if (setjmp(errors.jump)) return -1;
+    return jpeg_read_header(&jpeg, TRUE) == JPEG_HEADER_OK;
 }
 
-bool JpegImage::State::try_header() noexcept {
-    if (setjmp(errors.jump)) return false;
-    jpeg_read_header(&jpeg, TRUE);
-    return true;
-}
-
-// False on an error or at a suspension; rows decoded so far are in jpeg.output_scanline.
-bool JpegImage::State::try_check() noexcept {
-    if (setjmp(errors.jump)) return false;
-    if (jpeg_read_header(&jpeg, TRUE) != JPEG_HEADER_OK) return false;
-    choose_output(1);
-    if (!jpeg_start_decompress(&jpeg)) return false;
-    JSAMPROW row = rows.data();
-    while (jpeg.output_scanline < jpeg.output_height)
-        if (jpeg_read_scanlines(&jpeg, &row, 1) != 1) return false;
-    return true;
-}
-
-bool JpegImage::State::try_start(int denominator) noexcept {
-    if (setjmp(errors.jump)) return false;
+int JpegImage::State::try_start(int denominator) noexcept {
+    if (setjmp(errors.jump)) return -1;
     choose_output(denominator);
     return jpeg_start_decompress(&jpeg);
 }
@@ -190,6 +181,11 @@ int JpegImage::State::try_read(JSAMPARRAY pointers, int count) noexcept {
     return static_cast<int>(jpeg_read_scanlines(&jpeg, pointers, static_cast<JDIMENSION>(count)));
 }
 
+int JpegImage::State::try_finish() noexcept {
+    if (setjmp(errors.jump)) return -1;
+    return jpeg_finish_decompress(&jpeg);
+}
+
 JpegImage::JpegImage() : state_(std::make_unique<State>()) {}
 
 JpegImage::~JpegImage() { close(); }
@@ -201,7 +197,8 @@ void JpegImage::close() noexcept {
 }
 
 bool JpegImage::recognises(std::span<const uint8_t> bytes) noexcept {
-    return bytes.size() >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff;
+    return bytes.size() >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff &&
+           plain_header(bytes);
 }
 
 std::string JpegImage::open(std::span<const uint8_t> bytes, const DecodeLimits& limits) {
@@ -209,9 +206,9 @@ std::string JpegImage::open(std::span<const uint8_t> bytes, const DecodeLimits& 
     s.bytes = bytes;
     s.limits = limits;
     s.damaged = s.truncated = false;
-    s.rewind(false);
-    const bool parsed = s.try_header();
-    if (s.source.ran_out) return s.cut("in the header");
+    if (!s.restart(false)) return s.what();
+    const bool parsed = s.try_header() > 0;
+    if (s.source.ran_out) return s.cut("the header");
     if (!parsed) return s.what();
     const auto& jpeg = s.jpeg;
     const uint64_t pixels = uint64_t{jpeg.image_width} * jpeg.image_height;
@@ -220,9 +217,12 @@ std::string JpegImage::open(std::span<const uint8_t> bytes, const DecodeLimits& 
                " pixels are above max_pixels=" + std::to_string(limits.max_pixels);
     if (jpeg.data_precision != 8)
         return "unsupported JPEG: " + std::to_string(jpeg.data_precision) + " bits per sample";
-    if (jpeg.arith_code) return "unsupported JPEG: arithmetic coding";
     if (jpeg.num_components != 1 && jpeg.num_components != 3 && jpeg.num_components != 4)
         return "unsupported JPEG: " + std::to_string(jpeg.num_components) + " components";
+    // Of several scans libjpeg reads all that there is before the first row.
+    s.doubtful =
+        !jpeg_has_multiple_scans(&s.jpeg) &&
+        !plain_scan({jpeg.src->next_input_byte, jpeg.src->bytes_in_buffer}, jpeg.restart_interval > 0);
     return {};
 }
 
@@ -263,29 +263,8 @@ uint64_t JpegImage::row_bytes() const noexcept {
 
 bool JpegImage::plain() const noexcept {
     auto& jpeg = state_->jpeg;
-    return !jpeg.progressive_mode && !jpeg_has_multiple_scans(&jpeg) && !needs_check() &&
+    return !jpeg.progressive_mode && !jpeg_has_multiple_scans(&jpeg) && !state_->doubtful &&
            (jpeg.jpeg_color_space == JCS_GRAYSCALE || jpeg.jpeg_color_space == JCS_YCbCr);
-}
-
-bool JpegImage::needs_check() const noexcept { return !ends_with_marker(state_->bytes); }
-
-std::string JpegImage::check_whole() {
-    State& s = *state_;
-    s.rows.resize(static_cast<size_t>(s.jpeg.image_width) * 4 + kSlack);
-    s.rewind(true);
-    const bool whole = s.try_check();
-    const auto row = s.jpeg.output_scanline, height = s.jpeg.image_height;
-    std::string text;
-    if (!whole) {
-        char inside[64];
-        if (row == 0 && jpeg_has_multiple_scans(&s.jpeg))
-            std::snprintf(inside, sizeof inside, "in scan %d", s.jpeg.input_scan_number);
-        else std::snprintf(inside, sizeof inside, "in row %u of %u", row, height);
-        text = s.source.ran_out ? s.cut_if_refused(inside) : s.what();
-    }
-    s.rewind(false);
-    if (!s.try_header() && text.empty()) text = s.what();
-    return text;
 }
 
 Size JpegImage::scaled(int denominator) const noexcept {
@@ -295,11 +274,21 @@ Size JpegImage::scaled(int denominator) const noexcept {
 
 std::string JpegImage::decode(const Region& region, int denominator, PixelSink& sink) {
     State& s = *state_;
-    if (!s.try_start(denominator)) {
-        std::string text = s.source.ran_out ? s.cut_if_refused("before its last scan") : s.what();
-        if (text.empty()) s.leave_blank(region, sink);
-        return text;
-    }
+    std::string text;
+    if (!s.doubtful) text = decode_part(region, denominator, sink);
+    if (s.doubtful) text = decode_to_end(region, denominator, sink);
+    s.damaged = s.jpeg.err->num_warnings > 0;
+    return text;
+}
+
+// Only what the region needs. Finds out of files with several scans whether they are doubtful, before any
+// row.
+std::string JpegImage::decode_part(const Region& region, int denominator, PixelSink& sink) {
+    State& s = *state_;
+    const bool started = s.try_start(denominator) > 0;
+    s.doubtful = s.source.ran_out;
+    if (s.doubtful) return {};
+    if (!started) return s.what();
     auto& jpeg = s.jpeg;
     const auto width = static_cast<int>(jpeg.output_width);
 
@@ -330,7 +319,7 @@ std::string JpegImage::decode(const Region& region, int denominator, PixelSink& 
         while (count < most) {
             const int got = s.try_read(decoded + count, most - count);
             if (got < 0) return s.what();
-            if (got == 0) return s.cut("inside its pixels");
+            if (got == 0) return s.cut_in_row((y + count) * denominator);
             count += got;
         }
         if (y >= region.y0) {
@@ -340,8 +329,48 @@ std::string JpegImage::decode(const Region& region, int denominator, PixelSink& 
         }
         y += count;
     }
-    s.damaged = jpeg.err->num_warnings > 0;
-    return s.source.ran_out ? s.cut_if_refused("inside its pixels") : std::string();
+    return {};
+}
+
+// All of it, as Pillow does.
+std::string JpegImage::decode_to_end(const Region& region, int denominator, PixelSink& sink) {
+    State& s = *state_;
+    const Size size = scaled(denominator);
+    const size_t channels = s.jpeg.num_components == 4 ? 4 : 3;
+    if (!s.restart(true)) return s.what();
+    int done = s.fed([&] { return s.try_header(); });
+    if (done > 0) done = s.fed([&] { return s.try_start(denominator); });
+    if (done < 0) return s.what();
+
+    const size_t stride = static_cast<size_t>(size.width) * channels + kSlack;
+    const uint8_t blank =
+        channels == 4 ? 255 : 0;  // what Pillow leaves where libjpeg made nothing: white, black
+    refit(s.rows, stride * kRowsAtOnce);
+    JSAMPROW decoded[kRowsAtOnce];
+    const uint8_t* wanted[kRowsAtOnce];
+    for (size_t i = 0; i < kRowsAtOnce; ++i) {
+        decoded[i] = s.rows.data() + stride * i;
+        wanted[i] = decoded[i] + 3 * static_cast<size_t>(region.x0);
+    }
+    for (int y = 0, stop = 0; y < size.height; y = stop) {
+        stop = std::min(y + kRowsAtOnce, y < region.y0 ? region.y0 : y < region.y1 ? region.y1 : size.height);
+        int row = y;
+        while (done > 0 && row < stop) {
+            done = s.fed([&] { return s.try_read(decoded + (row - y), stop - row); });
+            row += std::max(done, 0);
+        }
+        if (done < 0) return s.what();
+        if (done == 0 && !s.limits.allow_truncated) return s.cut_in_row(row * denominator);
+        for (; row < stop; ++row) std::memset(decoded[row - y], blank, stride);
+        if (y < region.y0 || y >= region.y1) continue;
+        if (channels == 4)
+            for (int i = 0; i < stop - y; ++i) cmyk_to_rgb(decoded[i], size.width);
+        sink.pixels(wanted, stop - y);
+    }
+    s.truncated = s.source.ran_out;
+    // Behind the last row: of a file with several scans everything was read before the first one.
+    const bool reads_on = !s.truncated && !jpeg_has_multiple_scans(&s.jpeg);
+    return reads_on && s.try_finish() < 0 ? s.what() : std::string();
 }
 
 namespace {
@@ -354,9 +383,7 @@ class Nowhere final : public PixelSink {
 }  // namespace
 
 std::string JpegImage::parse() {
-    std::string text = needs_check() ? check_whole() : std::string();
-    if (!text.empty()) return text;
-    constexpr int denominator = 8;
+    const int denominator = state_->doubtful ? 1 : 8;  // a text names the row
     const Size size = scaled(denominator);
     Nowhere nowhere;
     return decode({0, 0, size.width, size.height}, denominator, nowhere);
@@ -365,6 +392,10 @@ std::string JpegImage::parse() {
 bool JpegImage::damaged() const noexcept { return state_->damaged && !state_->truncated; }
 
 bool JpegImage::truncated() const noexcept { return state_->truncated; }
+
+bool JpegImage::smoothed_otherwise() const noexcept {
+    return LIBJPEG_TURBO_VERSION_NUMBER < 3000001 && state_->lacks_scans();
+}
 
 #define STANDPIPE_TEXT_(x) #x
 #define STANDPIPE_TEXT(x) STANDPIPE_TEXT_(x)

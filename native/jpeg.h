@@ -32,6 +32,8 @@ class JpegImage {
     JpegImage(const JpegImage&) = delete;
     JpegImage& operator=(const JpegImage&) = delete;
 
+    // True for JPEGs that are decoded here. Pillow decodes the others: those whose header is out of the
+    // ordinary, and arithmetic and lossless coding.
     static bool recognises(std::span<const uint8_t> bytes) noexcept;
 
     // Parses the header; allocates nothing that grows with the image. `bytes` must outlive the object.
@@ -45,20 +47,14 @@ class JpegImage {
     // At most this for the rows that decoding holds at once: libjpeg's and its own.
     uint64_t row_bytes() const noexcept;
 
-    // Whether any decoder takes it: baseline, one scan, 8 bits, grey or YCbCr, and the file ends as it
-    // should.
+    // Whether any decoder takes it: baseline, one scan without stray markers, 8 bits, grey or YCbCr.
     bool plain() const noexcept;
-
-    // True when the file doesn't end as a JPEG should, and must pass check_whole() before it may be trusted.
-    bool needs_check() const noexcept;
-
-    // Decodes to the end and throws the pixels away.
-    std::string check_whole();
 
     // What size() becomes at 1/denominator.
     Size scaled(int denominator) const noexcept;
 
-    // Decodes `region` of the image at 1/denominator into `sink`, exactly as a full decode would give it.
+    // Decodes `region` of the image at 1/denominator into `sink`, exactly as a full decode would give it. The
+    // answer doesn't depend on the region: a file that isn't surely whole is decoded to its end.
     std::string decode(const Region& region, int denominator, PixelSink& sink);
 
     // Decodes all of it and keeps nothing: what decode() would say of the whole image. Every bit is looked
@@ -74,7 +70,14 @@ class JpegImage {
     // It ends too soon; where that is allowed, decoding made up the rest.
     bool truncated() const noexcept;
 
+    // It lacks scans, and the libjpeg-turbo in use, older than 3.0.1, may smooth over that otherwise than
+    // Pillow 13 does.
+    bool smoothed_otherwise() const noexcept;
+
   private:
+    std::string decode_part(const Region& region, int denominator, PixelSink& sink);
+    std::string decode_to_end(const Region& region, int denominator, PixelSink& sink);
+
     struct State;
     std::unique_ptr<State> state_;
 };

@@ -1,7 +1,11 @@
 #include "jpeg_library.h"
 
+#include <algorithm>
+
 namespace standpipe {
 namespace {
+
+constexpr size_t kPillowBlock = 64 << 10;
 
 JpegErrors* errors_of(j_common_ptr jpeg) { return reinterpret_cast<JpegErrors*>(jpeg->err); }
 
@@ -18,8 +22,8 @@ void nothing(j_decompress_ptr) {}
 boolean fill(j_decompress_ptr jpeg) {
     static const JOCTET end_of_image[2] = {0xff, JPEG_EOI};
     JpegSource* source = source_of(jpeg);
+    if (source->by_blocks && (!source->ends || source->made_end)) return FALSE;
     source->ran_out = true;
-    if (source->suspends) return FALSE;
     if (source->made_end) fail(reinterpret_cast<j_common_ptr>(jpeg));
     source->made_end = true;
     source->base.next_input_byte = end_of_image;
@@ -27,18 +31,19 @@ boolean fill(j_decompress_ptr jpeg) {
     return TRUE;
 }
 
+// Passes over bytes of the buffer; how many weren't in it.
+size_t pass_over(jpeg_source_mgr& buffer, size_t count) {
+    const size_t passed = std::min(count, buffer.bytes_in_buffer);
+    buffer.next_input_byte += passed;
+    buffer.bytes_in_buffer -= passed;
+    return count - passed;
+}
+
 void skip(j_decompress_ptr jpeg, long count) {
     JpegSource* source = source_of(jpeg);
     if (count <= 0) return;
-    const auto wanted = static_cast<size_t>(count);
-    if (wanted > source->base.bytes_in_buffer) {
-        source->ran_out = true;
-        source->base.next_input_byte += source->base.bytes_in_buffer;
-        source->base.bytes_in_buffer = 0;
-        return;
-    }
-    source->base.next_input_byte += wanted;
-    source->base.bytes_in_buffer -= wanted;
+    source->to_skip = pass_over(source->base, static_cast<size_t>(count));
+    if (source->to_skip > 0 && !source->by_blocks) source->ran_out = true;
 }
 
 }  // namespace
@@ -62,10 +67,28 @@ bool JpegErrors::unsupported() const noexcept {
            code == JERR_FRACT_SAMPLE_NOTIMPL || code == JERR_COMPONENT_COUNT || code == JERR_BAD_J_COLORSPACE;
 }
 
-void JpegSource::feed(jpeg_decompress_struct& jpeg, std::span<const uint8_t> bytes) noexcept {
-    base = {bytes.data(), bytes.size(), nothing, fill, skip, jpeg_resync_to_restart, nothing};
-    ran_out = made_end = false;
+void JpegSource::feed(jpeg_decompress_struct& jpeg, std::span<const uint8_t> bytes, bool blocks) noexcept {
+    base = {bytes.data(), blocks ? 0 : bytes.size(), nothing, fill, skip, jpeg_resync_to_restart, nothing};
+    end = bytes.data() + bytes.size();
+    by_blocks = blocks;
+    to_skip = 0;
+    ran_out = ends = made_end = false;
     jpeg.src = &base;
+}
+
+bool JpegSource::next_block(bool completes) noexcept {
+    do {
+        const auto left = static_cast<size_t>(end - base.next_input_byte) - base.bytes_in_buffer;
+        if (ends || left == 0) {
+            const bool again = ends || to_skip > 0;
+            ran_out = true;
+            ends = completes && !again;
+            return ends;
+        }
+        base.bytes_in_buffer += std::min(left, kPillowBlock);
+        to_skip = pass_over(base, to_skip);
+    } while (to_skip > 0);
+    return true;
 }
 
 }  // namespace standpipe

@@ -28,15 +28,26 @@ struct JpegErrors {
     [[noreturn]] static void exceed(j_common_ptr jpeg, Excess excess);
 };
 
-// A source of bytes in memory. At their end it either suspends, so that truncation shows itself, or hands out
-// one end-of-image marker, so that a decoder that doesn't expect suspension stops. One that wants more,
-// inside a table say, fails.
+// A source of bytes in memory.
+//
+// Whole: for a decoder that doesn't expect suspension. At the end of the bytes it hands out one end-of-image
+// marker, so that the decoder stops; one that wants more, inside a table say, fails.
+//
+// By blocks: as Pillow feeds libjpeg, which suspends where it needs another block. Errors behind the last row
+// count only as far as the block reaches, so the verdict depends on where blocks end.
 struct JpegSource {
     jpeg_source_mgr base;
-    bool suspends;
-    bool ran_out, made_end;
+    const JOCTET* end;
+    size_t to_skip;  // bytes of the next block that libjpeg passes over
+    bool by_blocks;  // else whole
+    bool ran_out;    // the decoder wanted more than there is
+    bool ends;       // by blocks: an end-of-image marker follows the last byte
+    bool made_end;   // that marker was handed out
 
-    void feed(jpeg_decompress_struct& jpeg, std::span<const uint8_t> bytes) noexcept;
+    void feed(jpeg_decompress_struct& jpeg, std::span<const uint8_t> bytes, bool by_blocks) noexcept;
+
+    // Adds a block. At the end of the bytes: once an end-of-image marker if `completes`, else false.
+    bool next_block(bool completes) noexcept;
 };
 
 }  // namespace standpipe

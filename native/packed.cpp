@@ -9,6 +9,7 @@
 
 #include "faults.h"
 #include "list_lines.h"
+#include "sealed.h"
 
 namespace standpipe {
 namespace {
@@ -16,20 +17,63 @@ namespace {
 constexpr uint64_t kMostTogether = 64 << 10;  // bytes of one read, unless one piece is larger
 constexpr uint64_t kWidestGap = 4 << 10;      // a page that nobody asked for costs less than a call
 
-// Bytes of a file that are wanted, and by which of the caller's pieces.
+// Data of a section that is wanted, and by which of the caller's pieces.
 struct Wanted {
     uint64_t begin;
     uint64_t end;
     size_t piece;
 };
 
+// Reads data of a section into a buffer that it keeps for the next time.
+class SectionReader {
+  public:
+    explicit SectionReader(const PackedSection& section) : section_(section) {}
+
+    // The data [begin, end), not nothing, into `out`, which is there until the next read.
+    PackedResult read(uint64_t begin, uint64_t end, std::span<const uint8_t>& out) {
+        if (end > section_.size) return {PackedFault::too_short, 0, -1};
+        if (!section_.key) {
+            const PackedResult result = fill(section_.begin + begin, end - begin);
+            out = {buffer_.data(), end - begin};
+            return result;
+        }
+        const uint64_t first = begin / kDataBytes, at = section_.begin + first * kBlockBytes;
+        const uint64_t stop =
+            std::min(blocks_for(end) * kBlockBytes, sealed_size(section_.size)) + section_.begin;
+        if (const PackedResult result = fill(at, stop - at); result.fault != PackedFault::none) return result;
+        if (const auto block = unseal({buffer_.data(), stop - at}, *section_.key, first))
+            return {PackedFault::damaged, 0, static_cast<int64_t>(at + *block * kBlockBytes)};
+        out = {buffer_.data() + (begin - first * kDataBytes), end - begin};
+        return {};
+    }
+
+  private:
+    PackedResult fill(uint64_t at, uint64_t size) {
+        if (buffer_.size() < size) buffer_.resize(size);
+        if (const Fault fault = faultpoint(Point::index_read, at); fault.error)
+            return {PackedFault::cant_read, fault.error, -1};
+        for (uint64_t done = 0; done < size;) {
+            const ssize_t got =
+                pread(section_.file, buffer_.data() + done, size - done, static_cast<off_t>(at + done));
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) return {PackedFault::cant_read, errno, -1};
+            if (got == 0) return {PackedFault::too_short, 0, -1};
+            done += static_cast<uint64_t>(got);
+        }
+        return {};
+    }
+
+    const PackedSection& section_;
+    std::vector<uint8_t> buffer_;
+};
+
 // Calls `use(piece, bytes)` for every wanted range, with few reads. Stops at the first fault.
 template <typename Use>
-PackedResult read_sorted(int file, std::vector<Wanted>& wanted, Use use) {
+PackedResult read_sorted(const PackedSection& section, std::vector<Wanted>& wanted, Use use) {
     std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
         return a.begin != b.begin ? a.begin < b.begin : a.piece < b.piece;
     });
-    std::vector<uint8_t> buffer;
+    SectionReader reader(section);
     for (size_t first = 0; first < wanted.size();) {
         const uint64_t begin = wanted[first].begin;
         uint64_t end = wanted[first].end;
@@ -39,21 +83,12 @@ PackedResult read_sorted(int file, std::vector<Wanted>& wanted, Use use) {
             if (further - begin > kMostTogether) break;
             end = further;
         }
-        if (buffer.size() < end - begin) buffer.resize(end - begin);
-        if (const Fault fault = faultpoint(Point::index_read, begin); fault.error)
-            return {PackedFault::cant_read, fault.error, -1};
-        for (uint64_t done = 0; done < end - begin;) {
-            const ssize_t got =
-                pread(file, buffer.data() + done, end - begin - done, static_cast<off_t>(begin + done));
-            if (got < 0 && errno == EINTR) continue;
-            if (got < 0) return {PackedFault::cant_read, errno, -1};
-            if (got == 0) return {PackedFault::too_short, 0, -1};
-            done += static_cast<uint64_t>(got);
-        }
+        std::span<const uint8_t> together;
+        if (const PackedResult result = reader.read(begin, end, together); result.fault != PackedFault::none)
+            return result;
         for (; first < last; ++first) {
             const Wanted& w = wanted[first];
-            const PackedResult result =
-                use(w.piece, std::span<const uint8_t>(buffer.data() + (w.begin - begin), w.end - w.begin));
+            const PackedResult result = use(w.piece, together.subspan(w.begin - begin, w.end - w.begin));
             if (result.fault != PackedFault::none) return result;
         }
     }
@@ -66,16 +101,31 @@ bool is_one_of(uint8_t byte, std::string_view set) noexcept {
 
 }  // namespace
 
+PackedResult read_part(const PackedSection& section, uint64_t begin, std::span<uint8_t> out) {
+    SectionReader reader(section);
+    for (uint64_t done = 0; done < out.size();) {
+        const uint64_t size = std::min<uint64_t>(out.size() - done, kMostTogether);
+        std::span<const uint8_t> data;
+        if (const PackedResult result = reader.read(begin + done, begin + done + size, data);
+            result.fault != PackedFault::none)
+            return result;
+        std::copy(data.begin(), data.end(), out.begin() + static_cast<ptrdiff_t>(done));
+        done += size;
+    }
+    return {};
+}
+
 PackedResult read_rows(const PackedRows& rows, std::span<const int64_t> indices, uint8_t* out) {
     std::vector<Wanted> wanted(indices.size());
     for (size_t i = 0; i < indices.size(); ++i) {
-        const uint64_t begin = rows.begin + static_cast<uint64_t>(indices[i]) * rows.row_bytes;
+        const uint64_t begin = static_cast<uint64_t>(indices[i]) * rows.row_bytes;
         wanted[i] = {begin, begin + rows.row_bytes, i};
     }
-    return read_sorted(rows.file, wanted, [&](size_t piece, std::span<const uint8_t> bytes) -> PackedResult {
-        std::memcpy(out + piece * rows.row_bytes, bytes.data(), bytes.size());
-        return {};
-    });
+    return read_sorted(rows.section, wanted,
+                       [&](size_t piece, std::span<const uint8_t> bytes) -> PackedResult {
+                           std::memcpy(out + piece * rows.row_bytes, bytes.data(), bytes.size());
+                           return {};
+                       });
 }
 
 PackedResult read_paths(const PackedRows& places, const PackedText& text, std::string_view base,
@@ -90,18 +140,18 @@ PackedResult read_paths(const PackedRows& places, const PackedText& text, std::s
     std::vector<Wanted> wanted(indices.size());
     std::vector<uint64_t> starts(indices.size() + 1);  // of the paths without base, one after another
     for (size_t i = 0; i < indices.size(); ++i) {
-        const uint64_t begin = text.begin + place_offset(found[i]), length = place_length(found[i]);
-        if (length == 0 || begin + length > text.end) return {PackedFault::bad_place, 0, indices[i]};
-        wanted[i] = {begin - (begin > text.begin), begin + length + (begin + length < text.end), i};
-        starts[i + 1] = starts[i] + length;
+        const uint64_t begin = place_offset(found[i]), end = begin + place_length(found[i]);
+        if (end == begin || end > text.section.size) return {PackedFault::bad_place, 0, indices[i]};
+        wanted[i] = {begin - (begin > 0), end + (end < text.section.size), i};
+        starts[i + 1] = starts[i] + (end - begin);
     }
     std::vector<uint8_t> bare(starts.back());
     const PackedResult result =
-        read_sorted(text.file, wanted, [&](size_t i, std::span<const uint8_t> bytes) -> PackedResult {
-            const uint64_t begin = text.begin + place_offset(found[i]), length = place_length(found[i]);
-            const size_t before = begin > text.begin;
+        read_sorted(text.section, wanted, [&](size_t i, std::span<const uint8_t> bytes) -> PackedResult {
+            const uint64_t begin = place_offset(found[i]), length = place_length(found[i]);
+            const size_t before = begin > 0;
             const bool starts_well = !before || is_one_of(bytes.front(), text.before);
-            const bool ends_well = begin + length == text.end || is_one_of(bytes.back(), text.after);
+            const bool ends_well = begin + length == text.section.size || is_one_of(bytes.back(), text.after);
             const auto path = bytes.subspan(before, length);
             const std::string_view shown(reinterpret_cast<const char*>(path.data()), path.size());
             if (!starts_well || !ends_well || shown.find_first_of(text.never) != shown.npos)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@ enum class PackedFault : int {
     none = 0,
     cant_read,  // the system says no; `errno_` of the result
     too_short,  // the file ends before what should be there
+    damaged,    // bytes aren't what was written
     bad_place,  // a path's place lies outside the text
     bad_path,   // what stands there isn't one path between its separators
     leads_out,  // a path leads out of the folder that it has to stay in
@@ -21,28 +23,36 @@ enum class PackedFault : int {
 struct PackedResult {
     PackedFault fault = PackedFault::none;
     int error = 0;       // the system's number, for cant_read
-    int64_t index = -1;  // the record, of a fault of a place or path
+    int64_t index = -1;  // the record, of a fault of a place or path; the file's byte, of damage
 };
 
-// Rows of `row_bytes` each that lie one after another from byte `begin` of a file.
-struct PackedRows {
+// `size` bytes of data from byte `begin` of a file on: sealed with `key`, or without one as they are.
+struct PackedSection {
     int file;
     uint64_t begin;
+    uint64_t size;
+    std::optional<uint64_t> key;
+};
+
+// Rows of `row_bytes` each that lie one after another.
+struct PackedRows {
+    PackedSection section;
     uint64_t row_bytes;
 };
 
-// Paths in a file's bytes [begin, end); places count from `begin`. Before each stands the beginning or a byte
+// Paths in a section, of which places count its bytes of data. Before each stands the beginning or a byte
 // of `before`, after it the end or a byte of `after`; inside are neither of `never`. `stays`: none may lead
 // out of the folder that it starts from.
 struct PackedText {
-    int file;
-    uint64_t begin;
-    uint64_t end;
+    PackedSection section;
     std::string_view before;
     std::string_view after;
     std::string_view never;
     bool stays;
 };
+
+// Copies the data [begin, begin + out.size()) of a section.
+PackedResult read_part(const PackedSection& section, uint64_t begin, std::span<uint8_t> out);
 
 // Copies the rows `indices` in that order to `out`, packed. Reads are sorted, and neighbours are read
 // together.

@@ -27,6 +27,7 @@ Pool::~Pool() { close(std::chrono::milliseconds(0)); }
 
 void Pool::submit(std::shared_ptr<Job> job, bool first) {
     job->remaining = job->rows;
+    job->failures.reserve(static_cast<size_t>(job->rows));
     std::scoped_lock lock(state_->mutex);
     std::deque<std::shared_ptr<Job>>& unread = state_->unread;
     unread.insert(first ? unread.begin() : unread.end(), std::move(job));
@@ -49,13 +50,19 @@ void Pool::cancel(const std::shared_ptr<Job>& job) {
     state_->decoders.notify_all();
 }
 
+std::optional<Broken> Pool::broken() const {
+    std::scoped_lock lock(state_->mutex);
+    if (!state_->broken) return std::nullopt;
+    return Broken{state_->broken->kind, state_->broken->number, state_->broken_by.data()};
+}
+
 std::vector<AtWork> Pool::at_work() const {
     std::scoped_lock lock(state_->mutex);
     std::vector<AtWork> found;
     for (const auto& desk : state_->desks) {
         if (!desk->job || desk->given_up) continue;
         const std::chrono::duration<double> begin = (desk->begin + desk->waited.load()).time_since_epoch();
-        found.push_back({desk->kind, desk->number, desk->system_id, desk->thread, desk->job.get(), desk->row,
+        found.push_back({desk->kind, desk->number, desk->system_id, desk->thread, desk->job, desk->row,
                          desk->rows_begun, desk->phase, begin.count()});
     }
     return found;
@@ -84,8 +91,13 @@ bool Pool::close(std::chrono::milliseconds patience) {
     s.closed = true;
     // Rows in flight finish; what nobody has begun is dropped with its buffers.
     s.unread.clear();
-    std::deque<ReadyRow> ready;  // whose frames ask for the lock when they go
-    ready.swap(s.ready);
+    while (!s.ready.empty()) {
+        ReadyRow row = std::move(s.ready.front());
+        s.ready.pop_front();
+        lock.unlock();
+        row = {};  // its frames ask for the lock when they go
+        lock.lock();
+    }
     s.foreign.clear();
     s.for_gpu.clear();
     s.decoders.notify_all();
@@ -94,7 +106,6 @@ bool Pool::close(std::chrono::milliseconds patience) {
     s.foreigners.notify_all();
     s.gpus.notify_all();
     lock.unlock();
-    ready.clear();
     s.side.close();
     s.buffers->close();
     s.reader->close(std::chrono::milliseconds(0));

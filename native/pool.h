@@ -107,7 +107,7 @@ struct Job {
     std::vector<Failure> failures;
 };
 
-// A row whose bytes are no JPEG: Python decodes it.
+// A row whose bytes Python has Pillow decode.
 struct ForeignRow {
     std::shared_ptr<Job> job;
     int row = 0;
@@ -147,14 +147,21 @@ struct GpuBatch {
 // A row at work, as `Pool::at_work` saw it.
 struct AtWork {
     Desk::Kind kind;
-    int number;       // of the thread among its pool's
-    pid_t system_id;  // likewise, as /proc names it
-    uint64_t thread;  // and as pthreads and Python do
-    const Job* job;
+    int number;                    // of the thread among its pool's
+    pid_t system_id;               // likewise, as /proc names it
+    uint64_t thread;               // and as pthreads and Python do
+    std::weak_ptr<const Job> job;  // not its address, which a later job may have
     int row;
     uint64_t rows_begun;  // by that thread
     Phase phase;
     double begin_s;  // of the steady clock, later by what the row has waited for others
+};
+
+// A thread that has ended by an error.
+struct Broken {
+    Desk::Kind kind;
+    int number;  // among its pool's
+    std::string error;
 };
 
 struct PoolOptions {
@@ -177,7 +184,7 @@ struct ThreadStats {
 struct PoolStats {
     uint64_t rows = 0;                       // made
     uint64_t bytes = 0;                      // of files that were read
-    uint64_t foreign = 0;                    // of the rows, those that are no JPEG
+    uint64_t foreign = 0;                    // of the rows, those that Pillow decodes
     uint64_t damaged = 0, truncated = 0;     // of the rows, those of files that aren't whole
     uint64_t gpu_rows = 0, gpu_refused = 0;  // of the rows, those for the GPU's decoder, and those it refused
     double decode_s = 0, decode_wait_s = 0;  // of all threads that make rows; without work, decoding threads
@@ -207,7 +214,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     // From now on so many of the `workers` decoding threads work at once, at least one; the others wait.
     void employ(int workers);
 
-    // Waits for a row that is no JPEG. False when the pool is closed.
+    // Waits for a row that Pillow decodes. False when the pool is closed.
     bool take_foreign(ForeignRow& out);
     int foreign_waiting() const;
     // Waits for bytes of the side arena: `frame_bytes` for decoding the row, whose size is `size`, and what
@@ -224,6 +231,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
     // Has the other threads go on with the frames; where `decoded` is false, from the file.
     void hand_back(GpuBatch& batch, const std::vector<bool>& decoded);
     void fail(GpuBatch& batch, const std::string& text);
+
+    // The first thread that an error ended. Rows that it had in hand are never done.
+    std::optional<Broken> broken() const;
 
     // What every thread is at that has a row.
     std::vector<AtWork> at_work() const;

@@ -75,7 +75,7 @@ Outcome Pool::State::make_kept(RowMaker& maker, ReadyRow& row) {
             return maker.from_pixels(program, first_pixel(*from, row.row), from->size, key, out);
         });
     }
-    if (!row.read.error.empty()) return {Outcome::Kind::read_error, false, std::move(row.read.error)};
+    if (!row.read.error.empty()) return without_file(row);
     return made_and_kept(maker, job, row.row, row.read.stamp, row.stale,
                          [&](const Program& program, uint8_t* out) {
                              return maker.from_encoded(program, {row.read.buffer.data(), row.read.size}, key,

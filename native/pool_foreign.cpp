@@ -1,4 +1,4 @@
-// Rows that are no JPEG: Python threads take them, decode a frame and give its pixels back.
+// Rows for Pillow: all but usual JPEGs. Python threads take them, decode a frame and give its pixels back.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -99,6 +99,7 @@ void Pool::end_foreign(ForeignRow& row, Outcome outcome) {
     const bool began = desk && desk->job;  // else it was given up before
     state_->finish(*row.job, row.row, std::move(outcome));
     std::scoped_lock lock(state_->mutex);
+    ++state_->stats.foreign;  // now, with the row: a share of rows is taken at any time
     if (began) state_->note_row(*desk, desk->worked(), true);
     if (desk) desk->job.reset();
 }

@@ -8,15 +8,25 @@
 
 namespace standpipe {
 
-Frames Pool::State::lend_frames(std::unique_ptr<uint8_t[]> memory) {
-    return {memory.release(), [state = weak_from_this()](uint8_t* bytes) {
-                std::unique_ptr<uint8_t[]> back(bytes);
-                const auto pool = state.lock();
-                if (!pool) return;
-                std::scoped_lock lock(pool->mutex);
-                pool->idle_frames.push_back(std::move(back));
-                pool->gpus.notify_one();
-            }};
+// There is room for what comes back: new_frames() has made it.
+Frames Pool::State::lend_frames() {
+    struct Lent {
+        std::unique_ptr<uint8_t[]> memory;
+        std::weak_ptr<State> state;
+        ~Lent() {
+            const auto pool = state.lock();
+            if (!pool || !memory) return;
+            std::scoped_lock lock(pool->mutex);
+            pool->idle_frames.push_back(std::move(memory));
+            pool->gpus.notify_one();
+        }
+    };
+    auto lent = std::make_shared<Lent>();
+    lent->state = weak_from_this();
+    lent->memory = std::move(idle_frames.back());
+    idle_frames.pop_back();
+    uint8_t* const first = lent->memory.get();
+    return {std::move(lent), first};
 }
 
 // Makes a row in the calling thread, which isn't one of the decoding threads. Holds the lock before and
@@ -30,7 +40,7 @@ void Pool::State::make_one(std::unique_lock<std::mutex>& lock, Desk& desk, Ready
         RowMaker maker(side);
         if (wanted) outcome = make_row(maker, row);
     } catch (const std::bad_alloc&) {
-        outcome = Outcome::decode_error("the machine has no memory left to decode it");
+        outcome = Outcome::no_memory();
     }
     finish(*row.job, row.row, std::move(outcome));
     const auto took = desk.worked();
@@ -76,8 +86,7 @@ bool Pool::take_for_gpu(GpuBatch& out) {
             break;
         }
     }
-    out.frames = s.lend_frames(std::move(s.idle_frames.back()));
-    s.idle_frames.pop_back();
+    out.frames = s.lend_frames();
     const std::shared_ptr<Job> job = s.for_gpu.front().job;
     size_t used = 0;
     for (; !s.for_gpu.empty(); s.for_gpu.pop_front()) {
@@ -95,6 +104,8 @@ bool Pool::take_for_gpu(GpuBatch& out) {
 void Pool::hand_back(GpuBatch& batch, const std::vector<bool>& decoded) {
     State& s = *state_;
     std::vector<ReadyRow> done, refused;
+    done.reserve(batch.rows.size());
+    refused.reserve(batch.rows.size());
     for (size_t i = 0; i < batch.rows.size(); ++i) {
         GpuRow& row = batch.rows[i];
         ReadyRow& ready = (decoded[i] ? done : refused).emplace_back();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -31,6 +32,9 @@ struct ReadyRow {
     Size size;
 };
 
+// Of a row whose file couldn't be read, or that nobody wants since the pool was closed.
+Outcome without_file(ReadyRow& row);
+
 // What became of rows.
 struct RowCounts {
     uint64_t made = 0, damaged = 0, truncated = 0;
@@ -53,7 +57,10 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     std::deque<ForeignRow> foreign;
     std::deque<GpuRow> for_gpu;
     std::vector<std::unique_ptr<uint8_t[]>> idle_frames;
+    size_t num_frames = 0;  // idle ones and others
     bool closed = false, ahead = false;
+    const Desk* broken = nullptr;  // of the first thread that an error ended
+    std::array<char, 80> broken_by{};
     int alive = 0, num_readers = 0;
     int employed = options.workers, on_duty = 0;  // decoding threads: that may work at once, and that do;
                                                   // of Pillow's as many may work
@@ -96,18 +103,25 @@ struct Pool::State : std::enable_shared_from_this<Pool::State> {
     bool read_kept(ReadyRow& row, const CachedRow& kept);
     Outcome make_kept(RowMaker& maker, ReadyRow& row);
     std::optional<Outcome> make_of_kept(RowMaker& maker, ReadyRow& row);
+    // A thread of the pool, from its beginning to its end.
+    void work(Desk& desk) noexcept;
     void decode_loop(Desk& desk);
     void read_loop(Desk& desk);
     Outcome make_row(RowMaker& maker, ReadyRow& row);
     bool goes_to_gpu(RowMaker& maker, ReadyRow& row);
     // Whether that was all; else another thread has it now.
-    bool run_row(RowMaker& maker, ReadyRow& row);
+    bool run_row(RowMaker& maker, ReadyRow& row) noexcept;
+    bool goes_to_pillow(ReadyRow& row);
     void make_one(std::unique_lock<std::mutex>& lock, Desk& desk, ReadyRow row);
-    Frames lend_frames(std::unique_ptr<uint8_t[]> memory);
+    Frames lend_frames();
     void new_frames() {
+        idle_frames.reserve(num_frames + 1);  // also for those that are lent now
         idle_frames.push_back(std::make_unique_for_overwrite<uint8_t[]>(options.frame_bytes));
+        ++num_frames;
     }
-    void finish(Job& job, int row, Outcome outcome);
+    // Puts a row that was read where others go on with it.
+    void hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noexcept;
+    void finish(Job& job, int row, Outcome outcome) noexcept;
 
     // A buffer above the whole read-ahead is lent when no other is; what it has too much is the side arena's.
     uint64_t uncounted(const Buffer& buffer) const noexcept {

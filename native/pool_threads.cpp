@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <new>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,10 +33,14 @@ constexpr auto kLongRead = std::chrono::milliseconds(100);
 // row's time). A small block above a hole of that size keeps the top from moving.
 class HeapPin {
   public:
-    HeapPin() {
-        std::vector<std::unique_ptr<char[]>> hole;
-        for (int i = 0; i < 12; ++i) hole.push_back(std::make_unique_for_overwrite<char[]>(100'000));
-        pin_ = std::make_unique<char[]>(16);
+    HeapPin() noexcept {
+        try {
+            std::vector<std::unique_ptr<char[]>> hole;
+            for (int i = 0; i < 12; ++i) hole.push_back(std::make_unique_for_overwrite<char[]>(100'000));
+            pin_ = std::make_unique<char[]>(16);
+        } catch (const std::bad_alloc&) {
+            // It only saves time.
+        }
     }
 
   private:
@@ -63,16 +67,32 @@ void Pool::State::begin(Desk& desk, std::shared_ptr<Job> job, int row, Phase pha
 void Pool::State::start(Desk::Kind kind) {
     auto desk = new_desk(kind);
     const SignalsBlocked blocked;
-    std::thread([state = shared_from_this(), desk = desk.get()] {
-        if (desk->kind == Desk::Kind::reader) state->read_loop(*desk);
-        else state->decode_loop(*desk);
-        std::scoped_lock lock(state->mutex);
-        --state->alive;
-        state->ended.notify_all();
-    }).detach();
+    std::thread([state = shared_from_this(), desk = desk.get()] { state->work(*desk); }).detach();
     ++alive;
     on_duty += desk->kind == Desk::Kind::decoder;
     desks.push_back(std::move(desk));
+}
+
+void Pool::State::work(Desk& desk) noexcept {
+    std::array<char, 80> error{};
+    try {
+        if (desk.kind == Desk::Kind::reader) read_loop(desk);
+        else decode_loop(desk);
+    } catch (const std::bad_alloc&) {
+        std::strcpy(error.data(), kNoMemory);
+    } catch (const std::exception& unforeseen) {
+        std::strncpy(error.data(), unforeseen.what(), error.size() - 1);
+    }
+    {
+        std::scoped_lock lock(mutex);
+        --alive;
+        if (error[0] && !broken) {
+            broken = &desk;
+            broken_by = error;
+        }
+        ended.notify_all();
+    }
+    if (error[0]) bell->ring();
 }
 
 void Pool::State::make_way(std::unique_lock<std::mutex>& lock) {
@@ -100,11 +120,16 @@ bool Pool::State::take_unread(ReadyRow& out) {
 
 void Pool::State::read(ReadyRow& row) {
     Job& job = *row.job;
-    if (job.cache && find_kept(row)) return;
-    row.read = {};  // others may wait for its buffer
-    row.read = read_file(row);
-    if (job.cache && !job.keeps_images() && row.read.error.empty())
-        job.keep(row.row, {row.read.buffer.data(), row.read.size}, row.read.stamp, {}, row.stale);
+    try {
+        if (job.cache && find_kept(row)) return;
+        row.read = {};  // others may wait for its buffer
+        row.read = read_file(row);
+        if (job.cache && !job.keeps_images() && row.read.error.empty())
+            job.keep(row.row, {row.read.buffer.data(), row.read.size}, row.read.stamp, {}, row.stale);
+    } catch (const std::bad_alloc&) {
+        row.read = {};
+        row.read.error = kNoMemory;
+    }
 }
 
 ReadResult Pool::State::read_file(const ReadyRow& row) {
@@ -146,7 +171,8 @@ void Pool::State::note_read(Clock::duration took, const ReadyRow& row) {
     }
 }
 
-void Pool::State::finish(Job& job, int row, Outcome outcome) {
+// submit() has made room for all failures that there can be.
+void Pool::State::finish(Job& job, int row, Outcome outcome) noexcept {
     {
         std::scoped_lock lock(counting);
         counts.made += outcome.kind == Outcome::Kind::ok;
@@ -172,6 +198,11 @@ const uint8_t* first_pixel(const PixelInput& input, int row) noexcept {
     return input.base + static_cast<size_t>(input.rows[row]) * record_bytes;
 }
 
+Outcome without_file(ReadyRow& row) {
+    const auto kind = row.read.closed ? Outcome::Kind::cancelled : Outcome::Kind::read_error;
+    return {kind, false, std::move(row.read.error)};
+}
+
 Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
     Job& job = *row.job;
     for (const CopyInput& copy : job.copies) {
@@ -189,7 +220,7 @@ Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
         if (!from) return Outcome::decode_error("its pixels are in no array");
         return maker.from_pixels(*job.program, first_pixel(*from, row.row), from->size, key, out);
     }
-    if (!row.read.error.empty()) return {Outcome::Kind::read_error, false, std::move(row.read.error)};
+    if (!row.read.error.empty()) return without_file(row);
     return maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out,
                               uncounted(row.read.buffer));
 }
@@ -206,34 +237,37 @@ bool Pool::State::goes_to_gpu(RowMaker& maker, ReadyRow& row) {
     if (3 * pixels > options.frame_bytes) return false;
     std::scoped_lock lock(mutex);
     if (closed) return false;
-    ++stats.gpu_rows;
     for_gpu.push_back({row.job, row.row, std::move(row.read.buffer), row.read.size, size});
+    ++stats.gpu_rows;
     gpus.notify_one();
     return true;
 }
 
-bool Pool::State::run_row(RowMaker& maker, ReadyRow& row) {
-    if (goes_to_gpu(maker, row)) return false;
-    Outcome outcome;
-    try {
-        outcome = make_row(maker, row);
-    } catch (const std::bad_alloc&) {
-        outcome = Outcome::decode_error("the machine has no memory left to decode it");
-    }
-    if (outcome.kind != Outcome::Kind::foreign) {
-        finish(*row.job, row.row, std::move(outcome));
-        return true;
-    }
+// False when the pool is closed.
+bool Pool::State::goes_to_pillow(ReadyRow& row) {
     std::scoped_lock lock(mutex);
-    if (closed) {
-        finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
-        return true;
-    }
-    ++stats.foreign;
+    if (closed) return false;
     foreign.push_back(
         {row.job, row.row, std::move(row.read.buffer), row.read.size, row.read.stamp, row.stale});
     foreigners.notify_one();
-    return false;
+    return true;
+}
+
+bool Pool::State::run_row(RowMaker& maker, ReadyRow& row) noexcept {
+    Outcome outcome;
+    try {
+        if (goes_to_gpu(maker, row)) return false;
+        outcome = make_row(maker, row);
+        if (outcome.kind == Outcome::Kind::foreign) {
+            if (goes_to_pillow(row)) return false;
+            outcome.kind = Outcome::Kind::cancelled;
+        }
+    } catch (const std::bad_alloc&) {
+        outcome = Outcome::no_memory();
+    }
+    const bool ended = outcome.kind != Outcome::Kind::cancelled;
+    finish(*row.job, row.row, std::move(outcome));
+    return ended;
 }
 
 // Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself:
@@ -290,6 +324,17 @@ void Pool::State::decode_loop(Desk& desk) {
     }
 }
 
+void Pool::State::hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noexcept {
+    try {
+        ready.push_back(std::move(row));  // or the row is as it was
+    } catch (const std::bad_alloc&) {
+        lock.unlock();
+        finish(*row.job, row.row, Outcome::no_memory());
+        row = {};
+        lock.lock();
+    }
+}
+
 void Pool::State::read_loop(Desk& desk) {
     std::unique_lock lock(mutex);
     desk.sit_down();
@@ -316,7 +361,7 @@ void Pool::State::read_loop(Desk& desk) {
         if (wanted) note_read(took, row);
         desk.busy += took;
         desk.rows_ended += wanted;
-        ready.push_back(std::move(row));
+        hand_on(lock, std::move(row));
         desk.job.reset();
         if (desk.given_up) return decoders.notify_one();
         if (--reading == 0 && !ahead) decoders.notify_all();
@@ -327,7 +372,7 @@ void Pool::State::read_loop(Desk& desk) {
 void Pool::State::start_readers() {
     try {
         for (; num_readers < options.io_threads; ++num_readers) start(Desk::Kind::reader);
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {  // the system refuses threads, or memory for them
         // Fewer will do, and without any the decoding threads go on reading.
     }
 }

@@ -1,8 +1,10 @@
 #include "race.h"
 
 #include <algorithm>
+#include <new>
 
 #include "desk.h"
+#include "no_memory.h"
 
 namespace standpipe {
 namespace {
@@ -71,6 +73,14 @@ std::optional<ReadResult> Reader::raced(const FileRange& range) {
         if (closed_) return closed_result();
         races_.insert(race.get());
     }
+    struct Leaves {  // however it ends
+        Reader& reader;
+        Race& race;
+        ~Leaves() {
+            std::scoped_lock own(reader.mutex_);
+            reader.races_.erase(&race);
+        }
+    } const leaves{*this, *race};
     std::unique_lock lock(race->mutex);
     const auto has_news = [&] { return race->over || race->waits; };
     auto deadline = Clock::now() + seconds(policy_.hedge_after_s);
@@ -88,9 +98,6 @@ std::optional<ReadResult> Reader::raced(const FileRange& range) {
             if (enter(race, true)) ++hedged_;
         }
     }
-    lock.unlock();
-    std::scoped_lock own(mutex_);
-    races_.erase(race.get());
     if (!has_first) return std::nullopt;
     return std::move(race->result);
 }
@@ -101,7 +108,12 @@ bool Reader::enter(const std::shared_ptr<Race>& race, bool is_second) {
         InRace terms(*race, is_second);
         if (terms.is_over()) return;
         // To whoever makes tries fail on purpose, a second read is another try.
-        Tried last = self->tried(race->range, is_second ? 1 : 0, terms);
+        Tried last;
+        try {
+            last = self->tried(race->range, is_second ? 1 : 0, terms);
+        } catch (const std::bad_alloc&) {
+            last.result.error = kNoMemory;
+        }
         std::scoped_lock lock(race->mutex);
         --race->running;
         if (race->over || (last.may_pass && race->running > 0)) return;

@@ -11,8 +11,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "checksum.h"
 #include "descriptor.h"
 #include "faults.h"
 #include "keys.h"
@@ -27,6 +29,7 @@ constexpr int kMostHelpers = 1024;      // threads that read for others
 constexpr int64_t kSecond_ns = 1'000'000'000;
 // The coarsest clocks of file systems tick every two seconds (FAT; ext3 and some servers every second).
 constexpr int64_t kRacy_ns = 2 * kSecond_ns;
+constexpr int64_t kLongestSettling_ns = 20'000'000;
 
 // Times what the system does, and tells waiting for storage from being preempted: a thread that blocks gives
 // up its core by itself.
@@ -134,9 +137,33 @@ Looked look_at(const std::string& path) {
 
 namespace {
 
+// Whether the bytes of a file are the same, unless the time at which its inode was changed is another one.
 bool is_unchanged(const struct stat& before, const struct stat& after) noexcept {
     return before.st_ino == after.st_ino && before.st_size == after.st_size &&
-           before.st_mtim.tv_sec == after.st_mtim.tv_sec && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec;
+           ns_of(before.st_mtim) == ns_of(after.st_mtim);
+}
+
+bool same_inode_time(const struct stat& before, const struct stat& after) noexcept {
+    return ns_of(before.st_ctim) == ns_of(after.st_ctim);
+}
+
+// How long ago a file was changed. Not what lies in the future, which another clock has set.
+int64_t age_ns(const struct stat& info) noexcept {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t youngest_ns = INT64_MAX;
+    for (const struct timespec& time : {info.st_mtim, info.st_ctim})
+        if (const int64_t ns = ns_of(now) - ns_of(time); ns >= 0) youngest_ns = std::min(youngest_ns, ns);
+    return youngest_ns;
+}
+
+// After so long a file is settled: what is written to it from then on gives it another time. What is written
+// within a tick of the clock that inodes have their time from has the same time, and that clock may be a tick
+// late.
+int64_t settling_ns() noexcept {
+    struct timespec tick;
+    clock_getres(CLOCK_REALTIME_COARSE, &tick);
+    return std::min(2 * ns_of(tick), kLongestSettling_ns);
 }
 
 // One try at a range of a file.
@@ -152,6 +179,7 @@ class Try {
         if (file.get() < 0) return refused("can't be opened");
         struct stat before;
         if (examine(file.get(), before) != 0) return refused("can't be examined");
+        if (!settle(file.get(), before, terms)) return {closed_result(), false};
         const Stamp stamp = stamp_of(before);
         clock_.stop();
         size_t wanted = 0;
@@ -165,13 +193,24 @@ class Try {
         if (!buffer.data()) return failed("no memory for its " + std::to_string(wanted) + " bytes", true);
         const std::span<uint8_t> out(buffer.data(), wanted);
         clock_.start();
-        const ssize_t got = read_fully(file.get(), out);
-        if (got < 0) return refused("can't be read");
-        struct stat after;
-        if (examine(file.get(), after) != 0) return refused("can't be examined");
+        ssize_t got = 0;
+        // chmod, another name and what sets the old time after a write change the inode's time alone. Then
+        // the file is read twice, and is what both times gave, or the second time without another change.
+        for (std::optional<uint32_t> first; true;) {
+            got = read_fully(file.get(), out);
+            if (got < 0) return refused("can't be read");
+            struct stat after;
+            if (examine(file.get(), after) != 0) return refused("can't be examined");
+            if (!is_unchanged(before, after)) return changed();
+            if (same_inode_time(before, after)) break;
+            const uint32_t bytes = checksum(out);
+            if (first == bytes) break;
+            if (first) return changed();
+            first = bytes;
+            before = after;
+            if (!settle(file.get(), before, terms)) return {closed_result(), false};
+        }
         clock_.stop();
-        if (!is_unchanged(before, after))
-            return failed("changed while it was read: its length, or its time of modification", true);
         if (static_cast<size_t>(got) < wanted)
             return failed(too_short(static_cast<size_t>(got), wanted), true);
         if (faultpoint(Point::read_bytes, key_, attempt_).damage) damage(out);
@@ -179,6 +218,21 @@ class Try {
     }
 
   private:
+    // Waits until whatever changes a file gives it another time than `info` has, and for a write that goes
+    // on. False: the loader was closed. Only a file that was changed just now takes any time.
+    bool settle(int file, const struct stat& info, Terms& terms) {
+        const int64_t age = age_ns(info);
+        if (!S_ISREG(info.st_mode) || age >= kRacy_ns) return true;
+        clock_.stop();
+        if (const int64_t left_ns = settling_ns() - age; left_ns > 0)
+            if (!terms.pause(static_cast<double>(left_ns) * 1e-9)) return false;
+        clock_.start();
+        // A write takes its time first and copies its bytes then, and may be stopped between. Where local
+        // file systems look for data, they wait for a write that goes on.
+        lseek(file, 0, SEEK_DATA);
+        return true;
+    }
+
     // Calls of the system, or what a fault point says instead.
 
     int open_file() const {
@@ -223,6 +277,11 @@ class Try {
         return failed(system_text(what, error), may_pass(error));
     }
 
+    Tried changed() {
+        clock_.stop();
+        return failed("changes while it is read; write another file beside it and rename that instead", true);
+    }
+
     Tried failed(std::string text, bool passing) const {
         return {{{}, 0, std::move(text), false, clock_.took_s(), clock_.blocked_s()}, passing};
     }
@@ -251,7 +310,7 @@ std::string tried_text(int tries, Clock::time_point begin) {
 
 }  // namespace
 
-ReadResult closed_result() { return {{}, 0, "the loader was closed"}; }
+ReadResult closed_result() { return {.error = "the loader was closed", .closed = true}; }
 
 // Of a read in the thread that asked for it.
 class Reader::Alone final : public Terms {

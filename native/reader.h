@@ -33,10 +33,10 @@ struct ReadResult {
     double took_s = 0;       // in the system's hands, without waiting for a buffer
     // Of these, how long storage made the thread wait; 0 when it never gave up its core.
     double blocked_s = 0;
-    Stamp stamp;  // of the file that was read
+    Stamp stamp;          // of the file that was read
+    bool closed = false;  // that is the error: a close has ended the read
 };
 
-// Of a read that a close has ended.
 ReadResult closed_result();
 
 struct ReadPolicy {

@@ -132,7 +132,7 @@ const uint8_t* Resampler::down(int y, uint8_t* line) noexcept {
 // `out` where anything was done.
 void Resampler::across(const uint8_t** rows, uint8_t* const* out, int count) noexcept {
     if (!geometry_.resize_x && !geometry_.mirror) return;
-    if (geometry_.resize_x) kernels_->horizontal(rows, plan_, out);
+    if (geometry_.resize_x) kernels_->horizontal(rows, plan_.pass(), out);
     for (int i = 0; i < count; ++i) {
         if (!geometry_.resize_x) mirror_pixels(rows[i], geometry_.x.count, out[i]);
         rows[i] = out[i];

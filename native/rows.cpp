@@ -154,9 +154,9 @@ struct RowMaker::Scratch {
 
     void fit(const Program& program) {
         if (resamplers.size() == program.stages.size()) return;
-        resamplers.resize(program.stages.size());
         geometries.resize(program.stages.size());
         pictures.resize(program.stages.size());
+        resamplers.resize(program.stages.size());  // last: it tells that all of them fit
     }
 
     // What stays is at most kKeptScratch over all stages.
@@ -297,12 +297,9 @@ Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t 
     if (Outcome outcome = prepare(program, jpeg.size(), program.fast, source_bytes, key, part);
         outcome.kind != Outcome::Kind::ok)
         return outcome;
-    std::string text = jpeg.needs_check() ? jpeg.check_whole() : std::string();
-    if (!text.empty()) return Outcome::decode_error(std::move(text));
-
     Resampler& resampler = begin(program, 0, out);
     IntoResampler sink(resampler);
-    text = jpeg.decode(resampler.region(), scratch_->denominator, sink);
+    std::string text = jpeg.decode(resampler.region(), scratch_->denominator, sink);
     if (!text.empty()) return Outcome::decode_error(std::move(text));
     later_stages(program, out);
     return {Outcome::Kind::ok, jpeg.damaged(), {}, jpeg.truncated()};

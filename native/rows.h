@@ -10,6 +10,7 @@
 
 #include "geometry.h"
 #include "jpeg.h"
+#include "no_memory.h"
 #include "side_arena.h"
 
 namespace standpipe {
@@ -52,8 +53,10 @@ struct Outcome {
     bool damaged = false;  // decoded over damage, as Pillow does too
     std::string text;
     bool truncated = false;  // decoded although it ends too soon
+    bool smoothed = false;   // it lacks scans, and Pillow's pixels may differ
 
     static Outcome decode_error(std::string text) { return {Kind::decode_error, false, std::move(text)}; }
+    static Outcome no_memory() noexcept { return {Kind::decode_error, false, kNoMemory}; }
 };
 
 // That a row needs more of the side arena than there is.
@@ -68,7 +71,7 @@ class RowMaker {
     explicit RowMaker(SideArena& side);
     ~RowMaker();
 
-    // `out`: the row's first byte in the slot. Bytes that are no JPEG give Kind::foreign and leave `out`
+    // `out`: the row's first byte in the slot. Bytes for Pillow to decode give Kind::foreign and leave `out`
     // alone. `uncounted_bytes`: of `bytes`, how much lies in memory that no other budget counts.
     Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
                          uint8_t* out, uint64_t uncounted_bytes = 0);

@@ -6,12 +6,6 @@
 
 namespace standpipe {
 
-#if defined(__x86_64__)
-extern const Kernels kAvx2Kernels, kAvx512Kernels;
-#elif defined(__aarch64__)
-extern const Kernels kNeonKernels;
-#endif
-
 SplitWeights split_weights(int32_t first, int32_t second) noexcept {
     constexpr int32_t half = 1 << (kSplitBits - 1);
     const auto hi = [](int32_t w) { return (w + half) >> kSplitBits; };

@@ -11,7 +11,6 @@ struct MultiplyThenAdd {
 
 }  // namespace
 
-extern const Kernels kAvx2Kernels;
-const Kernels kAvx2Kernels = kernels_of<MultiplyThenAdd>("avx2");
+constinit const Kernels kAvx2Kernels = kernels_of<MultiplyThenAdd>("avx2");
 
 }  // namespace standpipe

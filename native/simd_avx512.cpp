@@ -10,7 +10,6 @@ struct MultiplyAdd {
 
 }  // namespace
 
-extern const Kernels kAvx512Kernels;
-const Kernels kAvx512Kernels = kernels_of<MultiplyAdd>("avx512");
+constinit const Kernels kAvx512Kernels = kernels_of<MultiplyAdd>("avx512");
 
 }  // namespace standpipe

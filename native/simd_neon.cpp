@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "simd.h"
+#include "kernels.h"
 
 namespace standpipe {
 namespace {
@@ -31,12 +31,12 @@ struct PixelLanes {
     }
 };
 
-void horizontal_row(const uint8_t* row, const HorizontalPlan& plan, uint8_t* out) noexcept {
+void horizontal_row(const uint8_t* row, const HorizontalPass& pass, uint8_t* out) noexcept {
     const PixelLanes lanes;
-    const int32_t* weight = plan.weight.data();
-    const int taps = plan.taps;
-    for (int x = 0; x < plan.width; ++x, weight += taps, out += 3) {
-        const uint8_t* from = row + plan.start[static_cast<size_t>(x)];
+    const int32_t* weight = pass.weight;
+    const int taps = pass.taps;
+    for (int x = 0; x < pass.width; ++x, weight += taps, out += 3) {
+        const uint8_t* from = row + pass.start[x];
         int32x4_t even = rounding(), odd = vdupq_n_s32(0);
         int t = 0;
         for (; t + 4 <= taps; t += 4, from += 12) {
@@ -58,6 +58,10 @@ void horizontal_row(const uint8_t* row, const HorizontalPlan& plan, uint8_t* out
         const uint32_t rgb = vget_lane_u32(vreinterpret_u32_u8(bytes), 0);
         std::memcpy(out, &rgb, sizeof rgb);
     }
+}
+
+void horizontal(const uint8_t* const* rows, const HorizontalPass& pass, uint8_t* const* out) noexcept {
+    for (int r = 0; r < 2; ++r) horizontal_row(rows[r], pass, out[r]);
 }
 
 // 16 bytes of sums.
@@ -97,13 +101,7 @@ void separate(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept {
 
 }  // namespace
 
-extern const Kernels kNeonKernels;
-const Kernels kNeonKernels{"neon",
-                           false,
-                           one_by_one<horizontal_row>,
-                           vertical,
-                           separate,
-                           kScalarKernels.look_up_f32,
-                           kScalarKernels.look_up_f16};
+constinit const Kernels kNeonKernels{
+    "neon", false, horizontal, vertical, separate, scalar_look_up_f32, scalar_look_up_f16};
 
 }  // namespace standpipe

@@ -7,10 +7,9 @@
 
 #include <immintrin.h>
 
-#include <bit>
 #include <cstring>
 
-#include "simd.h"
+#include "kernels.h"
 
 namespace standpipe {
 namespace {
@@ -47,19 +46,19 @@ inline __m128i to_bytes(const Sums<Dot> (&sums)[4]) {
 }
 
 // Two rows at a time, so that weights are loaded once for both. Pairs is the number of tap pairs where it is
-// small, else 0: read it from the plan.
+// small, else 0: read it from the pass.
 template <typename Dot, int Pairs>
-void horizontal_pass(const uint8_t* const* rows, const HorizontalPlan& plan, uint8_t* const* out) {
+void horizontal_pass(const uint8_t* const* rows, const HorizontalPass& pass, uint8_t* const* out) {
     // 16 bytes hold five RGB pixels. Taps 0 and 1 as 16-bit lanes R0 R1 G0 G1 B0 B1 0 0; likewise taps 2
     // and 3.
     const __m128i taps01 = _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
     const __m128i taps23 = _mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
     const __m128i packed = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
-    const int pairs = Pairs ? Pairs : plan.pairs();
-    const int32_t* weights = plan.split.data();
-    const int32_t* start = plan.start.data();
+    const int pairs = Pairs ? Pairs : pass.pairs;
+    const int32_t* weights = pass.split;
+    const int32_t* start = pass.start;
     uint8_t *out0 = out[0], *out1 = out[1];
-    for (int g = 0, groups = plan.groups(); g < groups; ++g, start += kGroup, out0 += 12, out1 += 12) {
+    for (int g = 0, groups = pass.groups; g < groups; ++g, start += kGroup, out0 += 12, out1 += 12) {
         Sums<Dot> sums0[kGroup], sums1[kGroup];
         const int32_t* w = weights;
         for (int p = 0; p < pairs; p += 2, w += 4 * kGroup) {
@@ -83,12 +82,12 @@ void horizontal_pass(const uint8_t* const* rows, const HorizontalPlan& plan, uin
 }
 
 template <typename Dot>
-void horizontal(const uint8_t* const* rows, const HorizontalPlan& plan, uint8_t* const* out) noexcept {
-    switch (plan.pairs()) {
-        case 1: return horizontal_pass<Dot, 1>(rows, plan, out);
-        case 2: return horizontal_pass<Dot, 2>(rows, plan, out);
-        case 3: return horizontal_pass<Dot, 3>(rows, plan, out);
-        default: return horizontal_pass<Dot, 0>(rows, plan, out);
+void horizontal(const uint8_t* const* rows, const HorizontalPass& pass, uint8_t* const* out) noexcept {
+    switch (pass.pairs) {
+        case 1: return horizontal_pass<Dot, 1>(rows, pass, out);
+        case 2: return horizontal_pass<Dot, 2>(rows, pass, out);
+        case 3: return horizontal_pass<Dot, 3>(rows, pass, out);
+        default: return horizontal_pass<Dot, 0>(rows, pass, out);
     }
 }
 
@@ -172,7 +171,11 @@ void separate(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept {
 
 // Eight indices per load, four values per store.
 void look_up_f32(const uint8_t* bytes, int width, const float* table, float* out) noexcept {
-    const auto value = [table](uint64_t index) { return std::bit_cast<int>(table[index & 255]); };
+    const auto value = [table](uint64_t index) {
+        int bits;
+        std::memcpy(&bits, table + (index & 255), sizeof bits);
+        return bits;
+    };
     int x = 0;
     for (; x + 8 <= width; x += 8) {
         uint64_t indices;
@@ -185,12 +188,12 @@ void look_up_f32(const uint8_t* bytes, int width, const float* table, float* out
             store(out + x + half, four);
         }
     }
-    kScalarKernels.look_up_f32(bytes + x, width - x, table, out + x);
+    scalar_look_up_f32(bytes + x, width - x, table, out + x);
 }
 
 template <typename Dot>
 constexpr Kernels kernels_of(const char* name) {
-    return {name, true, horizontal<Dot>, vertical<Dot>, separate, look_up_f32, kScalarKernels.look_up_f16};
+    return {name, true, horizontal<Dot>, vertical<Dot>, separate, look_up_f32, scalar_look_up_f16};
 }
 
 }  // namespace

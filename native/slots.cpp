@@ -42,7 +42,10 @@ void Arena::punch(size_t i) noexcept {
 SlotRing::SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell, bool keeps)
     : arena_(std::move(arena)), bell_(std::move(bell)), process_(getpid()), base_(base), keeps_(keeps) {
     counts_[static_cast<size_t>(SlotState::absent)] = arena_->slots();
+    see_to_at_fork(this);
 }
+
+SlotRing::~SlotRing() { forget_at_fork(this); }
 
 void SlotRing::push(Stack& stack, int slot) noexcept {
     slots_[static_cast<size_t>(slot)].below = std::exchange(stack.top, slot);
@@ -62,7 +65,8 @@ void SlotRing::move(int slot, SlotState to) noexcept {
 }
 
 void SlotRing::put_back(int slot) noexcept {
-    if (slots_[static_cast<size_t>(slot)].state == SlotState::quarantined) ++live_;
+    const SlotState state = slots_[static_cast<size_t>(slot)].state;
+    if (state == SlotState::quarantined || state == SlotState::held) ++live_;
     const bool surplus = live_ > base_ && !keeps_;
     if (surplus) --live_;
     move(slot, surplus ? SlotState::spare : SlotState::free);
@@ -71,6 +75,7 @@ void SlotRing::put_back(int slot) noexcept {
 
 int SlotRing::take(bool grow) {
     std::scoped_lock lock(mutex_);
+    reclaim_held();
     int slot = pop(free_);
     if (slot < 0 && (live_ < base_ || grow)) {
         slot = pop(absent_);
@@ -102,16 +107,64 @@ void SlotRing::quarantine(int slot) {
 }
 
 void SlotRing::release(int slot) {
-    // In a forked child a thread that isn't there may hold the locks for ever, and nobody fills slots.
-    if (getpid() != process_) return;
+    // In a forked child nobody fills slots.
+    if (getpid() != process_) return slots_[static_cast<size_t>(slot)].by_child.let_go();
     bool retired;
     {
         std::scoped_lock lock(mutex_);
-        put_back(slot);
+        Inherited& by_child = slots_[static_cast<size_t>(slot)].by_child;
+        by_child.let_go();
+        if (by_child.is_held()) {
+            --live_;
+            move(slot, SlotState::held);
+        } else {
+            put_back(slot);
+        }
         retired = base_ == 0;
     }
     if (retired) trim();
     bell_->ring();
+}
+
+void SlotRing::reclaim_held() noexcept {
+    if (counts_[static_cast<size_t>(SlotState::held)] == 0) return;
+    for (size_t i = 0; i < slots_.size(); ++i)
+        if (slots_[i].state == SlotState::held && !slots_[i].by_child.is_held())
+            put_back(static_cast<int>(i));
+}
+
+void SlotRing::reclaim() {
+    {
+        std::scoped_lock lock(mutex_);
+        const size_t before = counts_[static_cast<size_t>(SlotState::held)];
+        reclaim_held();
+        if (counts_[static_cast<size_t>(SlotState::held)] == before) return;
+    }
+    bell_->ring();
+}
+
+void SlotRing::before_fork() noexcept {
+    mutex_.lock();
+    // With `keeps`, lent slots are a device's, and nobody can have a view of them.
+    if (getpid() != process_ || keeps_ || counts_[static_cast<size_t>(SlotState::lent)] == 0) return;
+    size_t kept = counts_[static_cast<size_t>(SlotState::held)];
+    for (const Slot& slot : slots_) kept += slot.by_child.begun();
+    for (Slot& slot : slots_) {
+        if (slot.state != SlotState::lent || slot.by_child.begun()) continue;
+        const bool fits = base_ == 0 || kept + base_ < arena_->slots();
+        const int error = fits ? slot.by_child.begin() : 0;
+        if (error) note_refusal(error);
+        slot.hidden_for = !fits ? HiddenFor::budget : error ? HiddenFor::system : HiddenFor::nothing;
+        kept += slot.by_child.begun();
+    }
+}
+
+void SlotRing::after_fork(bool in_child) noexcept {
+    for (size_t i = 0; i < slots_.size(); ++i) {
+        const HiddenFor reason = std::exchange(slots_[i].hidden_for, HiddenFor::nothing);
+        if (in_child && reason != HiddenFor::nothing) hide(arena_->slot(i), arena_->stride_bytes(), reason);
+    }
+    mutex_.unlock();
 }
 
 void SlotRing::release_ready() {
@@ -140,6 +193,7 @@ void SlotRing::set_base(size_t base) {
 
 void SlotRing::trim() {
     std::unique_lock lock(mutex_);
+    reclaim_held();
     for (int slot; (slot = pop(spare_)) >= 0;) {
         // Nobody else knows the slot now, so the lock needn't be held over the system call.
         lock.unlock();

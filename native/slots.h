@@ -11,6 +11,8 @@
 #include <mutex>
 #include <vector>
 
+#include "forks.h"
+
 namespace standpipe {
 
 // Wakes whoever watches a loader's slots and jobs. A sequence number, so that no ring between two looks is
@@ -67,16 +69,19 @@ class Arena {
     uint8_t* base_ = nullptr;
 };
 
-enum class SlotState : uint8_t { absent, free, filling, ready, lent, spare, quarantined };
+enum class SlotState : uint8_t { absent, free, filling, ready, lent, spare, quarantined, held };
 
 // FREE → FILLING → READY → LENT → FREE, one owner at any time. `absent` slots take no memory; `spare` ones
 // came back while more than `base` were in use and wait to be punched; a `quarantined` one was given up, and
-// a thread that is stuck may write into it yet: another may come in its place. Every call takes the same time
-// however many slots there are; what grows with the slots that were used at once says so.
+// a thread that is stuck may write into it yet: another may come in its place. So it may for one that is
+// `held`: this process is done with it, and a child that was forked while it was lent may read it yet. Every
+// call takes the same time however many slots there are; what grows with the slots that were used at once
+// says so.
 class SlotRing : public std::enable_shared_from_this<SlotRing> {
   public:
     // With `keeps`, slots keep their memory, pinned by somebody, until the ring is retired.
     SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell, bool keeps = false);
+    ~SlotRing();
 
     // A slot to fill, or -1. Up to `base` slots exist at first; with `grow` one more may come into being.
     int take(bool grow);
@@ -88,6 +93,12 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     void release(int slot);
     // Releases every ready slot; looks at all.
     void release_ready();
+    // Takes back slots that children don't hold any more, which nothing else tells. Rings the bell then.
+    void reclaim();
+    // Lent slots are held for the child as long as `base` others are left and the system allows it; beyond
+    // that they are hidden from it.
+    void before_fork() noexcept;
+    void after_fork(bool in_child) noexcept;
     // How many slots exist at first, from now on; of more, those that come back are spare.
     void set_base(size_t base);
     // Punches spare slots.
@@ -107,7 +118,9 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
   private:
     struct Slot {
         SlotState state = SlotState::absent;
-        int below = -1;  // in the stack of slots of this state
+        int below = -1;          // in the stack of slots of this state
+        Inherited by_child;      // begun when it was lent at a fork
+        HiddenFor hidden_for{};  // from the child, at the fork that is under way
     };
     struct Stack {
         int top = -1;
@@ -118,6 +131,7 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     int pop(Stack& stack) noexcept;
     void move(int slot, SlotState to) noexcept;
     void put_back(int slot) noexcept;
+    void reclaim_held() noexcept;
     size_t in_use() const noexcept {
         return arena_->slots() - counts_[static_cast<size_t>(SlotState::absent)];
     }
@@ -130,9 +144,9 @@ class SlotRing : public std::enable_shared_from_this<SlotRing> {
     bool keeps_;
     std::vector<Slot> slots_;  // those that were ever used
     Stack free_, spare_, absent_;
-    std::array<size_t, 7> counts_{};
+    std::array<size_t, 8> counts_{};
     size_t peak_ = 0;
-    size_t live_ = 0;  // slots in use or free, none quarantined
+    size_t live_ = 0;  // slots in use or free, none quarantined or held
 };
 
 }  // namespace standpipe

@@ -28,9 +28,9 @@ int64_t ns_of(const struct timespec& time) noexcept;
 
 // Of a file that is read from now on, not before.
 //
-// Racy for a tick of the clock that the system has the time of inodes from: what is changed after that bears
-// another one. And for two seconds by its time of modification, since a file server has a clock of its own;
-// not by the inode's, or what was just unpacked, with its old times, would be read twice.
+// Racy for two seconds by its time of modification, since a file server has a clock of its own; not by the
+// inode's, or what was just unpacked, with its old times, would be read twice. A read waits for the tick of
+// the clock that the system has the time of inodes from: what is changed after that bears another one.
 Stamp stamp_of(const struct stat& info) noexcept;
 
 }  // namespace standpipe

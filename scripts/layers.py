@@ -19,13 +19,25 @@ from pathlib import Path
 PLACES = ("source", "order", "read", "transform", "batch", "device")
 LAYERS = (
     ("errors",),
-    ("spec", "launcher", "faults", "worker", "machine", "counters", "shares"),
+    (
+        "spec",
+        "habits",
+        "formats",
+        "launcher",
+        "faults",
+        "worker",
+        "machine",
+        "counters",
+        "shares",
+        "warned",
+        "writing",
+    ),
     ("contracts",),
     (*PLACES, "settings"),
     ("ordered", "cache"),
     ("pipeline",),
     ("mixture", "sizing", "kept"),
-    ("ordering", "contents", "payoff"),
+    ("ordering", "contents", "payoff", "frames"),
     ("caching",),
     ("plan",),
     ("tuning",),
@@ -38,7 +50,10 @@ LAYERS = (
 OUTSIDE = ("torch", "jax", "ray", "cli", "observe", "doctor")
 BESIDE = {
     ("cli", "observe"),  # it shows what that finds
+    ("cli", "formats"),  # one list for all
     ("doctor", "cli"),  # it is one of the commands
+    ("cli", "writing"),
+    ("observe", "writing"),
     ("observe", "machine"),  # what the machine has is nobody's own
 }
 NATIVE = (*PLACES, "cache", "engine", "faults")
@@ -49,6 +64,8 @@ LATE = {
     ("pipeline", "scan"),
     ("pipeline", "warm"),
     ("plan", "explain"),
+    ("plan", "engine"),
+    ("worker", "engine"),
     ("epochs", "loader"),
     ("loader", "observe"),
     ("observing", "loader"),

@@ -6,6 +6,7 @@ JPEG encoder of its own: Huffman codes that are all of one length, no optimisati
 
 from __future__ import annotations
 
+import base64
 import functools
 import io
 import itertools
@@ -232,6 +233,11 @@ def saved(pixels: UInt8Array, file_format: str = "JPEG", mode: str | None = None
 
 
 FULL = (1, 1)
+# As jpegtran -arithmetic wrote it: an encoder of its own would be as long as all that is here.
+ARITHMETIC = (
+    "|JeWF01!$>Nk#wx0RR9200961|JwjV02>k%7Zed27Zw*D92+1gLMtdGB`8rkJupIGRb^yfRb5+Zc$tA}agcLcU4^xVke;Kft*d8%yve$z$C"
+    ";?Br2okP3kU!Z02l!Q5di<p00saM5C#9*00;pA002J#{{TKn4@N5TnsxVT9&K>W7L!Z%!XdPn|Je"
+)
 SAMPLINGS = {
     "4:4:4": (1, 1),
     "4:2:2": (2, 1),
@@ -302,6 +308,25 @@ def _odd(rgb: UInt8Array, grey: UInt8Array, four: UInt8Array) -> Iterator[tuple[
     yield "CMYK by hand", encode(four, cmyk)
     yield "CMYK without a marker", encode(four, replace(cmyk, adobe=None))
     yield "CMYK progressive", encode(four, replace(cmyk, scans="progressive"))
+
+
+def lossless(grey: UInt8Array) -> bytes:
+    """A lossless JPEG of (height, width) ``grey``: each sample is coded as its difference to the one before it."""
+    values = grey.astype(int)
+    before = np.empty_like(values)
+    before[:, 1:], before[1:, 0], before[0, 0] = values[:, :-1], values[:-1, 0], 128
+    bits = Bits()
+    for difference in (values - before).ravel().tolist():
+        bits.put(abs(difference).bit_length(), 4)
+        bits.put_number(difference)
+    frame = struct.pack(">BHHB", 8, *grey.shape, 1) + bytes([1, 0x11, 0])
+    header = _segment(0xC3, frame) + _table(0x00, 4, range(12)) + _segment(0xDA, bytes([1, 1, 0, 1, 0, 0]))
+    return b"\xff\xd8" + header + bits.take() + b"\xff\xd9"
+
+
+def arithmetic() -> bytes:
+    """A JPEG of 24 × 16 pixels in arithmetic coding."""
+    return base64.b85decode(ARITHMETIC)
 
 
 def marked(data: bytes, marker: int) -> bytes:

@@ -157,7 +157,7 @@ class LateDevice(CudaDevice):
 
 ROWS, STEPS = 4, 6
 EVERYTHING = Wanted(None, None, None, static=False)
-SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2}
+SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2, "executor": "thread"}
 TABLES = (
     3 * 256 * 4 + 3 * 4
 )  # bytes of the device's memory: numbers of bytes as float32, and where channels begin

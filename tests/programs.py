@@ -27,7 +27,7 @@ OF_OTHERS = ("sem.", "standpipe-doctor-", "standpipe-bench-", f"standpipe-{os.ge
 LIMIT_S = 120  # for a program that should take seconds, on a machine that has much to do: more is a hang
 
 BEGIN = """
-import gc, os, signal, sys, threading, time
+import gc, logging, os, signal, sys, threading, time
 sys.path[:0] = {path!r}
 import numpy as np
 import standpipe as sp
@@ -39,6 +39,10 @@ def make(source=None, rows=2, **settings):
 
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
+
+def is_about_the_program(record):  # on a busy machine imports of worker processes are slow
+    return "the start of worker processes has taken" not in record.getMessage()
+logging.getLogger("standpipe").addFilter(is_about_the_program)
 """
 
 
@@ -166,18 +170,31 @@ def what_is_more(now: Census, before: Census) -> list[object]:
 def is_alive(process: int) -> bool:
     """Whether it runs; one that nobody has waited for yet doesn't."""
     try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        return _state(process) not in "ZX"
     except OSError:
         return False
-    return state not in "ZX"
 
 
 def wait_until_asleep(process: int) -> None:
     """Wait until its main thread waits: on the way into a wait of the sample's own Python may miss a signal."""
+    _wait_for_state(process, "S")
+
+
+def wait_until_stopped(process: int) -> None:
+    """Wait until a signal has stopped it: one that lets it go on would be lost before."""
+    _wait_for_state(process, "T")
+
+
+def _wait_for_state(process: int, state: str) -> None:
     ends = time.monotonic() + LIMIT_S
-    while Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "S":
-        assert time.monotonic() < ends, "it doesn't wait"
+    while _state(process) != state:
+        assert time.monotonic() < ends, f"its state is {_state(process)}"
         os.sched_yield()
+
+
+def _state(process: int) -> str:
+    """The letter that stands for what its main thread does."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def wait_for_end(processes: list[int], seconds: float) -> list[int]:

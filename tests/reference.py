@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -16,12 +17,16 @@ import standpipe as sp
 from draws import Geometric, Sample, crop_box, mirrors, ops
 from standpipe.contracts import Transform
 from standpipe.spec import AnyArray, UInt8Array
+from standpipe.transform import decoder_version
 
 # 500 photos of ImageNet, where they are at hand: STANDPIPE_SAMPLE, or beside the repository.
 SAMPLE = Path(
     os.environ.get("STANDPIPE_SAMPLE", Path(__file__).parents[2] / "shared" / "data" / "imagenet-sample")
 )
 needs_sample = pytest.mark.skipif(not SAMPLE.is_dir(), reason="no sample; STANDPIPE_SAMPLE names its folder")
+
+# libjpeg-turbo 3.0.1 changed what it smooths where a progressive JPEG lacks scans.
+SMOOTHS_AS_PILLOW = tuple(int(part) for part in decoder_version().split(".")[:3]) >= (3, 0, 1)
 
 FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -94,10 +99,15 @@ def listed(folder: Path, files: Sequence[bytes], *, times: int = 1, suffix: str 
 
 
 def delivered(
-    pipeline: sp.Pipeline, *, epoch: int = 0, workers: int = 2, simd: str | None = None
+    pipeline: sp.Pipeline,
+    *,
+    epoch: int = 0,
+    workers: int = 2,
+    executor: Literal["thread", "inline"] = "thread",
+    simd: str | None = None,
 ) -> list[AnyArray]:
     """The images of a whole epoch, one array per record."""
-    plan = replace(pipeline.plan(memory="128MiB", workers=workers), simd=simd)
+    plan = replace(pipeline.plan(memory="128MiB", workers=workers, executor=executor), simd=simd)
     with sp.Loader(plan) as loader:
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
         return [image for batch in loader for image in batch["image"].copy()]

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
-from standpipe.spec import AnyArray
 from photos import encoded, picture, write_list
+from standpipe.spec import AnyArray
 
 ROWS = 13
 RANDOM = np.random.default_rng(5)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import standpipe as sp
+from photos import numbers, write_photos
 from standpipe.cli import main
 from standpipe.order import Shuffled, Steps
 from standpipe.spec import Int64Array
-from photos import numbers, write_photos
 
 
 @given(

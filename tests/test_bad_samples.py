@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import standpipe as sp
-from standpipe.order import substitute
 from photos import encoded, picture, write_list
 from preloaded import SERVER
+from standpipe.order import substitute
 
 MEMORY = "256MiB"
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Record i is ``i``, with a random number; those in ``bad`` raise."""
+    """Record i is ``i``; those in ``bad`` raise."""
 
     size: int
     bad: frozenset[int]
@@ -35,12 +35,16 @@ class Dataset:
     def __getitem__(self, index: int) -> dict[str, Any]:
         if index in self.bad:
             raise ValueError(f"no record {index % 3}")
-        return {"x": index, "drawn": np.random.random()}  # noqa: NPY002 (what users write)
+        return {"x": index}
+
+
+def with_a_draw(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {**sample, "drawn": rng.random()}
 
 
 def pipeline(size: int = 60, bad: Sequence[int] = (3, 11, 12, 40), most: float = 100) -> sp.Pipeline:
     source = sp.Indexed(Dataset(size, frozenset(bad)))
-    return sp.Pipeline(source).shuffle(seed=5).on_bad(sp.Replace(at_most=most))
+    return sp.Pipeline(source).shuffle(seed=5).map(with_a_draw).on_bad(sp.Replace(at_most=most))
 
 
 def rows(loader: sp.Loader, epochs: int = 1) -> list[tuple[int, ...]]:
@@ -76,7 +80,7 @@ def expected(plan: sp.Plan, bad: frozenset[int], epoch: int) -> tuple[list[int],
 
 def test_another_sample_takes_the_place_of_a_bad_one() -> None:
     planned = pipeline().batch(10)
-    with planned.loader(memory=MEMORY, workers=2) as loader:
+    with planned.loader(memory=MEMORY, workers=2, executor="thread") as loader:
         for epoch in range(3):
             before = len(loader.bad_samples)
             records, gave_way = expected(loader.plan, frozenset((3, 11, 12, 40)), epoch)
@@ -92,9 +96,9 @@ def test_another_sample_takes_the_place_of_a_bad_one() -> None:
 
 def test_a_substitute_has_draws_of_its_own() -> None:
     """Those of the position and the attempt: not those that the bad sample would have had."""
-    with pipeline(bad=()).batch(10).loader(memory=MEMORY, workers=1) as loader:
+    with pipeline(bad=()).batch(10).loader(memory=MEMORY, workers=1, executor="thread") as loader:
         clean = rows(loader)
-    with pipeline(bad=(3,)).batch(10).loader(memory=MEMORY, workers=1) as loader:
+    with pipeline(bad=(3,)).batch(10).loader(memory=MEMORY, workers=1, executor="thread") as loader:
         replaced = rows(loader)
     differing = [place for place in range(60) if clean[place] != replaced[place]]
     assert [clean[place][0] for place in differing] == [3]
@@ -199,7 +203,7 @@ def test_images_that_cannot_be_read_or_decoded(
     described = described.map(*transforms)
     if python:
         described = described.map(identity, field="image")
-    with described.batch(6).loader(**{"memory": MEMORY, **settings_}) as loader:
+    with described.batch(6).loader(**{"memory": MEMORY, "executor": "thread", **settings_}) as loader:
         for batch, again in zip(batches, loader, strict=True):
             for name in batch:
                 np.testing.assert_array_equal(batch[name], again[name])
@@ -225,7 +229,10 @@ def test_the_summary_tells_exceptions_of_python_code_apart(executor: str) -> Non
 def test_a_summary_of_many_kinds_is_short() -> None:
     described = sp.Pipeline(sp.Indexed(Dataset(60, frozenset())))
     described = described.check_labels(1, field="x").on_bad(sp.Replace(at_most=20)).batch(60)
-    with described.loader(memory=MEMORY, workers=1) as loader, pytest.raises(sp.TooManyBadSamples) as raised:
+    with (
+        described.loader(memory=MEMORY, workers=1, executor="thread") as loader,
+        pytest.raises(sp.TooManyBadSamples) as raised,
+    ):
         list(loader)
     assert len(raised.value.counts) > 20
     assert str(raised.value).count(" × ") == 8
@@ -342,19 +349,21 @@ def test_a_rank_has_its_part_of_the_limit(at_most: float, epoch_rows: int, world
 
 
 def test_the_count_begins_anew_with_each_epoch() -> None:
-    with pipeline(most=4).batch(10).loader(memory=MEMORY) as loader:
+    with pipeline(most=4).batch(10).loader(memory=MEMORY, executor="thread") as loader:
         for _ in range(3):
             assert len(rows(loader)) == 60
     with (
-        pipeline(most=3).batch(10).loader(memory=MEMORY) as loader,
+        pipeline(most=3).batch(10).loader(memory=MEMORY, executor="thread") as loader,
         pytest.raises(sp.TooManyBadSamples, match="4 rows of epoch 0"),
     ):
         rows(loader)
 
 
 def test_rows_that_pad_the_last_batch_do_not_count() -> None:
-    described = sp.Pipeline(sp.Indexed(Dataset(9, frozenset([0])))).on_bad(sp.Replace(at_most=1))
-    with described.batch(4, tail="pad").loader(memory=MEMORY) as loader:
+    described = (
+        sp.Pipeline(sp.Indexed(Dataset(9, frozenset([0])))).map(with_a_draw).on_bad(sp.Replace(at_most=1))
+    )
+    with described.batch(4, tail="pad").loader(memory=MEMORY, executor="thread") as loader:
         assert len(rows(loader)) == 12
         assert [(b.position, b.counts) for b in loader.bad_samples if b.attempt == 0] == [
             (0, True),
@@ -364,7 +373,7 @@ def test_rows_that_pad_the_last_batch_do_not_count() -> None:
 
 def test_a_state_carries_the_count() -> None:
     described = pipeline(most=4).batch(10)
-    with described.loader(memory=MEMORY) as loader:
+    with described.loader(memory=MEMORY, executor="thread") as loader:
         epoch = iter(loader)
         while not loader.bad_samples:
             next(epoch)
@@ -372,24 +381,27 @@ def test_a_state_carries_the_count() -> None:
         seen = len({b.position for b in loader.bad_samples})
     assert state["bad_rows"] == seen
     for most, fits in ((4, True), (3, False)):
-        with pipeline(most=most).batch(5).loader(memory=MEMORY) as loader:
+        with pipeline(most=most).batch(5).loader(memory=MEMORY, executor="thread") as loader:
             loader.load_state_dict(state)
             if fits:
                 rows(loader)
             else:
                 with pytest.raises(sp.TooManyBadSamples, match="4 rows of epoch 0"):
                     rows(loader)
-    with described.shard(0, 2).loader(memory=MEMORY) as loader:
+    with described.shard(0, 2).loader(memory=MEMORY, executor="thread") as loader:
         loader.load_state_dict({**state, "bad_rows": 3})
         assert loader.state_dict()["bad_rows"] == 2
     for wrong in (-1, "3", True, 1 << 63):
-        with described.loader(memory=MEMORY) as loader, pytest.raises(sp.StateError, match="bad_rows"):
+        with (
+            described.loader(memory=MEMORY, executor="thread") as loader,
+            pytest.raises(sp.StateError, match="bad_rows"),
+        ):
             loader.load_state_dict({**state, "bad_rows": wrong})
 
 
 def test_a_state_without_a_count_is_read() -> None:
     described = pipeline().batch(10)
-    with described.loader(memory=MEMORY) as loader:
+    with described.loader(memory=MEMORY, executor="thread") as loader:
         state = loader.state_dict()
         for name in ("bad_rows", "bad_ranks"):
             del state[name]
@@ -401,7 +413,7 @@ def test_only_what_was_delivered_is_told(tmp_path: Path) -> None:
     log = tmp_path / "bad.jsonl"
     described = sp.Pipeline(sp.Indexed(Dataset(40, frozenset(range(20, 40)))))
     described = described.on_bad(sp.Replace(at_most=1.0)).batch(10)
-    with described.loader(memory=MEMORY, workers=2, depth=4, bad_log=log) as loader:
+    with described.loader(memory=MEMORY, workers=2, depth=4, bad_log=log, executor="thread") as loader:
         epoch = iter(loader)
         next(epoch)
         next(epoch)
@@ -414,7 +426,12 @@ def test_the_log_holds_every_bad_sample_of_all_ranks(tmp_path: Path) -> None:
     log = tmp_path / "bad.jsonl"
     told = []
     for rank in range(4):
-        with pipeline().shard(rank, 4).batch(3).loader(memory=MEMORY, bad_log=str(log)) as loader:
+        with (
+            pipeline()
+            .shard(rank, 4)
+            .batch(3)
+            .loader(memory=MEMORY, bad_log=str(log), executor="thread") as loader
+        ):
             rows(loader, 2)
             told += [(rank, sample) for sample in loader.bad_samples]
     written = [json.loads(line) for line in log.read_text().splitlines()]
@@ -438,7 +455,9 @@ def test_the_log_holds_every_bad_sample_of_all_ranks(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     with (
-        pipeline().batch(3).loader(memory=MEMORY, bad_log=tmp_path / "absent" / "log") as loader,
+        pipeline()
+        .batch(3)
+        .loader(memory=MEMORY, bad_log=tmp_path / "absent" / "log", executor="thread") as loader,
         pytest.raises(sp.PlanError, match=r"bad_log=.*can't be written: No such file"),
     ):
         next(iter(loader))
@@ -447,12 +466,14 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("log", ["", 3, True])
 def test_a_log_that_is_no_path(log: Any) -> None:
     with pytest.raises(sp.PlanError, match=f"^bad_log={log!r}: the path of a file$"):
-        pipeline().batch(3).loader(memory=MEMORY, bad_log=log)
+        pipeline().batch(3).loader(memory=MEMORY, bad_log=log, executor="thread")
 
 
 def test_training_goes_on_when_the_log_cannot_be_written_any_more() -> None:
     with (
-        pipeline().batch(60, tail="pad").loader(memory=MEMORY, bad_log="/dev/full") as loader,
+        pipeline()
+        .batch(60, tail="pad")
+        .loader(memory=MEMORY, bad_log="/dev/full", executor="thread") as loader,
         pytest.warns(UserWarning, match="can't be written any more.*No space left"),
     ):
         assert len(rows(loader, 2)) == 120
@@ -473,7 +494,7 @@ def test_substitutes_in_a_mixture_are_of_the_same_component() -> None:
         .on_bad(sp.Replace(at_most=1.0))
         .batch(5)
     )
-    with described.loader(memory=MEMORY) as loader:
+    with described.loader(memory=MEMORY, executor="thread") as loader:
         for _ in range(3):
             for batch in loader:
                 assert (batch["source"] == (batch["index"] >= 40)).all()
@@ -495,7 +516,7 @@ def test_substitutes_keep_a_batch_within_its_budget(pack: bool) -> None:
         .on_bad(sp.Replace(at_most=1.0))
         .batch(budget=200, by="length", pack=pack)
     )
-    with described.loader(memory=MEMORY) as loader:
+    with described.loader(memory=MEMORY, executor="thread") as loader:
         count = 0
         for batch in loader:
             lengths = LENGTHS[batch["index"]]
@@ -504,7 +525,7 @@ def test_substitutes_keep_a_batch_within_its_budget(pack: bool) -> None:
         assert count == 200
         assert {b.index for b in loader.bad_samples} == bad
     with pytest.raises(sp.TooManyBadSamples, match="allows 2"):
-        list(described.on_bad(sp.Replace(at_most=0.01)).loader(memory=MEMORY))
+        list(described.on_bad(sp.Replace(at_most=0.01)).loader(memory=MEMORY, executor="thread"))
 
 
 def summed(samples: list[dict[str, Any]]) -> dict[str, Any]:
@@ -514,7 +535,7 @@ def summed(samples: list[dict[str, Any]]) -> dict[str, Any]:
 @pytest.mark.parametrize("settings_", [{}, {"executor": "process", "memory": "512MiB", "fork_from": SERVER}])
 def test_a_function_that_takes_samples_gets_substitutes(settings_: dict[str, Any]) -> None:
     described = pipeline().map_batch(summed, samples=True).batch(10)
-    with described.loader(**{"memory": MEMORY, "workers": 2, **settings_}) as loader:
+    with described.loader(**{"memory": MEMORY, "workers": 2, "executor": "thread", **settings_}) as loader:
         records, gave_way = expected(loader.plan, frozenset((3, 11, 12, 40)), 0)
         sums = [int(batch["sum"]) for batch in loader]
         assert sums == [sum(records[first : first + 10]) for first in range(0, 60, 10)]
@@ -528,7 +549,9 @@ def doubled(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_functions_of_a_batch_get_substitutes() -> None:
-    with pipeline().map_batch(doubled).batch(10).loader(memory=MEMORY, workers=2) as loader:
+    with (
+        pipeline().map_batch(doubled).batch(10).loader(memory=MEMORY, workers=2, executor="thread") as loader
+    ):
         for batch in loader:
             assert batch["x"].tolist() == (2 * batch["index"]).tolist()
 
@@ -540,7 +563,7 @@ def failing(batch: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("samples", [False, True])
 def test_a_function_that_fails_on_a_batch_is_no_bad_sample(samples: bool) -> None:
     described = pipeline(bad=()).map_batch(failing, samples=samples).batch(10)
-    with described.loader(memory=MEMORY) as loader:
+    with described.loader(memory=MEMORY, executor="thread") as loader:
         with pytest.raises(sp.TransformError, match="not this batch"):
             next(iter(loader))
         assert loader.bad_samples == []
@@ -558,7 +581,9 @@ class Growing:
 
 def test_samples_that_fit_no_field_give_way() -> None:
     described = sp.Pipeline(sp.Indexed(Growing())).on_bad(sp.Replace(at_most=9))
-    with described.batch(5, collate={"x": sp.Pad(max_shape=(16,))}).loader(memory=MEMORY) as loader:
+    with described.batch(5, collate={"x": sp.Pad(max_shape=(16,))}).loader(
+        memory=MEMORY, executor="thread"
+    ) as loader:
         seen = [index for batch in loader for index in batch["index"].tolist()]
         assert seen[:16] == list(range(16))
         assert max(seen) == 15
@@ -568,7 +593,9 @@ def test_samples_that_fit_no_field_give_way() -> None:
 
 @pytest.mark.parametrize("executor", ["thread", "inline", "process"])
 def test_the_first_sample_of_all_is_bad(executor: Any) -> None:
-    described = sp.Pipeline(sp.Indexed(Dataset(6, frozenset([0, 4])))).on_bad(sp.Replace(at_most=2))
+    described = (
+        sp.Pipeline(sp.Indexed(Dataset(6, frozenset([0, 4])))).map(with_a_draw).on_bad(sp.Replace(at_most=2))
+    )
     with described.batch(3).loader(memory="512MiB", executor=executor, fork_from=SERVER) as loader:
         assert len(rows(loader)) == 6
         assert [b.index for b in loader.bad_samples if b.attempt == 0] == [0, 4]
@@ -576,11 +603,17 @@ def test_the_first_sample_of_all_is_bad(executor: Any) -> None:
 
 def test_where_everything_is_bad() -> None:
     described = sp.Pipeline(sp.Indexed(Dataset(6, frozenset(range(6))))).on_bad(sp.Replace(at_most=1.0))
-    with described.batch(3).loader(memory=MEMORY) as loader, pytest.raises(sp.SampleError, match="no record"):
+    with (
+        described.batch(3).loader(memory=MEMORY, executor="thread") as loader,
+        pytest.raises(sp.SampleError, match="no record"),
+    ):
         next(iter(loader))
     declared = sp.Indexed(Dataset(6, frozenset(range(6))), spec=SPEC)
     described = sp.Pipeline(declared).on_bad(sp.Replace(at_most=1.0)).batch(3)
-    with described.loader(memory=MEMORY) as loader, pytest.raises(sp.SampleError, match="no record"):
+    with (
+        described.loader(memory=MEMORY, executor="thread") as loader,
+        pytest.raises(sp.SampleError, match="no record"),
+    ):
         next(iter(loader))
 
 

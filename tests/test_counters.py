@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import standpipe as sp
-from standpipe._native import latency_bucket as bucket
-from standpipe.counters import BUCKETS, edges
 from photos import WAIT_S, write_photos
 from programs import output
+from standpipe._native import latency_bucket as bucket
+from standpipe.counters import BUCKETS, edges
 
 LONGEST_S = 60
 SLOW_S = 0.004

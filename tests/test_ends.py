@@ -304,9 +304,9 @@ def census():
 
 def is_as_before():
     ends = time.monotonic() + 10
-    while census() != before and time.monotonic() < ends:
+    while (more := [now for now, then in zip(census(), before) if now > then]) and time.monotonic() < ends:
         os.sched_yield()  # native threads say that they are done just before they are gone
-    return census() == before
+    return not more or (census(), before, os.listdir("/proc/self/task"), [t.name for t in threading.enumerate()])
 """
 
 

@@ -15,9 +15,9 @@ from PIL import Image
 
 import standpipe as sp
 from jpegs import with_size, without_tables
-from standpipe.spec import UInt8Array
 from photos import encoded, picture, write_list
 from programs import output
+from standpipe.spec import UInt8Array
 
 HEIGHT, WIDTH = 40, 56
 GOOD = encoded(picture(0), quality=90)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from standpipe import _native
 from photos import write_photos
 from programs import output, run
+from standpipe import _native
 
 PASSES = """
 from standpipe.faults import faultpoint

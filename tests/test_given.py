@@ -11,7 +11,7 @@ import pytest
 import standpipe as sp
 from preloaded import SERVER
 
-SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2}
+SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2, "executor": "thread"}
 
 
 def pipeline(rows: int = 5) -> sp.Pipeline:
@@ -152,7 +152,7 @@ def test_workers_have_numbers() -> None:
     described = sp.Pipeline(sp.Indexed(Numbers(), fields=("x",))).batch(20)
     with described.loader(**SETTINGS) as loader:
         assert {number for batch in loader for number in batch["x"].tolist()} == {-1}
-    with described.loader(**SETTINGS, executor="process", fork_from=SERVER) as loader:
+    with described.loader(**{**SETTINGS, "executor": "process"}, fork_from=SERVER) as loader:
         numbers = {number for batch in loader for number in batch["x"].tolist()}
     assert numbers
     assert numbers <= {0, 1}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import standpipe as sp
-from standpipe.launcher import LAUNCHERS, data_rank, of_launcher
 from photos import numbers
+from standpipe.launcher import LAUNCHERS, data_rank, of_launcher
 
 PIPELINE = sp.Pipeline(numbers(64)).batch(2)
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe.spec import AnyArray
 from photos import WAIT_S, numbers
+from standpipe.spec import AnyArray
 
 MEMORY = "64MiB"
 MIB = 1 << 20
@@ -145,13 +145,22 @@ def test_waiting_for_nobody_ends() -> None:
 
 
 def test_the_last_view_may_be_dropped_in_any_thread() -> None:
-    with small_loader(lend_wait_s=WAIT_S) as loader:
-        for _ in range(20):
-            for batch in loader:
-                thread = threading.Thread(target=lambda kept: kept.clear(), args=([batch],))
-                del batch
-                thread.start()
-                thread.join()
+    """The thread has the only reference; then the slot is free, and the same memory comes again."""
+    with small_loader() as loader:
+        iterator = iter(loader)
+        held, addresses = next(iterator), set()
+        for expected in range(1, 10):
+            batch = next(iterator)  # an error, if the slot hadn't come back
+            assert batch["index"].item() == expected
+            addresses.add(batch["x"].ctypes.data)
+            kept = [batch["x"][0].view(np.uint8)]
+            del batch
+            thread = threading.Thread(target=kept.clear)
+            thread.start()
+            thread.join()
+            assert not kept
+        assert len(addresses) == 1
+        assert held["index"].item() == 0
 
 
 def slot_memory_bytes() -> int:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe.spec import AnyArray
 from photos import WAIT_S, Watched, numbers, write_photos
+from standpipe.spec import AnyArray
 
 MEMORY = "64MiB"
 
@@ -267,7 +267,7 @@ def test_a_filling_thread_that_breaks_is_an_error_and_no_wait() -> None:
         raise SystemExit
 
     with sp.Pipeline(Watched(numbers(8), broken)).batch(2).loader(memory=MEMORY, workers=1) as loader:
-        with pytest.raises(sp.StandpipeError, match="fills batches broke") as caught:
+        with pytest.raises(sp.StandpipeError, match="standpipe-fill ended by an error") as caught:
             next(iter(loader))
         assert isinstance(caught.value.__cause__, SystemExit)
 

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
-from standpipe.spec import UInt8Array
 from photos import WAIT_S, encoded, numbers, picture, write_list
 from programs import output, peak_memory, small_container
+from standpipe.spec import UInt8Array
 
 MIB = 1 << 20
 
@@ -184,8 +184,32 @@ def test_whole_frames_are_in_the_ledger(awkward: Path) -> None:
             side = loader.memory()["side arena"]
         assert side.peak > 20 * MIB
         assert loader.memory().peak >= side.peak  # nobody looked while it was taken
-        assert side.forecast == 0
+        assert side.forecast == loader.plan.forecast.whole > 0
         assert loader.memory()["side arena"].now == 0
+
+
+def test_whole_frames_are_forecast_by_the_headers_of_the_first_samples(tmp_path: Path) -> None:
+    def forecast(suffix: str, **settings: Any) -> sp.MemoryForecast:
+        listed = tmp_path / f"list-{suffix[1:]}.txt"
+        paths = [tmp_path / f"{width}{suffix}" for width in (40, 400, 100)]
+        for path in paths:
+            Image.new("RGB", (int(path.stem), 300)).save(path)
+        listed.write_text("\n".join(map(str, paths)))
+        pipeline = sp.Pipeline(sp.FileList(listed)).map(sp.Resize((8, 8))).batch(2)
+        return pipeline.plan(memory="300MiB", workers=2, **settings).forecast
+
+    png = forecast(".png")
+    frame = 9 * 400 * 300 + (tmp_path / "400.png").stat().st_size
+    assert png.whole == 2 * frame
+    assert png.expected == png.process + png.allocated + png.whole < png.most
+    assert forecast(".png", side_memory=frame).whole == frame
+    assert forecast(".jpg").whole == 0
+    (tmp_path / "400.png").write_bytes(b"\x89PNG\r\n\x1a\n and nothing else")
+    assert sp.Pipeline(sp.FileList(tmp_path / "list-png.txt")).map(sp.Resize(8), sp.CenterCrop(8)).batch(
+        2
+    ).plan(memory="300MiB", workers=2).forecast.whole == 2 * (
+        9 * 100 * 300 + (tmp_path / "100.png").stat().st_size
+    )
 
 
 def test_what_the_trainer_allocates_is_its_own_growth(tmp_path: Path) -> None:

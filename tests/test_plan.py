@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe import plan as plan_module
-from standpipe.settings import parse_bytes
 from photos import encoded, numbers, picture, write_photos
 from programs import census, what_is_more
+from standpipe import plan as plan_module
+from standpipe.settings import parse_bytes
 
 MIB = 1 << 20
 CROP = sp.CenterCrop(8)
@@ -153,7 +153,7 @@ def test_settings_that_cannot_work(photos: sp.Pipeline, settings: dict[str, obje
 
 
 def test_a_setting_that_is_none(photos: sp.Pipeline) -> None:
-    with pytest.raises(TypeError, match="memroy; there are memory=, workers="):
+    with pytest.raises(TypeError, match="takes no memroy=: did you mean memory="):
         photos.map(CROP).batch(2).loader(memroy="2GiB")
 
 

@@ -16,9 +16,9 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
-from standpipe.spec import Int64Array
 from photos import WAIT_S, Watched, numbers, write_photos
 from programs import BEGIN
+from standpipe.spec import Int64Array
 
 ROWS = 1000
 
@@ -160,7 +160,7 @@ def test_a_state_goes_on_and_belongs_to_the_function() -> None:
         assert [int(index) for batch in loader for index in batch["index"]] == whole[10:]
     other = sp.Pipeline(numbers(ROWS)).filter(lambda sample: sample["x"][0] % 9 == 0).shuffle(seed=3)
     with (
-        other.batch(10).loader(memory="64MiB") as loader,
+        other.batch(10).loader(memory="64MiB", executor="thread") as loader,
         pytest.raises(sp.StateError, match="selection was 'filter"),
     ):
         loader.load_state_dict(state)
@@ -221,7 +221,7 @@ def test_a_function_that_holds_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_settings_that_there_are_not() -> None:
-    with pytest.raises(TypeError, match="no setting of a plan or loader: worker; there are memory="):
+    with pytest.raises(TypeError, match=r"a plan or loader takes no worker=: did you mean workers=\?"):
         sp.Pipeline(numbers(10)).filter(thirds).scan(worker=3)  # type: ignore[call-arg]
 
 

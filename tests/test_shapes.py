@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import standpipe as sp
-from standpipe.spec import Int64Array
 from photos import encoded, picture, write_list
 from preloaded import SERVER
+from standpipe.spec import Int64Array
 
 MEMORY = "256MiB"
 LENGTHS = np.minimum(np.exp(np.random.default_rng(1).normal(2.5, 1, 200)).astype(np.int64), 90)
@@ -45,7 +45,9 @@ def texts() -> sp.Indexed:
 
 def batches(pipeline: sp.Pipeline, **settings: Any) -> list[dict[str, Any]]:
     """Copies of an epoch's batches."""
-    with pipeline.loader(**{"memory": MEMORY, "workers": 2, "fork_from": SERVER, **settings}) as loader:
+    with pipeline.loader(
+        **{"memory": MEMORY, "workers": 2, "fork_from": SERVER, "executor": "thread", **settings}
+    ) as loader:
         return [{name: copied(value) for name, value in batch.items()} for batch in loader]
 
 
@@ -80,7 +82,7 @@ def test_padded_rows_are_the_samples_and_the_value(pad: sp.Pad, width: Any, exec
 
 def test_padded_rows_lie_one_behind_the_other() -> None:
     pipeline = sp.Pipeline(texts()).batch(16, collate={"tokens": sp.Pad(max_shape=90), "boxes": list})
-    with pipeline.loader(memory=MEMORY) as loader:
+    with pipeline.loader(memory=MEMORY, executor="thread") as loader:
         for batch in loader:
             assert batch["tokens"].flags.c_contiguous
             assert batch["tokens"].ctypes.data % 64 == 0
@@ -187,7 +189,7 @@ def test_a_declared_shape_is_one_samples_own() -> None:
 
 def test_what_fits_no_slot_comes_in_lists_and_explain_says_so() -> None:
     pipeline = sp.Pipeline(texts()).batch(16, collate={"tokens": list, "boxes": list})
-    with pipeline.loader(memory=MEMORY) as loader:
+    with pipeline.loader(memory=MEMORY, executor="thread") as loader:
         batch = next(iter(loader))
         assert batch["name"] == [f"text {index}" for index in range(16)]
         assert [value.tolist() for value in batch["tokens"]] == [
@@ -200,7 +202,7 @@ def test_what_fits_no_slot_comes_in_lists_and_explain_says_so() -> None:
 
 def test_explain_says_how_fields_are_collated() -> None:
     collate = {"tokens": sp.Pad(to=8, max_shape=90), "boxes": sp.Ragged(max_values=64)}
-    with sp.Pipeline(texts()).batch(16, collate=collate).loader(memory=MEMORY) as loader:
+    with sp.Pipeline(texts()).batch(16, collate=collate).loader(memory=MEMORY, executor="thread") as loader:
         next(iter(loader))
         text = " ".join(loader.plan.explain().split())
     assert "tokens: (≤16, ≤96) int64, room for 1,536" in text
@@ -321,7 +323,7 @@ def test_measuring_opens_the_source_once_and_keeps_its_order() -> None:
 
     left, right = sp.Pipeline(Once(x=np.zeros(50))), sp.Pipeline(Once(x=np.ones(50)))
     pipeline = sp.Pipeline(sp.Mix({left: 0.5, right: 0.5})).map(lambda sample: sample).batch(8)
-    with pipeline.loader(memory=MEMORY) as loader:
+    with pipeline.loader(memory=MEMORY, executor="thread") as loader:
         loader.reweigh([0, 1])
         for batch in loader.steps(3):
             assert (batch["x"] == 1).all()
@@ -397,7 +399,7 @@ def test_a_collated_field_keeps_its_slot_as_long_as_it_is_held() -> None:
         .batch(16, collate={"tokens": sp.Ragged(max_values=1440), "boxes": list})
     )
     expected = [batch["tokens"] for batch in batches(pipeline)]
-    with pipeline.loader(memory=MEMORY) as loader:
+    with pipeline.loader(memory=MEMORY, executor="thread") as loader:
         held = [batch["tokens"][:-1] for batch in loader]
     for part, whole in zip(held, expected, strict=True):
         assert np.array_equal(part, whole[:-1])

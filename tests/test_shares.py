@@ -285,7 +285,10 @@ def test_a_loader_whose_start_failed_has_its_part_all_the_same(claims: tuple[Cla
         raise ValueError("no")
 
     with (
-        sp.Pipeline(sp.Arrays(x=np.arange(64.0))).map(fails, field="x").batch(4).loader(memory=GIB) as loader
+        sp.Pipeline(sp.Arrays(x=np.arange(64.0)))
+        .map(fails, field="x")
+        .batch(4)
+        .loader(memory=GIB, executor="thread") as loader
     ):
         for _ in range(2):
             with pytest.raises(sp.SampleError):

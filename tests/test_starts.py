@@ -181,7 +181,7 @@ def test_what_a_source_raises_at_the_start_stays_its_own(error: type[Exception])
 
     pipeline = sp.Pipeline(Watched(numbers(40), fail)).map(add, field="x").batch(4)
     with (
-        pipeline.loader(memory="512MiB", workers=1) as batches,
+        pipeline.loader(memory="512MiB", workers=1, executor="thread") as batches,
         pytest.raises(error, match=r"^no such shelf$"),
     ):
         iter(batches)

@@ -101,7 +101,7 @@ def test_numbers_that_are_given_stay() -> None:
 
 def test_workers_that_may_be_tried_fit_the_budget() -> None:
     for memory in ("100MiB", "200MiB", "2GiB"):
-        plan = numbers().map(doubled, field="x").plan(memory=memory)
+        plan = numbers().map(doubled, field="x").plan(memory=memory, executor="thread")
         threads = plan.cost.of(plan.most_workers)
         assert plan.workers <= plan.most_workers <= 64
         assert plan.forecast.allocated - plan.forecast.workers + threads <= plan.memory_bytes
@@ -122,9 +122,9 @@ def test_a_loader_that_tunes_tries_something_and_its_batches_stay_the_same() -> 
         return x + rng.random()
 
     pipeline = sp.Pipeline(sp.Arrays(x=np.arange(256.0))).shuffle(seed=3).map(waits, field="x").batch(8)
-    with pipeline.loader(memory="512MiB", workers=1) as loader:
+    with pipeline.loader(memory="512MiB", workers=1, executor="thread") as loader:
         expected = [batch["x"].tolist() for batch in loader]
-    with pipeline.loader(memory="512MiB") as loader:
+    with pipeline.loader(memory="512MiB", executor="thread") as loader:
         most = loader.plan.most_workers
         while not any(trial.kept for trial in loader.tuning().trials):
             loader.set_epoch(0)

@@ -12,6 +12,7 @@
 
 #include "list_lines.h"
 #include "packed.h"
+#include "sealed.h"
 
 namespace standpipe {
 namespace {
@@ -79,12 +80,19 @@ class File {
 };
 
 PackedResult paths_of(Input list, Input places, size_t count, bool stays, std::vector<uint8_t>& blob) {
-    const File text(list), index(places);
+    constexpr uint64_t kKey = 7;  // any: places are in sealed blocks, the text is the list as it is
+    std::vector<uint8_t> blocks(sealed_size(places.size()));
+    seal(places, kKey, 0, blocks);
+    const File text(list), index(blocks);
     std::vector<int64_t> indices(count), ends(count);
     for (size_t i = 0; i < count; ++i) indices[i] = static_cast<int64_t>(count - 1 - i);
-    const PackedText of{
-        text.get(), 0, list.size(), "\n", std::string_view("\n\r \t"), std::string_view("\n\0", 2), stays};
-    const PackedResult result = read_paths({index.get(), 0, 8}, of, "/base/", indices, blob, ends);
+    const PackedText of{{text.get(), 0, list.size(), {}},
+                        "\n",
+                        std::string_view("\n\r \t"),
+                        std::string_view("\n\0", 2),
+                        stays};
+    const PackedRows rows{{index.get(), 0, places.size(), kKey}, 8};
+    const PackedResult result = read_paths(rows, of, "/base/", indices, blob, ends);
     if (result.fault == PackedFault::none && count)
         check(ends.back() == static_cast<int64_t>(blob.size()), "ends don't end");
     return result;

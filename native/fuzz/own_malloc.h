@@ -1,5 +1,5 @@
 // A malloc that chooses what fresh memory holds, so that a row that depends on memory nobody wrote is found,
-// and that counts, so that a row that takes more than it may is. Only in the build without sanitizers, which
+// that counts, so that a row that takes more than it may is, and that fails where it is told to. Only in the build without sanitizers, which
 // have a malloc of their own.
 #pragma once
 
@@ -15,5 +15,9 @@ void fill_fresh_memory(uint8_t byte) noexcept;
 size_t live_bytes() noexcept;
 size_t peak_bytes() noexcept;
 void restart_peak() noexcept;
+
+// From now on the `number`-th allocation of all threads fails, from 1; with 0, none does. Whether one has since the
+// last call.
+bool fail_allocation(uint64_t number) noexcept;
 
 }  // namespace standpipe

@@ -172,8 +172,6 @@ Part decoded(Input bytes, int denominator, Choose choose) {
     part.text = jpeg.open(bytes, kSmall);
     if (!part.text.empty()) return part;
     if (jpeg.frame_bytes() > kSideBytes) return {"too large", {}, {}, {}};
-    if (jpeg.needs_check()) part.text = jpeg.check_whole();
-    if (!part.text.empty()) return part;
     part.scaled = jpeg.scaled(denominator);
     part.region = choose(part.scaled);
     Collected sink(part.region.width());

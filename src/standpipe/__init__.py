@@ -38,11 +38,12 @@ from standpipe.errors import (
     BudgetError,
     CacheError,
     DecodeError,
-    StandpipeError,
+    EmptyStreamError,
     PlanError,
     ReadError,
     SampleError,
     StalledError,
+    StandpipeError,
     StateError,
     TooManyBadSamples,
     TransformError,
@@ -104,6 +105,7 @@ __all__ = [
     "CutMix",
     "DecodeError",
     "DecodeLimits",
+    "EmptyStreamError",
     "FileFinding",
     "FileList",
     "ForkServer",
@@ -122,7 +124,6 @@ __all__ = [
     "Normalize",
     "PackedList",
     "Pad",
-    "StandpipeError",
     "Pipeline",
     "PlaceStats",
     "Plan",
@@ -141,6 +142,7 @@ __all__ = [
     "SlowSample",
     "Spec",
     "StalledError",
+    "StandpipeError",
     "StateError",
     "Stats",
     "StepStats",
@@ -171,9 +173,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> str:
-    """``standpipe.__version__``, looked up when it is asked for: importlib.metadata costs 20 ms."""
+    """``standpipe.__version__``, looked up when it is asked for: importlib.metadata costs 20 ms.
+
+    Other names are an ``AttributeError``, which says what to write instead where that is known.
+    """
     if name == "__version__":
         from importlib.metadata import version
 
         return version("standpipe")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from standpipe.habits import unknown_name
+
+    raise unknown_name(name, __all__)

@@ -84,18 +84,37 @@ class ListLines:
         Why a line can't be read: (what, line, its label's kind, the first record's kind, the first record's line, label).
         """
 
+def sealed(
+    data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    key: int,
+    first: int,
+) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+    """
+    Blocks that hold ``data``, each with its checksum. ``first``: the number of the first one.
+    """
+
+BLOCK_DATA_BYTES: int = 508
+
+def sealed_size(size: int) -> int:
+    """How many bytes of a file hold ``size`` bytes of data in sealed blocks."""
+
+def packed_part(
+    section: tuple[int, int, int, int | None], begin: int, end: int
+) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+    """The bytes [begin, end) of a section's data."""
+
 def packed_rows(
-    file: int,
-    begin: int,
+    section: tuple[int, int, int, int | None],
     row_bytes: int,
-    count: int,
     indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
 ) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
-    """Rows of a column that starts at byte ``begin`` of a file, packed."""
+    """
+    Rows of a column, packed. ``section``: (file, first byte, bytes of data, key of its seals, or None).
+    """
 
 def packed_paths(
-    places: tuple[int, int, int],
-    text: tuple[int, int, int],
+    places: tuple[int, int, int, int | None],
+    text: tuple[int, int, int, int | None],
     around: tuple[bytes, bytes, bytes],
     base: bytes,
     stays: bool,
@@ -104,7 +123,7 @@ def packed_paths(
     Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]
 ]:
     """
-    Paths of records, as (blob, ends). ``places``: (file, first byte, records); ``text``: (file, begin, end); ``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of ``base``.
+    Paths of records, as (blob, ends). ``places``, ``text``: sections, as ``packed_rows`` takes them; ``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of ``base``.
     """
 
 class Stage:
@@ -190,6 +209,9 @@ class SlotRing:
 
     def set_base(self, base: int) -> None:
         """How many slots exist without growing, from now on."""
+
+    def reclaim(self) -> None:
+        """Take back slots that forked children don't hold any more."""
 
     def trim(self) -> None:
         """Give back the memory of slots beyond the base."""
@@ -519,7 +541,7 @@ class Job:
         """(row, kind, text) of rows that failed."""
 
 class ForeignRow:
-    """A row whose bytes are no JPEG."""
+    """A row whose bytes Pillow decodes."""
 
     @property
     def data(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
@@ -589,7 +611,7 @@ class Pool:
         """
 
     def take_foreign(self) -> ForeignRow | None:
-        """Wait for a row that is no JPEG; None when the pool is closed."""
+        """Wait for a row that Pillow decodes; None when the pool is closed."""
 
     @property
     def foreign_waiting(self) -> int: ...
@@ -597,6 +619,10 @@ class Pool:
         """
         Wait for rows whose JPEGs are for the GPU's decoder; None when the pool is closed.
         """
+
+    @property
+    def broken(self) -> str | None:
+        """Which thread an error ended, and by which; None while there is none."""
 
     def at_work(self) -> list[AtWork]:
         """What every thread is at that has a row."""
@@ -638,7 +664,7 @@ def jpeg_size(
     max_scans: int,
 ) -> tuple[int, int, str]:
     """
-    (height, width, '') from a header; (0, 0, 'foreign') for what is no JPEG; else (0, 0, what is wrong).
+    (height, width, '') from a header; (0, 0, 'foreign') for what Pillow decodes; else (0, 0, what is wrong).
     """
 
 class ByteCount:
@@ -827,7 +853,7 @@ class CheckedFile:
     @property
     def kind(self) -> str:
         """
-        'whole'; 'read' or 'decode', where that failed; 'foreign': no JPEG; or 'cancelled'.
+        'whole'; 'read' or 'decode', where that failed; 'foreign': for Pillow; or 'cancelled'.
         """
 
     @property
@@ -838,6 +864,8 @@ class CheckedFile:
     def damaged(self) -> bool: ...
     @property
     def truncated(self) -> bool: ...
+    @property
+    def smoothed(self) -> bool: ...
     @property
     def size(self) -> int: ...
     @property
@@ -966,7 +994,7 @@ class CacheStore:
 
     def __init__(self, directory: int, records: int, salt: int, writes: bool, queue_bytes: int) -> None:
         """
-        ``directory``: a descriptor of the set's folder. Raises ValueError for a table that isn't this set's, and OSError.
+        ``directory``: a descriptor of the set's folder. Raises ValueError for a table that isn't this set's, RuntimeError for another version's, and OSError.
         """
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ class Audit:
     missing    rows that never came, beyond those dropped, in the worst epoch
     sampled    None where an epoch has every selected record once (times ``repeat``). Where the order samples,
                by weights, classes or a mixture: how often a record comes in an epoch, (least, most) of all
+    drawing    functions that draw from global generators in the training process; None where no sample could be
+               made in another process, so that nobody knows
     plan       of one rank
     """
 
@@ -46,6 +48,7 @@ class Audit:
     twice: int
     missing: int
     sampled: tuple[int, int] | None
+    drawing: tuple[str, ...] | None
     plan: Plan
 
     @property
@@ -65,7 +68,12 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """All three."""
+        """Every record came once, and the seed gives the same batches again."""
+        return self.once and not self.drawing
+
+    @property
+    def once(self) -> bool:
+        """Every row comes once, in steps that all ranks have."""
         return self.disjoint and self.complete and self.equal_steps
 
     def facts(self) -> dict[str, object]:
@@ -82,6 +90,7 @@ class Audit:
             "twice": self.twice,
             "missing": self.missing,
             "sampled": None if self.sampled is None else list(self.sampled),
+            "drawing": None if self.drawing is None else list(self.drawing),
             "forecast": self.plan.forecast.expected,
             "descriptors": self.plan.most_descriptors,
         }
@@ -91,17 +100,23 @@ class Audit:
         what = "row" if self.sampled is None else "position"
         lines = [
             f"{self.ranks:,} data rank{'s' * (self.ranks != 1)}, {self.epochs:,} epoch{'s' * (self.epochs != 1)}, "
-            f"{self.records:,} records: " + (f"every {what} once" if self.ok else f"NOT every {what} once"),
+            f"{self.records:,} records: " + (f"every {what} once" if self.once else f"NOT every {what} once"),
             f"  disjoint   {_answer(self.disjoint, self.twice, 'come twice')}",
             f"  complete   {_answer(self.complete, self.missing, 'never come')}",
             f"  steps      {steps} on each rank"
             + ("" if self.equal_steps else ": ranks would wait for ever"),
             f"  rows       {self.positions:,} an epoch, {self.dropped:,} dropped, {self.padded:,} of padding",
             *self._sampling(),
+            *self._random(),
             f"  memory     forecast {show_bytes(self.plan.forecast.expected)} a rank",
             f"  files      at most {self.plan.most_descriptors} open at once a rank",
         ]
         return "\n".join(lines)
+
+    def _random(self) -> list[str]:
+        if self.drawing is None:
+            return ["  random     not looked at: no sample could be made in another process"]
+        return [] if self.plan.not_reproducible is None else [f"  random     {self.plan.not_reproducible}"]
 
     def _sampling(self) -> list[str]:
         if self.sampled is None:
@@ -109,15 +124,19 @@ class Audit:
         return ["  sampled    a record comes {:,} to {:,} times an epoch".format(*self.sampled)]
 
 
-def audit(pipeline: Pipeline, *, ranks: int, epochs: int) -> Audit:
+def audit(
+    pipeline: Pipeline, *, ranks: int, epochs: int, executor: Literal["process", "thread", "inline"] | None
+) -> Audit:
     """``Pipeline.audit`` says what the arguments mean."""
     ranks = whole_number("ranks", ranks, low=1, high=1 << 20)
     epochs = whole_number("epochs", epochs, low=1, high=1 << 20)
-    plan = make_plan(replace(pipeline, rank=0, world=ranks))
+    plan = make_plan(replace(pipeline, rank=0, world=ranks), executor=executor)
     if pipeline.given:
         raise PlanError("batches that are given name their records only when a loader runs")
     if isinstance(plan.source, StreamSource):
         raise PlanError("a stream names no records, so nobody can count them without reading it")
+    drawing = plan.probe()
+    plan = replace(plan, drawing=drawing or ())
     steps = [replace(plan.steps, rank=rank) for rank in range(ranks)]
     is_sampled = not once_each(plan.pipeline)
     each = plan.order if is_sampled else order_of(replace(plan.pipeline, shuffled=False), plan.source)
@@ -147,6 +166,7 @@ def audit(pipeline: Pipeline, *, ranks: int, epochs: int) -> Audit:
         twice=twice,
         missing=missing,
         sampled=(min(sampled), max(sampled)) if sampled else None,
+        drawing=drawing,
         plan=plan,
     )
 

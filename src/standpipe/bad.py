@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from standpipe.errors import PlanError, SampleError, TooManyBadSamples
 from standpipe.faults import faultpoint
+from standpipe.order import Cursor
 from standpipe.spec import Raise, Replace
+from standpipe.warned import warn
 
 KEPT = 10_000  # of the newest bad samples, in memory; the file has all
 MOST_KINDS = 8  # that an error's message names; its ``counts`` has all
@@ -73,15 +74,12 @@ class Ledger:
     ) -> None:
         self._most = policy.rows(epoch_rows, world) if isinstance(policy, Replace) else 0
         self._policy, self._world, self._rank, self._path = policy, world, rank, path
-        self._samples: deque[BadSample] = deque(maxlen=KEPT)
-        self._epoch = 0
-        self._rows = 0
-        self._kinds: Counter[str] = Counter()
+        self._taken = _Taken()
+        self._logged: tuple[Cursor | None, list[int]] = None, []  # the newest batch, and bytes of its lines
 
-    @property
-    def samples(self) -> list[BadSample]:
-        """The newest 10,000, the oldest of them first."""
-        return list(self._samples)
+    def samples(self, until: Cursor) -> list[BadSample]:
+        """The newest 10,000 of batches before a place, the oldest of them first."""
+        return list(self._taken.until(until).samples)
 
     def open(self) -> None:
         """See that the file can be written. Raises ``PlanError``."""
@@ -94,50 +92,46 @@ class Ledger:
 
     def start(self, epoch: int, rows: int) -> None:
         """Count an epoch on from so many bad rows."""
-        self._epoch, self._rows = epoch, rows
-        self._kinds = Counter()
+        self._taken = _Taken(samples=self._taken.samples, epoch=epoch, rows=rows)
+        self._logged = None, []
 
-    def rows(self, epoch: int) -> int:
-        """Bad rows of the epoch that count."""
-        return self._rows if epoch == self._epoch else 0
+    def rows(self, until: Cursor) -> int:
+        """Bad rows that count, of the epoch that a place is in and before it."""
+        taken = self._taken.until(until)
+        return taken.rows if taken.epoch == until.epoch else 0
 
     def check(self, samples: Sequence[BadSample], error: SampleError) -> None:
         """Raise ``TooManyBadSamples`` when a batch alone has more of them than an epoch may.
 
         error  the last one's
         """
-        self._check(samples, error, 0, Counter())
+        self._check(_Taken(epoch=samples[0].epoch).more(None, samples), error)
 
-    def add(self, samples: Sequence[BadSample], error: SampleError) -> None:
+    def add(self, at: Cursor, samples: Sequence[BadSample], error: SampleError) -> None:
         """Take down a batch's bad samples as it is delivered.
 
+        at     where the batch begins. One that an interrupt kept from its consumer comes again, and is taken down once
         error  the last one's
 
         Raises ``TooManyBadSamples`` when the epoch has too many with them; then nothing is taken down.
         """
-        if samples[0].epoch != self._epoch:
-            self.start(samples[0].epoch, 0)
-        rows, kinds = self._check(samples, error, self._rows, self._kinds)
-        self._rows, self._kinds = rows, kinds
-        self._samples.extend(samples)
-        self._write(samples)
+        taken = self._taken.until(at).more(at, samples)
+        self._check(taken, error)
+        self._write(at, samples)
+        self._taken = taken  # in one step, also for an interrupt
 
-    def _check(
-        self, samples: Sequence[BadSample], error: SampleError, rows: int, kinds: Counter[str]
-    ) -> tuple[int, Counter[str]]:
-        rows += len({sample.position for sample in samples if sample.counts})
-        kinds = kinds + Counter(sample.kind for sample in samples)
-        if rows > self._most:
-            raise self._too_many(rows, kinds, error)
-        return rows, kinds
+    def _check(self, taken: _Taken, error: SampleError) -> None:
+        if taken.rows > self._most:
+            raise self._too_many(taken, error)
 
-    def _too_many(self, rows: int, kinds: Counter[str], error: SampleError) -> TooManyBadSamples:
+    def _too_many(self, taken: _Taken, error: SampleError) -> TooManyBadSamples:
+        rows, kinds = taken.rows, taken.kinds
         each = ", ".join(f"{number:,} × {kind}" for kind, number in kinds.most_common(MOST_KINDS))
         if len(kinds) > MOST_KINDS:
             each += f", and {len(kinds) - MOST_KINDS:,} other kinds"
         where = f"on rank {self._rank} of {self._world}, " if self._world > 1 else ""
         raised = TooManyBadSamples(
-            f"{rows:,} rows of epoch {self._epoch} had bad samples, {where}and {self._policy} allows {self._most:,}: "
+            f"{rows:,} rows of epoch {taken.epoch} had bad samples, {where}and {self._policy} allows {self._most:,}: "
             f"{each}; the last one: {error.reason}",
             place=error.place,
             index=error.index,
@@ -153,9 +147,12 @@ class Ledger:
         # Non-blocking, so that a pipe without a reader is an error at once.
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
 
-    def _write(self, samples: Sequence[BadSample]) -> None:
+    def _write(self, at: Cursor, samples: Sequence[BadSample]) -> None:
         """One line each, in one write: so those of several ranks don't mix."""
-        if self._path is None:
+        if self._logged[0] != at:
+            self._logged = at, []
+        written = self._logged[1]
+        if self._path is None or written:
             return
         lines = "".join(
             json.dumps({"rank": self._rank, **_facts(sample)}) + "\n" for sample in samples
@@ -164,12 +161,50 @@ class Ledger:
             file = self._opened(self._path)
             try:
                 faultpoint("ledger.write")
-                os.write(file, lines)
+                written.extend(
+                    map(os.write, [file], [lines])
+                )  # one call: no interrupt comes between write and note
             finally:
                 os.close(file)
         except OSError as error:
-            warnings.warn(f"bad_log={str(self._path)!r} can't be written any more: {error}", stacklevel=2)
+            warn(f"bad_log={str(self._path)!r} can't be written any more: {error}")
             self._path = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The bad samples that the ledger has counted.
+
+    epoch   the newest batch's
+    rows    of that epoch that were bad and count
+    kinds   bad samples of that epoch by what is wrong with them
+    newest  where the newest batch with bad samples begins
+    before  the ledger's count before that batch
+    """
+
+    samples: tuple[BadSample, ...] = ()
+    epoch: int = 0
+    rows: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    newest: Cursor | None = None
+    before: _Taken | None = None
+
+    def until(self, at: Cursor) -> _Taken:
+        """Return the count without the batch that begins there, if it was the newest."""
+        return self if self.before is None or self.newest != at else self.before
+
+    def more(self, at: Cursor | None, samples: Sequence[BadSample]) -> _Taken:
+        """Return the count with the samples of a batch."""
+        epoch = samples[0].epoch
+        rows, kinds = (self.rows, self.kinds) if epoch == self.epoch else (0, Counter[str]())
+        return _Taken(
+            samples=(*self.samples, *samples)[-KEPT:],
+            epoch=epoch,
+            rows=rows + len({sample.position for sample in samples if sample.counts}),
+            kinds=kinds + Counter(sample.kind for sample in samples),
+            newest=at,
+            before=replace(self, before=None),
+        )
 
 
 def _facts(sample: BadSample) -> dict[str, object]:

@@ -17,7 +17,14 @@ from standpipe.payoff import costs_of, here_of, payoff
 from standpipe.pipeline import Pipeline
 from standpipe.sizing import WorkerCost
 from standpipe.spec import PIXEL_CONTRACT
-from standpipe.transform import Function, ImageKernel, SampleProgram, code_parts, decoder_version, first_random
+from standpipe.transform import (
+    Function,
+    ImageKernel,
+    SampleProgram,
+    code_parts,
+    decoder_version,
+    first_random,
+)
 
 Kind = Literal["encoded", "images", "samples"]
 WORTH = 0.03  # of what a record costs: a cache that saves less isn't worth its room

@@ -10,7 +10,7 @@ about many rows at once: nothing in these contracts is called once per row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -189,6 +189,14 @@ class KeepsIndex(Protocol):
     @property
     def descriptors(self) -> int:
         """Files it holds open."""
+
+
+@runtime_checkable
+class SkipsFiles(Protocol):
+    """An ``OpenSource`` that found files which look like records and can't be any."""
+
+    def skipped(self) -> Iterator[str]:
+        """Their paths, printable."""
 
 
 @runtime_checkable

@@ -222,7 +222,7 @@ class Stats:
     cpu_s            seconds on processors of this whole process since then, training and all, but for worker processes
     epoch            of the next batch
     rows             made, also those that nobody has taken yet
-    foreign          of the rows, those that are no JPEG
+    foreign          of the rows, those that Pillow decodes: all but usual JPEGs
     gpu_rows         of the rows, those whose JPEG went to the GPU's decoder
     gpu_refused      of these, those that it refused, which were decoded exactly
     damaged          of the rows, those of JPEGs with damage in what was decoded of them, which Pillow decodes over too

@@ -8,11 +8,12 @@
     │   ├── ReadError
     │   ├── DecodeError
     │   ├── TransformError
+    │   ├── EmptyStreamError
     │   └── TooManyBadSamples
     ├── BudgetError        the memory budget doesn't allow it
     ├── StateError         a saved state belongs to another recipe
-    ├── WorkerDied
-    ├── StalledError
+    ├── WorkerDied         a worker ended before its work was done
+    ├── StalledError       something took longer than it may
     └── CacheError
 """
 
@@ -69,6 +70,10 @@ class TransformError(SampleError):
     """A transform failed on this sample."""
 
 
+class EmptyStreamError(SampleError):
+    """A stream has no sample at the place where an epoch begins, so nobody knows what its batches look like."""
+
+
 class TooManyBadSamples(SampleError):
     """More samples of an epoch were bad than ``Replace(at_most=…)`` allows. The facts are those of the last one.
 
@@ -102,8 +107,10 @@ class StateError(StandpipeError, ValueError):
     """A saved state is damaged or doesn't belong to this recipe; the message says what differs."""
 
 
-class WorkerDied(StandpipeError):
-    """A worker process ended before its work was done; the message says which one, how, and over what.
+class WorkerDied(StandpipeError, RuntimeError):
+    """A worker process or a thread of the loader ended before its work was done.
+
+    The message says which one, how, and over what.
 
     index  the record that it died of twice, or None where it wasn't a sample's fault
     path   the record's file, or None
@@ -115,7 +122,7 @@ class WorkerDied(StandpipeError):
         self.path = path
 
 
-class StalledError(StandpipeError):
+class StalledError(StandpipeError, RuntimeError):
     """Something took longer than ``stall_timeout_s``.
 
     index    the record that was at work, or None where it was no sample

@@ -12,7 +12,7 @@ from standpipe.contracts import Encoded, KeepsIndex, PythonSource
 from standpipe.errors import CacheError
 from standpipe.payoff import costs_of, payoff
 from standpipe.plan import Plan, environment
-from standpipe.settings import show_bytes
+from standpipe.settings import HAS_PROCESSES, show_bytes
 from standpipe.spec import Executor, Reads, shape_text
 from standpipe.transform import FunctionStep, NativeStep, decoder_of_gpu
 from standpipe.tuning import Tuning
@@ -115,7 +115,8 @@ def _transform(plan: Plan) -> list[str]:
     if plan.program is not None:
         kinds = {NativeStep: "native", FunctionStep: "Python"}
         steps = [f"{kinds[type(step)]}: {step.describe()}" for step in plan.program.steps]
-        return [f"per sample, in {_workers(plan)}", *(steps or ["nothing"])]
+        drawn = [] if plan.not_reproducible is None else [plan.not_reproducible]
+        return [f"per sample, in {_workers(plan)}", *(steps or ["nothing"]), *drawn]
     if plan.kernel is None:
         return ["none: rows are copied into the slot"]
     kernels = (
@@ -210,7 +211,10 @@ def _workers(plan: Plan) -> str:
         case Executor.INLINE:
             return "the thread that asks for a batch"
         case Executor.THREAD:
-            return f"{plan.workers} Python thread{many}"
+            asked = HAS_PROCESSES or plan.settings.get("executor") is not None
+            return f"{plan.workers} Python thread{many}" + (
+                "" if asked else ", as worker processes need Linux"
+            )
         case Executor.PROCESS:
             return f"{plan.workers} worker process{'es' if many else ''}"
         case unknown:
@@ -285,9 +289,14 @@ def _memory(plan: Plan) -> list[str]:
         *([("frames", forecast.frames, "images that the GPU decoded")] if forecast.frames else []),
         *([("cache", forecast.cache, "without its rows, which all jobs share")] if forecast.cache else []),
         ("engine", forecast.engine, ""),
-        ("forecast", forecast.expected, ""),
+        *(
+            [("whole frames", forecast.whole, "one for each worker, by the first samples")]
+            if forecast.whole
+            else []
+        ),
+        ("forecast", forecast.expected, "together"),
         ("side arena", forecast.side, "at most; progressive JPEGs, other formats"),
-        ("ceiling", plan.memory_bytes, "memory=, of what standpipe allocates"),
+        ("ceiling", plan.memory_bytes, "memory=, of all but the process so far"),
         *(
             [("cache's rows", rows, "at most, of all jobs; not within memory=")]
             if (rows := _rows_bytes(plan))

@@ -12,6 +12,7 @@ from standpipe import _native
 from standpipe.errors import PlanError
 
 _TEXT = os.environ.get("STANDPIPE_FAULTS", "")
+FAULTY = bool(_TEXT)  # whether anything is made to go wrong: hot loops pass no point without
 
 if _TEXT:
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from standpipe.bad import BadSample, Ledger
 from standpipe.contracts import Order
 from standpipe.counters import SlowSample, Stats
 from standpipe.epochs import Epoch, GivenEpoch, RepeatedSteps, SomeSteps
-from standpipe.errors import StandpipeError, PlanError, StateError
+from standpipe.errors import PlanError, StandpipeError, StateError
 from standpipe.machine import cpu_count, memory_pools, usable_cpus
 from standpipe.memory import MemoryLedger, planned_memory
 from standpipe.mixture import OpenMix
@@ -30,6 +29,7 @@ from standpipe.shares import Claim
 from standpipe.spec import AnyArray
 from standpipe.state import MOST, STATE_VERSION, Edit, saved_state
 from standpipe.tuning import Tuning, untried
+from standpipe.warned import warn
 
 if TYPE_CHECKING:
     from standpipe.engine.run import Run
@@ -79,6 +79,15 @@ class Loader(Observable):
         self._turn: dict[str, int] = {}  # "taker": the thread inside next(); setting it by default is atomic
         self._iterator: weakref.ref[Epoch] | None = None
         self._finalizer: weakref.finalize[..., Loader] | None = None
+
+    def __repr__(self) -> str:
+        """One line: of which pipeline, by how many workers, and where it stands."""
+        steps, at = self.plan.steps, self._cursor
+        of = f" of {steps.per_epoch:,}" if self.plan.ends_known else ""
+        where = f"epoch {at.epoch}, batch {at.consumed // (steps.batch * steps.world):,}{of}"
+        state = ", closed" if self._closed else ""
+        workers = f"{self.plan.workers} worker{'s' if self.plan.workers > 1 else ''}"
+        return f"<Loader of {self.plan.pipeline!r}: {workers}, {where}{state}>"
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank. Raises ``TypeError`` for a stream without a length."""
@@ -174,12 +183,17 @@ class Loader(Observable):
         since  counters of before: of what has happened from then on. Default: since it has had as many workers and
                slots as now
         """
-        from standpipe.observe.verdict import verdict
+        from standpipe.observe.judge import verdict
 
-        if since is None:
-            since = Stats() if self._run is None else self._run.since
-        done = self.stats() - since
-        return verdict(done, self.plan, cores=cpu_count(), step_rows_per_s=self._step_rows_per_s)
+        done = self.stats() - (self.since if since is None else since)
+        return verdict(
+            done, self.plan, self.tuning(), cores=cpu_count(), step_rows_per_s=self._step_rows_per_s
+        )
+
+    @property
+    def since(self) -> Stats:
+        """Counters of when the run had first as many workers and slots as now, and its start was over."""
+        return Stats() if self._run is None else self._run.since
 
     def skip_steps(self, number: int) -> None:
         """Leave out the next ``number`` batches, across epochs: those on which a run's loss jumped, say.
@@ -228,7 +242,7 @@ class Loader(Observable):
 
         Those of batches that are only prefetched aren't among them.
         """
-        return self._ledger.samples
+        return self._ledger.samples(self._cursor)
 
     @property
     def slow_samples(self) -> list[SlowSample]:
@@ -247,7 +261,7 @@ class Loader(Observable):
             "epoch": self._cursor.epoch,
             "consumed": self._cursor.consumed,
             "edits": self.edits,
-            "bad_rows": self._ledger.rows(self._cursor.epoch),
+            "bad_rows": self._ledger.rows(self._cursor),
             "bad_ranks": self.plan.steps.world,
             "decoder": self.plan.decoder,
         }
@@ -271,10 +285,9 @@ class Loader(Observable):
         self._entered = None
         self._iterator = None
         if repr(saved.decoder) != repr(self.plan.decoder):
-            warnings.warn(
+            warn(
                 f"the state was saved with libjpeg-turbo {saved.decoder}, this is {self.plan.decoder}: "
-                "pixels may differ",
-                stacklevel=2,
+                "pixels may differ"
             )
 
     def stats(self) -> Stats:
@@ -439,6 +452,8 @@ class Loader(Observable):
             return delivered.batch
         finally:
             self._turn.clear()
+            if self._run.plan.drawing != self.plan.drawing:
+                self.plan = replace(self.plan, drawing=self._run.plan.drawing)
 
 
 def _check_number(name: str, number: object, what: str, *, least: int) -> None:

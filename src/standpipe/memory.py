@@ -106,7 +106,7 @@ def planned_memory(plan: Plan) -> MemoryLedger:
         MemoryOwner(READ_AHEAD, forecast.read_ahead, 0, 0, forecast.read_ahead),
         *([MemoryOwner(FRAMES, forecast.frames, 0, 0, forecast.frames)] if forecast.frames else []),
         *([MemoryOwner(CACHE, forecast.cache, 0, 0, forecast.cache)] if forecast.cache else []),
-        MemoryOwner(SIDE, 0, 0, 0, forecast.side),
+        MemoryOwner(SIDE, forecast.whole, 0, 0, forecast.side),
         MemoryOwner(ENGINE, forecast.engine, 0, 0, forecast.engine),
     )
     outside = (

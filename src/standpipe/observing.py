@@ -10,6 +10,7 @@ from standpipe.machine import cpu_count
 from standpipe.memory import MemoryLedger
 from standpipe.order import Cursor
 from standpipe.plan import Plan
+from standpipe.tuning import Tuning
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -34,6 +35,13 @@ class Observable:
 
     if TYPE_CHECKING:
 
+        @property
+        def since(self) -> Stats:
+            """Counters of when it had first as many workers and slots as now."""
+
+        def tuning(self) -> Tuning:
+            """How many workers and slots there are now."""
+
         def stats(self) -> Stats:
             """Counters since the start."""
 
@@ -46,9 +54,13 @@ class Observable:
         self.history = History()
         self._sampler = self._new_sampler()
 
-    def snapshot(self) -> Snapshot:
-        """What it is at now, as the live views show it; ``str()`` is a line."""
-        return self._sampler.look(self, self._where)
+    def snapshot(self, *, whole: bool = False) -> Snapshot:
+        """What it is at now, as the live views show it; ``str()`` is a line.
+
+        whole  whether its figures are about all of the run since it has had as many workers and slots as now, as
+               those of ``verdict()`` and of a report are. Default: about the newest ten seconds of that
+        """
+        return self._sampler.look(self, self._where, whole=whole)
 
     def progress(self) -> AbstractContextManager[None]:
         """Show how the run goes while the ``with`` block runs.
@@ -60,18 +72,25 @@ class Observable:
 
         return progress(cast("Loader", self))
 
-    def report(self, path: str | Path) -> None:
-        """Write a page about the run so far, and the same facts as JSON beside it: ``report.html``, ``report.json``.
+    def report(self, path: str | Path, *more: str | Path) -> None:
+        """Write a page about the run so far, ``report.html``, or the same facts as JSON, ``report.json``.
 
-        The page needs nothing else: no network, no other file. After ``close()`` it is about the whole run. Raises
-        ``PlanError`` where ``path`` doesn't end in ``.html``.
+        path  of the file; what it ends in says which of the two it is
+        more  paths, for both with the same figures: ``loader.report("report.html", "report.json")``
+
+        The page needs nothing else: no network, no other file. After ``close()`` it is about the whole run. Each file
+        is there as a whole or not at all. Raises ``PlanError`` where a path ends in neither ``.html`` nor ``.json``,
+        and ``StandpipeError`` where it can't be written.
         """
         from standpipe.observe.report import write_report
 
-        write_report(cast("Loader", self), path)
+        write_report(cast("Loader", self), self.snapshot(whole=True), path, *more)
 
     def trace(self, path: str | Path) -> None:
-        """Write what it did over time as JSON for Perfetto, and Chrome's ``about:tracing``."""
+        """Write what it did over time as JSON for Perfetto, and Chrome's ``about:tracing``.
+
+        Raises ``StandpipeError`` where it can't be written.
+        """
         from standpipe.observe.trace import write_trace
 
         write_trace(cast("Loader", self), path)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, TypeGuard, Unpack, cast
 
 from standpipe.batch import Collate, checked_collate
 from standpipe.cache import Cache, Cached
 from standpipe.contracts import Transform
 from standpipe.errors import PlanError
+from standpipe.habits import BATCH, unknown_argument
 from standpipe.launcher import DeviceMesh, data_rank
 from standpipe.order import Budget
 from standpipe.ordered import Ordered
@@ -63,6 +64,34 @@ class Pipeline(Ordered):
     finite: tuple[str, ...] | None = field(default=None, kw_only=True)
     labels: tuple[Labels, ...] = field(default=(), kw_only=True)
     cached: Cached | None = field(default=None, kw_only=True)
+
+    def __iter__(self) -> NoReturn:
+        """Raise ``TypeError``: a loader has the batches."""
+        raise TypeError(
+            "a Pipeline is a description and has no batches itself: iterate over a loader of it, as in "
+            "'with pipeline.loader() as loader: for batch in loader: …'"
+        )
+
+    def __repr__(self) -> str:
+        """One line that shows what was written, in the order in which it happens."""
+        steps = [f"Pipeline({_described(self.source)})", *map(_described, self.selections)]
+        if self.shuffled:
+            steps.append(f"shuffle(seed={self.seed})")
+        if self.repeats != 1:
+            steps.append(f"repeat({self.repeats})")
+        transforms = [_described(each) for each in self.transforms]
+        first = transforms if self.cached is None else transforms[: self.cached.after]
+        then = transforms[len(first) :]
+        steps += [f"map({', '.join(first)})"] if first else []
+        steps += [] if self.cached is None else [f"cache({self.cached.cache.name!r})"]
+        steps += [f"map({', '.join(then)})"] if then else []
+        if self.rows is not None:
+            steps.append(f"batch({self.rows})")
+        elif self.budget is not None:
+            steps.append(f"batch(budget={self.budget.most}, by={self.budget.by!r})")
+        steps += ["map_batch(…)"] if self.batch_functions else []
+        steps += [f"shard({self.rank}, {self.world})"] if self.world != 1 else []
+        return ".".join(steps)
 
     def map(
         self,
@@ -134,6 +163,7 @@ class Pipeline(Ordered):
         given: bool = False,
         collate: Collate | None = None,
         tail: Literal["drop", "pad", "short"] | None = None,
+        **unknown: Never,
     ) -> Pipeline:
         """Deliver ``rows`` records per rank and step, or as many as ``budget`` allows.
 
@@ -156,6 +186,9 @@ class Pipeline(Ordered):
         With ``budget`` the batches are planned once, and shuffled anew each epoch: which records meet, and which
         batch comes when. Without ``shuffle`` the longest records come first.
         """
+        if unknown:
+            known = ("rows", "budget", "by", "max_rows", "pack", "given", "collate", "tail")
+            raise unknown_argument("batch()", unknown, known, BATCH)
         if tail is not None and tail not in (each.value for each in Tail):
             raise PlanError(f"batch(tail={tail!r}): 'drop', 'pad' or 'short'")
         within = None
@@ -312,14 +345,16 @@ class Pipeline(Ordered):
         return replace(self, labels=(*others, Labels(field, classes, ignore)))
 
     def plan(self, **settings: Unpack[Settings]) -> Plan:
-        """Check the description, size everything and forecast memory. Reads metadata, no sample.
+        """Check the description, size everything and forecast memory. Reads metadata, and the headers of up to 16
+        files that are no JPEGs by their names; decodes no sample.
 
         memory           ceiling in bytes of what standpipe allocates, or text such as ``"2GiB"``; default: half of the
                          memory that is free and that no other loader may take yet, in equal parts for the
                          processes that a launcher has started on this machine
         workers          threads or processes that make rows; ``"auto"`` (default): at first one per CPU that this
                          process may use, fewer when memory is short; then as many as turn out to be best
-        executor         who runs Python code, of datasets and transforms: ``"thread"`` (default), ``"process"``, or
+        executor         who runs Python code, of datasets and transforms: ``"process"`` (default where the system is
+                         Linux), in which global random numbers depend on the sample alone; ``"thread"``; or
                          ``"inline"``, the thread that asks for a batch, in which a debugger can stop
         depth            slots in turn: one lent, the others filling; ``"auto"`` (default): at first 2, more for
                          batches smaller than what the workers have in hand; then as many as turn out to be best
@@ -336,10 +371,17 @@ class Pipeline(Ordered):
         slow_after_s     seconds after which the log ``standpipe`` names what a worker is at, and where; default: 5
         stall_timeout_s  seconds after which a sample is bad, with ``StalledError``: a worker process that makes it is
                          killed, and the sample tried once more; default: 120. None: never
+        start_timeout_s  seconds that worker processes have to start, with all imports and the dataset, where that is
+                         more than ``stall_timeout_s``; default: None
         fork_from        where worker processes come from: a ``ForkServer()``, which several loaders share so that only
                          the first one waits for imports; ``"trainer"``, this process, whose dataset they have without
                          pickling it, and whose memory they copy page by page as they write to it: refused while
                          standpipe has threads here; None (default): an interpreter of their own
+        in_turn          whether worker ``k % workers`` makes batch k, all of it, for code that keeps generators in each
+                         worker process: no sample is made twice there, and global generators are the code's own. It
+                         takes ``batch(…, given=True)`` and a number of processes; default: False
+        probe            whether one sample is made in a process of its own beside the first batches, where Python code
+                         runs in this one, to warn of code that draws from global generators; default: True
         decode_device    which GPU decodes, with ``decode("gpu")`` or ``"hybrid"``: ``"cuda"`` (default) is torch's
                          current one where torch uses CUDA, else the first; ``"cuda:1"``; or ``"cpu"``: its library's
                          decoder for the CPU, to try such a pipeline where no GPU is
@@ -355,15 +397,22 @@ class Pipeline(Ordered):
         check_known(settings)
         return make_plan(self, **settings)
 
-    def audit(self, *, ranks: int = 1, epochs: int = 1) -> Audit:
+    def audit(
+        self,
+        *,
+        ranks: int = 1,
+        epochs: int = 1,
+        executor: Literal["process", "thread", "inline"] | None = None,
+    ) -> Audit:
         """Check, without reading a sample, what ``ranks`` data ranks would get in the first ``epochs`` epochs.
 
         Counts every record that every step of every rank names. 2 bytes of memory per record; where the order
-        samples 8.
+        samples 8. With an ``executor`` that runs Python code in the training process, one sample is made in another
+        process: the audit fails when that draws from global generators.
         """
         from standpipe.audit import audit  # likewise
 
-        return audit(self, ranks=ranks, epochs=epochs)
+        return audit(self, ranks=ranks, epochs=epochs, executor=executor)
 
     def loader(self, **settings: Unpack[Settings]) -> Loader:
         """Plan, then run: an iterable of batches. Arguments and errors as of ``plan()``.
@@ -412,6 +461,12 @@ class Pipeline(Ordered):
 
         check_known(settings)
         scan(self, **settings)
+
+
+def _described(part: object) -> str:
+    """A source, selection or transform on one line, also one that ``plan()`` refuses."""
+    described = None if isinstance(part, type) else getattr(part, "describe", None)
+    return " ".join((repr(part) if described is None else str(described())).split())
 
 
 def _is_python(transform: object) -> TypeGuard[Callable[..., Any]]:

@@ -14,9 +14,19 @@ from standpipe import machine
 from standpipe.batch import Collation, Contents, SlotLayout, placed
 from standpipe.caching import CachePlan, cache_plan, with_place
 from standpipe.contents import bytes_apart, device_share, has_more_than_slots, sample_contents, slot_layout
-from standpipe.contracts import Device, Encoded, Finish, KeepsIndex, OpenSource, Order, StreamSource
+from standpipe.contracts import (
+    Device,
+    Encoded,
+    Finish,
+    KeepsIndex,
+    OpenSource,
+    Order,
+    PythonSource,
+    StreamSource,
+)
 from standpipe.device import HostMemory
 from standpipe.errors import PlanError
+from standpipe.frames import frame_bytes
 from standpipe.launcher import of_machine
 from standpipe.order import Batches, Given, Steps, Streamed
 from standpipe.ordering import (
@@ -61,17 +71,19 @@ from standpipe.sizing import (
     fit,
     slots_for,
 )
-from standpipe.spec import Executor, Labels, Listed, Reads, Spec
+from standpipe.spec import DecodeMode, Executor, Labels, Listed, Reads, Spec
 from standpipe.transform import (
     BatchFunction,
+    FunctionStep,
     ImageKernel,
     Mixing,
     SampleProgram,
     decoder_of_gpu,
     decoder_version,
+    first_random,
     simd_paths,
 )
-from standpipe.worker import ForkServer
+from standpipe.worker import ForkServer, worker_number
 
 LEAST_PART = 16  # of the free memory, that a loader takes by default whatever others may take yet
 MOST_CLASSES = 1 << 16  # whose names are in a manifest
@@ -92,6 +104,7 @@ class Plan:
     finish    the last step of images that native threads make, here or there; None where there is none
     mixings   what is done to whole batches there
     cache     where rows are kept, and what of them; None: nowhere
+    drawing   functions that were found to draw from global generators in this process, with the names of those
     simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
               the same bytes
 
@@ -130,6 +143,7 @@ class Plan:
     simd: str | None = None
     recipe: Mapping[str, str | int] = field(default_factory=dict)
     known_from: str = "as declared"
+    drawing: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -161,6 +175,8 @@ class Plan:
         if self.program is not None and self.executor is Executor.PROCESS:
             return self.files_of_server + FILES_OF_PROCESS * self.most_workers + others
         reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
+        if self.probes:
+            others += FILES_OF_SERVER + FILES_OF_PROCESS
         threads = self.most_workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
         each = 1 if self.reads.hedge_after_s is None else 2
         return (each * threads if reads else 0) + others
@@ -204,9 +220,64 @@ class Plan:
         return () if self.mixings else self.pipeline.batch_functions
 
     @property
+    def runs_code_here(self) -> bool:
+        """Whether code of the user's runs in this process: then its global random numbers are this process's own."""
+        program = self.program
+        if program is None or self.executor is Executor.PROCESS:
+            return False
+        return (
+            isinstance(self.source, PythonSource)
+            or any(isinstance(step, FunctionStep) for step in program.steps)
+            or any(function.mixing is None for function in self.functions)
+        )
+
+    @property
+    def probes(self) -> bool:
+        """Whether a run makes one sample in a process of its own, to see what code that runs here draws from."""
+        return self.runs_code_here and self.settings.get("probe", True) and worker_number() is None
+
+    @property
+    def not_reproducible(self) -> str | None:
+        """Why batches aren't a function of seed, epoch and position alone, and the ways out; None where they are."""
+        if not self.drawing:
+            return None
+        draw = "draws" if len(self.drawing) == 1 else "draw"
+        return (
+            f"not reproducible: {', '.join(self.drawing)} {draw} from this process's own global generators; take a "
+            "parameter rng, which is keyed for each sample, or use executor='process'"
+        )
+
+    def probe(self) -> tuple[str, ...] | None:
+        """Return the functions that draw from global generators in this process, by one sample; ``drawing`` keeps them.
+
+        The sample is made in a process of its own. None where it can't be made there.
+        """
+        from standpipe.engine.probe import drawing
+
+        return drawing(self)
+
+    @property
+    def could_keep(self) -> bool:
+        """Whether ``.cache(…)`` could keep what is made of a record: nothing is kept yet, and drawing comes later."""
+        transforms = self.pipeline.transforms
+        drawn_first = first_random(transforms[:1]) is not None and not isinstance(self.source, PythonSource)
+        return self.pipeline.cached is None and not drawn_first and not isinstance(self.source, StreamSource)
+
+    @property
+    def decodes_exactly(self) -> bool:
+        """Whether images are decoded, and ``decode("fast")`` would be another way."""
+        encoded = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
+        return encoded and self.pipeline.decoding.mode is DecodeMode.EXACT and self.pipeline.gpu is None
+
+    @property
     def gathers(self) -> bool:
         """Whether a function takes the samples of a batch: then one worker makes all of them."""
         return any(function.samples for function in self.functions)
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a batch's place in its epoch says which worker makes it."""
+        return bool(self.settings.get("in_turn"))
 
     @property
     def made_apart(self) -> tuple[str, ...]:
@@ -231,11 +302,14 @@ class Plan:
         return {name: how for name, how in self.contents.items() if isinstance(how, Collation)}
 
     @property
+    def takes_workers(self) -> bool:
+        """Return whether ``workers=`` has a meaning: more than one can make samples."""
+        return self.executor is not Executor.INLINE and not isinstance(self.source, StreamSource)
+
+    @property
     def tunes_workers(self) -> bool:
         """Whether a run finds out how many workers are best."""
-        if self.executor is Executor.INLINE or isinstance(self.source, StreamSource):
-            return False
-        return self._tunes("workers")
+        return self.takes_workers and self._tunes("workers")
 
     @property
     def tunes_depth(self) -> bool:
@@ -254,8 +328,17 @@ class Plan:
     def depth_for(self, workers: int) -> int:
         """Slots that keep so many workers busy, and one that is lent; as many as there may be, at most."""
         return min(
-            max(slots_for(workers, self.cost, self.layout.rows, whole=self.gathers), self.depth),
+            max(self._slots_for(workers), self.depth),
             self.most_depth,
+        )
+
+    def _slots_for(self, workers: int) -> int:
+        return slots_for(
+            workers,
+            self.cost,
+            self.layout.rows,
+            whole=self.gathers or self.in_turn,
+            slot_bytes=self.layout.stride_bytes,
         )
 
     @property
@@ -357,13 +440,19 @@ def make_plan(
         check_labels(pipeline, source, told)
     steps = steps_of(pipeline, source, order)
     rows = order.most_rows if isinstance(order, Batches | Given) else steps.batch
-    executor = checked_executor(settings.get("executor", "thread"))
+    executor = checked_executor(settings.get("executor"))
     check_fork_from(settings.get("fork_from"))
+    if settings.get("in_turn") and not (
+        isinstance(order, Given) and executor is Executor.PROCESS and isinstance(settings.get("workers"), int)
+    ):
+        raise PlanError("in_turn=True takes batch(…, given=True), executor='process' and a number of workers")
     device = checked_device(settings.get("device"), HostMemory())
     checked_decode_device(settings.get("decode_device", "cuda"))
     kernel, program, finish, mixings = device_share(
         pipeline, source, executor, device, by_sample=bool(labels)
     )
+    if program is None and settings.get("executor") is None:
+        executor = Executor.THREAD  # native ones
     cache = cache_plan(pipeline, source, program)
     samples = sample_contents(pipeline, source, kernel, program, measured)
     most = None if pipeline.budget is None else pipeline.budget.most
@@ -385,11 +474,12 @@ def make_plan(
         cost=cost,
         frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,
         cache=0 if cache is None else cache.memory_bytes(),
-        whole=whole,
+        whole=whole or settings.get("in_turn", False),
         side=any(isinstance(spec, Encoded) for spec in source.fields.values())
         or (executor is Executor.PROCESS and has_more_than_slots(pipeline, contents)),
     )
     sizes = fit(needs, budget, asked, settings, cpus=machine.cpu_count(near=device.cpus()))
+    frame = frame_bytes(source, pipeline.decoding)
     return Plan(
         pipeline=pipeline,
         source=source,
@@ -407,7 +497,7 @@ def make_plan(
         depth=sizes.depth,
         most_slots=sizes.most_slots,
         memory_bytes=budget,
-        forecast=_forecast(needs, sizes),
+        forecast=_forecast(needs, sizes, frame),
         worker_bytes=sizes.worker,
         batches_bytes=sizes.batches,
         lend_wait_s=lend_wait_s,
@@ -435,7 +525,7 @@ def _budget(memory: int | str | None) -> int:
     return max(spare // 2, min(left.values()) // LEAST_PART) // processes
 
 
-def _forecast(needs: Needs, sizes: Sizes) -> MemoryForecast:
+def _forecast(needs: Needs, sizes: Sizes, frame: int) -> MemoryForecast:
     return MemoryForecast(
         process=max(machine.process_memory_bytes() - needs.index, 0),
         index=needs.index,
@@ -447,6 +537,7 @@ def _forecast(needs: Needs, sizes: Sizes) -> MemoryForecast:
         cache=needs.cache,
         engine=ENGINE_BYTES,
         side=sizes.side,
+        whole=min(sizes.workers * frame, sizes.side),
     )
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Literal, TypedDict, TypeGuard
 
+from standpipe import habits
 from standpipe.contracts import Device, Source
 from standpipe.errors import PlanError
+from standpipe.habits import unknown_argument
 from standpipe.spec import DecodeLimits, Executor, GpuDecode, Reads
 from standpipe.worker import ForkFrom, ForkServer
 
 MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64
 MOST_RETRIES = 1000
 LEAST_GPU_BYTES = 16 << 20  # fit images of 170,000 pixels
+HAS_PROCESSES = sys.platform == "linux"  # worker processes take memfd and pidfd
 
 
 class Settings(TypedDict, total=False):
@@ -23,7 +27,7 @@ class Settings(TypedDict, total=False):
 
     memory: int | str | None
     workers: int | Literal["auto"]
-    executor: Literal["thread", "process", "inline"]
+    executor: Literal["process", "thread", "inline"] | None
     depth: int | Literal["auto"] | None
     autotune: bool
     side_memory: int | str | None
@@ -32,21 +36,25 @@ class Settings(TypedDict, total=False):
     reads: Reads
     slow_after_s: float
     stall_timeout_s: float | None
+    start_timeout_s: float | None
     decode_device: str
     bad_log: str | os.PathLike[str] | None
     fork_from: ForkFrom
+    in_turn: bool
+    probe: bool
     device: Device | None
 
 
 def check_known(settings: Settings) -> None:
     """Raise ``TypeError`` for settings that there aren't."""
     if unknown := settings.keys() - Settings.__annotations__:
-        known = ", ".join(f"{name}=" for name in Settings.__annotations__)
-        raise TypeError(f"no setting of a plan or loader: {', '.join(sorted(unknown))}; there are {known}")
+        raise unknown_argument("a plan or loader", unknown, Settings.__annotations__, habits.RUN)
 
 
 def checked_executor(value: object) -> Executor:
-    """Who runs Python code, or ``PlanError``."""
+    """Return who runs Python code; None stands for processes where the system has them. Raises ``PlanError``."""
+    if value is None:
+        return Executor.PROCESS if HAS_PROCESSES else Executor.THREAD
     if value not in [each.value for each in Executor]:
         raise PlanError(f"executor={value!r}: 'thread', 'process' or 'inline'")
     return Executor(value)
@@ -79,6 +87,9 @@ def deadlines(settings: Settings) -> tuple[float, float | None]:
         raise PlanError(f"slow_after_s={slow!r}: a number of seconds above 0")
     if stalled is not None and (not is_seconds(stalled) or stalled == 0):
         raise PlanError(f"stall_timeout_s={stalled!r}: a number of seconds above 0, or None")
+    start = settings.get("start_timeout_s")
+    if start is not None and (not is_seconds(start) or start == 0):
+        raise PlanError(f"start_timeout_s={start!r}: a number of seconds above 0, or None")
     return slow, stalled
 
 

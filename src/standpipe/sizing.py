@@ -23,6 +23,7 @@ MOST_TUNED = 64  # workers that are tried, where nobody has said how many
 ROWS_IN_HAND = (
     4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
 )
+SMALL_SLOT_BYTES = 1 << 20  # of which there may be more than it takes to keep workers busy
 PROCESS_BYTES = 5 * MIB  # what a worker process has of its own, with a small dataset, measured
 SERVER_BYTES = 32 * MIB  # what worker processes share: Python, NumPy, standpipe, a small dataset
 FILES_OF_PROCESS = 3  # that the trainer has open for a worker process: its channel, its handle, an answer
@@ -30,7 +31,7 @@ FILES_OF_SERVER = 14  # likewise for the server of them, most of these while it 
 FILES_OF_CACHE = (
     20  # folders, table, locks and what is written to; its other rows are read from as many more as there are
 )
-FILES_OF_FORK_SERVER = 4  # more, where there is a fork server
+FILES_OF_FORK_SERVER = 6  # more, where there is a fork server
 GROWTH_BYTES = 8 * MIB  # that a worker process may grow by at least, before another one takes its place
 
 
@@ -47,7 +48,9 @@ class MemoryForecast:
     frames      images that the GPU decoded
     cache       marks of its rows, and rows on their way to the disk; the rows are nobody's
     engine      the rest of a running loader
-    side        the side arena: used only for progressive JPEGs, formats other than JPEG, very long filters
+    side        the side arena, at most: used only for progressive JPEGs, formats other than JPEG, very long filters
+    whole       of the side arena, the whole frames that all workers decode at once, by the first samples whose names
+                say that they are no JPEGs
     """
 
     process: int
@@ -60,15 +63,21 @@ class MemoryForecast:
     cache: int
     engine: int
     side: int
+    whole: int
 
     @property
     def expected(self) -> int:
-        """The process's memory while the loader runs, on data that leave the side arena unused."""
-        return self.process + self.allocated
+        """The process's memory while the loader runs, on data like the first samples."""
+        return self.process + self.allocated + self.whole
+
+    @property
+    def most(self) -> int:
+        """The same with all of the side arena."""
+        return self.process + self.allocated + self.side
 
     @property
     def allocated(self) -> int:
-        """Of these, what standpipe allocates."""
+        """Of these, what standpipe allocates whatever the data are: without the side arena."""
         return (
             self.index
             + self.slots
@@ -112,12 +121,14 @@ THREADS = WorkerCost(WORKER_BYTES, 0, "worker", False, True, 2)
 PROCESSES = WorkerCost(PROCESS_BYTES, SERVER_BYTES, "worker process", False, False, 2)
 
 
-def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool) -> int:
+def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool, slot_bytes: int) -> int:
     """Slots that keep so many workers busy, and one that is lent.
 
     rows   of a batch
     whole  whether one worker makes a whole batch
     """
+    if cost.kind == "worker process" and slot_bytes <= SMALL_SLOT_BYTES:
+        return 1 + 2 * workers  # each may make a whole batch, and have the next one in hand
     filling = -(-ROWS_IN_HAND * workers // rows)
     return 1 + (workers if whole else max(cost.slots, filling))
 
@@ -151,7 +162,7 @@ class Needs:
 
     def depth(self, workers: int) -> int:
         """Slots that keep so many workers busy, and one that is lent."""
-        return slots_for(workers, self.cost, self.rows, whole=self.whole)
+        return slots_for(workers, self.cost, self.rows, whole=self.whole, slot_bytes=self.slot)
 
     def batches(self, slots: int) -> int:
         """Of so many slots, with what belongs to them."""

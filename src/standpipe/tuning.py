@@ -12,6 +12,7 @@ from standpipe.errors import PlanError
 from standpipe.plan import Plan
 from standpipe.settings import Settings, checked_executor, is_count
 from standpipe.sizing import MOST_DEPTH, MOST_WORKERS
+from standpipe.writing import whole_file
 
 VERSION = 1
 MOST_FILE_BYTES = 1 << 16
@@ -75,10 +76,11 @@ class Tuning:
         return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON, which ``load_tuning`` reads."""
+        """Write it as JSON, which ``load_tuning`` reads. Raises ``StandpipeError`` when it can't be written."""
         import json  # no run needs it
 
-        Path(path).write_text(json.dumps({"standpipe_tuning": VERSION, **asdict(self)}, indent=2) + "\n")
+        with whole_file(path) as file:
+            file.write(json.dumps({"standpipe_tuning": VERSION, **asdict(self)}, indent=2) + "\n")
 
 
 def untried(plan: Plan) -> Tuning:

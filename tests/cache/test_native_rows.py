@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe.spec import AnyArray
 from photos import LONG_AGO_NS, age, encoded, foreign_kinds, picture, write_list
 from programs import open_below
+from standpipe.spec import AnyArray
 
 MEMORY = "64MiB"
 ROWS = 20

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe.payoff import Costs, costs_of, note_costs
 from photos import encoded, picture, write_list
+from standpipe.payoff import Costs, costs_of, note_costs
 
 
 @pytest.fixture

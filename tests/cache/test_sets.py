@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 
 import standpipe as sp
 from caches import RECORDS, ROW, base, fill, identity, opened, right, row
-from standpipe.cache import look
-from standpipe.cache.moment import Moment
 from programs import open_below, run
+from standpipe.cache import look
+from standpipe.cache.directory import Access, open_home
+from standpipe.cache.moment import Moment
+from standpipe.cache.removal import drop_damaged
 
 PROGRAM = "import sys; sys.path[:0] = {path!r}\nfrom caches import *\n"
 
@@ -348,7 +351,6 @@ def test_rows_on_a_disk_whose_set_is_gone_are_cleared(tmp_path: Path) -> None:
     [
         ({"format": 0}, "of format 0, and this standpipe has format 1"),
         ({"byte_order": "big"}, "made on a machine with big-endian numbers"),
-        ({"records": "many"}, "set.json of the cached set .* is damaged"),
     ],
 )
 def test_what_another_version_or_machine_made_is_refused(
@@ -365,16 +367,146 @@ def test_what_another_version_or_machine_made_is_refused(
     opened(cache).close()
 
 
-@pytest.mark.parametrize("name", ["set.json", "table", "session.json"])
-def test_a_damaged_file_is_refused_and_can_be_destroyed(cache: sp.Cache, tmp_path: Path, name: str) -> None:
-    opened(cache).close()
-    (file,) = tmp_path.rglob(name)
-    file.write_bytes(b"\0" * 100)
-    with pytest.raises(sp.CacheError, match=r"standpipe cache destroy|damaged"):
-        opened(cache)
-    sp.destroy_cache(cache)
+DAMAGE = {
+    "zeros": b"\0" * 100,
+    "empty": b"",
+    "not text": b"\xff\xfe{}",
+    "no object": b"[1, 2]",
+    "no facts": b"{}",
+    "missing": None,
+}
+
+
+def damage(directory: Path, name: str, how: str) -> None:
+    """Damage the only file, or remove the only folder, of that name."""
+    (file,) = directory.rglob(name)
+    content = DAMAGE[how]
+    if content is not None:
+        file.write_bytes(content)
+    elif file.is_dir():
+        shutil.rmtree(file)
+    else:
+        file.unlink()
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("name", ["set.json", "table"])
+def test_a_damaged_set_is_filled_again(cache: sp.Cache, tmp_path: Path, name: str, how: str) -> None:
     with opened(cache) as found:
         assert fill(found) == RECORDS
+    damage(tmp_path, name, how)
+    (checked,) = sp.verify_cache(cache).sets
+    assert f"is unusable: its {name}" in checked.problem
+    assert "removes it and fills it again; standpipe cache destroy removes it now" in checked.problem
+    forecast = look(cache, identity())
+    with opened(cache) as found:
+        (note,) = found.notes()
+        assert note.startswith(f"cache 'eval': the cached set {identity().digest} is unusable: its {name}")
+        assert note.endswith("It was removed, and is filled again")
+        assert right(found) == 0
+        assert fill(found) == right(found) == RECORDS
+    with opened(cache) as found:
+        assert found.notes() == []
+        assert right(found) == RECORDS
+    assert forecast.limits.memory == 64 << 20
+    del found  # the store is kept by whoever reads
+    assert open_below(tmp_path) == []
+
+
+def test_a_set_without_its_folder_of_users_is_filled_again(cache: sp.Cache, tmp_path: Path) -> None:
+    opened(cache).close()
+    damage(tmp_path, "users", "missing")
+    with opened(cache) as found:
+        assert "its users is missing" in found.notes()[0]
+        assert fill(found) == RECORDS
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_session_gets_the_limits_of_the_job_that_opens_it(
+    cache: sp.Cache, tmp_path: Path, how: str
+) -> None:
+    with opened(cache) as found:
+        fill(found)
+    damage(tmp_path, "session.json", how)
+    (listed,) = sp.list_caches(tmp_path)
+    assert "session.json is" in listed.problems[0]
+    assert "standpipe cache destroy eval removes it" in listed.problems[0]
+    small = sp.Cache("eval", "3MiB", directory=tmp_path)
+    assert look(small, identity()).limits.memory == 3 << 20
+    with opened(small) as found:
+        (note,) = found.notes()
+        assert note.startswith("cache 'eval' has the limits of this job from now on: its session.json is ")
+        assert right(found) == RECORDS  # its sets are as they were
+    (session,) = sp.list_caches(tmp_path)
+    assert (session.memory_limit, session.problems, len(session.sets)) == (3 << 20, (), 1)
+    with opened(small) as found:
+        assert found.notes() == []
+
+
+@pytest.mark.parametrize("name", ["set.json", "table"])
+def test_who_has_a_damaged_set_open_reads_on(cache: sp.Cache, tmp_path: Path, name: str) -> None:
+    with opened(cache) as early:
+        fill(early)
+        assert right(early) == RECORDS
+        (file,) = tmp_path.rglob(name)
+        whole = file.read_bytes()
+        file.write_bytes(b"\0" * 4096 + whole[4096:] if name == "table" else b"")
+        with opened(cache) as late:
+            assert len(late.notes()) == 1
+            assert right(early) == RECORDS
+            assert right(late) == 0
+            assert fill(late) == right(late) == right(early) == RECORDS
+    with opened(cache) as found:
+        assert right(found) == RECORDS
+
+
+def test_jobs_that_find_the_same_damage_remove_one_set(cache: sp.Cache, tmp_path: Path) -> None:
+    """A job that comes late must not remove what another one has made anew."""
+    opened(cache).close()
+    damage(tmp_path, "table", "zeros")
+    home = open_home(str(tmp_path), Access(), make=False)
+    damaged = os.open(identity().digest, os.O_RDONLY, dir_fd=home.sets)
+    try:
+        with opened(cache) as found:
+            fill(found)
+            assert not drop_damaged(home, identity().digest, damaged)
+            assert right(found) == RECORDS
+            assert found.is_there
+    finally:
+        os.close(damaged)
+        home.close()
+
+
+def test_nothing_is_removed_for_want_of_files(cache: sp.Cache, tmp_path: Path) -> None:
+    """At each number of files that may be opened, from none on, the set is there afterwards."""
+    with opened(cache) as found:
+        fill(found)
+    done = run(
+        f"""
+        import contextlib, resource
+        from caches import *
+        cache = sp.Cache("eval", "64MiB", directory={str(tmp_path)!r})
+        opened(cache).close()  # all modules are there
+        hard, refused = resource.getrlimit(resource.RLIMIT_NOFILE)[1], 0
+        first = os.dup(0)
+        os.close(first)
+        for more in range(40):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (first + more, hard))
+            try:
+                found = opened(cache)
+            except (sp.CacheError, sp.PlanError) as error:
+                assert "Too many open files" in str(error), error
+                refused += 1
+                continue
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            assert all("Too many open files" in note for note in found.notes())
+            found.close()
+        assert 5 < refused < 40, refused
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    with opened(cache) as found:
+        assert right(found) == RECORDS
 
 
 # Time

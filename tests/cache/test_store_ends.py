@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.faults.test_f_environment import can_unshare, run_in
 
-from standpipe import _native
 from programs import output
+from standpipe import _native
 from stores import Set, bytes_of, row_of
 from storing import Others, Work
 

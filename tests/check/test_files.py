@@ -45,7 +45,7 @@ BAD: Mapping[str, list[bytes | None]] = {
         encoded(picture(2), "GIF")[:20],
     ],
     "not-an-image": [b"\xff", b"<html>404 Not Found</html>", bytes(999), b"RIFF\x24\0\0\0WAVEfmt "],
-    "unsupported": [marked(with_precision(GOOD, 12), 0xC1), marked(GOOD, 0xC9), marked(GOOD, 0xC3)],
+    "unsupported": [marked(with_precision(GOOD, 12), 0xC1), marked(GOOD, 0xC5), b"%!PS-Adobe-3.0 EPSF-3.0\n"],
     "oversized": [with_size(GOOD, 65500, 65500), saved(np.zeros((1, 65500, 3), np.uint8), "PNG")],
 }
 LIMITS = sp.DecodeLimits(max_pixels=65_000, max_scans=20)
@@ -324,6 +324,16 @@ def test_what_can_not_be_checked(tmp_path: Path, arguments: dict[str, Any], says
     found = sp.check_files(write_list(tmp_path, [GOOD]))
     with pytest.raises(sp.PlanError, match=r"findings\('odd'\): there are unreadable, "):
         list(found.findings("odd"))
+
+
+def test_what_version_1_found_out_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It judged some files otherwise."""
+    source = settled(write_list(tmp_path, [GOOD, b""]))
+    with monkeypatch.context() as before:
+        before.setattr("standpipe.check.store.VERSION", 1)
+        before.setattr("standpipe.check.run.VERSION", 1)
+        assert [sp.check_files(source).looked for _ in range(2)] == [2, 0]
+    assert [sp.check_files(source).looked for _ in range(2)] == [2, 0]
 
 
 def test_a_damaged_store_is_made_anew(tmp_path: Path, cache: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
+from programs import output
 from standpipe import _native
 from standpipe.cli import main
-from programs import output
 
 
 def photos(folder: Path, suffix: str, side: int, count: int = 6) -> str:
@@ -159,8 +159,16 @@ def test_it_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     folder, page = photos(tmp_path, ".jpg", 32), tmp_path / "report.html"
     assert main(["bench", folder, "--batch", "2", "--seconds", "0.1", "--report", str(page)]) == 0
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-    known = json.loads(page.with_suffix(".json").read_text(encoding="ascii"))
+    facts = page.with_suffix(".json")
+    assert not facts.exists()
+    assert main(["bench", folder, "--batch", "2", "--seconds", "0.1", "--report", str(facts)]) == 0
+    known = json.loads(facts.read_text(encoding="ascii"))
     assert known["now"]["stats"]["step"]["rows"] > 0
+    taken = tmp_path / "taken.html"
+    taken.mkdir()
+    for nowhere, why in ((taken, "it is a folder"), (tmp_path / "none/report.html", "there is no folder")):
+        assert main(["bench", folder, "--seconds", "60", "--report", str(nowhere)]) == 1
+        assert why in capsys.readouterr().err
     for wrong in (["--report", "report.pdf"], ["--report", str(page), "--io"]):
         assert main(["bench", folder, *wrong]) == 1
         assert "report" in capsys.readouterr().err

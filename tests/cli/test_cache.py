@@ -16,9 +16,9 @@ import pytest
 
 import standpipe as sp
 from caches import RECORDS, fill, identity, opened, right
+from photos import write_photos
 from standpipe.cache import Identity
 from standpipe.cli import main
-from photos import write_photos
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
 SPOIL = b"not what was stored"
@@ -191,6 +191,24 @@ def test_verify_counts_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[s
     assert (facts["ok"], facts["rows"], facts["wrong"]) == (False, 2 * RECORDS, 3)
 
 
+@pytest.mark.parametrize("name", ["set.json", "table"])
+@pytest.mark.parametrize("content", [b"\xff\xfe\0", None], ids=["damaged", "missing"])
+def test_verify_says_what_is_damaged_and_what_to_do(
+    here: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None
+) -> None:
+    file = next(path for path in here.rglob(name) if path.parent.name == identity(crop=1).digest)
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    lines = said(capsys, "verify", "eval", "--directory", str(here), code=1).splitlines()
+    text = " ".join(" ".join(lines).split())
+    assert f"{identity(crop=1).digest[:8]} unusable the cached set {identity(crop=1).digest}" in text
+    assert f"its {name}" in text
+    assert "standpipe cache destroy removes it now" in text
+    assert "codec" not in text
+    assert lines[-1] == f"{RECORDS} rows, 0 wrong, 1 set unusable"
+
+
 def test_create_sets_limits_ahead(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +254,11 @@ def test_a_damaged_session_is_listed_with_what_is_wrong(
 ) -> None:
     next(here.rglob("sessions/train/session.json")).write_text("{}")
     text = said(capsys, "list", "--directory", str(here))
-    assert "train: 0B of 0B in memory\n  session.json of the cache is damaged" in text
+    assert (
+        "train: 0B of 0B in memory\n  cache 'train' has unknown limits: its session.json is damaged" in text
+    )
+    assert main(["cache", "verify", "train", "--directory", str(here)]) == 1
+    assert "standpipe cache destroy train removes it" in " ".join(capsys.readouterr().err.split())
     said(capsys, "destroy", "train", "--directory", str(here))
     assert [session.name for session in sp.list_caches(here)] == ["eval"]
 

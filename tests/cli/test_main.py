@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from photos import write_photos
 from standpipe import StandpipeError
 from standpipe.cli import main
 from standpipe.cli.terminal import print_json, printable, progress, say, verbatim
-from photos import write_photos
 
 
 def run(
@@ -65,6 +65,28 @@ def test_a_typo_suggests_the_nearest_command(capsys: pytest.CaptureFixture[str])
     assert "no command 'sytnh'; did you mean 'synth'?" in message
     assert main(["xyzzy"]) == 2
     assert "there are synth, bench, tune, show, explain" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["bench", "photos", "--batchsize", "32"], "no option --batchsize; did you mean --batch?"),
+        (["bench", "photos", "--batch-size=32"], "no option --batch-size; did you mean --batch?"),
+        (["bench", "photos", "--batch_size", "32"], "no option --batch_size; did you mean --batch?"),
+        (["bench", "--num_workers", "4", "photos"], "no option --num_workers; did you mean --workers?"),
+        (["show", "photos", "--output", "sheet.png"], "no option --output; did you mean --out?"),
+        (["synth", "out", "--imagse", "3"], "no option --imagse; did you mean --images?"),
+        (["synth", "out", "--xyzzy"], "no option --xyzzy; there are --help, --images, "),
+        (["cache", "list", "--dircetory", "."], "no option --dircetory; did you mean --directory?"),
+    ],
+)
+def test_an_option_of_another_tool_or_with_a_typo_names_ours(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert f"usage: standpipe {words[0]}" in said
+    assert says in " ".join(said.split())
 
 
 @pytest.mark.parametrize(
@@ -133,6 +155,60 @@ def test_a_full_disk_is_one_line(
         code,
         "standpipe: can't write to stdout: No space left on device\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("--version", 1),
+        ("--help", 1),
+        ("scan nowhere", 2),
+        ("top --json", 1),
+        ("cache list", 1),
+        ("sytnh", 2),
+    ],
+)
+def test_a_closed_stdout_is_one_sentence(command: str, code: int) -> None:
+    script = "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    done = run("-c", script, "-m", "standpipe", *command.split())
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    if code != 2 or command.startswith("scan"):
+        assert done.stderr.endswith(
+            "standpipe: can't write to stdout: it is closed; for no output, say >/dev/null\n"
+        )
+
+
+def test_a_closed_stderr_stays_silent() -> None:
+    script = "import os, sys; os.close(2); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    done = run("-c", script, "-m", "standpipe", "audit", "nowhere")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_ctrl_c_while_it_is_imported() -> None:
+    script = (
+        "import signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'standpipe.cli':\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "from _standpipe_command import main\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "main()\n"
+    )
+    done = run("-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nstandpipe: interrupted\n")
+
+
+def test_a_folder_that_has_no_room_is_a_sentence(tmp_path: Path) -> None:
+    script = (
+        "import resource, sys\n"
+        "from standpipe.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # of bytes in a file\n"
+        "sys.exit(main(['synth', 'made', '--images', '1']))\n"
+    )
+    done = run("-c", script, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "standpipe: can't write to made: File too large\n")
 
 
 def test_what_would_steer_a_terminal_is_shown(

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 import standpipe as sp
-from standpipe.cli import main
 from photos import encoded, picture
+from standpipe.cli import main
 
 GOOD = encoded(picture(0), quality=90)
 
@@ -49,6 +50,22 @@ def test_good_files(here: Path, path: str, capsys: pytest.CaptureFixture[str]) -
     assert lines[0].startswith(f"{4 if path.startswith('photos') else 2} files, 0.0 MB; ")
     assert lines[0].endswith(" files/s")
     assert lines[1:] == ["bad: 0", "delivered, but odd: 0"]
+
+
+def test_special_files_are_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(4):
+        os.mkfifo(here / f"photos/cat/pipe{number}.jpg")
+    code, lines = scan(capsys, "photos")
+    assert code == 0
+    assert lines[3] == "skipped pipes, sockets and devices: 4"
+    assert [line[:12] for line in lines[4:]] == ["    cat/pipe", "    cat/pipe", "    cat/pipe", "    …"]
+    code, lines = scan(capsys, "photos", "--json")
+    *special, sums = (json.loads(line) for line in lines)
+    assert sorted(each["path"] for each in special) == [
+        str(here / f"photos/cat/pipe{n}.jpg") for n in range(4)
+    ]
+    assert {(each["level"], each["kind"]) for each in special} == {("skipped", "special")}
+    assert (code, sums["records"], sums["skipped"]) == (0, 4, 4)
 
 
 def make_odd(folder: Path) -> None:
@@ -93,6 +110,17 @@ def test_the_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     left = sp.Pipeline(sp.ImageFolder("photos", allow_empty=True)).exclude("bad.jsonl").map(sp.CenterCrop(8))
     with left.batch(1).loader(memory="64MiB") as loader:
         assert len(list(loader)) == 4
+
+
+@pytest.mark.parametrize("letter", ["猫", "🐈", "e\u0301"])
+def test_wide_letters_take_two_columns(here: Path, letter: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for count in (10, 20, 60):
+        (here / "photos/cat" / f"{letter * count}.jpg").write_bytes(b"")
+        os.mkfifo(here / "photos/cat" / f"{letter * count}2.jpg")
+    (here / "photos" / (letter * 60)).mkdir()
+    lines = [line for line in scan(capsys, "photos")[1] if letter in line]
+    assert len(lines) == 7
+    assert 70 < max(map(cell_len, lines)) <= 80
 
 
 def test_lines_for_programs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 import standpipe as sp
 from standpipe import PlanError
 from standpipe.cli import main
-from standpipe.cli.show import ShownRow, contact_sheet
+from standpipe.cli.show import ShownRow, contact_sheet, spread
 
 
 def row(
@@ -124,6 +124,24 @@ def test_a_sheet_holds_the_first_photos_in_several_epochs(photos: Path, asked: i
     sheet = pixels_of("sheet.png")
     areas = [int((sheet == (255, tone, tone)).all(axis=2).sum()) for tone in range(20, 220, 40)]
     assert areas == [4 * 32 * 32] * shown + [0] * (5 - shown)
+
+
+def test_rows_are_spread_over_the_classes() -> None:
+    labels = np.repeat(np.arange(4, dtype=np.uint8), [5, 1, 5, 5])
+    assert spread(labels, 4).tolist() == [0, 5, 6, 11]
+    assert spread(labels, 7).tolist() == [0, 1, 5, 6, 7, 11, 12]
+    assert spread(labels, 2).tolist() == [0, 6]
+    assert spread(labels, 16).tolist() == list(range(16))
+    assert spread(np.array([3, 0, 3, 0, -1]), 3).tolist() == [0, 1, 4]
+
+
+def test_a_sheet_has_photos_of_every_class(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, folder in enumerate(("dog", "emu")):
+        (photos / folder).mkdir()
+        Image.new("RGB", (64, 48), (255, 7 + number, 7 + number)).save(photos / folder / "0.png")
+    assert main(["show", str(photos), "--images", "3", "--size", "32", "--out", "sheet.png"]) == 0
+    sheet = pixels_of("sheet.png")
+    assert [(sheet == (255, tone, tone)).all(axis=2).sum() for tone in (20, 7, 8)] == [6 * 32 * 32] * 3
 
 
 def test_draws_are_those_of_training_epochs(photos: Path) -> None:

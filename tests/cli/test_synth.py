@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from standpipe import StandpipeError, PlanError
+from standpipe import PlanError, StandpipeError
 from standpipe.cli import main
 from standpipe.cli.synth import encoding, jpeg, photo, synthesize
 

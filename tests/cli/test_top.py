@@ -16,10 +16,10 @@ import pytest
 
 import standpipe as sp
 from observed import shown, small_plan
+from photos import numbers
 from standpipe.cli import main
 from standpipe.cli.top import text
 from standpipe.observe import Found
-from photos import numbers
 
 pytestmark = pytest.mark.usefixtures("no_garbage")
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe import _native  # an account whose process dies at an exact place can't be had otherwise
 from photos import WAIT_S
 from preloaded import SERVER
 from programs import wait_for_end
+from standpipe import _native  # an account whose process dies at an exact place can't be had otherwise
 
 MIB = 1 << 20
 ROWS = 8

@@ -1,6 +1,5 @@
 """Functions on whole batches: the same result whoever calls them, with random numbers of their own."""
 
-import random
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ class Squares:
 
 
 def epoch(pipeline: sp.Pipeline, **settings: Any) -> list[dict[str, Any]]:
-    with pipeline.loader(**{"memory": "1GiB", **settings}) as loader:
+    with pipeline.loader(**{"memory": "1GiB", "executor": "thread", **settings}) as loader:
         return [
             {
                 name: np.array(value) if isinstance(value, np.ndarray) else value
@@ -53,9 +52,9 @@ def mixup(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return batch
 
 
-def in_place(batch: dict[str, Any]) -> dict[str, Any]:
-    batch["image"] += random.random()
-    batch["image"] *= np.random.rand()  # noqa: NPY002
+def in_place(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    batch["image"] += np.float32(rng.random())
+    batch["image"] *= np.float32(rng.random())
     return batch
 
 
@@ -80,7 +79,7 @@ def test_a_batch_is_the_same_whoever_makes_it(fn: Any, settings: dict[str, Any])
 
 def test_what_a_function_keeps_lies_in_the_slot_and_outlives_the_next_batches() -> None:
     pipeline = sp.Pipeline(sp.Indexed(Squares())).batch(4, tail="drop").map_batch(other_shapes)
-    with pipeline.loader(workers=1, memory="64MiB") as loader:
+    with pipeline.loader(executor="thread", workers=1, memory="64MiB") as loader:
         batches = list(loader)
     for number, batch in enumerate(batches):
         labels = np.arange(4 * number, 4 * number + 4)

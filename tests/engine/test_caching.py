@@ -16,9 +16,9 @@ import pytest
 
 import standpipe as sp
 from caches import base
-from standpipe.engine import caching
 from programs import LIMIT_S, output
 from samples import Samples
+from standpipe.engine import caching
 
 EXECUTORS = ("thread", "process", "inline")
 ROWS = 12
@@ -152,8 +152,11 @@ def test_room_that_comes_later_is_used_in_a_later_epoch(
     """Another set has it all, and goes when nobody uses it any more."""
     cache = sp.Cache("eval", "64KiB", directory=tmp_path, idle_after=1e-3)
     other, pipeline = (made(sp.Resize((64, 64 + width))).cache(cache).batch(4) for width in range(2))
-    with pipeline.loader(memory="512MiB", workers=1) as loader, caplog.at_level(logging.WARNING, "standpipe"):
-        with other.loader(memory="512MiB", workers=1) as first:
+    with (
+        pipeline.loader(memory="512MiB", workers=1, executor="thread") as loader,
+        caplog.at_level(logging.WARNING, "standpipe"),
+    ):
+        with other.loader(memory="512MiB", workers=1, executor="thread") as first:
             list(first)
             list(loader)
         assert loader.stats().cache_stored == 0

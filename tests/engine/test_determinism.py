@@ -9,9 +9,9 @@ import pytest
 
 import standpipe as sp
 from jpegs import kinds, photo, saved
+from reference import delivered, in_order, listed
 from standpipe.spec import AnyArray
 from standpipe.transform import simd_paths
-from reference import delivered, in_order, listed
 
 TRAIN = (sp.RandomResizedCrop(57), sp.RandomHorizontalFlip())
 EVAL = (sp.Resize(60), sp.CenterCrop((57, 63)))

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from photos import encoded, picture, write_list, write_photos
 from standpipe._native import latency_bucket
 from standpipe.counters import BUCKETS
 from standpipe.engine.adjusting import Headroom, is_odd
 from standpipe.memory import GROWTH
-from photos import encoded, picture, write_list, write_photos
 
 MEMORY = "512MiB"
 
@@ -129,7 +129,7 @@ def test_pillow_decodes_no_more_images_at_once_than_there_are_workers(tmp_path: 
 
 
 def test_threads_are_started_when_more_are_wanted() -> None:
-    with in_python("thread").loader(memory=MEMORY) as loader:
+    with in_python("thread").loader(memory=MEMORY, executor="thread") as loader:
         expected = [batch["x"].tolist() for batch in loader]
         begin, workers = loader.plan.workers, left_alone(loader)
         assert begin + 2 <= loader.plan.most_workers

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe.engine import forking
 from photos import WAIT_S
 from programs import (
     census,
@@ -30,6 +29,7 @@ from programs import (
     wait_for_end,
 )
 from samples import Samples
+from standpipe.engine import forking
 
 MODULE = """
 from pathlib import Path
@@ -192,11 +192,16 @@ def test_an_import_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "hangs_elsewhere.py").write_text(
         f"import os, threading\nif os.getpid() != {os.getpid()}: threading.Event().wait()\ndef sample(index): pass"
     )
+    (tmp_path / "outer.py").write_text("import hangs_elsewhere\ndef sample(index): pass")
     server = sp.ForkServer()
-    sample = importlib.import_module("hangs_elsewhere").sample
-    with pytest.raises(sp.StalledError, match=r"the dataset .*loading it") as stalled:
+    sample = importlib.import_module("outer").sample
+    with pytest.raises(
+        sp.StalledError,
+        match=r"the start of worker processes .*: importing outer, which imports hangs_elsewhere, in the server",
+    ) as stalled:
         taken(Samples(sample), fork_from=server, stall_timeout_s=5.0)
     assert "hangs_elsewhere" in "".join(stalled.value.__notes__)  # its stack
+    assert str(Path(sp.__file__).parent) not in stalled.value.where
     assert taken(Samples(lambda index: index), fork_from=server)[1] == 1
     server.close()
     assert [process for process in started_since(before) if is_alive(process)] == []

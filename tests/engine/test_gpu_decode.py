@@ -15,13 +15,13 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
-from jpegs import kinds, marked, photo, saved, with_size
+from jpegs import kinds, photo, saved, with_precision, with_size
+from photos import encoded, picture
+from reference import in_order, listed
 from standpipe import _native
 from standpipe.engine.gpu import GpuDecoding
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform import NvDecoder
-from photos import encoded, picture
-from reference import in_order, listed
 
 PAINT = 77
 PARTS = (
@@ -124,7 +124,7 @@ def test_only_files_that_any_decoder_takes_go_to_it(tmp_path: Path, monkeypatch:
     expected, _ = images(pipeline)
     rows, _ = images(pipeline.decode("gpu", gpu_memory="16MiB"))
     taken = {name for name, was in zip(files, painted(rows), strict=True) if was}
-    assert taken == {"baseline", "grey", "the largest"}
+    assert taken == {"baseline", "grey", "text behind it", "the largest"}
     for name, row, exact in zip(files, rows, expected, strict=True):
         assert name in taken or np.array_equal(row, exact), name
 
@@ -137,7 +137,7 @@ def damaged() -> dict[str, bytes]:
         "cut": whole[: len(whole) * 9 // 10],
         "cut in the header": whole[:100],
         "too many pixels": with_size(whole, 60000, 60000),
-        "lossless": marked(whole, 0xC3),
+        "12 bits": with_precision(whole, 12),
         "no data": whole[: whole.index(b"\xff\xda")] + b"\xff\xd9",
     }
 
@@ -383,7 +383,7 @@ def test_a_decoder_that_takes_anothers_place_is_on_the_same_gpu(
     monkeypatch.setattr("standpipe.engine.gpu.NvDecoder", devices.append)
     monkeypatch.setattr(GpuDecoding, "start", lambda _: None)
     plan = in_order(small(tmp_path, 2), sp.RandomResizedCrop(16)).decode("gpu").plan()
-    decoding = GpuDecoding(plan, cast("Any", None))
+    decoding = GpuDecoding(plan, cast("Any", None), lambda _: None)
     other = threading.Thread(target=decoding.start_again)
     other.start()
     other.join()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import standpipe as sp
 from jpegs import photo, saved
-from standpipe import _native
 from photos import encoded, picture
 from reference import in_order, listed
+from standpipe import _native
 
 PAINT = 77
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 import standpipe as sp
-from standpipe.engine.travel import pack, unpack
-from standpipe.machine import anonymous_bytes
 from preloaded import SERVER
 from samples import Samples
+from standpipe.engine.travel import pack, unpack
+from standpipe.machine import anonymous_bytes
 
 MIB = 1 << 20
 

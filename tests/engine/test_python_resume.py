@@ -1,6 +1,5 @@
 """Resume of pipelines with Python code: the same samples with the same draws, whoever makes them, however it is cut."""
 
-import random
 from itertools import chain
 from typing import Any
 
@@ -30,16 +29,16 @@ class Numbers:
         return self.length
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"x": index, "global": random.random()}
+        return {"x": index}
 
 
 def drawn(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    return {**sample, "own": int(rng.integers(1 << 40))}
+    return {**sample, "own": int(rng.integers(1 << 40)), "other": float(rng.random())}
 
 
 def rows_of(batch: dict[str, Any]) -> Rows:
     valid = batch.get("valid", slice(None))
-    return list(zip(*(batch[name][valid].tolist() for name in ("x", "own", "global")), strict=True))
+    return list(zip(*(batch[name][valid].tolist() for name in ("x", "own", "other")), strict=True))
 
 
 def globally(

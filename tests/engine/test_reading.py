@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe import _native
 from photos import encoded, picture, write_list
 from programs import output
+from standpipe import _native
 
 JPEGS = [encoded(picture(seed)) for seed in range(8)]
 

@@ -121,7 +121,7 @@ def test_slow_sample_is_named(executor: str, gate: Gate) -> None:
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_others_go_on_beside_a_slow_sample(executor: str, gate: Gate, tmp_path: Path) -> None:
-    """All other rows of all slots are made meanwhile, but for one that may wait in the hands of who hangs."""
+    """All other rows of all slots are made meanwhile, but for those of one batch, which may wait for who hangs."""
     done = Gate.closed(tmp_path / "done")
 
     class Marks(Numbers):
@@ -139,7 +139,7 @@ def test_others_go_on_beside_a_slow_sample(executor: str, gate: Gate, tmp_path: 
         consumer.start()
         with done.path.open("rb"):  # until a record of the last two is made
             missing = [index for index in range(12, 24) if not (tmp_path / f"{index}").exists()]
-            assert len(missing) <= 1
+            assert len(missing) <= ROWS
         with gate.opened():
             consumer.join(WAIT_S)
 
@@ -351,11 +351,13 @@ def test_dataset_that_hangs_when_it_is_loaded_is_an_error() -> None:
     with (
         Log() as log,
         loader(of(Loads()), "process", stall_timeout_s=STALLED_S) as batches,
-        pytest.raises(sp.StalledError, match=r"the dataset was not done after .*loading it") as caught,
+        pytest.raises(
+            sp.StalledError, match=r"the start of worker processes was not done after .*loading the dataset"
+        ) as caught,
     ):
         next(iter(batches))
     assert "in slow_to_load" in caught.value.where
-    log.wait_for("the dataset has taken", "the server of worker processes")
+    log.wait_for("the start of worker processes has taken", "the server of worker processes")
 
 
 @pytest.mark.parametrize(
@@ -500,98 +502,6 @@ def test_thread_that_hangs_over_a_stream_ends_the_run(gate: Gate) -> None:
                 next(iterator)
         with gate.opened():
             pass
-
-
-def test_thread_that_hangs_in_its_turn_at_the_global_generators_ends_the_run(gate: Gate) -> None:
-    """Nobody else can have a turn while it may draw from them."""
-
-    def draws(x: int) -> float:
-        drawn = np.random.random()  # noqa: NPY002 (what users write)
-        if x == 30:
-            gate.wait()
-        return drawn
-
-    pipeline = sp.Pipeline(sp.Indexed(range(64), fields="x")).map(draws, field="x").batch(ROWS)
-    with loader(pipeline, stall_timeout_s=SHORT_S) as batches:
-        delivered: list[Any] = []
-        for _ in range(2):
-            with pytest.raises(sp.StalledError, match="record 30 was not done after"):
-                delivered.extend(batches)
-        with gate.opened():
-            pass
-    assert 4 <= len(delivered) <= 7
-
-
-def draws_at_random(x: int) -> float:
-    return float(np.random.random())  # noqa: NPY002 (what users write)
-
-
-def test_a_turn_that_a_closed_loader_keeps_is_waited_for_so_long_and_no_longer(gate: Gate) -> None:
-    """Its call hangs, and may draw from the global generators when it goes on."""
-    with loader(of(Numbers(gate)), workers=1) as hanging, Log() as log:
-        batches = iter(hanging)
-        assert [next(batches)["x"].tolist() for _ in range(2)] == all_of()[:2]
-        log.wait_for("record 9 has taken")
-    pipeline = sp.Pipeline(sp.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
-    with (
-        loader(pipeline, stall_timeout_s=SHORT_S) as waiting,
-        pytest.raises(sp.StalledError, match="record 0 was not done after"),
-    ):
-        list(waiting)
-    gate.abolish()
-    with loader(pipeline, stall_timeout_s=None) as drawing:
-        assert len(list(drawing)) == 16
-
-
-def test_what_hangs_when_its_loader_is_closed_is_waited_for_until_that_loaders_deadline(gate: Gate) -> None:
-    with loader(of(Numbers(gate)), workers=1, stall_timeout_s=SHORT_S) as hanging, Log() as log:
-        batches = iter(hanging)
-        assert [next(batches)["x"].tolist() for _ in range(2)] == all_of()[:2]
-        log.wait_for("record 9 has taken")
-    pipeline = sp.Pipeline(sp.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
-    with loader(pipeline, stall_timeout_s=None) as batches:
-        assert len(list(batches)) == 16
-
-
-def test_a_turn_of_what_was_given_up_is_not_waited_for(gate: Gate) -> None:
-    """Also when nobody took its place: a stream is read by one thread alone."""
-
-    def stream() -> Any:
-        for index in range(32):
-            if index == 9:
-                gate.wait()
-            yield {"x": index}
-
-    with loader(of(range(64))) as batches:  # after so many calls without a draw nobody takes turns
-        assert len(list(batches)) == 16
-    with (
-        loader(sp.Pipeline(sp.Iterable(stream)).batch(ROWS), stall_timeout_s=SHORT_S) as hanging,
-        pytest.raises(sp.StalledError),
-    ):
-        list(hanging)
-    pipeline = sp.Pipeline(sp.Indexed(range(64), fields="x")).map(draws_at_random, field="x").batch(ROWS)
-    with loader(pipeline, stall_timeout_s=None) as batches:
-        assert len(list(batches)) == 16
-
-
-def test_samples_that_wait_for_their_turn_are_not_slow(gate: Gate) -> None:
-    """The one that has it is given up first, and is the error."""
-
-    def draws(x: int) -> float:
-        drawn = np.random.random()  # noqa: NPY002 (what users write)
-        if x == 30:
-            gate.wait()
-        return drawn
-
-    pipeline = sp.Pipeline(sp.Indexed(range(64), fields="x")).map(draws, field="x").batch(ROWS)
-    with Log() as log, loader(pipeline, workers=3, stall_timeout_s=SHORT_S) as batches:
-        with pytest.raises(sp.StalledError, match="record 30"):
-            list(batches)
-        with gate.opened():
-            pass
-    given_up = [line for line in log.lines if "was not done" in line]
-    assert given_up[0].startswith("record 30")
-    assert all("waiting for its turn" in line for line in given_up[1:])
 
 
 def test_no_slot_is_left_for_threads_that_hang(gate: Gate) -> None:

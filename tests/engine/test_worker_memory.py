@@ -186,7 +186,7 @@ def test_a_cap_of_a_worker_that_is_too_small_says_what_it_needs() -> None:
 
 def test_a_cap_of_workers_is_for_processes() -> None:
     with pytest.raises(sp.PlanError, match="executor='process'"):
-        pipeline_of(Leaks()).plan(worker_memory="30MiB")
+        pipeline_of(Leaks()).plan(worker_memory="30MiB", executor="thread")
     with pytest.raises(sp.PlanError, match="worker_memory='much'"):
         pipeline_of(Leaks()).plan(worker_memory="much", executor="process")
 

@@ -46,18 +46,25 @@ def run(example: str, *arguments: str | Path, folder: Path | None = None, **vari
 
 # What a user starts several times, in one process: importing a framework takes seconds.
 SEVERAL = """
-import json, runpy, sys
+import json, runpy, shutil, sys
 import torchvision_cpu  # frameworks import torchvision where it is there
 for sys.argv in json.loads(sys.argv[1]):
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if sys.argv[0] == "copy":
+        shutil.copyfile(*sys.argv[1:])
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 def run_in_turn(
     example: str, *turns: tuple[str | Path, ...], warnings: str = "error", **variables: str
 ) -> list[str]:
-    """The lines that it prints, started once for each of ``turns``, which are its arguments."""
-    commands = json.dumps([[str(EXAMPLES / example), *map(str, arguments)] for arguments in turns])
+    """The lines that it prints, started once for each of ``turns``, which are its arguments.
+
+    A turn of ``"copy"`` and two paths copies a file in between.
+    """
+    command = str(EXAMPLES / example)
+    commands = json.dumps([[*(() if turn[0] == "copy" else (command,)), *map(str, turn)] for turn in turns])
     variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
     return output([sys.executable, "-W", warnings, "-c", SEVERAL, commands], **variables).splitlines()
 
@@ -210,6 +217,8 @@ def test_jax_learns_and_resumes(photos: Path, tmp_path: Path) -> None:
     variables = {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
         "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),  # the second turn compiles the same
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
     arguments = (*both(photos), *arguments)
     lines = run_in_turn("jax_cnn.py", (*arguments, "--max-steps", "5"), arguments, **variables)
@@ -254,16 +263,12 @@ def test_only_the_first_evaluation_decodes(photos: Path, tmp_path: Path) -> None
 def test_training_reads_each_file_once_until_it_changes(photos: Path, tmp_path: Path) -> None:
     copy = aged(photos / "train", tmp_path / "train")
     arguments = (copy, "--size", "32", "--batch", "20", "--directory", tmp_path, "--epochs", "2")
-
-    def read() -> list[str]:
-        lines = run_in_turn("nfs_cache.py", arguments)
-        return [line.split(", ")[1] for line in lines]
-
-    assert read() == ["100 files read", "0 files read"]
-    changed = copy / "class-1" / "001.jpg"
-    changed.write_bytes((copy / "class-2" / "002.jpg").read_bytes())
-    assert read() == ["1 files read", "0 files read"]
-    assert "encoded" in run("nfs_cache.py", *arguments, "--explain")
+    change = ("copy", copy / "class-2" / "002.jpg", copy / "class-1" / "001.jpg")
+    lines = run_in_turn("nfs_cache.py", arguments, change, arguments, (*arguments, "--explain"))
+    assert [line.split(", ")[1] for line in lines[:4]] == [
+        f"{number} files read" for number in (100, 0, 1, 0)
+    ]
+    assert "encoded" in "".join(lines[4:])
 
 
 PROOF = [

@@ -147,14 +147,14 @@ with pipeline.loader(workers=3, **settings) as loader:
     batches = []
     consumer = threading.Thread(target=lambda: batches.append(next(iter(loader))))
     consumer.start()
-    ends = time.monotonic() + 25
+    ends = time.monotonic() + 50
     def is_said(words):
         return any(words in text for text in Log.said)
     while not is_said("record 1,") and time.monotonic() < ends:
         time.sleep(0.05)
     time.sleep(1.0)  # three times what is slow
     file = os.open({gate!r}, os.O_RDWR)
-    consumer.join(25)
+    consumer.join(50)
     as_wanted = len(batches) == 1 and is_said("record 1,") and not is_said("waiting for memory")
     print("as wanted" if as_wanted else (len(batches), Log.said))
 """

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe.engine.processes import WorkerServer
-from standpipe.engine.start import recipe_of
 from photos import WAIT_S
 from programs import census, started_since, wait_for_end
+from standpipe.engine.processes import WorkerServer
+from standpipe.engine.start import recipe_of
 
 ROWS = 4  # of a batch
 NOTICED_S = 8.0  # from a worker's death to its work done by another one, also on a busy machine
@@ -57,7 +57,7 @@ def content(batches: Any) -> list[bytes]:
 
 
 def expected(size: int = 48) -> list[bytes]:
-    with loader(Numbers(size), "inline") as batches:
+    with loader(Numbers(size), workers=1) as batches:
         return content(batches)
 
 
@@ -174,8 +174,9 @@ def test_worker_dies_and_the_same_batch_is_delivered_once(end: Callable[[], None
     dataset = Numbers(happens=Once(tmp_path, frozenset(range(4, 48, 5)), end))
     with loader(dataset) as batches:
         assert content(batches) == expected()
-        stats = batches.stats()
-    assert stats.deaths == 9
+        deaths = batches.stats().deaths
+    # One that only hangs up goes on with its piece of work, and may meet another such record there.
+    assert 0 < deaths <= 9 if end is hang_up else deaths == 9
 
 
 @pytest.mark.parametrize("samples", [False, True], ids=["batch", "samples"])
@@ -255,7 +256,7 @@ def test_poison_sample_is_replaced() -> None:
     ):
         delivered = content(batches)
         bad = batches.bad_samples
-    with raises.on_bad(policy).batch(ROWS).loader(executor="inline", memory="512MiB") as batches:
+    with raises.on_bad(policy).batch(ROWS).loader(executor="process", workers=1, memory="512MiB") as batches:
         assert content(batches) == delivered
         assert [each.replacement for each in batches.bad_samples] == [each.replacement for each in bad]
     assert {(each.index, each.place, each.kind) for each in bad} == {

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from indexes import change_section
 from jpegs import scan_bomb
 from photos import WAIT_S, encoded, numbers, picture, write_list, write_photos
 from programs import BEGIN, LIMIT_S, children, open_files
@@ -184,9 +185,8 @@ def test_no_code_runs_from_data(tmp_path: Path) -> None:
             sp.Arrays(a=tmp_path / name).open()
         with pytest.raises(sp.PlanError, match=re.escape(name)):
             sp.build_index(listed, columns={"a": tmp_path / name})
-        sp.FileList(
-            listed.path, index=tmp_path / name
-        ).open()  # as an index it is none, and another one is made
+        with pytest.raises(sp.PlanError, match="isn't an index"):
+            sp.FileList(listed.path, index=tmp_path / name).open()
     assert not (tmp_path / "sang").exists()
 
 
@@ -228,8 +228,35 @@ def test_no_path_of_a_list_leads_out_of_its_root(tmp_path: Path, path: str) -> N
     assert sp.FileList(tmp_path / "list.txt", root=tmp_path / "root", labels=False).open().num_records == 3
 
 
-def changed(index: Path, old: bytes, new: bytes) -> None:
-    """An index in which something else stands, as whoever can write it can make it: its checksum is right again."""
+@pytest.mark.parametrize("path", [b"/etc/passwd.jpg", b"c/../../out.jpg", b"../outside0.jpg"])
+def test_no_path_of_a_folders_index_leads_out_of_it(tmp_path: Path, path: bytes) -> None:
+    """An index beside a folder is data, and may be anybody's: what it names lies in that folder, or it is an error."""
+    (tmp_path / "photos/class").mkdir(parents=True)
+    (tmp_path / "photos/class/photo000.jpg").write_bytes(GOOD)
+    for folder in ("photos", "photos/class"):
+        os.utime(tmp_path / folder, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    source = sp.ImageFolder(tmp_path / "photos")
+    built = sp.build_index(source)
+    begin = len(b"class/photo000.jpg") - len(path)
+
+    def change_text(text: bytearray) -> None:
+        text[begin:-1] = path
+        if begin:
+            text[begin - 1] = 0
+
+    def change_place(places: bytearray) -> None:
+        places[:] = (begin | len(path) << 48).to_bytes(8, "little")
+
+    change_section(built.path, "text", change_text)
+    change_section(built.path, "places", change_place)
+    with sp.Pipeline(source).map(sp.CenterCrop(8)).batch(1).loader(**SMALL) as loader:
+        assert f"{built.path}" in loader.plan.explain()
+        with pytest.raises(sp.StandpipeError, match="the path of record 0 leads out of its folder"):
+            next(iter(loader))
+
+
+def change_facts(index: Path, old: bytes, new: bytes) -> None:
+    """An index whose facts say something else, as whoever can write it can make it: its checksum is right again."""
     from standpipe.source._index_file import PREAMBLE, preamble  # only a program writes such a file
 
     content = index.read_bytes()
@@ -240,44 +267,13 @@ def changed(index: Path, old: bytes, new: bytes) -> None:
     index.write_bytes(preamble(len(content), facts_at, content[facts_at:]) + content[PREAMBLE.size :])
 
 
-@pytest.mark.parametrize("path", [b"/etc/passwd.jpg", b"c/../../out.jpg", b"../outside0.jpg"])
-def test_no_path_of_a_folders_index_leads_out_of_it(tmp_path: Path, path: bytes) -> None:
-    """An index beside a folder is data, and may be anybody's: what it names lies in that folder, or it is an error."""
-    (tmp_path / "photos/class").mkdir(parents=True)
-    (tmp_path / "photos/class/photo000.jpg").write_bytes(GOOD)
-    for folder in ("photos", "photos/class"):
-        os.utime(tmp_path / folder, ns=(LONG_AGO_NS, LONG_AGO_NS))
-    source = sp.ImageFolder(tmp_path / "photos")
-    built = sp.build_index(source)
-    stands = b"class/photo000.jpg"
-    changed(built.path, stands, b"x" * (len(stands) - len(path)) + path)
-    changed_place(built.path, len(stands) - len(path), len(path))
-    with sp.Pipeline(source).map(sp.CenterCrop(8)).batch(1).loader(**SMALL) as loader:
-        assert f"{built.path}" in loader.plan.explain()
-        with pytest.raises(sp.StandpipeError, match="the path of record 0 leads out of its folder"):
-            next(iter(loader))
-
-
-def changed_place(index: Path, begin: int, length: int) -> None:
-    """Let the only record's path begin and end elsewhere in the text, behind a separator."""
-    from standpipe.source._index_file import read_index
-
-    file = read_index(os.fsencode(index))
-    place, text = file.facts.sections["places"], file.facts.sections["text"]
-    content = bytearray(index.read_bytes())
-    content[place.begin : place.begin + 8] = (begin | length << 48).to_bytes(8, "little")
-    if begin:
-        content[text.begin + begin - 1] = 0
-    index.write_bytes(content)
-
-
 def test_an_index_cant_say_that_a_list_stays_in_its_root(tmp_path: Path) -> None:
     """What an index says of its list is believed only as far as the list's own lines show it."""
     write_list(tmp_path, [GOOD])
     (tmp_path / "list.txt").write_text("../outside.jpg 0\n")
     os.utime(tmp_path / "list.txt", ns=(LONG_AGO_NS, LONG_AGO_NS))
     built = sp.build_index(sp.FileList(tmp_path / "list.txt"))
-    changed(built.path, b'"outside": 1', b'"outside": 0')
+    change_facts(built.path, b'"outside": 1', b'"outside": 0')
     opened = sp.FileList(tmp_path / "list.txt", root=tmp_path).open()
     with pytest.raises(sp.StandpipeError, match="the path of record 0 leads out of its folder"):
         opened.name(0)
@@ -395,8 +391,6 @@ def test_index_files_where_others_can_write_are_not_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An index in a cache folder that isn't the user's alone is left, none is made there, and a warning says why."""
-    from standpipe.source._index_file import read_index
-
     monkeypatch.setattr(
         "standpipe.source._index_writer.SMALL_BYTES", 0
     )  # else a list must have a million lines
@@ -406,9 +400,8 @@ def test_index_files_where_others_can_write_are_not_believed(
     assert labels(source) == [1, 2]
     (index,) = (cache / "index").iterdir()
     assert (cache / "index").stat().st_mode & 0o777 == 0o700
-    forged = bytearray(index.read_bytes())
-    forged[read_index(os.fsencode(index)).facts.sections["labels"].begin] = 9
-    index.write_bytes(forged)
+    change_section(index, "labels", lambda held: held.__setitem__(0, 9))
+    forged = index.read_bytes()
     assert labels(source) == [9, 2], "believed, where only the user can have written it"
     untrusted(cache / "index")
     assert labels(source) == [1, 2]

@@ -15,7 +15,7 @@ import standpipe as sp
 import standpipe.jax
 
 ROWS, STEPS = 8, 6
-SETTINGS: dict[str, Any] = {"memory": "64MiB", "workers": 2}
+SETTINGS: dict[str, Any] = {"memory": "64MiB", "workers": 2, "executor": "thread"}
 MESH = Mesh(np.array(jax.devices()), ("data",))
 BY_ROWS = NamedSharding(MESH, PartitionSpec("data"))
 

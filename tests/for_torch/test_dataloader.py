@@ -133,21 +133,31 @@ def test_a_stream_is_read_by_one_worker() -> None:
     assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_random_numbers_are_the_samples_whoever_makes_them() -> None:
-    dataset = Of(lambda index: (index, random.random(), np.random.rand(), torch.rand(1)))  # noqa: NPY002
+DRAWN = Of(lambda index: (index, random.random(), np.random.rand(), torch.rand(1)))  # noqa: NPY002
 
+
+def test_random_numbers_are_the_samples_whichever_worker_makes_them() -> None:
     def drawn(workers: int, seed: int = 1) -> list[Any]:
         torch.manual_seed(seed)
-        loader = standpipe.torch.DataLoader(
-            dataset, 4, shuffle=True, num_workers=workers, **(THREADS if workers else MEMORY)
-        )
+        loader = standpipe.torch.DataLoader(DRAWN, 4, shuffle=True, num_workers=workers, **MEMORY)
         return [told(batch) for _ in range(2) for batch in loader]
 
-    once = drawn(0)
-    assert drawn(2) == once
+    once = drawn(2)
+    assert drawn(1) == once
     assert drawn(1, seed=2) != once
     numbers = [number for batch in once for number in batch[1][1][3]]
     assert len(set(numbers)) == 2 * ROWS
+
+
+def test_inline_samples_draw_what_they_draw_with_torchs() -> None:
+    """And the trainer's streams are as after torch's."""
+
+    def drawn(kind: Any, **named: Any) -> list[Any]:
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)  # noqa: NPY002
+        batches = [told(batch) for _ in range(2) for batch in kind(DRAWN, 4, shuffle=True, **named)]
+        return [*batches, random.random(), np.random.rand(), torch.rand(1).tolist()]  # noqa: NPY002
+
+    assert drawn(standpipe.torch.DataLoader, **MEMORY) == drawn(data.DataLoader)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -184,7 +194,7 @@ def test_timeout_ends_a_sample_that_hangs() -> None:
             never.wait()
         return index
 
-    loader = standpipe.torch.DataLoader(Of(sample), 2, num_workers=2, timeout=2, **THREADS)
+    loader = standpipe.torch.DataLoader(Of(sample), 2, num_workers=2, timeout=5, **THREADS)
     try:
         with pytest.raises(sp.StalledError, match="record 5"):
             list(loader)
@@ -242,8 +252,6 @@ def test_what_cant_be_honoured_is_an_error_with_the_fix(named: dict[str, Any], s
 def test_settings_are_standpipes() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'workers'"):
         standpipe.torch.DataLoader(Table(), workers=3)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="whole numbers"):
-        list(standpipe.torch.DataLoader(Table(), sampler=["a"], **MEMORY))
     for context in ("spawn", "forkserver"):
         standpipe.torch.DataLoader(Table(), num_workers=1, multiprocessing_context=context, in_order=False)
 
@@ -296,3 +304,21 @@ def test_iterators_end_when_they_are_dropped() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not threads() - before
+
+
+class DrawingStream(data.IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        for index in range(40):
+            yield torch.tensor([index, random.random()])
+
+
+def test_without_workers_a_stream_draws_between_the_steps_as_torchs() -> None:
+    """No sample of a later batch is made before its batch is asked for."""
+
+    def drawn(loader: Any) -> list[Any]:
+        random.seed(1)
+        return [(batch.tolist(), random.random()) for batch in loader(DrawingStream(), batch_size=4)]
+
+    expected = drawn(data.DataLoader)
+    for _ in range(5):
+        assert drawn(standpipe.torch.DataLoader) == expected

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import typing
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,15 @@ def test_batch_size_is_1_and_none_gives_single_samples() -> None:
         assert [told(batch) for batch in ours] == [told(batch) for batch in theirs]
         assert (ours.batch_size, ours.drop_last) == (theirs.batch_size, theirs.drop_last)
         assert (ours.collate_fn, type(ours.sampler)) == (theirs.collate_fn, type(theirs.sampler))
+
+
+def test_it_can_be_an_annotation() -> None:
+    """PyTorch's TestDataLoader.test_typing."""
+
+    def made() -> standpipe.torch.DataLoader[list[torch.Tensor]]:
+        return standpipe.torch.DataLoader(Table())
+
+    assert typing.get_type_hints(made)["return"] == standpipe.torch.DataLoader[list[torch.Tensor]]
 
 
 def test_shuffle_is_anew_in_every_epoch() -> None:
@@ -186,18 +196,59 @@ def test_collate_fn_gets_a_list_of_samples_and_its_error_is_named() -> None:
     assert isinstance(error.value.__cause__, KeyError)
 
 
-class Pairs(data.Sampler[list[int]]):
-    """Batches, as a ``sampler`` where nothing is batched: the documentation's way to load many at once."""
+class Asked(data.Dataset[Any]):
+    """Gives what it is asked for, as text: keys of any kind."""
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter([[1, 2], [3]])
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, key: Any) -> Any:
+        assert isinstance(key, list | tuple | str | int | torch.Tensor)
+        return repr(key), len(key) if isinstance(key, list | tuple | str) else 0
 
 
-def test_a_sampler_of_batches_without_batching_is_an_error() -> None:
-    """Torch asks such a dataset for ``dataset[[1, 2]]``: standpipe names records by number."""
-    loader = standpipe.torch.DataLoader(Table(), batch_size=None, sampler=Pairs(), **MEMORY)
-    with pytest.raises(TypeError, match="whole numbers"):
-        list(loader)
+KEYS: dict[str, dict[str, Any]] = {
+    "batches": {"sampler": data.BatchSampler(data.SequentialSampler(range(7)), 3, False), "batch_size": None},
+    "tensors": {"sampler": [torch.tensor([1, 2]), torch.tensor([3])], "batch_size": None},
+    "tuples": {"batch_sampler": [[(True, 3, 640), (False, 1, 640)], [(True, 2, 320)], [(1, 2, 3)] * 3]},
+    "text": {"sampler": ["dog", "cat", "a" * 300, "dog"], "batch_size": 2},
+    "integers among them": {"sampler": ["dog", -1, 1 << 70, 3, 4], "batch_size": 2},
+    "bools": {"sampler": [True, False, 3], "batch_size": 1},
+}
+
+
+@pytest.mark.parametrize("named", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("settings", [{}, {"num_workers": 2}, {"num_workers": 2, **THREADS}], ids=repr)
+def test_keys_of_any_kind_go_to_the_dataset(named: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Also PyTorch's TestDataLoader.test_bulk_loading_nobatch."""
+    theirs = data.DataLoader(Asked(), **named)
+    ours = standpipe.torch.DataLoader(Asked(), **{**MEMORY, **settings, **named})
+    for _ in range(2):
+        assert [told(batch) for batch in ours] == [told(batch) for batch in theirs]
+
+
+def test_a_state_has_keys_of_any_kind() -> None:
+    def made(names: list[str]) -> standpipe.torch.DataLoader[Any]:
+        return standpipe.torch.DataLoader(Asked(), 2, sampler=names, num_workers=2, **THREADS)
+
+    names = ["dog", "cat", "owl", "fox", "elk"]
+    whole, again, other = made(names), made(names), made(["dog", "rat", *names[2:]])
+    batches = iter(whole)
+    next(batches)
+    state = whole.state_dict()
+    again.load_state_dict(state)
+    assert [told(batch) for batch in again] == [told(batch) for batch in batches]
+    other.load_state_dict(state)
+    with pytest.raises(sp.StateError, match="order"):
+        iter(other)
+
+
+def test_a_bad_key_is_named() -> None:
+    loader = standpipe.torch.DataLoader(Asked(), 2, sampler=["dog", 1.5, "cat"], num_workers=2, **THREADS)
+    batches = iter(loader)
+    with pytest.raises(sp.SampleError, match=r"record \d+, 1\.5\)"):
+        next(batches)
+    assert next(batches)[0] == ("'cat'",)
 
 
 ORDERED: dict[str, Callable[[Any], Any]] = {

@@ -48,6 +48,15 @@ def test_another_sample_of_the_batch_takes_a_bad_ones_place(
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 6
 
 
+def test_a_warning_points_to_who_asks_for_a_batch() -> None:
+    loader = standpipe.torch.DataLoader(
+        Of(sample), 8, on_bad=sp.Replace(at_most=0.2), bad_log="/dev/full", **MEMORY
+    )
+    with pytest.warns(UserWarning, match="can't be written any more") as told:
+        next(iter(loader))
+    assert [each.filename for each in told] == [__file__]
+
+
 def test_too_many_end_it() -> None:
     loader = standpipe.torch.DataLoader(Of(sample), 4, on_bad=sp.Replace(at_most=2), **MEMORY)
     batches = iter(loader)

@@ -12,9 +12,9 @@ from tests.faults.test_f_environment import can_unshare, run_in
 from tests.torchs import MEMORY, Of
 
 import standpipe.torch
+from programs import Census, census, check_nothing_is_left, output, started_since
 from standpipe.machine import own_memory_bytes
 from standpipe.torch import dataloader
-from programs import Census, census, check_nothing_is_left, output, started_since
 
 FORKS = """
 import torch
@@ -36,8 +36,8 @@ def loader(**more):
 
 @pytest.fixture(autouse=True)
 def no_other_loaders() -> None:
-    """They would share the process that workers come from, which begins and ends here in each test."""
-    dataloader._server = None
+    """They share the process that workers come from, which begins here in each test."""
+    dataloader.SERVER.close()
 
 
 def test_epochs_after_the_first_fork_from_what_has_imported() -> None:
@@ -62,6 +62,9 @@ def test_epochs_after_the_first_fork_from_what_has_imported() -> None:
     assert homes == [homes[0]] * 5
     assert len(homes[0]) == 1
     del loader, other
+    gc.collect()
+    assert started_since(before) == homes[0]
+    dataloader.SERVER.close()
     check_nothing_is_left(before)
 
 
@@ -74,6 +77,7 @@ def test_two_epochs_at_once_and_what_a_copy_of_the_loader_has() -> None:
     ]
     assert len(started_since(before)) == 1
     del loader
+    dataloader.SERVER.close()
     check_nothing_is_left(before)
 
 
@@ -81,13 +85,14 @@ def test_more_of_an_epoch_that_changes_kind_comes_from_the_same_process() -> Non
     """Batches of several shapes are made by other workers than rows of one."""
     parents: set[int] = set()
     made: Any = Of(lambda index: [0.0] * (1 + index // 4) + [os.getppid()])
-    loader = standpipe.torch.DataLoader(made, 4, num_workers=1, **MEMORY)
     before = census()
+    loader = standpipe.torch.DataLoader(made, 4, num_workers=1, **MEMORY)
     batches = iter(loader)
     parents = {int(next(batches)[-1][0]) for _ in range(3)}
     assert len(parents) == 2
     assert len(started_since(before)) == 1 + 2
     del batches, loader
+    dataloader.SERVER.close()
     check_nothing_is_left(before)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections import OrderedDict
 from typing import Any
 
@@ -50,6 +51,28 @@ SAMPLES: dict[str, Any] = {
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_batches_are_those_of_default_collate(kind: str) -> None:
     same(lambda loader: loader(Of(SAMPLES[kind]), 4, num_workers=2), epochs=1, **THREADS)
+
+
+class Kelvin(torch.Tensor):
+    """A tensor of another class, and so is what is made of several."""
+
+
+class Untyped(torch.Tensor):
+    """A tensor of another class, of which torch makes plain ones, as of torchvision's images."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+@pytest.mark.parametrize("kind", [Kelvin, Untyped])
+@pytest.mark.parametrize("settings", [MEMORY, THREADS])
+def test_a_subclass_of_tensor_stays_where_torch_keeps_it(kind: Any, settings: dict[str, Any]) -> None:
+    dataset = Of([{"t": torch.full((2,), float(number)).as_subclass(kind)} for number in range(4)])
+    theirs = data.DataLoader(dataset, 2)
+    ours = standpipe.torch.DataLoader(dataset, 2, num_workers=2, **settings)
+    for one, other in zip(ours, theirs, strict=True):
+        assert type(one["t"]) is type(other["t"])
+        assert one["t"].tolist() == other["t"].tolist()
+    assert (type(one["t"]) is kind) == (kind is Kelvin)
 
 
 @pytest.mark.parametrize(
@@ -115,3 +138,85 @@ def test_a_collate_fn_leaves_out_samples_and_makes_anything() -> None:
     assert [told(batch) for batch in loader] == [
         told(batch) for batch in data.DataLoader(dataset, 4, collate_fn=collate)
     ]
+
+
+class AtOnce(Of):
+    """Samples that can be had at once; each call is counted in the samples."""
+
+    calls = 0
+
+    def __getitem__(self, index: int) -> Any:
+        raise AssertionError("asked for one sample")
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        self.calls += 1
+        return [(self.samples(index), self.calls) for index in indices]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_are_taken_at_once_where_the_dataset_offers_that(workers: int) -> None:
+    dataset = AtOnce(lambda index: f"{index}")
+    made = list(standpipe.torch.DataLoader(dataset, ROWS, num_workers=workers, **MEMORY))
+    ((texts, calls),) = made
+    assert list(texts) == [f"{index}" for index in range(ROWS)]
+    assert workers or set(calls.tolist()) == {1}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_that_are_not_collated_are_taken_one_by_one(workers: int) -> None:
+    dataset = data.Subset(data.TensorDataset(torch.arange(6) * 10), list(range(6)))
+    lists = data.BatchSampler(data.SequentialSampler(dataset), 4, False)
+    for sampler in (lists, None):
+        settings = {"batch_size": None, "sampler": sampler, "num_workers": workers}
+        ours = standpipe.torch.DataLoader(dataset, **settings, **MEMORY)
+        assert str(list(ours)) == str(list(data.DataLoader(dataset, **settings)))
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_as_many_samples_as_records_are_needed(times: int) -> None:
+    class Other(AtOnce):
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            return times * indices
+
+    loader = standpipe.torch.DataLoader(Other(str), ROWS, num_workers=1, **MEMORY)
+    with pytest.raises(
+        ValueError, match=rf"__getitems__ returned {times} samples for 1 records; workers need one"
+    ):
+        next(iter(loader))
+
+
+def test_sparse_tensors_have_torchs_error() -> None:
+    loader = standpipe.torch.DataLoader(Of(lambda _: torch.eye(2).to_sparse()), ROWS, num_workers=1, **MEMORY)
+    with pytest.raises(
+        RuntimeError, match="sparse tensors are not currently supported by the default collate_fn"
+    ):
+        next(iter(loader))
+
+
+def test_without_workers_the_caller_makes_a_batch_and_no_thread_is_started() -> None:
+    threads: set[int] = set()
+
+    def sample(index: int) -> int:
+        threads.add(threading.get_ident())
+        threads.update(thread.ident or 0 for thread in threading.enumerate())
+        return index
+
+    before = {thread.ident for thread in threading.enumerate()}
+    (batch,) = standpipe.torch.DataLoader(Of(sample), ROWS)
+    assert batch.tolist() == list(range(ROWS))
+    assert threads == before
+
+
+def test_without_workers_a_bad_sample_is_named() -> None:
+    def sample(index: int) -> int:
+        if index == 6:
+            raise KeyError("six")
+        return index
+
+    batches = iter(standpipe.torch.DataLoader(Of(sample), 4))
+    assert next(batches).tolist() == [0, 1, 2, 3]
+    with pytest.raises(KeyError, match="six") as failed:
+        next(batches)
+    assert isinstance(failed.value, sp.SampleError)
+    assert failed.value.index == 6
+    assert next(batches).tolist() == [8, 9, 10, 11]

@@ -96,6 +96,21 @@ def test_workers_that_end_early_leave_the_turn() -> None:
     assert [batch.tolist() for batch in loader] == [[0], [1, 1], [1, 1], [1]]
 
 
+def test_a_worker_without_a_part_leaves_the_others_their_turns() -> None:
+    """A folder of fewer shards than workers; and a stream of nothing, in one worker and without any."""
+    made = [
+        kind(Range(0, 1), 2, num_workers=2, persistent_workers=True, **more)
+        for kind, more in ((data.DataLoader, {}), (standpipe.torch.DataLoader, MEMORY))
+    ]
+    for _ in range(2):
+        theirs, ours = ([told(batch) for batch in loader] for loader in made)
+        assert ours == theirs
+        assert len(ours) == 1
+    for workers in (0, 1, 2):
+        empty = standpipe.torch.DataLoader(Range(0, 0), 2, num_workers=workers, **MEMORY)
+        assert list(empty) == list(empty) == []
+
+
 def test_it_goes_on_where_a_state_was_saved() -> None:
     def make() -> standpipe.torch.DataLoader:
         return standpipe.torch.DataLoader(Whole(0, 9), 2, num_workers=2, worker_init_fn=share_out, **MEMORY)

@@ -29,9 +29,9 @@ from late_device import (
     images,
     on,
 )
+from photos import encoded, picture, write_list
 from standpipe.torch.finishing import Finisher
 from standpipe.torch.sending import Wanted
-from photos import encoded, picture, write_list
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_batch_that_is_dropped_at_once_is_whole(late: LateStreams) -> None:
 def test_whoever_makes_the_rows(late: LateStreams, executor: str) -> None:
     pipeline = images().map(_darker, field="image")
     step = Step(late)
-    with pipeline.loader(**SETTINGS, executor=executor, device=on(late)) as loader:
+    with pipeline.loader(**{**SETTINGS, "executor": executor}, device=on(late)) as loader:
         for batch in loader:
             step(batch)
         check_same(step.all(), host(pipeline))
@@ -223,7 +223,10 @@ def test_labels_that_cant_be_mixed_are_named_as_on_the_host(late: LateStreams) -
     said = []
     for settings in ({}, {"device": on(late)}):
         pipeline = images().map_batch(sp.MixUp(0.4, 20))
-        with pipeline.loader(**SETTINGS, **settings) as loader, pytest.raises(sp.TransformError) as raised:
+        with (
+            pipeline.loader(**{**SETTINGS, **settings}) as loader,
+            pytest.raises(sp.TransformError) as raised,
+        ):
             list(loader)
         said.append(str(raised.value))
     assert said[0] == said[1]

@@ -15,7 +15,7 @@ import standpipe as sp
 import standpipe.torch
 
 ROWS, STEPS = 4, 8
-SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2}
+SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2, "executor": "thread"}
 
 
 def table(records: int = ROWS * STEPS) -> sp.Pipeline:

@@ -10,13 +10,14 @@ import hashlib
 import json
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe.spec import PIXEL_CONTRACT
 from reference import delivered, in_order, listed
+from standpipe.spec import PIXEL_CONTRACT
 
 FILE = Path(__file__).parent / "pixels.json"
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
@@ -36,10 +37,11 @@ PIPELINES = {
 }
 
 
-def pixels_hash(name: str, folder: Path) -> str:
+def pixels_hash(name: str, folder: Path, executor: Literal["thread", "inline"] = "thread") -> str:
     """Of ten rows of each image, at positions in order, seed 2024, epoch 3."""
     images = [base64.b64decode(text) for text in GOLDEN["images"].values()]
-    rows = delivered(in_order(listed(folder, images, times=10), *PIPELINES[name], seed=2024), epoch=3)
+    pipeline = in_order(listed(folder, images, times=10), *PIPELINES[name], seed=2024)
+    rows = delivered(pipeline, epoch=3, executor=executor)
     return hashlib.blake2b(np.stack(rows).tobytes(), digest_size=16).hexdigest()
 
 

@@ -124,8 +124,8 @@ void check_horizontal(const Kernels& kernels, Draws& draws) {
         std::vector<Output> want(2, blank), got = want;
         uint8_t* const want_rows[2] = {want[0].all.data(), want[1].all.data()};
         uint8_t* const got_rows[2] = {got[0].all.data(), got[1].all.data()};
-        kScalarKernels.horizontal(from, scalar, want_rows);
-        kernels.horizontal(from, plan, got_rows);
+        kScalarKernels.horizontal(from, scalar.pass(), want_rows);
+        kernels.horizontal(from, plan.pass(), got_rows);
         for (size_t r = 0; r < 2; ++r)
             got[r].expect(want[r], kernels.name,
                           "horizontal, " + std::to_string(plan.width) + " outputs of " +

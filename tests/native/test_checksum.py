@@ -20,7 +20,7 @@ GOLDEN = {
     b"123456789": 0xFB885050,
     bytes(range(32)): 0x7BA3ADBD,
     bytes(range(256)): 0x784F05B4,
-    b"standpipe" * 1000 + b"!": 0x60862456,
+    b"standpipe" * 1000 + b"!": 0xF0E8958D,
 }
 
 HERE = [way for way in ("table", "sse4.2", "armv8") if _native.checksum_by(way, b"") is not None]

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 import standpipe as sp
-from standpipe.observe import PrometheusCollector, write_scalars
 from photos import numbers
+from standpipe.observe import PrometheusCollector, write_scalars
 
 
 def make(rows: int = 64) -> sp.Loader:

@@ -76,6 +76,40 @@ with make() as loader, loader.progress():
     assert text.rindex(SHOW) > text.rindex(HIDE)
 
 
+def test_a_refresh_waits_for_a_print_that_has_begun() -> None:
+    code, text = at_terminal("""
+import standpipe.observe.progress as shown
+from rich.live import Live
+shown.EVERY_S = 0.001
+refreshed = threading.Event()
+
+class Written:
+    def __getattr__(self, name):
+        return getattr(sys.__stderr__, name)
+    def write(self, text):
+        sys.__stderr__.write(text)
+        if threading.current_thread() is not threading.main_thread():
+            refreshed.set()
+
+sys.stderr = Written()
+where_the_cursor_goes = Live.process_renderables
+
+def and_then_a_refresh(live, renderables):
+    made = where_the_cursor_goes(live, renderables)
+    if threading.current_thread() is threading.main_thread():
+        refreshed.clear()
+        refreshed.wait(0.1)  # it won't come: the print goes first
+    return made
+
+Live.process_renderables = and_then_a_refresh
+with make() as loader, loader.progress():
+    for number in range(5):
+        print("loss", number)
+""")
+    assert code == 0, text
+    assert [line for line in plain(text) if "loss" in line] == [f"loss {number}" for number in range(5)]
+
+
 @pytest.mark.parametrize(
     ("cause", "code", "says"),
     [

@@ -1,20 +1,20 @@
 """What limits a run: by what was counted of runs that are made to have one limit, and of real ones."""
 
-import math
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 import standpipe as sp
+from photos import encoded, picture, write_list
 from standpipe._native import latency_bucket
 from standpipe.counters import BUCKETS
 from standpipe.observe import Verdict
-from standpipe.observe.verdict import verdict
-from photos import encoded, picture, write_list
+from standpipe.observe.judge import verdict
+from standpipe.tuning import untried
 
 LOOP_S = 10.0
 ROWS = 1000
@@ -47,6 +47,11 @@ def workers_of(*rates: float) -> tuple[sp.WorkerStats, ...]:
     return tuple(sp.WorkerStats(f"worker {n}", int(rate * LOOP_S), LOOP_S) for n, rate in enumerate(rates))
 
 
+def tuning_of(plan: sp.Plan, **more: Any) -> sp.Tuning:
+    """What a loader has that was never tuned, unless it is said."""
+    return replace(untried(plan), **more)
+
+
 def in_python(cpu_s: float) -> sp.PlaceStats:
     return sp.PlaceStats(threads=2, rows=ROWS, busy_s=19.0, wait_s=1.0, cpu_s=cpu_s)
 
@@ -57,9 +62,11 @@ FEW_READS = replace(READERS, busy_s=15.0, wait_s=145.0)
 
 CASES = {
     # what was counted, what else there is; the place, words of it, the rate that is left
-    "steps": (counted(0.01, 4.0), {}, "step", "could make 500 rows/s", 101.0),
+    "steps": (counted(0.01, 4.0), {}, "step", "could make 500 rows/s", 500.0),
     "decoding": (counted(0.5, 19.0), {}, "transform", "all 2 workers", 200.0),
-    "decoding, cores free": (counted(0.5, 19.0), {"cores": 8}, "transform", "workers=8: about 200 rows/s", 200.0),
+    "decoding, cores free": (
+        counted(0.5, 19.0), {"cores": 8}, "transform", "workers=8 instead of 2, on all cores: about 200 rows/s", 200.0,
+    ),
     "decoding, then storage": (counted(0.5, 15.0, read=5.0), {}, "transform", "all 2 workers", 200.0),
     "reading here": (counted(0.8, 4.0, read=15.0), {}, "read", "a file takes 15.", 500.0),
     "reading ahead": (counted(0.8, 4.0, read=150.0, reading_ahead=True) , {}, "read", "near", 500.0),
@@ -81,7 +88,7 @@ CASES = {
     ),
     "Python that waits": (
         counted(0.5, 19.0, transform=in_python(0.5), functions=SLOW), {"executor": "thread"},
-        "transform", "workers=4", 200.0,
+        "transform", "workers=4 instead of 2", 200.0,
     ),
     "Python without processors": (
         counted(0.5, 19.0, transform=replace(in_python(5.0), queued_s=12.0), functions=SLOW),
@@ -92,7 +99,7 @@ CASES = {
         {"executor": "process", "cores": 1}, "transform", "workers=1: more than", 200.0,
     ),
     "collating": (counted(0.5, 4.0, batch=replace(FREE, busy_s=9.0)), {}, "batch", "putting batches", 200.0),
-    "the order": (counted(0.5, 4.0, order=replace(FREE, busy_s=9.0)), {}, "order", "standpipe index", 200.0),
+    "the order": (counted(0.5, 4.0, order=replace(FREE, busy_s=9.0)), {}, "order", "make batches larger", 200.0),
     "the copy": (counted(0.5, 4.0, device=replace(FREE, busy_s=4.0, cpu_s=4.0)), {}, "device", "takes 40%", 200.0),
     "a copy beside the host": (
         counted(0.01, 4.0, device=replace(FREE, busy_s=9.0, cpu_s=0.1)), {}, "device", "takes 90%", 500.0,
@@ -100,7 +107,9 @@ CASES = {
     "a copy beside slow decoding": (
         counted(0.5, 19.0, device=replace(FREE, busy_s=5.0, cpu_s=0.1)), {}, "transform", "all 2 workers", 200.0,
     ),
-    "no room": (counted(0.4, 8.0, slots=sp.SlotStats(most=2, no_slot_s=3.0)), {}, "slots", "depth= above", 166.7),
+    "no room": (
+        counted(0.4, 8.0, slots=sp.SlotStats(most=2, no_slot_s=3.0)), {"depth": 2}, "slots", "depth= above 2", 166.7,
+    ),
     "a slow worker": (
         counted(0.5, 19.0, workers=workers_of(10, 100)), {}, "worker", "worker 0 makes 10 rows/s", 200.0,
     ),
@@ -110,20 +119,87 @@ CASES = {
         counted(0.9, 4.0, order=replace(FREE, busy_s=3.0)), {}, "order", "has takes the most, 30%", 332.2,
     ),
     "nobody": (counted(0.9, 0.1), {}, "unknown", "no place is busy", 1000.0),
-    "too few steps": (replace(counted(0.5, 19.0), step=sp.StepStats(3, 30, 1, 1)), {}, "unknown", "few", math.inf),
+    "too few steps": (
+        replace(counted(0.5, 19.0), step=sp.StepStats(2, 30, 1, 1)), {}, "unknown", "2 steps are too few", None,
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_place_that_limits_is_named_with_what_to_do(name: str) -> None:
     done, more, place, words, upper = CASES[name]
-    plan = pipeline().plan(memory="300MiB", workers=2, executor=more.pop("executor", "thread"))
-    found = verdict(done, plan, **{"cores": 2, **more})
+    settings: Any = {name: more[name] for name in ("executor", "depth") if name in more}
+    plan = pipeline().plan(**{"memory": "300MiB", "workers": 2, "executor": "thread", **settings})
+    found = verdict(done, plan, tuning_of(plan), cores=more.get("cores", 2))
     assert found.place == place
     assert words in " ".join([found.what, *found.advice])
-    assert found.upper_rows_per_s == pytest.approx(upper, rel=0.01)
+    assert found.upper_rows_per_s == (None if upper is None else pytest.approx(upper, rel=0.01))
     assert found.bound == ("step" if name == "steps" else "unknown" if "few steps" in name else "input")
     assert max(map(len, str(found).splitlines())) <= 80
+
+
+def judged(done: sp.Stats, *, cores: int = 8, trials: tuple[sp.Trial, ...] = (), **settings: Any) -> Verdict:
+    """The verdict on a run of two workers that are set, unless ``settings`` say otherwise."""
+    plan = pipeline().plan(**{"memory": "300MiB", "workers": 2, "executor": "thread", **settings})
+    return verdict(done, plan, tuning_of(plan, workers=2, trials=trials), cores=cores)
+
+
+def tried(setting: Literal["workers", "depth"], before: int, number: int) -> sp.Trial:
+    """What didn't pay."""
+    return sp.Trial(3.0, setting, before, number, gain=0.98, kept=False, why="the training loop waits")
+
+
+BUSY = counted(0.5, 19.0, cpu_s=19.0)
+NO_ROOM = counted(0.4, 8.0, slots=sp.SlotStats(most=2, no_slot_s=3.0))
+
+
+def test_what_tuning_does_or_has_rejected_is_not_advised() -> None:
+    assert "workers=8 instead of 2" in judged(BUSY).advice[0]
+    assert "workers=" not in " ".join(judged(BUSY, workers="auto").advice)
+    assert "workers=" not in " ".join(judged(BUSY, trials=(tried("workers", 2, 4),)).advice)
+    assert "workers=8" in judged(BUSY, trials=(tried("depth", 2, 4), tried("workers", 2, 1))).advice[0]
+    assert "depth= above 2" in judged(NO_ROOM, depth=2).advice[0]
+    assert "depth=" not in " ".join(judged(NO_ROOM).advice)
+    assert "depth=" not in " ".join(judged(NO_ROOM, depth=2, trials=(tried("depth", 2, 3),)).advice)
+
+
+def test_what_is_set_is_not_advised(tmp_path: Path) -> None:
+    decoded = sp.Pipeline(write_list(tmp_path, [encoded(picture(0))])).map(sp.Resize((4, 4)))
+    cropped = sp.Pipeline(decoded.source).map(sp.RandomResizedCrop(4))
+    cache = sp.Cache("verdict", "1MiB", directory=tmp_path)
+    for described, words in (
+        (decoded, {".cache(", "decode("}),
+        (decoded.decode("fast"), {".cache("}),
+        (decoded.cache(cache), {"decode("}),
+        (cropped, {"decode("}),  # whose draws no cache may keep
+        (cropped.decode("fast"), {"nothing that can be set"}),
+    ):
+        plan = described.batch(1).plan(memory="300MiB", workers=2)
+        advice = " ".join(verdict(BUSY, plan, tuning_of(plan), cores=2).advice)
+        assert {word for word in (".cache(", "decode(", "nothing that") if word in advice} == {
+            word[:12] for word in words
+        }
+
+
+def test_nothing_is_foretold_of_what_hardly_worked() -> None:
+    idle = counted(0.9999, 19.0, cpu_s=19.0)
+    assert judged(idle, cores=2).upper_rows_per_s is None
+    assert judged(idle, cores=2).forecasts == {}
+    assert "at most" not in str(judged(idle, cores=2))
+    assert judged(idle).forecasts == {"after the first advice": pytest.approx(421, rel=0.01)}
+
+
+def test_no_forecast_is_above_the_next_limit() -> None:
+    assert (
+        judged(BUSY).fixed_rows_per_s == judged(BUSY).upper_rows_per_s == pytest.approx(200)
+    )  # the loop's own
+    costly = counted(0.9, 19.0, cpu_s=78.0)
+    assert judged(costly).advice[0].startswith("keep what was made")  # processors are all taken
+    starved = judged(counted(0.9, 19.0, cpu_s=9.0))
+    assert (
+        starved.advice[0] == "workers=8 instead of 2, on all cores"
+    )  # others have them, and how many may change
+    assert starved.fixed_rows_per_s is None
 
 
 def images(dtype: str) -> sp.Pipeline:
@@ -131,10 +207,10 @@ def images(dtype: str) -> sp.Pipeline:
 
 
 COPIED = {
-    "float32 images": (images("float32"), "uint8 and normalise them on the device: a quarter", 444.4),
+    "float32 images": (images("float32"), "uint8 and normalise them on the device, a quarter", 444.4),
     "float16 images": (images("float16"), "half of the bytes of float16", 222.2),
-    "uint8 images": (images("uint8"), "image is uint8, and comes at 83 MiB/s", 500.0),
-    "other floats": (sp.Pipeline(sp.Arrays(x=np.zeros((64, 9)))).batch(4), "x be float16: a quarter", 444.4),
+    "uint8 images": (images("uint8"), "image is uint8, and comes at 83 MiB/s", None),
+    "other floats": (sp.Pipeline(sp.Arrays(x=np.zeros((64, 9)))).batch(4), "x be float16, a quarter", 444.4),
 }
 
 
@@ -142,10 +218,11 @@ COPIED = {
 def test_batches_that_take_long_to_copy_could_have_fewer_bytes(of: str) -> None:
     described, words, fixed = COPIED[of]
     done = counted(0.01, 4.0, device=replace(FREE, busy_s=9.0, cpu_s=0.1))
-    found = verdict(done, described.plan(memory="300MiB", workers=2), cores=2)
+    plan = described.plan(memory="300MiB", workers=2)
+    found = verdict(done, plan, tuning_of(plan), cores=2)
     assert found.place == "device"
     assert words in found.advice[0]
-    assert found.fixed_rows_per_s == pytest.approx(fixed, rel=0.01)
+    assert found.fixed_rows_per_s == (None if fixed is None else pytest.approx(fixed, rel=0.01))
 
 
 @pytest.mark.parametrize("decodes", [True, False])
@@ -156,17 +233,28 @@ def test_of_a_native_step_nobody_is_told_to_make_it_native(tmp_path: Path, decod
     assert plan.program is not None
     (step,) = plan.program.native
     done = counted(0.5, 19.0, transform=in_python(18.0), functions={step: 15.0, "Slow": 2.0})
-    found = verdict(done, plan, cores=2)
+    found = verdict(done, plan, tuning_of(plan), cores=2)
     assert f"{step} takes 88% of making rows, natively" in found.what
     assert [each for each in found.advice if "native" in each] == []
     assert ('decode("fast")' in found.advice[0]) == decodes
 
 
+def test_of_a_stream_nobody_is_told_to_give_it_more_workers() -> None:
+    described = sp.Pipeline(sp.Iterable(lambda: iter([{"x": 1}] * 8))).batch(4)
+    plan = described.plan(memory="300MiB", workers=2, executor="process")
+    for cpu_s in (0.5, 19.0):  # it waits, or computes
+        done = counted(0.5, 19.0, transform=in_python(cpu_s), functions={"the dataset": 18.0})
+        found = verdict(done, plan, tuning_of(plan), cores=8)
+        assert [each for each in found.advice if "workers=" in each] == []
+
+
 def test_the_loops_own_rate_bounds_what_the_input_can_bring_where_it_was_measured() -> None:
     plan = pipeline().plan(memory="300MiB", workers=2)
-    found = verdict(counted(0.5, 19.0), plan, cores=2, step_rows_per_s=130.0)
+    found = verdict(counted(0.5, 19.0), plan, tuning_of(plan), cores=2, step_rows_per_s=130.0)
     assert found.upper_rows_per_s == 130
     assert found.gain == pytest.approx(1.3)
+    empty = verdict(counted(0.5, 19.0), plan, tuning_of(plan), cores=2, step_rows_per_s=1e7)
+    assert empty.upper_rows_per_s is None, "a loop that does nothing tells no limit"
 
 
 def pipeline(rows: int = 64) -> sp.Pipeline:
@@ -197,10 +285,10 @@ def found_of(described: sp.Pipeline, step_s: float, **settings: Any) -> Verdict:
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_a_slow_function_limits_a_real_run(executor: str) -> None:
-    found = found_of(pipeline().map(Slow(0.01), field="x"), 0.0, executor=executor)
+    found = found_of(pipeline(256).map(Slow(0.01), field="x"), 0.0, executor=executor)
     assert (found.bound, found.place) == ("input", "transform")
     assert "Slow" in found.what
-    assert "workers=4" in found.advice[0]
+    assert found.advice[0].startswith(("workers=4 instead of 2", "cores of its own"))  # on a busy machine
 
 
 def test_a_slow_loop_limits_a_real_run() -> None:
@@ -216,13 +304,19 @@ def test_a_slow_loop_limits_a_real_run() -> None:
 
 
 def test_what_the_loop_takes_without_waiting_is_measured() -> None:
-    with pipeline().map(Slow(0.005), field="x").loader(memory="300MiB", workers=2) as loader:
-        seen = [batch["x"].tolist() for batch in loader.repeated_steps(10, batches=2)]
+    with (
+        pipeline().map(Slow(0.005), field="x").loader(memory="300MiB", workers=2, executor="thread") as loader
+    ):
+        seen = []
+        for batch in loader.repeated_steps(10, batches=2):
+            seen.append(batch["x"].tolist())
+            pause(0.005)
         assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]] * 6
         assert next(iter(loader))["x"].tolist() == [0, 1, 2, 3]  # training sees them again
         for _ in loader:
-            pass
+            pause(0.005)
         measured = loader.verdict()
+    assert measured.upper_rows_per_s is not None
     assert measured.upper_rows_per_s > measured.rows_per_s
 
 
@@ -254,7 +348,7 @@ def fails(x: np.int64) -> np.int64:
 
 def test_batches_that_are_repeated_are_no_steps_of_training_and_their_bad_samples_come_once() -> None:
     described = pipeline(16).map(fails, field="x").on_bad(sp.Replace(at_most=8))
-    with described.loader(memory="300MiB", workers=1) as loader:
+    with described.loader(memory="300MiB", workers=1, executor="thread") as loader:
         assert sum(1 for _ in loader.repeated_steps(6, batches=2)) == 8
         assert loader.stats().step == sp.StepStats(step=NONE, wait=NONE)
         assert loader.bad_samples == []

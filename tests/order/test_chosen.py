@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import standpipe as sp
+from programs import open_below
 from standpipe.ordering import order_of
 from standpipe.spec import AnyArray, Int64Array
-from programs import open_below
 
 N = 5_000
 LABEL = np.random.default_rng(1).integers(0, 20, N)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import standpipe as sp
-from standpipe.order import exclusion
 from photos import numbers, write_list, write_photos
+from standpipe.order import exclusion
 
 
 def delivered(pipeline: sp.Pipeline) -> list[int]:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import standpipe as sp
+from preloaded import SERVER
 from standpipe.order import Mixed, Sequential, Shuffled
 from standpipe.spec import Int64Array
-from preloaded import SERVER
 
 APART = 10**6  # record numbers of one component and the next
 
@@ -246,7 +246,7 @@ def test_a_samples_own_field_source_is_not_overwritten() -> None:
     with (
         sp.Pipeline(sp.Mix([(each, 1) for each in parts]))
         .batch(1)
-        .loader(memory="64MiB", workers=1) as loader,
+        .loader(memory="64MiB", workers=1, executor="thread") as loader,
         pytest.raises(sp.SampleError, match="has a field 'source', which a mixture adds"),
     ):
         next(iter(loader))

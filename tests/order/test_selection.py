@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import standpipe as sp
+from photos import numbers
 from standpipe.errors import PlanError
 from standpipe.order import Repeated, Select, Selected, Selection, Sequential, Shuffled, Skip, Split, Take
 from standpipe.spec import Int64Array
-from photos import numbers
 
 
 @st.composite

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from programs import open_below
 from standpipe.errors import PlanError
 from standpipe.order import Table, grouped_by, sorted_by
 from standpipe.spec import AnyArray, Int64Array
-from programs import open_below
 
 IN_MEMORY = 1000
 LARGE = (8 << 20) // 8 + 12_345  # numbers of 8 bytes that don't stay in memory

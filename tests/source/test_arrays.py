@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from programs import output
 from standpipe.errors import PlanError
 from standpipe.source import Arrays
 from standpipe.spec import Spec
-from programs import output
 
 IMAGE = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
 LABEL = np.array([3, 1, 2, 0])

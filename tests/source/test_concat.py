@@ -102,7 +102,7 @@ def test_rows_stay_in_their_arrays(transforms: tuple[Any, ...]) -> None:
             pipeline = (
                 pipeline.map(transform, field="image") if callable(transform) else pipeline.map(transform)
             )
-        with pipeline.batch(4, tail="pad").loader(memory="64MiB", workers=2) as loader:
+        with pipeline.batch(4, tail="pad").loader(memory="64MiB", workers=2, executor="thread") as loader:
             return [tuple(batch[name].tobytes() for name in sorted(batch)) for batch in loader]
 
     cuts = [

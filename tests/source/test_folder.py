@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import standpipe as sp
+from photos import encoded, picture
+from standpipe.contracts import SkipsFiles
 from standpipe.errors import PlanError
 from standpipe.source import ImageFolder
 
@@ -170,15 +173,64 @@ def test_lost_link_that_may_be_a_folder_is_refused(tmp_path: Path, link: str) ->
         ImageFolder(tmp_path).open()
 
 
-def test_special_files_are_refused_unopened(tmp_path: Path) -> None:
-    touch(tmp_path, "a/1.jpg")
+def test_special_files_are_skipped_and_counted(tmp_path: Path) -> None:
+    touch(tmp_path, "a/1.jpg", "a/deep/2.jpg", "b/3.jpg")
     os.mkfifo(tmp_path / "a/pipe.jpg")
-    (tmp_path / "a/device.jpg").symlink_to("/dev/zero")
-    os.mkfifo(tmp_path / "a/control")
+    os.mkfifo(tmp_path / "a/deep/pipe.jpg")
+    (tmp_path / "b/device.jpg").symlink_to("/dev/zero")
     with socket.socket(socket.AF_UNIX) as unix:
-        unix.bind(str(tmp_path / "a/s.jpg"))
-        with pytest.raises(PlanError, match=r"'device\.jpg', 'pipe\.jpg', 's\.jpg' in .*/a: pipes, sockets"):
-            ImageFolder(tmp_path).open()
+        unix.bind(str(tmp_path / "b/s.jpg"))
+        found = sp.check_files(ImageFolder(tmp_path))
+        opened = sp.Concat(ImageFolder(tmp_path), ImageFolder(tmp_path)).open()
+    assert names(tmp_path) == ["a/1.jpg", "a/deep/2.jpg", "b/3.jpg"]
+    special = ["a/deep/pipe.jpg", "a/pipe.jpg", "b/device.jpg", "b/s.jpg"]
+    assert sorted(found.skipped_files()) == [str(tmp_path / name) for name in special]
+    assert (found.records, found.skipped, found.facts()["skipped"]) == (3, 4, 4)
+    assert isinstance(opened, SkipsFiles)
+    assert set(opened.skipped()) == set(found.skipped_files())
+    plan = sp.Pipeline(ImageFolder(tmp_path)).map(sp.CenterCrop(8)).batch(2).plan()
+    assert "skipped pipes, sockets and devices with image names: 4" in " ".join(plan.explain().split())
+    (tmp_path / "c").mkdir()
+    os.mkfifo(tmp_path / "c/pipe.jpg")
+    with pytest.raises(PlanError, match=r"no image in 'c', below .*, but 1 pipe, socket or device: remove"):
+        ImageFolder(tmp_path).open()
+    os.mkfifo(tmp_path / "c/pipe2.jpg")
+    for folder in "ab":
+        shutil.rmtree(tmp_path / folder)
+    with pytest.raises(PlanError, match="holds an image, but 2 pipes, sockets or devices; check the path"):
+        ImageFolder(tmp_path, allow_empty=True).open()
+
+
+def test_a_path_that_is_too_long_is_one_bad_record(tmp_path: Path) -> None:
+    """The system takes 4,095 bytes at once; what lies deeper can be made from folder to folder."""
+    good = encoded(picture(1))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/1.jpg").write_bytes(good)
+    folder = os.open(tmp_path / "a", os.O_RDONLY)
+    for number in range(40):
+        name = f"{number:03}{'x' * 240}"
+        os.mkdir(name, dir_fd=folder)
+        below = os.open(name, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+        if number in (15, 39):  # in the first the folder's own path isn't too long
+            file = os.open(f"{'y' * 240}.jpg", os.O_WRONLY | os.O_CREAT, dir_fd=folder)
+            os.write(file, good)
+            os.close(file)
+    os.close(folder)
+    try:
+        for _ in range(2):  # with a new index, then as it is kept
+            opened = ImageFolder(tmp_path, index=tmp_path.parent / "long.index").open()
+            assert opened.num_records == 3
+            lengths = [len(opened.name(row) or "") for row in range(3)]
+            assert sorted(length > 4096 for length in lengths) == [False, lengths[1] > 4096, True]
+        pipeline = sp.Pipeline(ImageFolder(tmp_path)).map(sp.CenterCrop(8)).on_bad(sp.Replace(at_most=1.0))
+        with pipeline.batch(3).loader(memory="64MiB", workers=1) as loader:
+            assert len(next(iter(loader))["index"]) == 3
+            reasons = {bad.reason for bad in loader.bad_samples}
+        assert reasons == {"can't be opened: File name too long"}
+    finally:
+        shutil.rmtree(tmp_path / "a")  # it goes from folder to folder too
 
 
 def test_special_files_without_an_image_name_are_ignored(tmp_path: Path) -> None:
@@ -200,10 +252,12 @@ def test_class_folders_without_images(tmp_path: Path) -> None:
 def test_many_empty_class_folders_are_named_in_part(tmp_path: Path) -> None:
     for name in "edcba":
         (tmp_path / name).mkdir()
+    for allow_empty in (True, False):
+        with pytest.raises(PlanError, match=r"no class folder in .* holds an image"):
+            ImageFolder(tmp_path, allow_empty).open()
+    touch(tmp_path, "f/1.jpg")
     with pytest.raises(PlanError, match=r"'a', 'b', 'c' and 2 more, below"):
         ImageFolder(tmp_path).open()
-    with pytest.raises(PlanError, match=r"no class folder in .* holds an image"):
-        ImageFolder(tmp_path, allow_empty=True).open()
 
 
 def test_images_without_class_folders(tmp_path: Path) -> None:

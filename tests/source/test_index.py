@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import standpipe as sp
-from standpipe.contracts import OpenSource
-from standpipe.errors import StandpipeError, PlanError
+from indexes import change_section
 from programs import open_below
+from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError, StandpipeError
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
 FAR_AHEAD_NS = 4_000_000_000_123_456_789
@@ -183,12 +185,16 @@ def test_a_folder_that_may_change_within_a_tick_is_not_trusted(cache: Path, tmp_
     assert names(sp.ImageFolder(root).open()) == [("1.jpg", 0), ("2.jpg", 0)]
 
 
-def test_classes_without_images_are_asked_about_every_time(cache: Path, tmp_path: Path) -> None:
+def test_classes_without_images_are_asked_about_every_time(
+    cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     root = tree(tmp_path / "set", "a/1.jpg", "b/notes.txt")
+    sp.build_index(sp.ImageFolder(root))
     for _ in range(2):
         assert sp.ImageFolder(root, allow_empty=True).open().classes == ("a", "b")
         with pytest.raises(PlanError, match=r"no image in 'b'.*allow_empty=True"):
             sp.ImageFolder(root).open()
+    assert not caplog.messages, "the index is right, and building it anew helps nobody"
 
 
 def test_the_digest_is_the_same_in_memory_and_in_a_file(
@@ -236,48 +242,153 @@ def test_records_that_are_not_there(tmp_path: Path) -> None:
             opened.name(index)
 
 
-CONTENT = b"".join(b"folder-%d/%d.jpg\tclass %d\n" % (row % 3, row, row % 4) for row in range(40))
+CONTENT = b"".join(b"folder-%d/%d.jpg\tclass %d\n" % (row % 3, row, row % 4) for row in range(400))
+COLUMNS = {"length": np.arange(400) % 7, "box": np.arange(1600, dtype=np.float32).reshape(400, 4)}
 
 
+@pytest.fixture(params=["list", "folder"])
+def indexed(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> sp.FileList | sp.ImageFolder:
+    """A list or folder with an index beside it, which has two columns."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source: sp.FileList | sp.ImageFolder
+    if request.param == "list":
+        source = sp.FileList(write(tmp_path / "list.txt", CONTENT), index=tmp_path / "own.index")
+    else:
+        paths = [f"{'ab'[row % 2]}/{row:05}-{'x' * 60}.jpg" for row in range(400)]
+        source = sp.ImageFolder(tree(tmp_path / "set", *paths), index=tmp_path / "own.index")
+    sp.build_index(source, columns=COLUMNS)
+    return source
+
+
+def everything(opened: OpenSource) -> dict[str, object]:
+    """All that an index says of its records: in any order, and in slices."""
+    found = opened.locate(np.random.default_rng(1).permutation(opened.num_records))
+    paths = found.files["image"].paths
+    slices = {f"{name}, a slice": opened.column(name, 3, 390).tolist() for name in opened.columns}
+    plain = {name: values.tolist() for name, values in found.plain.items()}
+    return {"classes": opened.classes, "paths": [paths[row] for row in range(len(paths))], **plain, **slices}
+
+
+@pytest.fixture(params=["when it is opened", "as it is read"])
+def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the index is checked, as if it were small or large."""
+    most = 0 if request.param == "as it is read" else 1 << 40
+    monkeypatch.setattr("standpipe.source._index_file.CHECKED_WHOLE_BYTES", most)
+
+
+def check_damaged(source: sp.FileList | sp.ImageFolder, whole: bytes, damaged: bytes) -> None:
+    """An index with ``damaged`` content says what the whole one does, or it is an error that names the index."""
+    index = Path(os.fsdecode(source.subject().index or b""))
+    index.write_bytes(whole)
+    truth = everything(source.open())
+    index.write_bytes(damaged)
+    facts_at = int.from_bytes(whole[24:32], "little")
+    has_facts = (len(damaged), damaged[:64], damaged[facts_at:]) == (len(whole), whole[:64], whole[facts_at:])
+    refused, found = None, {}
+    try:
+        found = everything(source.open())
+    except StandpipeError as error:
+        refused = str(error)
+    if damaged[:8] not in (whole[:8], b""):
+        assert refused is not None
+        assert "names a file that isn't an index of standpipe's" in refused
+        assert index.read_bytes() == damaged
+    elif refused is not None:
+        assert has_facts
+        assert re.search(r"own\.index is damaged: .*; delete it, and make it again with its columns", refused)
+    else:
+        if not has_facts:  # nothing is known of its columns
+            truth = {name: truth[name] for name in truth if not name.startswith(tuple(COLUMNS))}
+        assert found == truth
+        assert damaged == whole or index.read_bytes() != damaged, "damage wasn't seen"
+
+
+def test_a_file_that_is_no_index_is_never_written_over(tmp_path: Path) -> None:
+    own = write(tmp_path / "list.txt", CONTENT)
+    for place in (own, write(tmp_path / "notes.txt", b"mine")):
+        before = place.read_bytes()
+        for build in (sp.build_index, lambda source: source.open()):
+            with pytest.raises(
+                PlanError, match="names a file that isn't an index of standpipe's; name another"
+            ):
+                build(sp.FileList(own, index=place))
+        assert place.read_bytes() == before
+
+
+def test_an_index_that_cannot_be_read_is_built_anew_with_a_warning(
+    indexed: sp.FileList | sp.ImageFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "own.index"
+    path.write_bytes(path.read_bytes()[:-1])
+    with caplog.at_level(logging.WARNING, "standpipe"):
+        assert indexed.open().num_records == 400
+    assert "own.index can't be read: it has" in caplog.text
+    assert "add columns that were added to it again" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "standpipe"):
+        indexed.open()
+    assert caplog.text == ""
+
+
+@pytest.mark.usefixtures("checked")
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     cut=st.one_of(st.just(1.0), st.floats(0, 1)),
     flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), max_size=4),
     tail=st.binary(max_size=4),
-    kind=st.sampled_from(["list", "folder"]),
 )
 def test_a_damaged_index_never_gives_other_records(
-    cache: Path, tmp_path: Path, cut: float, flips: list[tuple[float, int]], tail: bytes, kind: str
+    indexed: sp.FileList | sp.ImageFolder,
+    tmp_path: Path,
+    cut: float,
+    flips: list[tuple[float, int]],
+    tail: bytes,
 ) -> None:
-    source: sp.FileList | sp.ImageFolder
-    if kind == "list":
-        source = sp.FileList(write(tmp_path / "list.txt", CONTENT))
-    else:
-        source = sp.ImageFolder(tree(tmp_path / "set", "a/1.jpg", "a/deep/22.jpg", "b/333.jpg"))
-    for file in cache.glob("*"):
-        file.unlink()
-    truth = records(source.open())
-    file = only_file(cache)
-    whole = file.read_bytes()
+    (tmp_path / "own.index").unlink()  # of the example before
+    sp.build_index(indexed, columns=COLUMNS)
+    whole = (tmp_path / "own.index").read_bytes()
     data = bytearray(whole)
-    facts_at = int.from_bytes(whole[24:32], "little")
     for place, change in flips:
         data[int(place * len(data))] ^= change
-    in_facts = (data[:64], data[facts_at:]) != (whole[:64], whole[facts_at:])
-    data = data[: round(cut * len(data))] + tail
-    file.write_bytes(data)
-    if len(data) != len(whole) or in_facts or data == whole:
-        assert records(source.open()) == truth, "it isn't believed, and made anew"
-        return
-    try:
-        opened = source.open()
-        found = records(opened)
-        assert opened.num_records == len(truth)
-    except StandpipeError:
-        return
-    # A folder's index holds its paths: other letters in them are for the digests of verify_index to find.
-    known = {path for path, _ in truth}
-    assert kind == "folder" or {path for path, _ in found} <= known, "a path that stands nowhere"
+    check_damaged(indexed, whole, bytes(data[: round(cut * len(data))] + tail))
+
+
+@pytest.mark.usefixtures("checked")
+def test_one_flipped_bit_is_seen(indexed: sp.FileList | sp.ImageFolder, tmp_path: Path) -> None:
+    whole = (tmp_path / "own.index").read_bytes()
+    for bit in np.random.default_rng(0).integers(0, 8 * len(whole), 300).tolist():
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        check_damaged(indexed, whole, bytes(data))
+
+
+@pytest.mark.usefixtures("checked")
+def test_a_block_in_another_place_is_damage(indexed: sp.FileList | sp.ImageFolder, tmp_path: Path) -> None:
+    """Blocks that are whole are exchanged, stand twice, are those of an older index, or are gone to zeros."""
+    older = (tmp_path / "own.index").read_bytes()
+    (tmp_path / "own.index").unlink()
+    sp.build_index(indexed, columns={name: values[::-1] for name, values in COLUMNS.items()})
+    whole = (tmp_path / "own.index").read_bytes()
+    assert len(older) == len(whole)
+    facts_at = int.from_bytes(whole[24:32], "little")
+    starts = range(64, facts_at - 1024, 512)
+    for at in starts:
+        here, behind = whole[at : at + 512], whole[at + 512 : at + 1024]
+        for blocks in (behind + here, here + here, older[at : at + 1024], bytes(1024)):
+            check_damaged(indexed, whole, whole[:at] + blocks + whole[at + 1024 :])
+
+
+def test_places_that_lie_outside_are_found(tmp_path: Path) -> None:
+    """An index whose writer named bytes that its list doesn't have, and sealed it, leads to no path."""
+    source = sp.FileList(write(tmp_path / "list.txt", CONTENT), index=tmp_path / "own.index")
+    sp.build_index(source)
+    change_section(
+        tmp_path / "own.index", "places", lambda held: held.__setitem__(slice(-8, None), b"\xff" * 8)
+    )
+    with pytest.raises(StandpipeError, match=r"own\.index is damaged: the place of record 399 lies outside"):
+        source.open().name(399)
 
 
 def test_an_index_that_is_cut_while_it_is_in_use(cache: Path, tmp_path: Path) -> None:

@@ -50,3 +50,20 @@ def test_columns_belong_to_the_digest() -> None:
 def test_columns_that_are_none(columns: Any, says: str) -> None:
     with pytest.raises(sp.PlanError, match=says):
         sp.Indexed(names(), columns=columns).open()
+
+
+class Words:
+    """Gives how long the word is that it is asked for, and of a number the number."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, key: str | int) -> dict[str, int]:
+        return {"size": len(key) if isinstance(key, str) else key}
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_keys_are_what_the_dataset_is_asked_for(executor: str) -> None:
+    source = sp.Indexed(Words(), keys={0: "tree", 1: "a"})
+    with sp.Pipeline(source).batch(3).loader(memory="256MiB", workers=1, executor=executor) as loader:
+        assert next(iter(loader))["size"].tolist() == [4, 1, 2]

@@ -70,7 +70,7 @@ def test_resumes_at_the_same_sample(factory: Any, steps: int, settings: dict[str
     pipeline = stream(factory).map(lambda x, rng: 100 * x + rng.integers(100), field="x").batch(5)
     with pipeline.loader(executor="inline") as loader:
         expected = [batch["x"].tolist() for batch in loader.steps(10)]
-    with pipeline.loader() as loader:
+    with pipeline.loader(executor="thread") as loader:
         taken = [batch["x"].tolist() for batch in loader.steps(steps)]
         state = loader.state_dict()
     with pipeline.loader(**settings) as loader:
@@ -83,7 +83,7 @@ def test_ranks_have_parts_of_their_own() -> None:
     found = []
     for rank in range(2):
         pipeline = stream(of_rank, length=12).shard(rank, 2).batch(4)
-        with pipeline.loader() as loader:
+        with pipeline.loader(executor="thread") as loader:
             assert len(loader) == 3
             (batches,) = seen(loader)
         found += [number for batch in batches for number in batch]
@@ -102,7 +102,7 @@ def test_functions_see_the_shorter_last_batch(settings: dict[str, Any]) -> None:
 
 def test_texts_and_lengths() -> None:
     pipeline = sp.Pipeline(sp.Iterable(lambda: iter(["a", "bb", "ccc"]), fields="text")).batch(2)
-    with pipeline.loader() as loader:
+    with pipeline.loader(executor="thread") as loader:
         assert [batch["text"] for batch in loader] == [["a", "bb"], ["ccc"]]
         with pytest.raises(TypeError, match=r"Iterable\(length=…\)"):
             len(loader)
@@ -138,7 +138,7 @@ def test_a_stream_that_fails_names_the_sample() -> None:
         raise OSError("the tape is torn")
 
     with (
-        stream(fails).batch(5).loader() as loader,
+        stream(fails).batch(5).loader(executor="thread") as loader,
         pytest.raises(sp.SampleError, match="OSError: the tape is torn") as caught,
     ):
         seen(loader)

@@ -1,6 +1,7 @@
 """``decode(allow_truncated=True)``: files that end too soon, as Pillow's own switch has them, and counted."""
 
 import io
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import standpipe as sp
 from draws import Geometric
 from jpegs import kinds, photo, saved
 from preloaded import SERVER
-from reference import check_rows, in_order, listed
+from reference import SMOOTHS_AS_PILLOW, check_rows, in_order, listed
 
 TRAIN = (sp.RandomResizedCrop((24, 31), scale=(0.05, 1.0)), sp.RandomHorizontalFlip())
 EVAL = (sp.Resize(28), sp.CenterCrop(26))
@@ -48,8 +49,14 @@ def cuts(data: bytes) -> list[bytes]:
     return [*inside, data[:end], data[: end + 1]]
 
 
+def damaged(data: bytes) -> bytes:
+    """A JPEG with an end in the middle, and another one at the end."""
+    at = (pixels_begin(data) + len(data)) // 2
+    return data[:at] + b"\xff\xd9" + data[at + 2 :]
+
+
 def is_smoothed(name: str) -> bool:
-    """libjpeg-turbo 3.0.1 changed what it smooths where scans are missing and colours have fewer samples."""
+    """Whether the picture is smoothed, otherwise than by Pillow's where the libjpeg-turbo is an older one."""
     return "progressive" in name and "4:4:4" not in name
 
 
@@ -80,7 +87,10 @@ def epoch(pipeline: sp.Pipeline, **settings: Any) -> tuple[list[np.ndarray], sp.
 @pytest.mark.parametrize("transforms", [TRAIN, EVAL], ids=["train", "eval"])
 def test_a_cut_jpeg_is_as_pillow_has_it(tmp_path: Path, transforms: Sequence[Geometric]) -> None:
     files = [
-        (f"{name} {n}", cut) for name in JPEGS if not is_smoothed(name) for n, cut in enumerate(JPEGS[name])
+        (f"{name} {n}", cut)
+        for name in JPEGS
+        if SMOOTHS_AS_PILLOW or not is_smoothed(name)
+        for n, cut in enumerate(JPEGS[name])
     ]
     source = listed(tmp_path, [data for _, data in files])
     rows, stats = epoch(in_order(source, *transforms).decode(allow_truncated=True))
@@ -124,14 +134,48 @@ def test_python_code_gets_the_same_and_it_is_counted(tmp_path: Path, executor: s
 @pytest.mark.parametrize("executor", [None, "thread", "process", "inline"])
 def test_damage_that_pillow_decodes_over_is_counted_too(tmp_path: Path, executor: str | None) -> None:
     whole = kinds(40, 53)["4:2:0"]
-    hurt, at = bytearray(whole), (pixels_begin(whole) + len(whole)) // 2
-    hurt[at : at + 2] = b"\xff\xd9"  # an end in the middle, and another one at the end
-    pipeline = in_order(listed(tmp_path, [whole, bytes(hurt)], times=3), *EVAL)
+    pipeline = in_order(listed(tmp_path, [whole, damaged(whole)], times=3), *EVAL)
     if executor is not None:
         pipeline = pipeline.map(lambda image: image, field="image")
     _, stats = epoch(pipeline, executor=executor or "thread")
     assert stats.damaged == 3
     assert stats.truncated == 0
+
+
+def draws_for_some(image: np.ndarray) -> np.ndarray:
+    """Draws where the last row is black, as that of a PNG file is which ends too soon."""
+    if not image[-1].any():
+        random.random()
+    return image
+
+
+def drawing_batch(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    random.random()
+    return batch
+
+
+def drawing_samples(samples: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    random.random()
+    return {"image": np.stack([sample["image"] for sample in samples])}
+
+
+DRAWING = {
+    "none": lambda pipeline: pipeline.map(lambda image: image, field="image"),
+    "samples": lambda pipeline: pipeline.map(draws_for_some, field="image"),
+    "batch": lambda pipeline: pipeline.map_batch(drawing_batch),
+    "samples of a batch": lambda pipeline: pipeline.map_batch(drawing_samples, samples=True),
+}
+
+
+@pytest.mark.parametrize("draws", DRAWING)
+def test_what_draws_is_made_again_and_counted_once(tmp_path: Path, draws: str) -> None:
+    """So is the first record, which is measured before."""
+    png, whole = OTHERS["PNG"], kinds(40, 53)["4:2:0"]
+    files = [png[: len(png) // 2], damaged(whole), whole[: len(whole) // 2], whole, png]
+    pipeline = in_order(listed(tmp_path, files), *EVAL).decode(allow_truncated=True)
+    _, stats = epoch(DRAWING[draws](pipeline), executor="process")
+    assert stats.truncated == 2
+    assert stats.damaged == 1
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from standpipe.transform import Unreadable, digest_of
 from programs import LIMIT_S
+from standpipe.transform import Unreadable, digest_of
 
 # What is digested is named f. Each text in {{…}} stands for what is first there and what takes its place.
 CHANGES = {

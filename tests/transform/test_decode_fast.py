@@ -10,8 +10,8 @@ from PIL import Image, ImageFile
 import standpipe as sp
 from draws import Sample, crop_box, mirrors, ops
 from jpegs import kinds, photo, saved
-from standpipe.spec import AnyArray, UInt8Array
 from reference import SAMPLE, decoded, delivered, explain_difference, in_order, listed, needs_sample
+from standpipe.spec import AnyArray, UInt8Array
 
 Box = tuple[int, int, int, int]
 

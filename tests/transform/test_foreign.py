@@ -1,16 +1,20 @@
 """Other formats than JPEG: Pillow's ``convert("RGB")`` of the first frame, then the same crop and resize."""
 
 import io
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import AvifImagePlugin, Image, features
 
 import standpipe as sp
 from jpegs import kinds, photo, saved
 from reference import check_rows, decoded, delivered, in_order, listed
+from standpipe.spec import DecodeLimits, DecodeMode, Decoding
+from standpipe.transform.foreign import decode_foreign
 
 TRAIN = (sp.RandomResizedCrop((24, 31)), sp.RandomHorizontalFlip())
 EVAL = (sp.Resize(28), sp.CenterCrop(26))
@@ -69,6 +73,25 @@ def _others() -> Iterator[tuple[str, bytes]]:
     yield "PGM", written(Image.fromarray(GREY), "PPM")
     yield "PGM, 16 bits", written(Image.fromarray(DEEP), "PPM")
     yield "PBM", written(Image.fromarray(GREY).convert("1"), "PPM")
+    yield "AVIF", saved(RGB, "AVIF")
+    yield "AVIF with alpha", saved(RGBA, "AVIF")
+    yield "JPEG 2000", saved(RGB, "JPEG2000")
+    yield "JPEG 2000 in tiles", saved(RGB, "JPEG2000", tile_size=(16, 16))
+    yield "JPEG 2000, 16 bits", written(Image.fromarray(DEEP), "JPEG2000")
+    yield "JPEG 2000 without a container", written(Image.fromarray(RGB), "JPEG2000", no_jp2=True)
+    yield "PPM, text", b"P3 53 40 255\n" + " ".join(map(str, RGB.flat)).encode()
+    yield "PPM, 100 levels", b"P6 53 40 100\n" + (RGB % 101).tobytes()
+    yield "TGA", saved(RGB, "TGA")
+    yield "TGA, packed", saved(RGBA, "TGA", compression="tga_rle")
+    yield "ICO", saved(RGBA, "ICO", sizes=[(16, 16), (40, 30)])
+    yield "ICO of bitmaps", saved(RGBA, "ICO", bitmap_format="bmp", sizes=[(16, 16), (40, 30)])
+    yield "DDS", saved(RGBA, "DDS")
+    yield "DDS, DXT5", saved(RGBA, "DDS", pixel_format="DXT5")
+    yield "PCX", saved(RGB, "PCX")
+    yield "SGI", saved(RGB, "SGI")
+    yield "SGI, packed", saved(RGBA, "SGI", rle=True)
+    yield "QOI", saved(RGB, "QOI")
+    yield "DIB", saved(RGB, "DIB")
 
 
 # Pillow says so at each conversion, the tests' own among them; the pixels are what convert("RGB") gives.
@@ -85,6 +108,99 @@ def test_every_format_is_as_pillow_has_it(
     images = {name: decoded(data) for name, data in FILES.items()}
     source = listed(tmp_path, list(FILES.values()), times=3, suffix=".img")
     check_rows(delivered(in_order(source, *transforms)), images, transforms)
+
+
+@pytest.mark.parametrize("name", ["QOI", "PPM, 100 levels"])
+def test_a_decoder_in_python_reads_blocks(name: str) -> None:
+    """It asks for a byte or a pixel at a time, which calls Python again each time if nobody reads ahead."""
+    data = np.frombuffer(FILES[name], np.uint8)
+    reads = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal reads
+        reads += event == "call" and frame.f_code.co_name == "readinto"
+
+    sys.setprofile(count)
+    try:
+        decode_foreign(data, Decoding(DecodeMode.EXACT, DecodeLimits(), False), lambda *_: "")
+    finally:
+        sys.setprofile(None)
+    assert 0 < reads < 50
+
+
+UNREAD = {
+    "EPS": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+    "PDF": b"%PDF-1.7\n",
+    "HEIC": b"\0\0\0\x18ftypheic\0\0\0\0",
+    "JPEG XL": b"\xff\x0a\x7f",
+    "SVG": b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>',
+    "ICNS": written(Image.fromarray(RGB).resize((128, 128)), "ICNS"),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_another_format_is_named_with_a_way_out(tmp_path: Path, name: str) -> None:
+    """EPS among them: Pillow would start Ghostscript for it."""
+    with pytest.raises(sp.DecodeError) as caught:
+        delivered(in_order(listed(tmp_path, [UNREAD[name]]), *EVAL))
+    assert caught.value.reason == f"standpipe doesn't read {name} files; convert it to PNG or JPEG"
+
+
+def test_a_codec_that_pillow_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AvifImagePlugin, "SUPPORTED", False)
+    monkeypatch.setattr(features, "check", lambda codec: codec != "avif")
+    with pytest.raises(sp.DecodeError) as caught:
+        delivered(in_order(listed(tmp_path, [FILES["AVIF"]]), *EVAL))
+    assert caught.value.reason.startswith("unsupported AVIF: the installed Pillow ")
+    assert "convert the file to PNG or JPEG" in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        FILES["JPEG 2000"].replace(b"\0\0\0\x35\0\0\0\x28", b"\0\0\0\x35\0\0\0\x08", 1),
+        FILES["ICO"][:6] + bytes(300),
+        FILES["ICO"][:22],
+    ],
+    ids=["a picture larger than its container", "an icon of nothing", "an icon without a picture"],
+)
+def test_a_header_that_contradicts_itself_is_refused(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(sp.DecodeError):
+        delivered(in_order(listed(tmp_path, [content]), *EVAL))
+
+
+def test_folders_take_the_usual_names_of_every_format(tmp_path: Path) -> None:
+    names = (
+        "a.AVIF",
+        "b.dds",
+        "c.ico",
+        "d.jfif",
+        "e.jp2",
+        "f.pcx",
+        "g.qoi",
+        "h.sgi",
+        "i.tga",
+        "j.psd",
+        "k.eps",
+    )
+    (tmp_path / "class").mkdir()
+    for name in names:
+        (tmp_path / "class" / name).write_bytes(FILES["PNG, RGB"])
+    opened = sp.ImageFolder(tmp_path).open()
+    assert [Path(str(opened.name(n))).name for n in range(opened.num_records)] == list(names[:9])
+
+
+def test_a_tga_is_no_cursor(tmp_path: Path) -> None:
+    """An uncompressed one begins like a cursor without an image."""
+    tga = saved(RGBA, "TGA")
+    assert tga.startswith(b"\0\0\x02\0")
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "1.tga").write_bytes(tga)
+    (tmp_path / "class" / "2.tga").write_bytes(tga[:-100])
+    found = sp.check_files(sp.ImageFolder(tmp_path), duplicates=False)
+    (finding,) = found.findings()
+    assert finding.path.endswith("2.tga")
+    assert "CUR" not in finding.text
 
 
 def test_a_files_name_says_nothing(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from PIL import Image
 import standpipe as sp
 from draws import Sample, crop_box, mirrors, ops
 from jpegs import photo, saved
-from standpipe.transform import fuse
 from reference import delivered, explain_difference, in_order, listed
+from standpipe.transform import fuse
 from torchvision_cpu import torchvision
 
 v2 = torchvision.transforms.v2

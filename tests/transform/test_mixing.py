@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import standpipe as sp
-from standpipe.transform.mixing import beta, cut_box
 from preloaded import SERVER
+from standpipe.transform.mixing import beta, cut_box
 from torchvision_cpu import torchvision
 
 ROWS, CLASSES, RECORDS = 6, 5, 24
@@ -120,7 +120,9 @@ class Photos:
 
 
 def epoch(pipeline: sp.Pipeline, **settings: Any) -> list[dict[str, Any]]:
-    with pipeline.loader(**{"memory": "512MiB", "fork_from": SERVER, **settings}) as loader:
+    with pipeline.loader(
+        **{"memory": "512MiB", "executor": "thread", "fork_from": SERVER, **settings}
+    ) as loader:
         return [copied(batch) for batch in loader]
 
 
@@ -148,10 +150,10 @@ def test_a_batch_is_the_same_whoever_mixes_it(settings: dict[str, Any]) -> None:
 def test_every_batch_draws_anew_and_resumes_with_its_draws() -> None:
     whole = epoch(MIXED, executor="inline")
     assert len({batch["label"].max(axis=1).tobytes() for batch in whole}) == len(whole)
-    with MIXED.loader(memory="512MiB") as loader:
+    with MIXED.loader(memory="512MiB", executor="thread") as loader:
         next(iter(loader))
         state = loader.state_dict()
-    with MIXED.loader(memory="512MiB") as loader:
+    with MIXED.loader(memory="512MiB", executor="thread") as loader:
         loader.load_state_dict(state)
         for batch, other in zip(loader, whole[1:], strict=True):
             np.testing.assert_array_equal(batch["image"], other["image"])

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import standpipe as sp
+from reference import delivered, in_order
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform import simd_paths
-from reference import delivered, in_order
 from torchvision_cpu import torchvision
 
 v2 = torchvision.transforms.v2

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import standpipe as sp
+from programs import LIMIT_S
 from standpipe.transform import code_parts
 from standpipe.transform.modules import is_installed, is_packaged
-from programs import LIMIT_S
 
 
 def parts_of(*transforms: Any, dataset: Any = None, **options: Any) -> dict[str, str]:
@@ -125,7 +125,7 @@ def test_a_package_that_was_installed_again_is_another_one(
 def test_equal_in_every_process(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "import albumentations as A, numpy as np, standpipe as ps\n"
+        "import albumentations as A, numpy as np, standpipe as sp\n"
         "from standpipe.transform import code_parts\n"
         "whole = A.Compose([A.Resize(8, 8), A.Normalize()])\n"
         "def made(image):\n"

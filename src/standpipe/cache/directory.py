@@ -37,6 +37,21 @@ READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+class Damaged(CacheError):
+    """A file of a set or session is missing or makes no sense, for a reason that doesn't pass.
+
+    what    is damaged, a sentence without its full stop
+    remedy  what to do about it, likewise
+    """
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what, remedy)
+        self.what = what
+
+    def __str__(self) -> str:
+        return ". ".join(filter(None, self.args))
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """Who may use a folder: this user, or a group of users.
@@ -240,18 +255,20 @@ def write_manifest(home: Home, folder: int, name: str, facts: Mapping[str, Any])
 
 
 def read_manifest(folder: int, name: str) -> dict[str, Any]:
-    """What a file of JSON says. Raises ``OSError``, and ``CacheError`` for one that makes no sense."""
+    """Return the object in a file of JSON. Raises ``OSError``, and ``Damaged`` for a file that has none."""
     import json
 
     file = os.open(name, READ_FILE, dir_fd=folder)
     try:
         facts = json.loads(os.read(file, MOST_MANIFEST_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise CacheError(f"{name} of the cache is damaged: {error}") from error
+    except ValueError as error:
+        raise Damaged(f"{name} is damaged: it isn't JSON") from error
+    except RecursionError as error:  # also where the caller's stack is nearly full, so it may pass
+        raise CacheError(f"{name} can't be read: {error}") from error
     finally:
         os.close(file)
     if not isinstance(facts, dict):
-        raise CacheError(f"{name} of the cache is damaged: it is no JSON object")
+        raise Damaged(f"{name} is damaged: it is no JSON object")
     return facts
 
 

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.cache.description import Cache
-from standpipe.cache.directory import READ_FILE, READ_FOLDER, Access, Home, open_home
+from standpipe.cache.directory import READ_FILE, READ_FOLDER, Access, Damaged, Home, open_home
 from standpipe.cache.identity import Identity
-from standpipe.cache.manifest import Manifest, read_set
+from standpipe.cache.manifest import Manifest, missing_is_damage, read_set
 from standpipe.cache.removal import USERS
 from standpipe.cache.room import ENTRY_BYTES, free_bytes, room, taken
-from standpipe.cache.session import Limits, Session, access_of, first_limits
+from standpipe.cache.session import Limits, Session, access_of, first_limits, links_in
 from standpipe.cache.spilled import Spilled, names_of_sets
 from standpipe.cache.users import Counts, usage
 from standpipe.errors import CacheError
@@ -140,11 +140,13 @@ def _found(home: Home, cache: Cache, digest: str) -> Forecast:
         session = Session(home, cache.name)
     except FileNotFoundError:
         limits, sets = first_limits(cache), []
+    except Damaged:  # the job that opens it writes its own limits
+        limits, sets = first_limits(cache), links_in(home.sessions, cache.name)
     else:
         limits, sets = session.limits.of(cache), session.sets
         session.close()
     present = None
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, Damaged):  # a damaged one is made anew
         present = set_facts(home, digest)
     memory = room(home.sets, sets, limits.memory, home.path).free_bytes
     return Forecast(present, limits, memory, _spill_free(limits, home.access, sets))
@@ -172,10 +174,11 @@ def set_facts(home: Home, digest: str) -> CachedSet:
     with contextlib.ExitStack() as opened:
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
         opened.callback(os.close, folder)
-        users = os.open(USERS, READ_FOLDER, dir_fd=folder)
-        opened.callback(os.close, users)
-        manifest = read_set(folder, digest)
-        rows, on_disk, row_bytes = _counted(folder)
+        with missing_is_damage(home, folder, digest):
+            users = os.open(USERS, READ_FOLDER, dir_fd=folder)
+            opened.callback(os.close, users)
+            manifest = read_set(folder, digest)
+            rows, on_disk, row_bytes = _counted(folder)
         here = taken(folder).held
         used = usage(folder, users)
     asked = used.counts.hits + used.counts.misses

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from standpipe.cache.directory import Home, read_manifest, write_manifest
+from standpipe.cache.directory import Damaged, Home, is_at, read_manifest, write_manifest
 from standpipe.cache.identity import Identity
 from standpipe.cache.spilled import SET, Place
 from standpipe.errors import CacheError
@@ -73,21 +74,48 @@ class Manifest:
         write_manifest(home, folder, SET, facts)
 
 
+def damaged(digest: str, what: str) -> Damaged:
+    """Return the error for a set of which ``what`` is true, such as ``"table is missing"``."""
+    return Damaged(
+        f"the cached set {digest} is unusable: its {what}",
+        "The next job that uses this set removes it and fills it again; standpipe cache destroy removes it now",
+    )
+
+
+@contextlib.contextmanager
+def missing_is_damage(home: Home, folder: int, digest: str) -> Iterator[None]:
+    """Raise ``Damaged`` for a file that is missing while the set has its name: removed sets lose their name first."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not is_at(folder, home.sets, digest):
+            raise
+        raise damaged(digest, f"{error.filename} is missing") from error
+
+
 def read_set(folder: int, digest: str) -> Manifest:
-    """The manifest of a set that is open. Raises ``OSError``, and ``CacheError`` for one that can't be used here."""
-    facts = read_manifest(folder, SET)
-    if facts.get("format") != FORMAT:
-        raise CacheError(
-            f"the cached set {digest} is of format {facts.get('format')}, and this standpipe has format {FORMAT}: "
-            "another version made it; standpipe cache destroy removes it"
-        )
-    if facts.get("byte_order") != sys.byteorder:
-        raise CacheError(
-            f"the cached set {digest} was made on a machine with {facts.get('byte_order')}-endian numbers, and this "
-            f"one's are {sys.byteorder}-endian; standpipe cache destroy removes it"
-        )
+    """Return the manifest of a set that is open.
+
+    Raises ``OSError``, ``Damaged`` for one that makes no sense, ``CacheError`` for one that can't be used here.
+    """
+    try:
+        facts = read_manifest(folder, SET)
+    except Damaged as error:
+        raise damaged(digest, str(error)) from error
     match facts:
+        case {"format": int(made)} if made != FORMAT:
+            raise CacheError(
+                f"the cached set {digest} is of format {made}, and this standpipe has format {FORMAT}: "
+                "another version made it; standpipe cache destroy removes it"
+            )
+        case {"byte_order": "little" | "big" as order} if order != sys.byteorder:
+            raise CacheError(
+                f"the cached set {digest} was made on a machine with {order}-endian numbers, and this "
+                f"one's are {sys.byteorder}-endian; standpipe cache destroy removes it"
+            )
         case {
+            "format": int(),
+            "byte_order": str(),
             "digest": str() as own,
             "label": str(label),
             "parts": dict(parts),
@@ -96,4 +124,4 @@ def read_set(folder: int, digest: str) -> Manifest:
             "row_bytes": int() | None as row_bytes,
         } if own == digest and 0 < records <= MOST_RECORDS:
             return Manifest(digest, label, parts, records, kind, row_bytes, Place.of(facts.get("spill")))
-    raise CacheError(f"set.json of the cached set {digest} is damaged; standpipe cache destroy removes it")
+    raise damaged(digest, f"{SET} is damaged: a fact is missing or wrong")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from standpipe import _native
@@ -43,6 +44,7 @@ class OpenSet:
 
     store   the native store: rows are found, read and put there, by any thread
     writes  whether rows may be stored; False for a group's set that this user may only read
+    notes   warnings about damage that was found when it was opened
     """
 
     def __init__(
@@ -54,12 +56,13 @@ class OpenSet:
         store: _native.CacheStore,
         *,
         writes: bool,
+        notes: Sequence[str],
     ) -> None:
         self.store, self.writes = store, writes
         self._name, self._limits, self._manifest, self._parts = name, limits, manifest, parts
         self._spilled: Spilled | None = None
         self._extents: list[Extent] = []
-        self._notes: list[str] = []
+        self._notes = list(notes)
         self._said: set[str] = set()
         self._closed = self._said_full = False
         self._lacks_spill = True  # until that is known: rows that lie there can't be found

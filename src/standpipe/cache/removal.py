@@ -14,6 +14,7 @@ from standpipe.cache.directory import (
     READ_FOLDER,
     Home,
     clear_aside,
+    is_at,
     names_in,
     read_manifest,
     remove,
@@ -22,7 +23,7 @@ from standpipe.cache.extents import trim
 from standpipe.cache.room import taken
 from standpipe.cache.session import linked_sets, sessions_of
 from standpipe.cache.spilled import SET, Place, Spilled, remove_spilled
-from standpipe.cache.users import is_used, usage
+from standpipe.cache.users import claimed, is_used, usage
 from standpipe.errors import CacheError
 from standpipe.faults import faultpoint
 
@@ -71,6 +72,17 @@ def remove_set(home: Home, digest: str, *, used_too: bool) -> FreedCache | None:
     finally:
         os.close(folder)
     return freed
+
+
+def drop_damaged(home: Home, digest: str, folder: int) -> bool:
+    """Remove the set that is open under ``folder``; False when another process does it. Raises ``OSError``.
+
+    Jobs that have it open read on. A set that another job has made in its place meanwhile stays.
+    """
+    with claimed(folder) as free:
+        return (
+            free and is_at(folder, home.sets, digest) and remove_set(home, digest, used_too=True) is not None
+        )
 
 
 def clear(home: Home) -> None:

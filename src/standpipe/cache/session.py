@@ -13,6 +13,7 @@ from standpipe.cache.description import Cache, group_number
 from standpipe.cache.directory import (
     READ_FOLDER,
     Access,
+    Damaged,
     Home,
     is_at,
     names_in,
@@ -64,17 +65,21 @@ class Session:
     folder  descriptor; who holds its lock gives out room
     links   descriptor of the folder with a file for each set
     limits  what it was created with
+    note    a warning about damage that was repaired; empty without any
     """
 
     def __init__(self, home: Home, name: str, *, make: Limits | None = None) -> None:
-        """Open it, or create it with the limits of ``make``. Raises ``OSError``, ``CacheError``."""
-        self.name, self._home = name, home
+        """Open it, or create it with the limits of ``make``, which a damaged one gets too.
+
+        Raises ``OSError``, ``CacheError``; ``Damaged`` without ``make``.
+        """
+        self.name, self._home, self.note = name, home, ""
         with contextlib.ExitStack() as opened:
             self.folder = self._open(make)
             opened.callback(os.close, self.folder)
             self.links = open_folder(self.folder, LINKS, home.access, make=False)
             opened.callback(os.close, self.links)
-            self.limits = _limits(read_manifest(self.folder, MANIFEST))
+            self.limits = self._read_limits(make)
             self._opened = opened.pop_all()
 
     def _open(self, make: Limits | None) -> int:
@@ -83,6 +88,26 @@ class Session:
             with contextlib.suppress(FileExistsError):
                 create_session(self._home, self.name, make)
         return open_folder(self._home.sessions, self.name, self._home.access, make=False)
+
+    def _read_limits(self, make: Limits | None) -> Limits:
+        """What session.json says, or ``make``, written there, if it is damaged."""
+        try:
+            return _limits(read_manifest(self.folder, MANIFEST))
+        except FileNotFoundError:
+            if not self.is_there:  # it is being destroyed
+                raise
+            damage = f"{MANIFEST} is missing"
+        except Damaged as error:
+            damage = str(error)
+        if make is None:
+            raise Damaged(
+                f"cache {self.name!r} has unknown limits: its {damage}",
+                "The next job that uses the cache writes its own limits; "
+                f"standpipe cache destroy {self.name} removes it",
+            )
+        _write_limits(self._home, self.folder, make)
+        self.note = f"cache {self.name!r} has the limits of this job from now on: its {damage}"
+        return make
 
     @property
     def is_there(self) -> bool:
@@ -111,14 +136,7 @@ def create_session(home: Home, name: str, limits: Limits) -> None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
     with new_folder(home) as (made, folder):
         os.close(open_folder(folder, LINKS, home.access, make=True))
-        facts = {
-            "memory": limits.memory,
-            "spill": limits.spill,
-            "spill_limit": limits.spill_limit,
-            "idle_after_s": limits.idle_after,
-            "created": time.time(),
-        }
-        write_manifest(home, folder, MANIFEST, facts)
+        _write_limits(home, folder, limits)
         faultpoint("cache.create")
         publish(home, made, home.sessions, name)
 
@@ -178,8 +196,20 @@ def access_of(cache: Cache) -> Access:
     return Access(None if cache.shared_group is None else group_number(cache.shared_group))
 
 
+def _write_limits(home: Home, folder: int, limits: Limits) -> None:
+    """Write session.json. Raises ``OSError``."""
+    facts = {
+        "memory": limits.memory,
+        "spill": limits.spill,
+        "spill_limit": limits.spill_limit,
+        "idle_after_s": limits.idle_after,
+        "created": time.time(),
+    }
+    write_manifest(home, folder, MANIFEST, facts)
+
+
 def _limits(facts: dict[str, object]) -> Limits:
-    """From session.json. Raises ``CacheError``."""
+    """From session.json. Raises ``Damaged``."""
     match facts:
         case {
             "memory": int(memory),
@@ -188,6 +218,4 @@ def _limits(facts: dict[str, object]) -> Limits:
             "idle_after_s": int() | float() | None as idle_after,
         } if spill is None or "\0" not in spill:
             return Limits(memory, spill, spill_limit, idle_after)
-    raise CacheError(
-        f"{MANIFEST} of the cache is damaged, or another version's; standpipe cache destroy removes it"
-    )
+    raise Damaged(f"{MANIFEST} is damaged: a limit is missing or wrong")

@@ -12,6 +12,7 @@ from standpipe.cache.directory import (
     NEW_FILE,
     READ_FOLDER,
     TRIES,
+    Damaged,
     Home,
     is_at,
     new_folder,
@@ -24,9 +25,9 @@ from standpipe.cache.directory import (
 from standpipe.cache.extents import FULL
 from standpipe.cache.facts import HEADER_BYTES, TABLE
 from standpipe.cache.identity import Identity
-from standpipe.cache.manifest import Kind, Manifest, read_set
+from standpipe.cache.manifest import Kind, Manifest, damaged, missing_is_damage, read_set
 from standpipe.cache.opened import OpenSet, Parts
-from standpipe.cache.removal import USERS, clear
+from standpipe.cache.removal import USERS, clear, drop_damaged
 from standpipe.cache.room import ENTRY_BYTES
 from standpipe.cache.session import Session, access_of, first_limits
 from standpipe.cache.users import User
@@ -66,9 +67,18 @@ def open_set(
     wanted = Manifest.of(identity, records, kind, row_bytes, None)
     try:
         clear(home)
+        notes: list[str] = []
+        dropped = False
         for _ in range(TRIES):
-            with contextlib.suppress(_Gone):
-                return _opened(home, cache, wanted, writes)
+            try:
+                return _opened(home, cache, wanted, writes, notes)
+            except _Gone:
+                continue
+            except Damaged as error:
+                if dropped:  # the one that was made anew is damaged too
+                    raise CacheError(str(error)) from error
+                dropped = True
+                notes.append(f"cache {cache.name!r}: {error.what}. It was removed, and is filled again")
     except OSError as error:
         home.close()
         raise CacheError(f"the cache in {home.path} can't be used: {_why(error)}") from error
@@ -83,12 +93,17 @@ class _Gone(Exception):
     """Somebody destroyed it between two steps of ours."""
 
 
-def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool) -> OpenSet:
-    """One try. Raises ``_Gone``, ``OSError``, ``CacheError``."""
+def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool, notes: list[str]) -> OpenSet:
+    """One try. Raises ``_Gone``, ``OSError``, ``CacheError``, and ``Damaged`` for a set that it has removed.
+
+    notes  is given a warning about a session that was repaired
+    """
     with contextlib.ExitStack() as opened:
         try:
             session = Session(home, cache.name, make=first_limits(cache))
             opened.callback(session.close)
+            if session.note:
+                notes.append(session.note)
             folder, user = _found_or_made(home, wanted, opened)
             if user is not None:
                 session.link(wanted.digest)
@@ -97,11 +112,26 @@ def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool) -> OpenSet
         if not (session.is_there and is_at(folder, home.sets, wanted.digest)):
             raise _Gone
         limits = session.limits.of(cache)
-        _check(wanted, read_set(folder, wanted.digest))
-        writes = writes and user is not None and _may_write(folder)
-        store = _store(folder, wanted, writes)
+        with _damage_is_dropped(home, folder, wanted.digest):
+            _check(wanted, read_set(folder, wanted.digest))
+            writes = writes and user is not None and _may_write(folder)
+            store = open_store(folder, wanted, writes, queue_bytes(wanted.row_bytes))
         parts = Parts(home, session, folder, user, opened.pop_all())
-    return OpenSet(cache.name, limits, wanted, parts, store, writes=writes)
+    return OpenSet(cache.name, limits, wanted, parts, store, writes=writes, notes=notes)
+
+
+@contextlib.contextmanager
+def _damage_is_dropped(home: Home, folder: int, digest: str) -> Iterator[None]:
+    """Remove the set if it turns out to be damaged, and raise ``Damaged``; ``_Gone`` where another job removes it."""
+    try:
+        with missing_is_damage(home, folder, digest):
+            yield
+    except Damaged as error:
+        if not drop_damaged(home, digest, folder):
+            raise _Gone from error
+        raise
+    except FileNotFoundError as error:
+        raise _Gone from error
 
 
 def _found_or_made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -> tuple[int, User | None]:
@@ -111,11 +141,14 @@ def _found_or_made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -
             return _made(home, wanted, opened)
     folder = open_folder(home.sets, wanted.digest, home.access, make=False)
     opened.callback(os.close, folder)
-    with _users(folder, home) as users:
-        try:
-            user = User(home, users)
-        except PermissionError:  # of a group's cache that this user may read only
-            return folder, None
+    with _damage_is_dropped(home, folder, wanted.digest):
+        users = open_folder(folder, USERS, home.access, make=False)
+    try:
+        user = User(home, users)
+    except PermissionError:  # of a group's cache that this user may read only
+        return folder, None
+    finally:
+        os.close(users)
     opened.callback(user.close)
     return folder, user
 
@@ -148,15 +181,6 @@ def _made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -> tuple[i
     return own, user
 
 
-@contextlib.contextmanager
-def _users(folder: int, home: Home) -> Iterator[int]:
-    users = open_folder(folder, USERS, home.access, make=False)
-    try:
-        yield users
-    finally:
-        os.close(users)
-
-
 def _is_there(home: Home, digest: str) -> bool:
     try:
         os.close(os.open(digest, READ_FOLDER, dir_fd=home.sets))
@@ -184,12 +208,18 @@ def _may_write(folder: int) -> bool:
     return True
 
 
-def _store(folder: int, manifest: Manifest, writes: bool) -> _native.CacheStore:
-    """The native store of a set. Raises ``CacheError``."""
-    queue = queue_bytes(manifest.row_bytes)
+def open_store(folder: int, manifest: Manifest, writes: bool, queue: int) -> _native.CacheStore:
+    """Open the native store of a set, with ``queue`` bytes for rows on their way to a disk.
+
+    Raises ``OSError``, ``Damaged``, and ``CacheError`` for another version's table.
+    """
     try:
         return _native.CacheStore(folder, manifest.records, manifest.salt, writes, queue)
-    except (ValueError, RuntimeError, OSError) as error:
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, error.strerror, TABLE) from error
+    except ValueError as error:
+        raise damaged(manifest.digest, str(error)) from error
+    except RuntimeError as error:
         raise CacheError(
             f"the cached set {manifest.digest} can't be used: {error}; standpipe cache destroy removes it"
         ) from error

@@ -14,8 +14,9 @@ from standpipe import _native
 from standpipe.cache.description import Cache, check_given
 from standpipe.cache.directory import READ_FOLDER, Home, names_in, open_home
 from standpipe.cache.facts import entries_of
-from standpipe.cache.manifest import Manifest, read_set
+from standpipe.cache.manifest import Manifest, missing_is_damage, read_set
 from standpipe.cache.session import Session, access_of, no_session
+from standpipe.cache.sets import open_store
 from standpipe.cache.spilled import Spilled
 from standpipe.errors import CacheError
 
@@ -116,10 +117,11 @@ def _checked(home: Home, digest: str, tell: Callable[[int], None]) -> CheckedSet
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
         opened.callback(os.close, folder)
         try:
-            manifest = read_set(folder, digest)
-            store = _native.CacheStore(folder, manifest.records, manifest.salt, False, 0)
+            with missing_is_damage(home, folder, digest):
+                manifest = read_set(folder, digest)
+                store = open_store(folder, manifest, writes=False, queue=0)
             opened.callback(store.close, 0)
-        except (CacheError, ValueError, RuntimeError) as error:
+        except CacheError as error:
             return CheckedSet(digest, "", 0, 0, str(error))
         if manifest.spill is not None:
             with contextlib.suppress(OSError, CacheError):  # its rows can't be read then, so they are wrong

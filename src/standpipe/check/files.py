@@ -42,8 +42,8 @@ def check_files(
     on_progress      called with what is counted, how many are done, and of how many. What it was told of stays known
                      however the process ends
 
-    Raises ``PlanError`` for a source that can't be opened or has no image files, ``StandpipeError`` when another process
-    looks through the same files, or the disk is full.
+    Raises ``PlanError`` for a source that can't be opened or has no image files, ``StandpipeError`` when another
+    process looks through the same files, or the disk is full.
     """
     from standpipe.check.run import run  # SQLite costs a tenth of what importing standpipe does
 

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from standpipe.check.labels import LabelFinding
-from standpipe.contracts import OpenSource
-from standpipe.errors import StandpipeError, PlanError
-from standpipe.transform import Fault
+from standpipe.contracts import OpenSource, SkipsFiles
+from standpipe.errors import PlanError
+from standpipe.transform import Fault, decoder_version
+from standpipe.writing import whole_file
 
 if TYPE_CHECKING:
     from standpipe.check.store import Store
 
 BAD = tuple(fault.value for fault in Fault)
 COPY, CONFLICT = "copy", "label-conflict"
-FLAWED, CUT = "flawed", "cut"
+FLAWED, CUT, SMOOTHED = "flawed", "cut", "smoothed"
 SUFFIX = "suffix"
-KINDS = (*BAD, FLAWED, CUT, COPY, CONFLICT, SUFFIX)
-_FLAWS = {"damaged": FLAWED, "truncated": CUT}
+KINDS = (*BAD, FLAWED, CUT, SMOOTHED, COPY, CONFLICT, SUFFIX)
+_FLAWS = {"damaged": FLAWED, "truncated": CUT, "smoothed": SMOOTHED}
 _FLAW_TEXTS = {
     FLAWED: "damaged, and decoded over that as Pillow does",
     CUT: "ends too soon, and decoded as far as it goes",
+    SMOOTHED: f"lacks scans; libjpeg-turbo {decoder_version()} may smooth over that otherwise than Pillow 13",
 }
 
 
@@ -38,8 +38,10 @@ class FileFinding:
     level  ``"bad"``: a loader refuses it; ``"warning"``, ``"note"``: it is delivered
     kind   bad: ``"unreadable"``, ``"empty"``, ``"truncated"``, ``"damaged"``, ``"not-an-image"``, ``"unsupported"``,
            ``"oversized"``. Warnings: ``"flawed"``, decoded over damage as Pillow does; ``"cut"``, truncated where that
-           is allowed; ``"copy"``, the same bytes as an earlier record; ``"label-conflict"``, the same bytes as another
-           one with another label. Note: ``"suffix"``, its name ends as another format's does
+           is allowed; ``"smoothed"``, a progressive JPEG that lacks scans and may have other pixels than Pillow's, as
+           the libjpeg-turbo in use is older than 3.0.1; ``"copy"``, the same bytes as an earlier record;
+           ``"label-conflict"``, the same bytes as another one with another label. Note: ``"suffix"``, its name ends as
+           another format's does
     text   what it is, in full; of bad files the ``reason`` that a ``SampleError`` has
     like   the first record with the same bytes, where that is what was found
     """
@@ -67,6 +69,7 @@ class CheckedFiles:
     size     bytes of all files that could be read
     counts   files of each kind of finding, most severe first; kinds that there are none of are left out
     labels   what is odd about labels
+    skipped  pipes, sockets and devices with image names, which are no records; ``skipped_files()`` names them
     """
 
     records: int
@@ -75,6 +78,7 @@ class CheckedFiles:
     size: int
     counts: Mapping[str, int]
     labels: tuple[LabelFinding, ...]
+    skipped: int
     _source: OpenSource = field(repr=False)
     _store: Store = field(repr=False)
 
@@ -100,6 +104,10 @@ class CheckedFiles:
         for queried in (self._bad, self._flawed, self._copies, self._misnamed):
             yield from (finding for finding in queried() if finding.kind in wanted)
 
+    def skipped_files(self) -> Iterator[str]:
+        """Yield the path of each pipe, socket or device that was skipped."""
+        return skipped_files(self._source)
+
     def write(self, path: str | os.PathLike[str], *, kinds: Collection[str] = BAD) -> int:
         """Write a list that ``Pipeline.exclude`` takes, a JSON object a line; how many records it names.
 
@@ -109,20 +117,12 @@ class CheckedFiles:
         """
         import json  # a tenth of what importing standpipe costs
 
-        target = Path(path)
-        draft = target.with_name(f"{target.name}.{os.getpid()}.part")
         written = 0
-        try:
-            with draft.open("w", encoding="ascii") as file:
-                print(json.dumps({"source": self._source.digest, "records": self.records}), file=file)
-                for finding in self.findings(*kinds) if kinds else ():
-                    print(json.dumps(finding.facts()), file=file)
-                    written += 1
-            draft.replace(target)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                draft.unlink()
-            raise StandpipeError(f"can't write {target}: {error.strerror}") from error
+        with whole_file(path) as file:
+            print(json.dumps({"source": self._source.digest, "records": self.records}), file=file)
+            for finding in self.findings(*kinds) if kinds else ():
+                print(json.dumps(finding.facts()), file=file)
+                written += 1
         return written
 
     def facts(self) -> dict[str, object]:
@@ -136,6 +136,7 @@ class CheckedFiles:
             "bad": self.bad,
             "counts": dict(self.counts),
             "labels": [label.facts() for label in self.labels],
+            "skipped": self.skipped,
         }
 
     def _bad(self) -> Iterator[FileFinding]:
@@ -172,6 +173,11 @@ class CheckedFiles:
 
     def _finding(self, record: int, level: Any, kind: str, text: str, like: int | None = None) -> FileFinding:
         return FileFinding(record, self._source.name(record), level, kind, text, like)
+
+
+def skipped_files(source: OpenSource) -> Iterator[str]:
+    """Yield the paths of what a source skipped."""
+    return source.skipped() if isinstance(source, SkipsFiles) else iter(())
 
 
 def counts_of(store: Store) -> dict[str, int]:

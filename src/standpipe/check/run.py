@@ -11,7 +11,7 @@ import numpy as np
 
 from standpipe import machine
 from standpipe.check.files import Progress
-from standpipe.check.findings import CheckedFiles, counts_of
+from standpipe.check.findings import CheckedFiles, counts_of, skipped_files
 from standpipe.check.labels import LabelCounts
 from standpipe.check.store import UNKNOWN, VERSION, Store
 from standpipe.contracts import Encoded, OpenSource, Source
@@ -74,6 +74,7 @@ def run(
         size=store.one("SELECT COALESCE(SUM(size), 0) FROM files"),
         counts=counts_of(store),
         labels=work.labels.findings(),
+        skipped=sum(1 for _ in skipped_files(opened)),
         _source=opened,
         _store=store,
     )

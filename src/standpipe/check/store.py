@@ -20,7 +20,9 @@ from standpipe.errors import StandpipeError
 from standpipe.source import cache_folder, is_believed
 from standpipe.spec import Int64Array
 
-VERSION = 1  # of the tables, and of the words in them
+# Of the tables, of the words in them, and of how files are judged. 1 knew no "smoothed", and took JPEGs for good that
+# Pillow 13 refuses.
+VERSION = 2
 UNKNOWN = -2  # size and time of a file that has to be looked at
 CACHE_KIB = 8192
 
@@ -170,7 +172,7 @@ def _connected(path: bytes, *, fresh: bool = False) -> sqlite3.Connection:
 
 
 def _row(verdict: Verdict) -> tuple[Any, ...]:
-    flaw = "truncated" if verdict.truncated else "damaged" if verdict.damaged else None
+    flaws = {"truncated": verdict.truncated, "damaged": verdict.damaged, "smoothed": verdict.smoothed}
     return (
         verdict.file.index,
         verdict.size,
@@ -178,7 +180,7 @@ def _row(verdict: Verdict) -> tuple[Any, ...]:
         verdict.file.label,
         None if verdict.fault is None else verdict.fault.value,
         verdict.text or None,
-        flaw,
+        next((flaw for flaw, found in flaws.items() if found), None),
         verdict.misnamed,
         verdict.digest,
     )

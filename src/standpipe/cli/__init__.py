@@ -17,6 +17,17 @@ FAILED = 1
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 PIPE_CLOSED = 141  # 128 + SIGPIPE
+# What people write who know other tools, and our words for it; the first that a command has.
+HABITS = {
+    "--batch-size": ("--batch",),
+    "--batchsize": ("--batch",),
+    "--bs": ("--batch",),
+    "--num-workers": ("--workers",),
+    "--threads": ("--workers",),
+    "--dtype": ("--output",),
+    "--out": ("--output", "--report"),
+    "--output": ("--out", "--report"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,10 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     argv  the arguments without the program's name; None takes them from ``sys.argv``
 
-    0 done, 1 failed with a message on stderr (``standpipe scan``: 2, as 1 is its answer), 2 wrong usage, 130 interrupted
-    by Ctrl-C, 141 nobody reads our stdout any more. Errors that are no ``StandpipeError`` and name no file are bugs and
-    keep their traceback.
+    0 done, 1 failed with a message on stderr (``standpipe scan``: 2, as 1 is its answer), 2 wrong usage, 130
+    interrupted by Ctrl-C, 141 nobody reads our stdout any more. Errors that are no ``StandpipeError`` and name no file
+    are bugs and keep their traceback.
     """
+    if sys.stderr is None:  # closed, as by 2>&-
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 (until the process ends)
     try:
         if argv is None:
             _insist_on_interrupts()
@@ -52,23 +65,30 @@ def _insist_on_interrupts() -> None:
 
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     sys.unraisablehook = again
+    if callable(signal.getsignal(signal.SIGINT)):  # else it is ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _run(argv: list[str]) -> int:
-    from standpipe import StandpipeError, SampleError
-    from standpipe.cli.terminal import Unwritten, printable, written
+    from standpipe import SampleError, StandpipeError
+    from standpipe.cli.terminal import Unwritten, check_stdout, printable, written
 
     parser = _parser()
     failed = FAILED
     try:
         try:
-            _check_commands(parser, argv)
+            command = _command(parser, argv)
             own, of_script = _apart(argv)
+            _check_options(command, own)
             args = parser.parse_args(own, argparse.Namespace(arguments=of_script))
             failed = args.failed
+            check_stdout()
             code = int(args.run(args))
         except SystemExit as done:
             code = done.code if isinstance(done.code, int) else USAGE
+            if code:
+                return code
+        check_stdout()
         with written():
             sys.stdout.flush()
     except Unwritten as error:
@@ -111,16 +131,30 @@ def _apart(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv[:place], argv[place + 1 :]
 
 
-def _check_commands(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    """End with what may have been meant where a word names no command."""
+def _command(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of the command that is asked for; end with what was meant where a word names no command."""
     for word in argv:
         if not word.startswith("-"):
             commands = parser.get_default("commands")
             if commands is None:
-                return
+                break
             if word not in commands:
-                parser.error(_unknown(word, list(commands)))
+                parser.error(_unknown("command", repr(word), list(commands)))
             parser = commands[word]
+    return parser
+
+
+def _check_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """End with what may have been meant where a word is no option of the command."""
+    options = [each for each in parser._option_string_actions if each.startswith("--")]
+    for word in argv:
+        name = word.partition("=")[0]
+        if name == "--":
+            return
+        if not name.startswith("--") or any(each.startswith(name) for each in options):
+            continue
+        habit = [each for each in HABITS.get(name.replace("_", "-"), ()) if each in options]
+        parser.error(_unknown("option", name, options, habit))
 
 
 class _Version(argparse.Action):
@@ -143,10 +177,10 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _unknown(command: str, commands: list[str]) -> str:
-    near = difflib.get_close_matches(command, commands, n=1, cutoff=0.5)
-    advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(commands)}"
-    return f"no command {command!r}; {advice}"
+def _unknown(kind: str, word: str, known: list[str], habit: Sequence[str] = ()) -> str:
+    near = habit or difflib.get_close_matches(word.strip("'"), known, n=1, cutoff=0.5)
+    meant = repr(near[0]) if near and kind == "command" else "".join(near[:1])
+    return f"no {kind} {word}; " + (f"did you mean {meant}?" if near else f"there are {', '.join(known)}")
 
 
 def _fail(message: str, code: int) -> int:
@@ -160,4 +194,5 @@ def _fail(message: str, code: int) -> int:
 
 def _drop_stdout() -> None:
     """Let the interpreter's own flush at exit succeed, though the reader is gone, as in ``standpipe … | head``."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

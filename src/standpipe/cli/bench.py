@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 import os
 import threading
 import time
@@ -13,17 +12,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import standpipe as sp
-from standpipe.cli.task import add_task_arguments, check_seconds, endless, standard_task
+from standpipe.cli.task import (
+    add_step_argument,
+    add_task_arguments,
+    check_seconds,
+    check_step,
+    endless,
+    standard_task,
+    take,
+)
 
 if TYPE_CHECKING:
     from standpipe.cli.bench_cache import CacheResult
     from standpipe.cli.bench_io import IoResult
     from standpipe.cli.terminal import Subparsers
-    from standpipe.observe import Verdict
+    from standpipe.observe import Snapshot, Verdict
 
 MIB = 1 << 20
 SAMPLE_EVERY_S = 0.25
 WARM_UP_BATCHES = 3
+COLUMNS = 80
+LEAST_ABOVE_MIB = 1.0  # that one owner of memory has more than was forecast, before it is named
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -38,6 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--seconds", type=float, default=8.0, metavar="S", help="how long to measure (default: 8)"
     )
+    add_step_argument(parser)
     parser.add_argument(
         "--io",
         action="store_true",
@@ -55,7 +65,13 @@ def add_parser(subparsers: Subparsers) -> None:
         help="what --cache may take in memory, such as 8GiB (default: half of what is free)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--report", default=None, metavar="FILE.html", help="write a page about the run, too")
+    parser.add_argument(
+        "--report",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="write a page about the run, too (FILE.html), or its facts (FILE.json); give it twice for both",
+    )
     parser.set_defaults(run=run)
 
 
@@ -64,17 +80,23 @@ def run(args: argparse.Namespace) -> int:
     from standpipe.cli.terminal import print_json, say
 
     check_seconds(args.seconds)
+    check_step(args.step_ms)
     result: Result | IoResult | CacheResult
     if args.cache_memory is not None and not args.cache:
         raise sp.PlanError("--cache-memory is of --cache: ask for both")
     if args.io and args.cache:
         raise sp.PlanError("--io and --cache are two measurements: ask for one at a time")
-    if args.report is not None:
-        from standpipe.observe.report import checked_name
+    if args.report:
+        from standpipe.observe.report import is_page
+        from standpipe.writing import check_place
 
         if args.io or args.cache:
             raise sp.PlanError("--report is of a run as it is, not of --io or --cache")
-        checked_name(args.report)
+        for path in args.report:
+            is_page(path)
+            check_place(path)
+    if args.step_ms and (args.io or args.cache):
+        raise sp.PlanError("--step-ms is of a run as it is, not of --io or --cache")
     if args.cache:
         from standpipe.cli.bench_cache import measure_cache
 
@@ -84,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
         result = measure_io(args, standard_task(args))
     else:
-        result = measure(args)
+        result = measure(standard_task(args).plan(memory=args.memory, workers=args.workers), args)
     if args.json:
         print_json(result.as_json())
     else:
@@ -96,40 +118,67 @@ def run(args: argparse.Namespace) -> int:
 class Result:
     """What one run measured. Times in seconds, memory in MiB.
 
-    workers     that there were at the end, of those that tune themselves
-    wait_share  share of the time in which the consumer waited for a batch
-    idle        share of the decoding threads' time in which they had nothing to do
+    now      the loader's last snapshot, which has the rate, the waiting and the verdict
+    step_ms  what the consumer did with each batch
     """
 
     plan: sp.Plan
-    workers: int
+    now: Snapshot
     task: str
     output: str
-    images_per_s: float
+    step_ms: float
     cpu_s_per_1000: float
     peak_pss_mib: float
+    ledger: sp.MemoryLedger
     first_batch_s: float
-    wait_share: float
-    idle: float
-    verdict: Verdict
+
+    @property
+    def verdict(self) -> Verdict:
+        """What limits the run."""
+        assert self.now.verdict is not None  # it has started
+        return self.now.verdict
+
+    @property
+    def peak_note(self) -> str:
+        """Who had more memory than was forecast, where the peak is above the forecast; else empty."""
+        if self.peak_pss_mib * MIB <= self.plan.forecast.expected:
+            return ""
+        owners = (*self.ledger.owners, *self.ledger.outside)
+        above = {owner.name: (owner.peak - owner.forecast) / MIB for owner in owners}
+        parts = [f"{name} {mib:,.0f} MiB" for name, mib in above.items() if mib >= LEAST_ABOVE_MIB]
+        return f"{', '.join(parts)} more than forecast" if parts else "with libraries that were loaded since"
+
+    @property
+    def forecast_note(self) -> str:
+        """What ``memory=`` doesn't count, where the forecast is above it; else empty."""
+        from standpipe.cli.terminal import size
+
+        forecast, limit = self.plan.forecast, self.plan.memory_bytes
+        if forecast.expected <= limit:
+            return ""
+        return f"{forecast.process / MIB:,.0f} MiB of it the process's own, outside memory={size(limit)}"
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under the names that programs read."""
-        forecast = self.plan.forecast
+        forecast, recent, verdict = self.plan.forecast, self.now.recent, self.verdict
         return {
-            "images_per_s": round(self.images_per_s, 1),
+            "images_per_s": rounded(self.now.rows_per_s),
             "cpu_s_per_1000": round(self.cpu_s_per_1000, 4),
             "peak_pss_mib": round(self.peak_pss_mib, 1),
             "forecast_mib": round(forecast.expected / MIB, 1),
-            "forecast_most_mib": round((forecast.expected + forecast.side) / MIB, 1),
+            "forecast_most_mib": round(forecast.most / MIB, 1),
+            "peak_note": self.peak_note,
+            "forecast_note": self.forecast_note,
             "first_batch_s": round(self.first_batch_s, 3),
-            "wait_share": round(self.wait_share, 3),
-            "idle_share": round(self.idle, 4),
-            "limit": self.verdict.place,
-            "verdict": self.verdict.what,
-            "advice": self.verdict.advice,
-            "upper_images_per_s": finite(self.verdict.upper_rows_per_s),
-            "workers": self.workers,
+            "wait_share": round(recent.wait_share, 3),
+            "idle_share": round(1 - recent.load["transform"], 4),
+            "limit": verdict.place,
+            "verdict": verdict.what,
+            "advice": verdict.advice,
+            "fixed_images_per_s": rounded(verdict.fixed_rows_per_s),
+            "upper_images_per_s": rounded(verdict.upper_rows_per_s),
+            "measured_s": round(recent.seconds, 1),
+            "workers": verdict.workers,
             "batch": self.plan.steps.batch,
             "output": self.output,
             "task": self.task,
@@ -137,56 +186,69 @@ class Result:
 
     def as_text(self) -> str:
         """For a person, within 80 columns."""
-        forecast_mib = self.plan.forecast.expected / MIB
-        workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
+        forecast_mib, recent = self.plan.forecast.expected / MIB, self.now.recent
+        workers = f"{self.verdict.workers} worker{'s' if self.verdict.workers > 1 else ''}"
+        peak = f"{self.peak_pss_mib:,.0f} MiB at its peak{noted(self.peak_note)}"
+        forecast = f"forecast {forecast_mib:,.0f} MiB{noted(self.forecast_note)}"
+        takes = f"its steps take {self.step_ms:g} ms" if self.step_ms else "it does nothing else"
         return (
             f"[bold]{self.task}[/bold], {self.output}, batch {self.plan.steps.batch}, {workers}, "
             f"{self.plan.source.num_records:,} images\n"
-            f"  rate          [bold]{self.images_per_s:,.0f}[/bold] images/s\n"
+            f"  rate          [bold]{self.now.rows_per_s:,.0f}[/bold] images/s, in {self.verdict.period}\n"
             f"  CPU           {self.cpu_s_per_1000:.2f} s per 1000 images\n"
             f"  first batch   {self.first_batch_s:.2f} s after the process started\n"
-            f"  memory        {self.peak_pss_mib:,.0f} MiB at its peak, forecast {forecast_mib:,.0f} MiB\n"
-            f"  consumer      waited {self.wait_share:.0%} of the time; it does nothing else\n"
+            f"{wrapped(f'memory        {peak}, {forecast}')}\n"
+            f"  consumer      waited {recent.wait_share:.0%} of the time; {takes}\n"
             f"\n{self.verdict}"
         )
 
 
-def measure(args: argparse.Namespace) -> Result:
-    """Run the task that ``args`` describe and measure it."""
-    plan = standard_task(args).plan(memory=args.memory, workers=args.workers)
+def measure(plan: sp.Plan, args: argparse.Namespace) -> Result:
+    """Run a plan as ``args`` say and measure it. Its report has the same figures, of the same snapshot."""
     with PeakMemory() as memory, sp.Loader(plan) as loader:
         batches = endless(loader)
         next(batches)
         first_batch_s = seconds_since_process_start()
         for _ in range(WARM_UP_BATCHES):
-            next(batches)
-        before = loader.stats()
+            take(batches, args.step_ms)
         cpu, begin, images = time.process_time(), time.perf_counter(), 0
-        while (elapsed := time.perf_counter() - begin) < args.seconds:
-            images += len(next(batches)["index"])
+        while time.perf_counter() - begin < args.seconds:
+            images += len(take(batches, args.step_ms)["index"])
         cpu = time.process_time() - cpu
-        done, workers = loader.stats() - before, loader.tuning().workers
+        now = loader.snapshot(whole=True)
         result = Result(
             plan=plan,
-            workers=workers,
+            now=now,
             task=args.task,
             output=args.output,
-            images_per_s=images / elapsed,
+            step_ms=args.step_ms,
             cpu_s_per_1000=1000 * cpu / images,
             peak_pss_mib=memory.stop() / MIB,
+            ledger=loader.memory(),
             first_batch_s=first_batch_s,
-            wait_share=done.step.wait_share,
-            idle=done.transform.wait_s / (elapsed * workers),
-            verdict=loader.verdict(before),
         )
-        if args.report is not None:
-            loader.report(args.report)
+        if args.report:
+            from standpipe.observe.report import write_report
+
+            write_report(loader, now, *args.report)
         return result
 
 
-def finite(value: float) -> float | None:
-    """A figure as JSON can say it, rounded to a tenth."""
-    return round(value, 1) if math.isfinite(value) else None
+def noted(note: str) -> str:
+    """A note in brackets; nothing of an empty one."""
+    return f" ({note})" if note else ""
+
+
+def wrapped(text: str) -> str:
+    """One line of the table; a long one goes on below its values."""
+    import textwrap
+
+    return textwrap.fill(text, COLUMNS, initial_indent="  ", subsequent_indent=" " * 16)
+
+
+def rounded(rate: float | None) -> float | None:
+    """A rate to a tenth; None for one that isn't known."""
+    return None if rate is None else round(rate, 1)
 
 
 def seconds_since_process_start() -> float:

@@ -169,11 +169,15 @@ def _verify(args: argparse.Namespace) -> int:
         return 0 if checked.ok else FAILED
     for each in checked.sets:
         wrong = f"[bold]{each.wrong:,} wrong[/bold]" if each.wrong else "all right"
-        result = verbatim(harmless(each.problem)) if each.problem else f"{each.rows:,} rows, {wrong}"
+        result = "[bold]unusable[/bold]" if each.problem else f"{each.rows:,} rows, {wrong}"
         say(f"{each.digest[:DIGITS]}  {result}")
+        if each.problem:
+            say(verbatim(in_columns(f"    {harmless(each.problem)}", sys.stdout, 4)))
         if each.label:
             say(f"    {_label(each.label, 4)}")
-    say(f"{checked.rows:,} rows, {checked.wrong:,} wrong")
+    unusable = sum(1 for each in checked.sets if each.problem)
+    more = f", {_count(unusable, 'set')} unusable" if unusable else ""
+    say(f"{checked.rows:,} rows, {checked.wrong:,} wrong{more}")
     return 0 if checked.ok else FAILED
 
 

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
             f"{printable(args.target)} says which"
         ) from error
     host = host_facts(ranks=1)
-    data = look_at(args.target, measured.plan, _speeds(measured))
+    data = look_at(args.target, measured.plan, _speeds(measured), each)
     findings = judge_data(host, data)
     if args.json:
         print_json({**data_facts(host, data), "findings": [finding.facts() for finding in findings]})

@@ -21,7 +21,8 @@ from standpipe.observe.doctor.facts import Run
 from standpipe.observe.doctor.finding import seconds, several, size
 
 SHOWN = 4  # transforms of a loader
-QUEUED = 0.2  # share of the time that is worth telling
+QUEUED = 0.2  # share of the time that is worth telling,
+LONG_SAMPLE_S = 1e-4  # of a sample that takes so long: for others it is the time between two of them
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,7 +36,9 @@ def run(args: argparse.Namespace) -> int:
         print_json(report.facts())
     else:
         _print(report)
-    return max(answer(report.findings), _has_failed(report.run)) if report.loaders else UNABLE
+    if not report.loaders and not report.findings:
+        return UNABLE
+    return max(answer(report.findings), _has_failed(report.run))
 
 
 @contextlib.contextmanager
@@ -83,7 +86,7 @@ def _print(report: ScriptReport) -> None:
         print_wrapped(line, "  ")
     for number in range(len(loaders)):
         _print_loader(report, number)
-    if loaders:
+    if loaders or report.findings:
         print_findings(report.findings)
 
 
@@ -103,7 +106,8 @@ def _ended(report: ScriptReport) -> list[str]:
     elif run.how == "time":
         lines.append("the time was over before it was done; what was seen until then:")
     if run.withheld:
-        lines.append(f"not written: {', '.join(run.withheld[:3])} (torch.save)")
+        names = list(dict.fromkeys(run.withheld))[:3]
+        lines.append(f"not written: {', '.join(names)} (torch.save, into a scratch file)")
     if run.own:
         lines.append("standpipe's own loaders aren't looked at: loader.stats() and explain() tell of those")
     elif not report.loaders:
@@ -143,7 +147,8 @@ def _print_loader(report: ScriptReport, number: int) -> None:
         parts = parts[:SHOWN] + parts[-1:] if len(parts) > SHOWN else parts
         named = f": {', '.join(parts)}" if parts else ""
         queued = facts["queued_share"]
-        named += f"; {queued:.0%} of it without a CPU" if queued > QUEUED else ""
+        is_worth_telling = queued > QUEUED and facts["sample_s"] > LONG_SAMPLE_S
+        named += f"; {queued:.0%} of it without a CPU" if is_worth_telling else ""
         print_wrapped(f"a sample     {seconds(facts['sample_s'])}{named}", "  ", 15)
         say(f"  a batch      {seconds(facts['collate_s'])} in collate, {size(facts['batch_bytes'])}")
     if facts["worker_bytes_at_end"]:

@@ -17,7 +17,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "explain",
         help="print the plan of a standard task",
         description="Print what a standard task would do with your images: source, order, kernels, slots, "
-        "workers, and every byte of the memory forecast. Reads no image.",
+        "workers, and every byte of the memory forecast. Decodes no image.",
     )
     add_task_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")

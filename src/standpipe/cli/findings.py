@@ -31,7 +31,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
         for line in finding.evidence:
             print_wrapped(f"- {line}", "    ", 6)
         print_wrapped(f"your code  {finding.fix}", "  ", 13)
-        print_wrapped(f"standpipe   {finding.standpipe}", "  ", 13)
+        print_wrapped(f"standpipe  {finding.standpipe}", "  ", 13)
 
 
 def print_wrapped(text: str, indent: str, later: int | None = None) -> None:

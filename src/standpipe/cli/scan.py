@@ -20,7 +20,7 @@ UNABLE = 2  # the exit code of a scan that can't be done: 1 says that there are 
 EXAMPLES = 3  # of each kind
 GROUPS = (  # as the report has them
     ("bad", ("unreadable", "empty", "truncated", "damaged", "not-an-image", "unsupported", "oversized")),
-    ("delivered, but odd", ("flawed", "cut", "copy", "label-conflict", "suffix")),
+    ("delivered, but odd", ("flawed", "cut", "smoothed", "copy", "label-conflict", "suffix")),
 )
 
 
@@ -95,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         for finding in found.findings():
             print_json(finding.facts())
+        for path in found.skipped_files():
+            print_json({"path": path, "level": "skipped", "kind": "special"})
         print_json({"path": args.path, **found.facts(), "output": args.output, "listed": listed})
     else:
         _report(found, _root(args, source))
@@ -156,6 +158,8 @@ def _hint() -> Iterator[None]:
 
 def _report(found: sp.CheckedFiles, root: str) -> None:
     """All that was found, by kind, at 80 columns, with a few examples of each."""
+    from itertools import islice
+
     from standpipe.cli.terminal import say, verbatim
 
     known = f", {found.records - found.looked:,} of them known" if found.looked < found.records else ""
@@ -172,6 +176,12 @@ def _report(found: sp.CheckedFiles, root: str) -> None:
             if count > EXAMPLES:
                 say("    …")
     _report_labels(found.labels)
+    if found.skipped:
+        say(f"[bold]skipped pipes, sockets and devices: {found.skipped:,}[/bold]")
+        for path in islice(found.skipped_files(), EXAMPLES):
+            say(verbatim(_shortened(f"    {path.removeprefix(root)}", COLUMNS)))
+        if found.skipped > EXAMPLES:
+            say("    …")
 
 
 def _report_labels(labels: tuple[sp.LabelFinding, ...]) -> None:
@@ -207,16 +217,20 @@ def _first(findings: Iterator[sp.FileFinding]) -> Iterator[sp.FileFinding]:
 
 def _line(finding: sp.FileFinding, root: str) -> str:
     """One example: its file from the root on, and what is said of it, as far as both fit."""
+    from standpipe.cli.terminal import cells, ending
+
     path = finding.path or f"record {finding.index}"
     path = path.removeprefix(root)
-    if len(path) > COLUMNS // 2:  # its end says most
-        path = f"…{path[1 - COLUMNS // 2 :]}"
+    if cells(path) > COLUMNS // 2:  # its end says most
+        path = f"…{ending(path, COLUMNS // 2 - 1)}"
     return _shortened(f"    {path}: {finding.text.replace(root, '')}", COLUMNS)
 
 
 def _shortened(text: str, columns: int) -> str:
     """Cut to so many columns at most; where it was cut is an ellipsis."""
-    return text if len(text) <= columns else f"{text[: columns - 1]}…"
+    from standpipe.cli.terminal import beginning, cells
+
+    return text if cells(text) <= columns else f"{beginning(text, columns - 1)}…"
 
 
 def _root(args: argparse.Namespace, source: sp.FileList | sp.ImageFolder) -> str:

@@ -6,13 +6,14 @@ import argparse
 import bisect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import standpipe as sp
-from standpipe import StandpipeError, PlanError
+from standpipe import PlanError
 from standpipe.cli.task import source_at
+from standpipe.writing import drafted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,8 +86,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "show",
         help="draw augmented samples on a contact sheet",
-        description="Draw the first images of a folder as a training run would see them: one row per image, "
-        "one column per epoch, each a RandomResizedCrop and a flip.",
+        description="Draw images of a folder, spread over its classes, as a training run would see them: one row "
+        "per image, one column per epoch, each a RandomResizedCrop and a flip.",
     )
     parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
     parser.add_argument("--out", required=True, metavar="SHEET", help="the image to write, e.g. sheet.png")
@@ -107,13 +108,11 @@ def run(args: argparse.Namespace) -> int:
     for name in ("images", "draws", "size"):
         if getattr(args, name) < 1:
             raise PlanError(f"--{name} must be at least 1, not {getattr(args, name)}")
-    _check_suffix(Path(args.out))
+    kind = _kind_of(Path(args.out))
     rows = _drawn(args)
     sheet = contact_sheet(rows)
-    try:
-        sheet.save(args.out)
-    except OSError as error:
-        raise StandpipeError(f"can't write {args.out}: {error.strerror or error}") from error
+    with drafted(args.out) as draft:
+        sheet.save(draft, format=kind)
     if args.json:
         facts = {"path": args.out, "width": sheet.width, "height": sheet.height}
         print_json(facts | {"images": len(rows), "draws": args.draws})
@@ -123,12 +122,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _drawn(args: argparse.Namespace) -> list[ShownRow]:
-    """The first ``args.images`` records in ``args.draws`` epochs each: epoch e is draw e."""
+    """Records of all classes, ``args.images`` together, in ``args.draws`` epochs each: epoch e is draw e."""
     augmented = (sp.RandomResizedCrop(args.size), sp.RandomHorizontalFlip())
     source = source_at(args.path)
-    images = min(args.images, source.open().num_records)
+    opened = source.open()
+    images = min(args.images, opened.num_records)
     _check_size(images, args.draws, args.size)
-    pipeline = sp.Pipeline(source, seed=args.seed).take(images).map(*augmented).batch(images)
+    known = "label" in opened.columns
+    records = spread(opened.column("label", 0, opened.num_records), images) if known else np.arange(images)
+    pipeline = sp.Pipeline(source, seed=args.seed).select(records).map(*augmented).batch(images)
     drawn = np.empty((images, args.draws, args.size, args.size, 3), np.uint8)
     with pipeline.loader() as loader:
         for draw in range(args.draws):
@@ -142,6 +144,21 @@ def _drawn(args: argparse.Namespace) -> list[ShownRow]:
             ShownRow(draws, _label(classes, label), name(index) or "")
             for draws, label, index in zip(drawn, labels, indices, strict=True)
         ]
+
+
+def spread(labels: NDArray[Any], number: int) -> NDArray[np.int64]:
+    """Return ``number`` records of as many classes as possible, ascending: the first ones of each class.
+
+    labels  (n,) class of each record
+    """
+    order = np.argsort(labels, kind="stable")
+    in_order = labels[order]
+    starts = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
+    within = np.empty(len(labels), np.int64)  # how many of its class come before a record
+    within[order] = np.arange(len(labels)) - np.repeat(starts, np.diff(starts, append=len(labels)))
+    if number < len(starts):
+        return np.sort(order[starts[np.arange(number) * len(starts) // number]])
+    return np.sort(np.lexsort((labels, within))[:number])
 
 
 def _check_size(images: int, draws: int, size_px: int) -> None:
@@ -170,13 +187,14 @@ def _check(rows: list[ShownRow]) -> None:
             raise PlanError(f"a row's draws must be (draws, H, W, 3) uint8, not {shape} {dtype}: {row.name}")
 
 
-def _check_suffix(out: Path) -> None:
-    """Refuse a file type that Pillow can't write, before any work is done."""
+def _kind_of(out: Path) -> str:
+    """What Pillow calls a file type. One that it can't write is refused, before any work is done."""
     from PIL import Image
 
     kind = Image.registered_extensions().get(out.suffix.lower())
-    if kind not in Image.SAVE:
+    if kind is None or kind not in Image.SAVE:
         raise PlanError(f"can't tell what kind of image {out.name!r} should be; end it in .png or .jpg")
+    return kind
 
 
 def _caption(pen: ImageDraw.ImageDraw, font: Font, y: int, row: ShownRow, text_px: int) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from standpipe import StandpipeError, PlanError
+from standpipe import PlanError, StandpipeError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -210,8 +210,10 @@ def _claimed(root: Path, classes: int, seed: int) -> Iterator[None]:
         marker.seek(0)
         text = marker.read()
         if not text:
-            marker.write(json.dumps(asked))
-            marker.flush()
+            try:
+                os.write(marker.fileno(), json.dumps(asked).encode())
+            except OSError as error:
+                raise StandpipeError(f"can't write to {root}: {error.strerror}") from error
         elif text != json.dumps(asked):
             raise PlanError(f"{root} was made with {text}, not {json.dumps(asked)}; name another folder")
         yield

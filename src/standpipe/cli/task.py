@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import standpipe as sp
+from standpipe.formats import FORMATS
 
 TASKS = ("train", "eval")
 OUTPUTS = ("float32", "uint8", "float16")
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+IMAGE_SUFFIXES = frozenset(suffix for each in FORMATS for suffix in each.suffixes)
 
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +45,17 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of order and draws (default: 0)")
 
 
+def add_step_argument(parser: argparse.ArgumentParser) -> None:
+    """The argument that says what ``take`` does with a batch."""
+    parser.add_argument(
+        "--step-ms",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="what a step of your training takes beside the loader (default: 0, the loader is all)",
+    )
+
+
 def standard_task(args: argparse.Namespace) -> sp.Pipeline:
     """The pipeline that the arguments of ``add_task_arguments`` describe.
 
@@ -63,6 +76,20 @@ def endless(loader: sp.Loader) -> Iterator[dict[str, Any]]:
     """Batches, epoch after epoch."""
     while True:
         yield from loader
+
+
+def take(batches: Iterator[dict[str, Any]], step_ms: float) -> dict[str, Any]:
+    """The next batch, after a step that takes so many milliseconds."""
+    batch = next(batches)
+    if step_ms:
+        time.sleep(step_ms / 1000)
+    return batch
+
+
+def check_step(step_ms: float) -> None:
+    """Raise ``PlanError`` for what is no time that ``--step-ms`` can ask for."""
+    if not 0 <= step_ms < 1e6:
+        raise sp.PlanError(f"--step-ms {step_ms:g}: a time, at least 0")
 
 
 def check_seconds(seconds: float) -> None:

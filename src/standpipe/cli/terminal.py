@@ -7,9 +7,11 @@ import os
 import re
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from standpipe import StandpipeError
@@ -50,6 +52,12 @@ def print_json(value: Any) -> None:
 
 class Unwritten(StandpipeError):
     """Stdout can't be written, such as a file on a disk that is full."""
+
+
+def check_stdout() -> None:
+    """Raise ``Unwritten`` where stdout is closed, as by ``>&-``."""
+    if sys.stdout is None:
+        raise Unwritten("can't write to stdout: it is closed; for no output, say >/dev/null")
 
 
 @contextmanager
@@ -132,12 +140,33 @@ def columns_of(stream: TextIO) -> int | None:
     return (os.get_terminal_size(stream.fileno()).columns or COLUMNS) if stream.isatty() else None
 
 
+def cells(text: str) -> int:
+    """How many columns of a terminal a text takes: two for each Chinese letter and emoji."""
+    return sum(map(_cells_of, text))
+
+
+def beginning(text: str, columns: int) -> str:
+    """As much of a text's beginning as fits."""
+    return text[: sum(taken <= columns for taken in accumulate(map(_cells_of, text)))]
+
+
+def ending(text: str, columns: int) -> str:
+    """As much of its end."""
+    return beginning(text[::-1], columns)[::-1]
+
+
+def _cells_of(letter: str) -> int:
+    if unicodedata.category(letter) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
 def shortened(text: str, columns: int) -> str:
     """Text without its middle, where it is longer than so much."""
-    if len(text) <= columns:
+    if cells(text) <= columns:
         return text
     end = (columns - 1) // 2
-    return f"{text[: columns - 1 - end]}…{text[len(text) - end :]}"
+    return f"{beginning(text, columns - 1 - end)}…{ending(text, end)}"
 
 
 def in_columns(text: str, stream: TextIO, indent: int = 2) -> str:

@@ -101,7 +101,7 @@ def _row(found: Found) -> str:
             f"{now.rank}/{now.world}",
             str(epoch),
             str(step) if now.steps_per_epoch is None else f"{step}/{now.steps_per_epoch}",
-            f"{now.recent.rows_per_s:,.0f}",
+            f"{now.rows_per_s:,.0f}",
             f"{now.recent.wait_share:.0%}",
             f"{now.memory_share:.0%}",
             str(now.stats.bad),
@@ -132,7 +132,9 @@ def _detail(found: Found) -> Iterator[str]:
         yield f"  stands still since {found.age_s:.0f} s"
     yield f"  reads     {shortened(harmless(now.source), 66)}"
     yield f"  at        epoch {epoch}, step {step:,}{steps}, after {_time(now.run_s)}"
-    yield f"  rate      {now.recent.rows_per_s:,.0f} rows/s, {stats.step.rows:,} rows so far, {stats.bad:,} bad"
+    period = "" if now.verdict is None else f", in the newest {now.verdict.period}"
+    yield f"  rate      {now.rows_per_s:,.0f} rows/s{period}"
+    yield f"  so far    {stats.step.rows:,} rows, {stats.bad:,} bad"
     yield f"  memory    {size(now.memory)} of {size(now.limit)}"
     yield f"  slots     {slots.lent} lent, {slots.filling} filling, {slots.ready} ready, at most {slots.most}"
     yield ""
@@ -143,7 +145,7 @@ def _detail(found: Found) -> Iterator[str]:
             continue
         yield _place(name, share, place.threads, place.rows, place.latency)
     waits = now.recent.wait_share
-    yield _place("your step", 1 - waits if stats.step.steps else 0.0, 0, stats.step.rows, stats.step.step)
+    yield _place("your step", 1 - waits if now.recent.steps else 0.0, 0, stats.step.rows, stats.step.step)
     yield _place("it waits", waits, 0, stats.step.steps, stats.step.wait)
     yield from _longest("workers", {each.name: each.busy_s for each in stats.workers})
     yield from _longest("functions", stats.functions)

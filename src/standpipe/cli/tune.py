@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import standpipe as sp
 from standpipe.cli.bench import WARM_UP_BATCHES
-from standpipe.cli.task import add_task_arguments, check_seconds, endless, standard_task
+from standpipe.cli.task import (
+    add_step_argument,
+    add_task_arguments,
+    check_seconds,
+    check_step,
+    endless,
+    standard_task,
+    take,
+)
 
 if TYPE_CHECKING:
     from standpipe.cli.terminal import Subparsers
@@ -31,13 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--seconds", type=float, default=30.0, metavar="S", help="how long at most (default: 30)"
     )
-    parser.add_argument(
-        "--step-ms",
-        type=float,
-        default=0.0,
-        metavar="MS",
-        help="what a step of your training takes beside the loader (default: 0, the loader is all)",
-    )
+    add_step_argument(parser)
     parser.add_argument("--save", default=None, metavar="FILE", help="write it as JSON, for sp.load_tuning")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
@@ -48,8 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from standpipe.cli.terminal import print_json, printable, say, verbatim
 
     check_seconds(args.seconds)
-    if not 0 <= args.step_ms < 1e6:
-        raise sp.PlanError(f"--step-ms {args.step_ms:g}: a time, at least 0")
+    check_step(args.step_ms)
     if args.save is not None and Path(args.save).is_dir():
         raise sp.PlanError(f"--save {printable(args.save)}: that is a folder; name a file")
     if args.save is not None and not Path(args.save).parent.is_dir():
@@ -73,24 +74,18 @@ def _tuned(args: argparse.Namespace) -> tuple[sp.Tuning, float]:
         batches, begin = endless(loader), time.monotonic()
         with progress("trying, seconds", math.ceil(args.seconds)) as advance:
             while not loader.tuning().settled and (spent := time.monotonic() - begin) < args.seconds:
-                _step(batches, args)
+                take(batches, args.step_ms)
                 advance(int(spent))
         tuning = loader.tuning()
     written: Any = {"memory": args.memory, **tuning.settings}
     with task.loader(**written, autotune=False) as loader:
         batches = endless(loader)
         for _ in range(WARM_UP_BATCHES):
-            _step(batches, args)
+            take(batches, args.step_ms)
         before, begin = loader.stats(), time.monotonic()
         while time.monotonic() - begin < MEASURED_S:
-            _step(batches, args)
+            take(batches, args.step_ms)
         return tuning, (loader.stats() - before).step.rows_per_s
-
-
-def _step(batches: Any, args: argparse.Namespace) -> None:
-    next(batches)
-    if args.step_ms:
-        time.sleep(args.step_ms / 1000)
 
 
 def _facts(tuning: sp.Tuning, rows_per_s: float) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Adjuster:
     """Tunes one run: ``look`` is called by the thread that fills batches, as often as it wakes.
 
     claim  the loader's part of the machine
-    since  counters of when it was tried first to have as many workers and slots as now
+    since  counters of when it had first as many workers and slots as now, and worked: behind the run's start
 
     It has no reference to the run, which shall end by itself and not by a collection.
     """
@@ -98,6 +98,8 @@ class Adjuster:
             self._start = self._changed = stats
         if self._begin is None:
             if self._has_taken_effect(stats):
+                if self._start is self._changed:
+                    self.since = stats
                 self._begin = stats
         elif self._is_window(stats):
             self._see(run, self._begin, stats)

@@ -23,11 +23,9 @@ WORDS = 8  # of a desk: a cache line, so that no worker's writing slows down ano
 IDLE = -1
 READING = 1 << 16
 ANSWERING = READING + 1
+TOGETHER = READING + 2  # the dataset, at all rows of the piece
 FUNCTIONS = 1 << 17  # and those after it: what happens to the whole batch
-IN_TURN = 1 << 20  # added while it waits for its turn at the global generators
-FOR_MEMORY = (
-    1 << 21
-)  # added by native code while it waits for memory that others hold, or for a disk of a cache
+FOR_MEMORY = 1 << 21  # added by native code while it waits for memory that others hold, or for a cache's disk
 
 _BYTES = 8 * WORDS
 
@@ -85,8 +83,6 @@ def step_text(plan: Plan, step: int) -> str:
     """What a step is called."""
     if step >= FOR_MEMORY:
         return f"waiting for memory that others use, or for a cache's disk, for {step_text(plan, step - FOR_MEMORY)}"
-    if step >= IN_TURN:
-        return f"waiting for its turn at the global random generators, for {step_text(plan, step - IN_TURN)}"
     if step >= FUNCTIONS:
         return plan.functions[step - FUNCTIONS].describe()
     if step == READING:
@@ -94,4 +90,4 @@ def step_text(plan: Plan, step: int) -> str:
     if step == ANSWERING:
         return "handing it over"
     assert plan.program is not None
-    return "the dataset" if step <= 0 else plan.program.steps[step - 1].describe()
+    return "the dataset" if step <= 0 or step == TOGETHER else plan.program.steps[step - 1].describe()

@@ -11,6 +11,7 @@ from standpipe.cache import OpenSet, open_set
 from standpipe.caching import CachePlan
 from standpipe.contracts import OpenSource
 from standpipe.counters import Stats
+from standpipe.engine.guarded import Ends, guarded
 from standpipe.engine.workers import has_ended
 from standpipe.errors import CacheError
 from standpipe.payoff import Costs, note_costs
@@ -90,10 +91,14 @@ class Keeper:
         self.store: _native.CacheStore = found.store
         self.checks = plan.checks
         self._supplied = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="standpipe-cache", daemon=True)
+        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Begin, in the process that makes rows, and wait a moment for room for the first of them."""
+    def start(self, ends: Ends) -> None:
+        """Begin, in the process that makes rows, and wait a moment for room for the first of them.
+
+        ends  is given the error of the thread if it ends by itself
+        """
+        self._thread = guarded("standpipe-cache", self._keep, ends)
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -120,29 +125,28 @@ class Keeper:
         """End it, which closes the set. A thread that is stuck in the system is left behind, and closes it then."""
         ends = time.monotonic() + patience_s
         self.store.close(int(1000 * patience_s))
-        if self._thread.ident is None:
-            self._end()
-        return has_ended(self._thread, ends - time.monotonic())
+        if self._thread is not None and not has_ended(self._thread, ends - time.monotonic()):
+            return False
+        self._end()
+        return True
 
     def _keep(self) -> None:
         stamped, patience_s = time.monotonic(), STAMPS_S
-        try:
-            self._set.look_for_spill()
-            while self.store.wait(int(1000 * patience_s)):
-                self._set.supply()
-                if self.store.wants().extent:
-                    # It will have that soon: another process is just giving room to the same session.
-                    patience_s = min(2 * patience_s if patience_s < STAMPS_S else SOON_S, LATER_S)
-                else:
-                    patience_s = STAMPS_S
-                    self._supplied.set()
-                if time.monotonic() - stamped >= STAMPS_S:
-                    stamped = time.monotonic()
-                    self._set.stamp()
-                    self._set.look_for_spill()
-                self._say()
-        finally:
-            self._end()
+        self._set.look_for_spill()
+        while self.store.wait(int(1000 * patience_s)):
+            self._set.supply()
+            if self.store.wants().extent:
+                # It will have that soon: another process is just giving room to the same session.
+                patience_s = min(2 * patience_s if patience_s < STAMPS_S else SOON_S, LATER_S)
+            else:
+                patience_s = STAMPS_S
+                self._supplied.set()
+            if time.monotonic() - stamped >= STAMPS_S:
+                stamped = time.monotonic()
+                self._set.stamp()
+                self._set.look_for_spill()
+            self._say()
+        self._end()
 
     def _end(self) -> None:
         self._supplied.set()

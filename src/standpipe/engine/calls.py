@@ -36,7 +36,7 @@ class PythonCall:
 def python_call(step: FunctionStep, own: OwnGenerators) -> PythonCall:
     """The call of a step, by one thread."""
     function = step.function
-    takes_key = function.kind != "plain" or function.takes_rng
+    takes_key = function.kind == "albumentations" or function.takes_rng is not None
     return PythonCall(_bound(function, own), takes_key, step.op, "transform", step.describe())
 
 
@@ -44,20 +44,20 @@ def _bound(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sa
     """A call of the function on a sample, with the key of its draws."""
     if function.kind == "albumentations":
         return _albumentations(function, own)
-    fn, name, form, takes_rng = function.fn, function.field, function.as_, function.takes_rng
+    fn, name, form, kind = function.fn, function.field, function.as_, function.takes_rng
 
     def on_field(sample: Sample, key: int) -> Sample:
         if name not in sample:
             raise RowFailed("transform", f"there is no field {name!r}; there are {', '.join(sample)}")
         value = in_form(sample[name], form)
-        result = fn(value, rng=own.generator(key)) if takes_rng else fn(value)
+        result = fn(value) if kind is None else fn(value, rng=own.generator(key, kind))
         if result is None:
             raise RowFailed("transform", f"{function.describe()} returned None; return the new value")
         return {**sample, name: out_of_form(result, form)}
 
     def on_sample(sample: Sample, key: int) -> Sample:
         given = {each: _image_in_form(value, form) for each, value in sample.items()}
-        result = fn(given, rng=own.generator(key)) if takes_rng else fn(given)
+        result = fn(given) if kind is None else fn(given, rng=own.generator(key, kind))
         if not isinstance(result, dict):
             raise RowFailed(
                 "transform",

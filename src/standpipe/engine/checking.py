@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from standpipe import _native
 from standpipe.contracts import Paths
+from standpipe.engine.guarded import guarded
+from standpipe.formats import FORMATS, HEAD_BYTES, format_of
 from standpipe.read import read_policy
 from standpipe.source import is_settled, shown
 from standpipe.spec import Decoding, Int64Array, Reads, UInt8Array
 from standpipe.transform import Fault, fault_of
-from standpipe.transform.foreign import Undecodable, decode_foreign, format_of
+from standpipe.transform.foreign import Undecodable, decode_foreign
 
 if TYPE_CHECKING:
     import logging
@@ -25,18 +27,7 @@ DIGEST_BYTES = 16
 BUFFER_BYTES = 16 << 20  # of encoded files in memory
 AHEAD = 4  # pieces of work for each thread
 IDLE_S = 0.5  # after which ``run`` says that nothing came
-FORMAT_OF_SUFFIX = {
-    b"jpg": "JPEG",
-    b"jpeg": "JPEG",
-    b"png": "PNG",
-    b"webp": "WebP",
-    b"bmp": "BMP",
-    b"gif": "GIF",
-    b"tif": "TIFF",
-    b"tiff": "TIFF",
-    b"ppm": "PPM",
-    b"pgm": "PPM",
-}
+FORMAT_OF_SUFFIX = {suffix.encode(): each.name for each in FORMATS for suffix in each.suffixes}
 SLOW_S = 30.0  # after which a warning names the files that nothing comes of
 
 
@@ -68,6 +59,7 @@ class Verdict:
     text       what is wrong, in full
     damaged    decoded over damage, as Pillow does too
     truncated  decoded although it ends too soon, since that was allowed
+    smoothed   a progressive JPEG that lacks scans, which the libjpeg-turbo in use may smooth otherwise than Pillow
     misnamed   the format, ``"PNG"`` say, of a file whose name ends as another's does; else None
     digest     of its bytes; None for bad files, or where none was asked for
     """
@@ -79,6 +71,7 @@ class Verdict:
     text: str = ""
     damaged: bool = False
     truncated: bool = False
+    smoothed: bool = False
     misnamed: str | None = None
     digest: bytes | None = None
 
@@ -118,8 +111,7 @@ class FileCheckers:
         self._done: queue.SimpleQueue[list[Verdict] | BaseException] = queue.SimpleQueue()
         self._at_work: dict[int, tuple[bytes, float]] = {}  # thread: file, since when
         self._threads = [
-            threading.Thread(target=self._work, name=f"standpipe-check-{number}", daemon=True)
-            for number in range(workers)
+            guarded(f"standpipe-check-{number}", self._work, self._done.put) for number in range(workers)
         ]
         for thread in self._threads:
             thread.start()
@@ -164,19 +156,14 @@ class FileCheckers:
         me = threading.get_ident()
         while (piece := self._todo.get()) is not None:
             verdicts: list[Verdict] = []
-            try:
-                for file in piece:
-                    self._at_work[me] = (file.path, time.monotonic())
-                    begin_ns = time.time_ns()
-                    found = self._native.check(file.path, file.offset, file.length)
-                    if found.kind == "cancelled":
-                        return
-                    verdicts.append(self._verdict(file, found, begin_ns))
-            except BaseException as error:  # or whoever waits for this piece would wait for ever
-                self._done.put(error)
-                return
-            finally:
-                self._at_work.pop(me, None)
+            for file in piece:
+                self._at_work[me] = (file.path, time.monotonic())
+                begin_ns = time.time_ns()
+                found = self._native.check(file.path, file.offset, file.length)
+                if found.kind == "cancelled":
+                    return
+                verdicts.append(self._verdict(file, found, begin_ns))
+            self._at_work.pop(me)
             self._done.put(verdicts)
 
     def _verdict(self, file: RecordFile, found: _native.CheckedFile, begin_ns: int) -> Verdict:
@@ -196,7 +183,8 @@ class FileCheckers:
             mtime_ns,
             damaged=found.damaged,
             truncated=truncated,
-            misnamed=_other_format(file.path, "JPEG" if found.kind == "whole" else format_of(found.data)),
+            smoothed=found.smoothed,
+            misnamed=_misnamed(file.path, found.data),
             digest=digest,
         )
 
@@ -224,11 +212,12 @@ def file_marks(paths: Paths) -> tuple[Int64Array, Int64Array]:
     return _native.file_marks(paths.blob, paths.ends)
 
 
-def _other_format(path: bytes, is_format: str | None) -> str | None:
-    """The format of a file whose name says another one."""
-    dot = path.rfind(b".")
-    said = FORMAT_OF_SUFFIX.get(path[dot + 1 :].lower()) if dot >= 0 else None
-    return None if said in (None, is_format) else is_format
+def _misnamed(path: bytes, data: UInt8Array) -> str | None:
+    """The format of a file whose name says another one; None for others, and where bytes can't tell."""
+    name = path.rpartition(b"/")[2]
+    said = FORMAT_OF_SUFFIX.get(b"." + name.rpartition(b".")[2].lower()) if b"." in name else None
+    found = format_of(data[:HEAD_BYTES].tobytes())
+    return None if said is None or found is None or said == found.name else found.name
 
 
 def _digest(data: UInt8Array) -> bytes:

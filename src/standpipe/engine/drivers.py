@@ -13,7 +13,8 @@ from typing import Any
 from standpipe import _native
 from standpipe.counters import WorkerStats
 from standpipe.engine.apart import Apart
-from standpipe.engine.board import ANSWERING, IDLE, IN_TURN, PIECE, ROW, SINCE, STEP, step_text
+from standpipe.engine.board import ANSWERING, FOR_MEMORY, IDLE, PIECE, ROW, SINCE, STEP, TOGETHER, step_text
+from standpipe.engine.guarded import guarded
 from standpipe.engine.jobs import JobQueue
 from standpipe.engine.messages import Ended, Unreadable, encoded, receive_parcel, send_encoded
 from standpipe.engine.processes import WorkerProcess, WorkerServer
@@ -23,14 +24,13 @@ from standpipe.engine.timing import Took
 from standpipe.engine.watch import Watch, Work
 from standpipe.engine.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
 from standpipe.engine.workers import NO_FLAWS, WHOLE, Failure, Flaws, has_ended, too_long
-from standpipe.errors import StandpipeError, StalledError, WorkerDied
+from standpipe.errors import StalledError, StandpipeError, WorkerDied
 from standpipe.plan import Plan
 
 MOST_DEATHS = 3  # of one worker's successors in a row, with nothing done in between by any
 MOST_IN_VAIN = 2  # that have too much memory from the beginning
 # Seconds of work that a worker is asked for at once: asking costs the trainer some 100 µs.
-LEAST_S, MOST_S = 1e-3, 20e-3
-MOST_ROWS = 256  # that it is asked for at once, however quick they are
+LEAST_S, MOST_S = 5e-3, 20e-3
 LET_GO_S = 1.0  # for a worker that gives way, to let go of the cache
 AHEAD_BYTES = 64 << 10  # of a message sent while the worker may be sending too: fits a socket's buffers
 
@@ -72,7 +72,7 @@ class Driver:
             side=lambda: server.side.used_by(worker.number),
         )
         self.memory.begin(worker.process)
-        self._apart, self._unsaid = apart, unsaid
+        self._apart, self._unsaid, self._hands_over = apart, unsaid, plan.hands_over
         self._in_vain = 0  # workers in a row that had too much after their first piece of work
         self._server, self._plan, self._ring, self._queue, self._watch = server, plan, ring, queue, watch
         self._numbers = 0
@@ -84,9 +84,7 @@ class Driver:
         self._done_before = 0  # of all workers' work, when the last of them was counted
         self._sees_slots = False
         self._rows, self._busy_s = 0, 0.0  # of this worker and those before it
-        self._thread = threading.Thread(
-            target=self._drive, name=f"standpipe-worker-{worker.number}", daemon=True
-        )
+        self._thread = guarded(f"standpipe-worker-{worker.number}", self._drive, watch.end)
 
     def start(self) -> None:
         """Begin to ask for work."""
@@ -133,13 +131,14 @@ class Driver:
         except IndexError:
             return None
         worker, piece, begin_s = self.worker, asked.piece, self._front_since_s
-        desk = worker.desk
-        row, step, doing = piece.first, int(desk[STEP]), "not begun"
-        if desk[PIECE] == asked.number and step != IDLE:
-            row, begin_s, doing = piece.first + int(desk[ROW]), desk[SINCE] / 1e9, step_text(self._plan, step)
-        what, index, path = piece.job.named(WHOLE if is_whole(piece, step) else row)
+        row, doing, desk = piece.first, "not begun", worker.desk
+        number, step, at, since_ns = desk[PIECE], int(desk[STEP]), int(desk[ROW]), desk[SINCE]
+        # A worker writes the number first: when that hasn't changed, the rest is of the same piece.
+        if number == desk[PIECE] == asked.number and step != IDLE:
+            row, begin_s, doing = piece.first + at, since_ns / 1e9, step_text(self._plan, step)
+        what, index, path = piece.job.named(WHOLE if is_whole(piece, step) or step == TOGETHER else row)
         hand = worker.process, asked.number, row, begin_s
-        return Work(hand, what, doing, str(worker), begin_s, self, index, path, waits=step >= IN_TURN)
+        return Work(hand, what, doing, str(worker), begin_s, self, index, path, waits=step >= FOR_MEMORY)
 
     def where(self, work: Work) -> str:
         """Where the worker is."""
@@ -167,9 +166,6 @@ class Driver:
             except Ended:
                 if not self._replace():
                     return
-            except BaseException as error:  # whoever waits for its work would wait for ever
-                self._queue.break_with(WorkerDied(f"what drives {self.worker} broke: {error!r}"))
-                raise
 
     def _advance(self) -> bool:
         """Ask for a piece of work, or take the answer to the oldest. False when the queue is closed."""
@@ -181,7 +177,7 @@ class Driver:
             return self._recycle()
         takes = not self.memory.over  # else it is to do nothing soon, to be measured
         if takes and self._waiting is None and len(self._asked) < 2:
-            least, most = (min(self._queue.rows_in(seconds), MOST_ROWS) for seconds in (LEAST_S, MOST_S))
+            least, most = map(self._queue.rows_in, (LEAST_S, MOST_S))
             piece = self._queue.take(worker.number, most, least=least, wait=not self._asked)
             if piece is not None:
                 self._numbers += 1
@@ -200,11 +196,10 @@ class Driver:
             return True
         if not self._asked:
             return False
-        begin = time.perf_counter()
         answer, size = receive_parcel(worker.channel, worker.handle, mapped=self._apart.mapped)
-        if self._plan.hands_over:
+        if self._hands_over:
             self._apart.add(self._asked[0].piece.job.slot, size)
-        self._finish(self._answered(), answer, time.perf_counter() - begin)
+        self._finish(self._answered(), answer)
         self.memory.look()
         return True
 
@@ -217,9 +212,9 @@ class Driver:
         self,
         piece: Piece,
         answer: tuple[list[Failure], dict[str, list[Any]], Any, Flaws | None, Took | None],
-        seconds: float,
     ) -> None:
         bad, lists, made, flaws, took = answer
+        seconds = 0.0 if took is None else took.seconds
         for name, values in lists.items():
             piece.job.content.lists[name][piece.first : piece.stop] = values
         if made is not None:
@@ -303,13 +298,13 @@ class Driver:
         return True
 
     def _suspects(self) -> Sequence[int]:
-        """What the worker was at: the row, all rows of a piece whose answer it was giving, or the whole batch."""
+        """What the worker was at: the row, all rows of a piece that it made or handed over together, or the batch."""
         desk = self.worker.desk
         step = int(desk[STEP])
         if not self._asked or desk[PIECE] != self._asked[0].number or step == IDLE:
             return ()
         piece = self._asked[0].piece
-        answers = step % IN_TURN == ANSWERING
+        answers = step % FOR_MEMORY in (ANSWERING, TOGETHER)
         if is_whole(piece, step) or (answers and self._plan.gathers):
             return (WHOLE,)
         return range(piece.first, piece.stop) if answers else (piece.first + int(desk[ROW]),)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from standpipe.engine.board import FUNCTIONS
 from standpipe.engine.calls import PythonCall
-from standpipe.engine.rows import END, RowFailed, Rows
+from standpipe.engine.columns import samples_of
+from standpipe.engine.rows import END, Inputs, RowFailed, RowKey, Rows
 from standpipe.engine.samples import SampleMaker
 from standpipe.engine.workers import BatchMade, Failure
 from standpipe.spec import AnyArray
@@ -21,63 +23,102 @@ from standpipe.transform.values import as_array
 
 def gather(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
     """Make all samples and give them to the first function as a list, or say which can't be made."""
+    samples: list[Any] = []
+    bad: list[Failure] = []
 
-    def make(seeded: bool) -> BatchMade | list[Failure]:
-        samples: list[Any] = []
-        bad: list[Failure] = []
+    def make() -> None:
+        samples.clear()
+        bad.clear()
+        number = len(rows.indices)
+        if maker.at_once(rows, 0, number, lambda columns: samples.extend(samples_of(columns, number))):
+            return
         for row in range(len(rows.indices)):
-            maker.begins(row)
-            try:
-                sample = maker.make(rows.key(row), rows.inputs.row(row), {}, seeded)
-                samples.append(maker.as_given(sample))
-                maker.ends()
-            except RowFailed as failed:
-                if failed.place == END and samples:
-                    made = _applied(maker, rows.cut(row), samples, seeded)
-                    return replace(made, rows=row) if isinstance(made, BatchMade) else made
-                bad.append(failed.failure(row))
-                if failed.place == END:
-                    break
-        return bad or _applied(maker, rows, samples, seeded)
+            made = maker.sample(rows.key(row), partial(maker.given, rows, row))
+            if not isinstance(made, RowFailed):
+                samples.append(made)
+                continue
+            if made.place != END or not samples:
+                bad.append(made.failure(row))
+            if made.place == END:
+                break
 
-    return maker.run(make)
+    def apply() -> BatchMade | list[Failure]:
+        if bad:
+            return bad
+        if len(samples) == len(rows.indices):
+            return _applied(maker, rows, samples)
+        made = _applied(maker, rows.cut(len(samples)), samples)
+        return replace(made, rows=len(samples)) if isinstance(made, BatchMade) else made
+
+    return maker.batch(rows, lambda: maker.task(rows.epoch, make), apply)
 
 
 def apply(maker: SampleMaker, rows: Rows) -> BatchMade | list[Failure]:
     """Give the batch, whose rows are made, to the functions."""
     changed = False
+    bad: list[Failure] = []
 
-    def make(seeded: bool) -> BatchMade | list[Failure]:
-        nonlocal changed
-        if changed and (bad := maker.filled(rows, 0, len(rows.indices), seeded)):
-            return bad
-        changed = True  # functions may write into the batch: another time its rows are made again
-        return _applied(maker, rows, {**rows.given, **rows.views, **rows.lists}, seeded)
+    def prepare() -> None:
+        nonlocal changed, bad
+        if changed:  # functions may have written into the batch: its rows are made again
+            set_back = maker.recount()
+            bad = maker.fill(rows, 0, len(rows.indices))
+            set_back()
+        changed = True
 
-    return maker.run(make)
+    def make() -> BatchMade | list[Failure]:
+        return bad or _applied(maker, rows, {**rows.given, **rows.views, **rows.lists})
+
+    return maker.batch(rows, prepare, make)
 
 
-def _applied(maker: SampleMaker, rows: Rows, batch: Any, seeded: bool) -> BatchMade | list[Failure]:
+def _applied(maker: SampleMaker, rows: Rows, batch: Any) -> BatchMade | list[Failure]:
     key = rows.batch_key
     try:
-        for number, function in enumerate(maker.recipe.functions):
-            step = PythonCall(
-                _bound(function, maker), function.takes_rng, BATCH_OP + number, "batch", function.describe()
-            )
+        for number, step in enumerate(_calls(maker)):
             maker.at(0, FUNCTIONS + number)
             begin = time.perf_counter_ns()
-            batch = maker.call(step, key, batch, seeded)
+            batch = maker.call(step, key, batch)
             maker.laps.whole(FUNCTIONS + number, begin)
         return _placed(rows, batch)
     except RowFailed as failed:
         return [replace(failed.failure(0), whole=True)]
 
 
+def probed(maker: SampleMaker, key: RowKey, inputs: Inputs) -> Mapping[str, Sequence[str]]:
+    """Make a sample and a batch of it; return the global generators that each call drew from, by the call's name."""
+
+    def make() -> None:
+        sample = maker.make(key, inputs.row(0), {})
+        batch: Any = [maker.as_given(sample)]
+        if not (maker.recipe.functions and maker.recipe.functions[0].samples):
+            arrays = {name: as_array(value) for name, value in sample.items()}
+            batch = {name: [sample[name]] if array is None else array[None] for name, array in arrays.items()}
+        for step in _calls(maker):
+            batch = maker.call(step, key, batch)
+
+    return maker.drawing(make)
+
+
+def _calls(maker: SampleMaker) -> list[PythonCall]:
+    """The calls of the functions of a batch."""
+    return [
+        PythonCall(
+            _bound(function, maker),
+            function.takes_rng is not None,
+            BATCH_OP + number,
+            "batch",
+            function.describe(),
+        )
+        for number, function in enumerate(maker.recipe.functions)
+    ]
+
+
 def _bound(function: BatchFunction, maker: SampleMaker) -> Callable[[Any, int], dict[str, Any]]:
-    names = maker.recipe.names
+    names, kind = maker.recipe.names, function.takes_rng
 
     def call(batch: Any, key: int) -> dict[str, Any]:
-        rng = {"rng": maker.own.generator(key)} if function.takes_rng else {}
+        rng = {} if kind is None else {"rng": maker.own.generator(key, kind)}
         made = function.fn(batch, **rng)
         if made is None:
             raise RowFailed("batch", f"{function.describe()} returned None; return the batch")

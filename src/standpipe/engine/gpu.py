@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from standpipe import _native
+from standpipe.engine.guarded import Ends, guarded
 from standpipe.engine.workers import has_ended, start_kept
 from standpipe.plan import Plan
 from standpipe.transform import NvDecoder, numbered
@@ -19,14 +21,15 @@ class GpuDecoding:
     """The decoder, and the thread that hands it files. When that hangs, another one takes its place.
 
     device  as of ``decode_device=``
+    ends    is given the error of a thread that ends by itself
 
     Raises ``PlanError`` where there is no such decoder.
     """
 
-    def __init__(self, plan: Plan, pool: _native.Pool) -> None:
+    def __init__(self, plan: Plan, pool: _native.Pool, ends: Ends) -> None:
         # With a number: the current device of the thread that starts another one later isn't this one's.
         self._device = numbered(plan.settings.get("decode_device", "cuda"))
-        self._pool = pool
+        self._pool, self._ends = pool, ends
         self._decoder: Decoder = NvDecoder(self._device)
         self._threads: list[threading.Thread] = []
         self._told = False
@@ -34,8 +37,7 @@ class GpuDecoding:
     def start(self) -> None:
         """Begin to wait for files. Raises ``RuntimeError`` when the system allows no more threads."""
         name = f"standpipe-gpu-{len(self._threads) + 1}"
-        thread = threading.Thread(target=self._decode, args=[self._decoder], name=name, daemon=True)
-        start_kept(self._threads, thread)
+        start_kept(self._threads, guarded(name, partial(self._decode, self._decoder), self._ends))
 
     def start_again(self) -> None:
         """Let another thread, with a decoder of its own, take the place of one that hangs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,16 @@ class ImageMaker:
         """An image that was kept, of a file that isn't whole."""
         self._damaged += damaged
         self._truncated += truncated
+
+    def recount(self) -> Callable[[], None]:
+        """Return a function that sets the counts of damaged and truncated images back to what they are now."""
+        flaws = self.flaws
+
+        def set_back() -> None:
+            self._damaged = flaws.damaged - self._native.damaged
+            self._truncated = flaws.truncated - self._native.truncated
+
+        return set_back
 
     def make(self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None) -> AnyArray:
         """An image through the kernel of a step. Raises ``RowFailed``.

@@ -19,6 +19,8 @@ from standpipe.engine.workers import NO_FLAWS, Assignment, Failure, Flaws, Subst
 from standpipe.errors import StandpipeError
 from standpipe.plan import Plan
 
+MEMORY = 0.8  # how much of a worker's pace is that of the pieces of work before the last one
+
 
 @dataclass(slots=True)
 class _Counts:
@@ -39,28 +41,30 @@ class JobQueue:
     employed  workers that work at once
     hands     pieces of work that each may have at once
     whole     whether all rows of a batch go to one worker
+    turns     workers that take batches in turn; 0: whoever is free takes the next one
     done      pieces of work that workers have finished
     broken    why nobody works any more
     """
 
-    def __init__(self, bell: _native.Bell, *, employed: int, hands: int, whole: bool) -> None:
+    def __init__(self, bell: _native.Bell, *, employed: int, hands: int, whole: bool, turns: int = 0) -> None:
         self.employed = employed
-        self._bell, self._hands, self._whole = bell, hands, whole
+        self._bell, self._hands, self._whole, self._turns = bell, hands, whole, turns
         # Entered itself: an interrupt inside a condition's own methods would leave it locked.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._called = threading.Condition(self._lock)  # for workers that aren't employed now
         self._jobs: deque[SlotJob] = deque()
         self._counts = _Counts()
+        self._pace = 0.0, 0.0  # rows, and seconds that they took; the older, the less they count
         self._said: set[str] = set()
         self.done = 0
         self.broken: StandpipeError | None = None
         self.closed = False
 
     def rows_in(self, seconds: float) -> int:
-        """Rows that a worker makes in that time, as far as is known; at least 1."""
-        counts = self._counts
-        return max(int(seconds * counts.rows / counts.busy_s), 1) if counts.busy_s else 1
+        """Rows that a worker makes in that time, by the last pieces of work; at least 1."""
+        rows, busy_s = self._pace
+        return max(int(seconds * rows / busy_s), 1) if busy_s else 1
 
     def stats(self, plan: Plan) -> Stats:
         """What was done, by workers of this plan."""
@@ -115,27 +119,32 @@ class JobQueue:
         with self._lock:
             if wait:
                 self._await_job(worker)
-            if not self._jobs or self.closed or worker >= self.employed:
+            job = self._next_for(worker)
+            if job is None or self.closed or worker >= self.employed:
                 return None
-            job = self._jobs[0]
             if not job.todo:
                 job.functions_left = False
             share = (
                 job.rows
-                if self._whole
+                if self._whole or self._turns
                 else min(most, max(least, -(-job.rows_todo // (self.employed * self._hands))))
             )
             piece = Piece(job, *job.begin(max(1, share)))
             if not job.todo:
-                self._jobs.popleft()
+                self._jobs.remove(job)
             return piece
+
+    def _next_for(self, worker: int) -> SlotJob | None:
+        """The oldest job that this worker may take. The lock is held."""
+        jobs = iter(self._jobs)
+        return next((job for job in jobs if not self._turns or job.number % self._turns == worker), None)
 
     def _await_job(self, worker: int) -> None:
         """Until there is one for this worker, or the queue is closed. The lock is held."""
         while not self.closed:
             if worker >= self.employed:
                 self._called.wait()
-            elif self._jobs:
+            elif self._next_for(worker) is not None:
                 return
             else:
                 begin = time.perf_counter()
@@ -175,6 +184,8 @@ class JobQueue:
         failed = {failure.row for failure in bad if failure.row < stop and not failure.whole}
         counts.rows += max(stop - piece.first - len(failed), 0)
         counts.busy_s += seconds
+        rows, busy_s = self._pace
+        self._pace = MEMORY * rows + stop - piece.first, MEMORY * busy_s + seconds
         if took is None:
             return
         counts.cpu_s += took.cpu_s
@@ -308,7 +319,8 @@ class QueueWorkers:
 
     def __init__(self, plan: Plan, workers: int, hands: int, bell: _native.Bell) -> None:
         self._plan = plan
-        self._queue = JobQueue(bell, employed=workers, hands=hands, whole=plan.gathers)
+        turns = workers if plan.in_turn else 0
+        self._queue = JobQueue(bell, employed=workers, hands=hands, whole=plan.gathers, turns=turns)
 
     @property
     def employed(self) -> int:

@@ -83,6 +83,8 @@ def parcel(message: Any, admit: Callable[[int], None] = lambda size: None) -> Pa
     except BufferError:  # memory with gaps
         return Parcel(encoded(message))
     admit(size + len(data))
+    if not buffers:
+        return Parcel(_HEADER.pack(len(data), 0) + data)
     if size < LARGE_BYTES:
         return Parcel(encoded(message))
     try:

@@ -33,7 +33,7 @@ from standpipe.shares import Claim
 EVERY_S = 1.0
 WARNED_SHARE = 0.8  # of ``memory=``, or of what the machine or container has
 LEAST_GROWTH = 0.1  # of what it has, from which on this process's own growth is named
-TAKEN = ("lent", "filling", "ready", "quarantined")  # states of slots that are somebody's
+TAKEN = ("lent", "filling", "ready", "quarantined", "held")  # states of slots that are somebody's
 
 
 class Meter:

@@ -20,6 +20,7 @@ from standpipe.engine.caching import counted as cache_counts
 from standpipe.engine.checks import Checks
 from standpipe.engine.files import reading_threads
 from standpipe.engine.gpu import GpuDecoding
+from standpipe.engine.guarded import Ends, guarded
 from standpipe.engine.watch import Overdue, Work
 from standpipe.engine.where import stack_of_thread, state_of
 from standpipe.engine.workers import (
@@ -33,7 +34,7 @@ from standpipe.engine.workers import (
     start_kept,
     too_long,
 )
-from standpipe.errors import StalledError
+from standpipe.errors import StalledError, WorkerDied
 from standpipe.plan import Plan
 from standpipe.read import read_policy
 from standpipe.spec import AnyArray, Int64Array
@@ -85,6 +86,11 @@ class NativeJob:
         """Whether every row is made or given up."""
         return self.native is None or self.native.done
 
+    def has(self, row: _native.AtWork) -> bool:
+        """Whether a row at work is one of its rows."""
+        native = self.native
+        return native is not None and native.has(row)
+
     def failures(self) -> Sequence[Failure]:
         """Rows that can't be made."""
         failures = [] if self.native is None else self.native.failures()
@@ -96,11 +102,14 @@ class NativeJob:
 
 
 class NativeWorkers:
-    """The native pool, and one to ``workers`` Python threads for rows that are no JPEG."""
+    """The native pool, and one to ``workers`` Python threads for rows that are no JPEG.
 
-    def __init__(self, plan: Plan, bell: _native.Bell, kept: OpenSet | None = None) -> None:
+    ends  is given the error of a thread that ends by itself
+    """
+
+    def __init__(self, plan: Plan, bell: _native.Bell, ends: Ends, kept: OpenSet | None = None) -> None:
         kernel, gpu = plan.kernel, plan.pipeline.gpu
-        self._plan, self._bell = plan, bell
+        self._plan, self._bell, self._ends = plan, bell, ends
         self._overdue = Overdue(bell)
         self._program = None if kernel is None else kernel.compile(plan.pipeline.decoding, plan.simd)
         self._pool = _native.Pool(
@@ -112,7 +121,7 @@ class NativeWorkers:
             bell,
             0 if gpu is None else gpu.frame_bytes,
         )
-        self._gpu = None if gpu is None else GpuDecoding(plan, self._pool)
+        self._gpu = None if gpu is None else GpuDecoding(plan, self._pool, ends)
         self._keeper: Keeper | None = None
         self._before: _native.Program | None = None
         self._costing = None if plan.pipeline.cached is None else Costing(plan.source)
@@ -147,7 +156,7 @@ class NativeWorkers:
         if self._gpu is not None:
             self._gpu.start()
         if self._keeper is not None:
-            self._keeper.start()
+            self._keeper.start(self._ends)
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
         """Say where every field of every row comes from; small values are written at once."""
@@ -173,7 +182,7 @@ class NativeWorkers:
             assignment.views[name][new.rows] = values
         positions = assignment.positions[new.rows]
         job.native = self._job(assignment, ring, new.records, positions, new.rows, new.attempts)
-        job.records, job.rows = new.records, new.rows
+        job.records, job.rows = new.records, new.rows  # in this order: the watch looks meanwhile
         self._submit(job, first=True)
 
     def _values(self, assignment: Assignment) -> Mapping[str, AnyArray]:
@@ -281,6 +290,8 @@ class NativeWorkers:
 
     def take_lost(self) -> Sequence[tuple[NativeJob, Failure]]:
         """Jobs over which a thread hangs, and the row's fate. Another thread has taken its place."""
+        if (broken := self._pool.broken) is not None:
+            self._ends(WorkerDied(f"the loader's {broken}"))
         lost = []
         for work, error in self._overdue.take():
             assert isinstance(work.hand, Hand)
@@ -295,6 +306,11 @@ class NativeWorkers:
             elif row.kind == "GPU" and self._gpu is not None:
                 self._gpu.start_again()
         return lost
+
+    @property
+    def waiting_bytes(self) -> int:
+        """0: nothing came from processes."""
+        return 0
 
     def memory(self) -> WorkersMemory:
         """Buffers of encoded samples, and the side arena."""
@@ -330,9 +346,11 @@ class NativeWorkers:
         self._pool.submit(job.native, first=first)
 
     def _work(self, row: _native.AtWork) -> Work | None:
-        if (job := self._job_of(row)) is None:
+        named = [(job, job.records) for job in self._jobs]  # before it is seen which of them has the row
+        records = next((records for job, records in named if job.has(row)), None)
+        if records is None:
             return None
-        index, path = name_of(job.records, row.row)
+        index, path = name_of(records, row.row)
         what = f"record {index}" + (f", {path}," if path else "")
         worker, hand = f"{row.kind} thread {row.number}", Hand(row.number, row.rows_begun, row)
         return Work(
@@ -340,12 +358,11 @@ class NativeWorkers:
         )
 
     def _job_of(self, row: _native.AtWork) -> NativeJob | None:
-        return next((job for job in self._jobs if job.native is not None and job.native.has(row)), None)
+        return next((job for job in self._jobs if job.has(row)), None)
 
     def _start_thread(self) -> None:
         name = f"standpipe-pillow-{len(self._threads) + 1}"
-        thread = threading.Thread(target=self._decode_foreign, name=name, daemon=True)
-        start_kept(self._threads, thread)
+        start_kept(self._threads, guarded(name, self._decode_foreign, self._ends))
 
     def _decode_foreign(self) -> None:
         while (row := self._pool.take_foreign()) is not None:

@@ -75,6 +75,11 @@ class ProcessWorkers(QueueWorkers):
         """What every worker has in hand."""
         return [work for driver in self._drivers if (work := driver.at_work()) is not None]
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of samples that came from processes and lie in no slot."""
+        return self._apart.use().now
+
     def memory(self) -> WorkersMemory:
         """What processes share, each worker, and samples that came from them and lie in no slot."""
         ended = all(driver.has_ended for driver in self._drivers)

@@ -9,18 +9,19 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import FileIO
 from typing import Any
 
 from standpipe import _native
 from standpipe.engine.apart import bytes_per_row
 from standpipe.engine.board import Board
-from standpipe.engine.forking import Forked, fork_from, fork_here, fresh
+from standpipe.engine.forking import Forked, Unforkable, fork_from, fork_here, fresh, heir_of
 from standpipe.engine.messages import Ended, Unreadable, hang_up, receive, send, talk
 from standpipe.engine.recipe import Recipe
 from standpipe.engine.rows import Inputs, RowKey
-from standpipe.engine.travel import Luggage, pack
+from standpipe.engine.server import serve
+from standpipe.engine.travel import Luggage, first_inherited, pack
 from standpipe.engine.where import Stacks, state_of
 from standpipe.engine.workers import Failure, Flaws
 from standpipe.errors import PlanError, WorkerDied
@@ -42,15 +43,23 @@ class WorkerServer:
     board         what the workers are at
     side          memory for their whole frames, with an account for each
     stacks        where they are
-    copies        processes that share their memory with workers, as copies do
     packed_bytes  of lists and arrays of the dataset, in memory once
     """
 
-    def __init__(self, recipe: Recipe, *, pack_lists: bool, workers: int, fork_from: ForkFrom = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        pack_lists: bool,
+        workers: int,
+        fork_from: ForkFrom = None,
+        luggage: Luggage | None = None,
+    ) -> None:
         self._recipe, self._pack_lists, self._fork_from = recipe, pack_lists, fork_from
+        self._luggage = luggage  # packed before; such a server isn't started again
+        self._starts_again = fork_from != "trainer" and luggage is None
         self._server: subprocess.Popen[bytes] | Forked
         self.packed_bytes = 0
-        self.copies = 1 if fork_from is None else 2
         self._lock = threading.Lock()
         self._pipes: list[FileIO] = []
         self._over = False
@@ -68,6 +77,18 @@ class WorkerServer:
     def process(self) -> int:
         """Its process number."""
         return self._server.pid
+
+    @property
+    def copies(self) -> int:
+        """Processes that share their memory with workers, as copies do: this one, a fork server, the server."""
+        if isinstance(self._fork_from, ForkServer):
+            return 3 if self._fork_from._inherits else 2
+        return 1 if self._fork_from is None else 2
+
+    @property
+    def extra_bytes(self) -> int:
+        """Memory of the fork server that it comes from."""
+        return self._server.extra_bytes if isinstance(self._server, Forked) else 0
 
     def wait_until_ready(self) -> None:
         """Raises ``PlanError`` when it can't rebuild the dataset and the functions, ``WorkerDied`` when it ends."""
@@ -129,7 +150,8 @@ class WorkerServer:
 
     def where(self) -> str:
         """What it is at."""
-        return self.stacks.of(self.process)
+        where = self._server.where_from() if isinstance(self._server, Forked) else ""
+        return where or self.stacks.of(self.process)
 
     def end(self) -> None:
         """End it now, whatever it does, and for good. Its workers live on."""
@@ -156,10 +178,18 @@ class WorkerServer:
             pipe.close()
 
     def _packed(self) -> Luggage:
-        recipe = self._recipe
-        functions = [step.function for step in recipe.program.steps if isinstance(step, FunctionStep)]
-        parts = {"the dataset": recipe.dataset, **{callable_name(each.fn): each.fn for each in functions}}
-        return pack(recipe, parts=parts, pack=self._pack_lists)
+        if self._luggage is not None:
+            luggage, self._luggage = self._luggage, None
+            return luggage
+        return pack(self._recipe, parts=self._parts(), pack=self._pack_lists)
+
+    def _parts(self) -> dict[str, Any]:
+        """Return the user's parts of the recipe, by what an error calls them."""
+        functions = [step.function for step in self._recipe.program.steps if isinstance(step, FunctionStep)]
+        return {
+            "the dataset": self._recipe.dataset,
+            **{callable_name(each.fn): each.fn for each in functions},
+        }
 
     def _start(self) -> None:
         luggage = None if self._fork_from == "trainer" else self._packed()
@@ -178,25 +208,49 @@ class WorkerServer:
             packed = (-1, -1) if luggage is None else (luggage.descriptor, luggage.lists.descriptor)
             shared = (self.board.descriptor, self.side.descriptor, self.stacks.descriptor)
             given = (their_end.fileno(), read_end, *packed, *shared)
-            match self._fork_from:
-                case None:
-                    self._server = fresh("standpipe.engine.server", given)
-                case ForkServer() as server:
-                    assert luggage is not None
-                    self._server = fork_from(server, luggage.modules, given)
-                case _:
 
-                    def close() -> None:
-                        control.close()
-                        pipe.close()
+            def close() -> None:
+                control.close()
+                pipe.close()
 
-                    self._server = fork_here(given, self._recipe, close)
+            try:
+                self._server = self._begun(given, luggage, close)
+            except Unforkable as reason:
+                raise PlanError(self._unforkable(reason, luggage)) from reason
             self._control = control
             ours.pop_all()  # it stays open, unless something went wrong
 
+    def _begun(
+        self, given: Sequence[int], luggage: Luggage | None, close: Callable[[], None]
+    ) -> subprocess.Popen[bytes] | Forked:
+        """A server with these descriptors. Raises ``Unforkable``."""
+        if luggage is None:
+            trainer = os.getpid()
+            return fork_here(lambda: serve(given, trainer, self._recipe), close)
+        if luggage.inherited:
+            known = self._fork_from if isinstance(self._fork_from, ForkServer) else None
+            self._fork_from = heir_of(known, luggage.inherited)
+        if isinstance(self._fork_from, ForkServer):
+            return fork_from(self._fork_from, luggage.modules, given)
+        return fresh("standpipe.engine.server", given)
+
+    def _unforkable(self, reason: Unforkable, luggage: Luggage | None) -> str:
+        """Return the error's text when this process can't be forked: why, and what to do."""
+        if luggage is None:
+            return (
+                f"workers can't be forks of this process, since {reason}. Begin this epoch before those of other "
+                "loaders with workers, or when they have ended; or let workers come from a server, as by default"
+            )
+        return (
+            f"{first_inherited(self._parts())} can be shared only with forks of this process, "
+            "which can't be forked now: "
+            f"{reason}. Make the DataLoader, or begin this loader's first epoch, before other loaders with workers "
+            "begin, or when they have ended; or leave it out in __getstate__; or use executor='thread', which shares it"
+        )
+
     def _restart(self) -> None:
         """Another one in its place, from what dataset and functions are now. The lock is held."""
-        if self._fork_from == "trainer":
+        if not self._starts_again:
             raise WorkerDied(
                 "the server of worker processes has ended, and this process can't be forked again: it has threads now"
             )
@@ -251,6 +305,15 @@ class WorkerProcess:
             message = f"{self} {self.death()} while it made record {key.index}"
             raise WorkerDied(message, index=key.index) from ended
         return answer
+
+    def probe(self, key: RowKey, inputs: Inputs) -> Mapping[str, Sequence[str]]:
+        """Return the global generators that code draws from for a sample, by its name. Raises ``WorkerDied``."""
+        try:
+            send(self.channel, ("probe", key, inputs))
+            drawn: Mapping[str, Sequence[str]] = receive(self.channel, self.handle)
+        except Ended as ended:
+            raise WorkerDied(f"{self} {self.death()} while it was probed", index=key.index) from ended
+        return drawn
 
     def map_slots(self, plan: Plan, ring: _native.SlotRing) -> None:
         """Let it see the slots. Raises ``Ended``."""

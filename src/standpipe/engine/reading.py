@@ -9,7 +9,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Encoded, Files
-from standpipe.errors import StandpipeError, PlanError
+from standpipe.errors import PlanError, StandpipeError
 from standpipe.order import Cursor
 from standpipe.plan import Plan
 from standpipe.read import ReadAhead, read_policy

@@ -28,6 +28,7 @@ class Recipe:
     collate     of fields that differ in shape, how they are put together
     checks      what is asked of the values of a finished sample
     cache       where samples or files are kept, or None
+    in_turn     whether workers make whole batches in turn, and leave global generators to the user's code
     """
 
     program: SampleProgram
@@ -41,6 +42,7 @@ class Recipe:
     collate: Collate
     checks: Checks
     cache: CachePlan | None
+    in_turn: bool = False
 
     @property
     def keeps_samples(self) -> bool:

@@ -12,7 +12,7 @@ from standpipe.bad import BadSample, Ledger
 from standpipe.contracts import Records, StreamSource
 from standpipe.engine.rows import END
 from standpipe.engine.workers import Assignment, Failure, Substitutes, error_of, raised_for
-from standpipe.errors import StandpipeError, SampleError
+from standpipe.errors import SampleError, StandpipeError
 from standpipe.order import substitute
 from standpipe.plan import Plan
 from standpipe.spec import Replace

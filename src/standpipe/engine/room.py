@@ -5,7 +5,7 @@ from __future__ import annotations
 from standpipe import _native
 from standpipe.engine.meter import TAKEN
 from standpipe.engine.workers import Workers
-from standpipe.errors import BudgetError, StandpipeError, StalledError
+from standpipe.errors import BudgetError, StalledError, StandpipeError
 from standpipe.plan import Plan
 from standpipe.settings import show_bytes
 
@@ -15,19 +15,21 @@ class Room:
 
     def __init__(self, plan: Plan, ring: _native.SlotRing, workers: Workers) -> None:
         self._plan, self._ring, self._workers = plan, ring, workers
+        self._hands_over = plan.hands_over
 
     def no_slot(self) -> bool:
         """Whether no slot can be had before the caller drops a batch, or a thread that hangs comes back."""
-        taken = self._ring.count("lent") + self._ring.count("quarantined")
+        self._ring.reclaim()
+        taken = sum(map(self._ring.count, ("lent", "quarantined", "held")))
         return taken == self._plan.most_slots or (taken >= self._plan.depth and not self.has_room())
 
     def has_room(self) -> bool:
         """Whether the memory has room for one more batch, beside those there are with what they have in no slot."""
-        if not self._plan.hands_over:
+        if not self._hands_over:
             return True
         slot, taken = self._plan.layout.stride_bytes, sum(map(self._ring.count, TAKEN))
         one = slot + self._plan.forecast.waiting // self._plan.depth
-        return taken * slot + self._workers.memory().waiting.now + one <= self._plan.batches_bytes
+        return taken * slot + self._workers.waiting_bytes + one <= self._plan.batches_bytes
 
     def all_lent(self) -> StandpipeError:
         """What to say then."""
@@ -39,11 +41,13 @@ class Room:
             )
         slot = self._plan.layout.stride_bytes
         budget = self._plan.memory_bytes
-        waiting = self._workers.memory().waiting.now
+        waiting = self._workers.waiting_bytes
         apart = f", with {show_bytes(waiting)} in no slot," if waiting else ""
+        held = self._ring.count("held")
+        forked = f", and {held} by processes that were forked meanwhile" if held else ""
         return BudgetError(
-            f"all {lent} batches of {show_bytes(slot)}{apart} that fit memory={show_bytes(budget)!r} are held by the "
-            "caller; drop some, raise memory=, or set lend_wait_s= when another thread will drop them",
+            f"all {lent + held} batches of {show_bytes(slot)}{apart} that fit memory={show_bytes(budget)!r} are held "
+            f"by the caller{forked}; drop some, raise memory=, or set lend_wait_s= when another thread will drop them",
             asked_bytes=(lent + 1) * slot,
             budget_bytes=budget,
         )

@@ -26,15 +26,15 @@ from standpipe.contracts import Order
 from standpipe.counters import SlotStats, SlowSample, Stats
 from standpipe.engine.adjusting import Adjuster
 from standpipe.engine.delivery import Delivered, Delivery
-from standpipe.engine.draws import waiting_for
 from standpipe.engine.filling import Filled, Filler, Filling
+from standpipe.engine.guarded import guarded
 from standpipe.engine.meter import Meter
 from standpipe.engine.room import Room
 from standpipe.engine.start import refusals, started
 from standpipe.engine.timing import RunTimes
-from standpipe.engine.watch import Watch, Work
+from standpipe.engine.watch import Unattended, Watch, Work
 from standpipe.engine.workers import INTERRUPTED_S, Job, Workers, has_ended
-from standpipe.errors import StandpipeError, PlanError
+from standpipe.errors import PlanError, StandpipeError
 from standpipe.machine import anonymous_bytes, on_cpus
 from standpipe.memory import MemoryLedger
 from standpipe.order import Batches, Cursor, Given
@@ -42,9 +42,12 @@ from standpipe.plan import Plan
 from standpipe.shares import Claim
 from standpipe.spec import Tail
 from standpipe.tuning import Tuning
+from standpipe.warned import warn
 
 if TYPE_CHECKING:
     import logging
+
+    from standpipe.engine.probe import Probe
 
 PATIENCE_S = 1.0  # for threads inside a system call or a large image, when a loader is closed
 HASTE_S = 0.5  # likewise, when whoever closes it is interrupted
@@ -76,7 +79,8 @@ class Run:
         self._pid = os.getpid()
         self._ledger = ledger
         self._bell = _native.Bell()
-        self._watch = Watch(plan.slow_after_s, plan.stall_timeout_s)
+        self._watch = Watch(plan.slow_after_s, plan.stall_timeout_s, self._bell)
+        self._unattended = Unattended(self._watch.end)
         # What follows is shared by the consumer and the threads, under the lock. The lock is entered itself,
         # not through a condition, whose methods are Python: an interrupt inside them would leave it locked.
         self._lock = threading.RLock()
@@ -92,9 +96,9 @@ class Run:
         self._lacks_slot = False  # whether the next batch has none, as the thread that fills batches last saw
         self._lends = plan.device.lends  # else a slot comes back by itself, soon
         self._starts = self._ended = False
-        self._broken: BaseException | None = None
         self._times = RunTimes()
-        self._thread = threading.Thread(target=self._keep_filling, name="standpipe-fill", daemon=True)
+        self._probe: Probe | None = None
+        self._thread = guarded("standpipe-fill", self._keep_filling, self._break)
 
     def start(self, at: Cursor) -> None:
         """Begin to fill batches, from ``at`` on. When it raises, for whatever reason, nothing is left running.
@@ -117,6 +121,10 @@ class Run:
     def _start(self, at: Cursor) -> None:
         with refusals(self.plan):
             before = anonymous_bytes()
+        if self.plan.probes:
+            from standpipe.engine.probe import Probe  # which takes as long to import as what else a run needs
+
+            self._probe = Probe(self.plan, at)
         self.plan, self._workers, self._ring = started(self.plan, at, self._bell, self._watch)
         self._next = self.plan.steps.settled(at)
         self._delivery = Delivery(self.plan, self._ring)
@@ -175,17 +183,17 @@ class Run:
         Raises what made it impossible. Asked for the same batch again, it tries again.
         """
         self._check_process()
+        self._tell_of_draws()
         steps = self._times.steps
         begin, ready = time.perf_counter(), len(self._ready)
         steps.asks()
         try:
             while (delivered := self._hand_over(at, counts)) is None:
-                if not self._workers.help():
-                    with waiting_for(self._workers):
-                        if self._settled():
-                            self._await_news(begin)
-                        else:
-                            time.sleep(LOOKS_S)  # not inside CUDA, where nobody hears Ctrl-C
+                if not self._help():
+                    if self._settled():
+                        self._await_news(begin)
+                    else:
+                        time.sleep(LOOKS_S)  # not inside CUDA, where nobody hears Ctrl-C
         except BaseException:
             self._torn |= self._workers.helps  # an interrupt may have left a row half made
             raise
@@ -193,7 +201,19 @@ class Run:
             self._waiting = False
         if delivered.batch is not None and counts:
             steps.gets(delivered.rows, ready)
+        if self._probe is not None:
+            self._probe.start()  # not before the first batch, which it would delay
         return delivered
+
+    def _tell_of_draws(self) -> None:
+        """Warn once of code that draws from the trainer's generators, when that is known."""
+        probe = self._probe
+        if probe is None or probe.drawing is None:
+            return
+        self._probe = None
+        if probe.drawing:
+            self.plan = replace(self.plan, drawing=probe.drawing)
+            warn(str(self.plan.not_reproducible))
 
     def stats(self) -> Stats:
         """All counters."""
@@ -225,8 +245,17 @@ class Run:
         return bool(self._filling)
 
     def at_work(self) -> Sequence[Work]:
-        """What the workers have in hand, for the watch."""
-        return self._workers.at_work()
+        """What the workers have in hand, for the watch; when that is nothing, what waits for them."""
+        works = self._workers.at_work()
+        waits = next((each for each in tuple(self._filling) if not self._is_over(each)), None)
+        if works or self._workers.helps or waits is None:
+            self._unattended.forget()
+            return works
+        return [
+            self._unattended.seen(
+                waits, f"the batch at position {waits.at.consumed} of epoch {waits.at.epoch}"
+            )
+        ]
 
     def memory(self) -> MemoryLedger:
         """Who takes how much memory."""
@@ -264,9 +293,10 @@ class Run:
         ends = time.monotonic() + patience_s
         self._bell.ring()
         all_ended = True
+        if self._probe is not None:  # before the workers, who may take all of the time
+            all_ended = self._probe.close(patience_s)
         if hasattr(self, "_workers"):
-            with waiting_for(self._workers):
-                all_ended = self._workers.close(patience_s)
+            all_ended &= self._workers.close(patience_s)
         if hasattr(self, "_thread") and self._thread is not threading.current_thread():
             all_ended &= has_ended(self._thread, ends - time.monotonic())
         if hasattr(self, "_meter"):
@@ -294,8 +324,8 @@ class Run:
         """The batch that starts at ``at``, or None while it isn't ready."""
         with self._lock:
             self._check_open()
-            if self._broken is not None:
-                raise StandpipeError("the thread that fills batches broke") from self._broken
+            if self._watch.ended is not None:
+                raise self._watch.ended
             self._aim(at)
             self._delivery.enter(at.epoch)
             if not self._ready:
@@ -311,7 +341,7 @@ class Run:
                 raise filled.error
             if counts and filled.origins is not None and filled.origins.bad:
                 assert filled.origins.error is not None
-                self._ledger.add(filled.origins.bad, filled.origins.error)
+                self._ledger.add(at, filled.origins.bad, filled.origins.error)
             if filled.ended and filled.rows == 0:
                 return Delivered(None, 0, self._after_end(at))
             self._times.device.begin()
@@ -348,6 +378,20 @@ class Run:
         self._bell.ring()
         self._torn = False
 
+    def _help(self) -> bool:
+        """Do a piece of work in this thread, where there are no others: of the batch that is waited for.
+
+        A piece of a later batch would run the user's code between steps, or not, as it happens: what that code draws
+        from the process's own generators would differ from run to run.
+        """
+        if not self._workers.helps:
+            return False
+        with self._lock:
+            first = next(iter(self._filling), None)
+            if self._ready or (first is not None and self._is_over(first)):
+                return False
+        return self._workers.help()
+
     def _settled(self) -> bool:
         """Whether no device reads slots of batches that were taken."""
         with self._lock:
@@ -355,6 +399,7 @@ class Run:
 
     def _await_news(self, begin: float) -> None:
         if self._starved:
+            self._ring.reclaim()
             patience = begin + self.plan.lend_wait_s - time.perf_counter()
             if patience > 0:
                 self._news.acquire(timeout=min(patience, INTERRUPTED_S))
@@ -379,30 +424,37 @@ class Run:
 
     def _keep_filling(self) -> None:
         seen = 0
-        try:
-            while not self._closed:
-                self._obey_seek()
-                self._isolate()
-                self._collect()
-                self._ring.trim()
-                self._submit()
-                with suppress(OSError):  # they read /proc: without a descriptor that is free, another time
-                    self._meter.look()
-                    self._adjuster.look(self)
-                try:
-                    settled = self._settled()
-                except RuntimeError:  # of a device that has failed: whoever asks for a batch is told
-                    settled = True
-                if self._filling and not self._workers.helps:
-                    seen = self._await_bell(seen, settled=settled)
-                else:
-                    lacks = self._lacks_slot and not self._filling
-                    with self._times.without_slot() if lacks else nullcontext():
-                        seen = self._await_consumer(seen, settled=settled)
-        except BaseException as error:
-            with self._lock:
-                self._broken = error
-                self._tell()
+        while self._goes_on:
+            self._obey_seek()
+            self._isolate()
+            self._collect()
+            self._ring.trim()
+            self._submit()
+            with suppress(OSError):  # they read /proc: without a descriptor that is free, another time
+                self._meter.look()
+                self._adjuster.look(self)
+            try:
+                settled = self._settled()
+            except RuntimeError:  # of a device that has failed: whoever asks for a batch is told
+                settled = True
+            if self._filling and not self._workers.helps:
+                seen = self._await_bell(seen, settled=settled)
+            else:
+                lacks = self._lacks_slot and not self._filling
+                with self._times.without_slot() if lacks else nullcontext():
+                    seen = self._await_consumer(seen, settled=settled)
+        with self._lock:
+            self._tell()
+
+    @property
+    def _goes_on(self) -> bool:
+        return not self._closed and self._watch.ended is None
+
+    def _break(self, error: StandpipeError) -> None:
+        """The filling thread has ended by an error."""
+        self._watch.end(error)
+        with self._lock:
+            self._tell()
 
     def _await_bell(self, seen: int, *, settled: bool) -> int:
         # It doesn't ring when a device has read a slot.
@@ -425,7 +477,7 @@ class Run:
             if isinstance(filling, Filling):
                 self._workers.cancel(filling.job)
         seen = 0
-        while self._filling and not self._closed:
+        while self._filling and self._goes_on:
             self._isolate(again=False)
             first = self._filling[0]
             if not self._is_over(first):

@@ -1,13 +1,14 @@
 """How one sample is made where Python code takes part: dataset, native kernels and functions, then its row.
 
 The same code runs in the caller's thread, in worker threads and in worker processes, so that all give the same
-bytes.
+bytes; but for what the user's code draws from global generators, which only worker processes touch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import GeneratorType
 from typing import Any, TypeVar
@@ -15,11 +16,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from standpipe import _native
-from standpipe.engine.board import IDLE, IN_TURN, ROW, SINCE, STEP, Desk, new_desk
+from standpipe.engine.board import IDLE, ROW, SINCE, STEP, Desk, new_desk
 from standpipe.engine.calls import PythonCall, python_call, said
 from standpipe.engine.collating import numbered
-from standpipe.engine.draws import Drew, GlobalGenerators
+from standpipe.engine.columns import Columns, Uneven, has_columns, in_turn, write_columns
+from standpipe.engine.draws import Draws
 from standpipe.engine.fields import measured, write_row
+from standpipe.engine.generators import Marks, marks, moved
 from standpipe.engine.images import ImageMaker
 from standpipe.engine.keeping import NO_FILE, as_kept
 from standpipe.engine.own_generators import OwnGenerators
@@ -29,7 +32,7 @@ from standpipe.engine.stored import NotStorable, to_bytes
 from standpipe.engine.timing import Laps
 from standpipe.engine.workers import NO_FLAWS, Failure, Flaws
 from standpipe.faults import faultpoint
-from standpipe.source import NAMES, Stream, StreamEnded
+from standpipe.source import KEY, NAMES, Stream, StreamEnded
 from standpipe.spec import AnyArray, Listed, Spec
 from standpipe.transform import DATASET_OP, FunctionStep, NativeStep
 
@@ -39,30 +42,32 @@ Result = TypeVar("Result")
 
 
 class SampleMaker:
-    """Makes samples for one thread, inside ``with maker.own``.
+    """Makes samples for one thread.
 
     supplies  what it shares with others of its process
+    keyed     whether global generators are set, in a worker process; anywhere else nobody touches them
     catches   what the user's code may raise without ending the thread: in a worker everything, also ``SystemExit``
               and the panics of other languages; in the caller's thread an interrupt is the caller's
     desk      where it writes down what it is at
-    group     stands for all makers of a loader; default: it is alone
     """
 
     def __init__(
         self,
         recipe: Recipe,
-        shared: GlobalGenerators,
         supplies: Supplies,
         *,
+        keyed: bool = False,
         catches: type[BaseException] = Exception,
         desk: Desk | None = None,
-        group: object = None,
     ) -> None:
-        self.own = OwnGenerators(shared, self if group is None else group)
+        self.own = OwnGenerators()
         self.desk: Desk = new_desk() if desk is None else desk
         self._catches = catches
-        self.recipe, self._shared = recipe, shared
+        self.recipe = recipe
         self._images = ImageMaker(recipe, supplies, self.desk)
+        self.recount = self._images.recount  # for images that are made again
+        streams = isinstance(recipe.dataset, Stream)
+        self._draws = Draws(recipe.seed, self.recount, streams=streams) if keyed else None
         self._told = Flaws()
         self._gives: type = dict  # what the dataset's last sample was: dict, tuple, or any other object
         self._dataset = (
@@ -76,7 +81,13 @@ class SampleMaker:
         ]
         self._checks = recipe.checks if recipe.checks.any else None
         self._kept = supplies.kept
+        bare = not (self._steps or self._checks or recipe.collate or recipe.cache)
+        self._columns = recipe.dataset.__getcolumns__ if bare and has_columns(recipe.dataset) else None
         self._fixed = False  # whether it is at what comes before the cache, which may not draw
+        self._sees_draws = True  # whether all that was drawn there would have been seen
+        self._drawing: dict[str, list[str]] | None = (
+            None  # generators by what draws from them, while that is asked
+        )
         self.laps = Laps()
         self._proves = False  # whether samples are to be proven to be fit for the cache
         # A kernel makes numbers of bytes: all are finite.
@@ -84,19 +95,31 @@ class SampleMaker:
 
     def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, Spec | Listed] | Failure:
         """What each field of a sample looks like, or why it can't be made."""
+        set_back = self.recount()  # the same row is made, and counted, later
 
-        def make(seeded: bool) -> Mapping[str, Spec | Listed] | Failure:
+        def make() -> Mapping[str, Spec | Listed] | Failure:
             self.at(0)
             self._proves = self.recipe.keeps_samples
             try:
-                return measured(numbered(self.make(key, inputs.row(0), {}, seeded), self.recipe.collate))
+                return measured(numbered(self.make(key, inputs.row(0), {}), self.recipe.collate))
             except RowFailed as failed:
                 return failed.failure(0)
             finally:
+                set_back()
                 self._proves = False
                 self.desk[STEP] = IDLE
 
-        return self.run(make)
+        return self.task(key.epoch, lambda: self.sample(key, make))
+
+    def drawing(self, make: Callable[[], object]) -> Mapping[str, Sequence[str]]:
+        """Return the global generators that the calls of ``make()`` draw from, by the name of the call."""
+        found = self._drawing = {}
+        for _ in range(2):  # a call may import torch, whose generator is looked at from then on
+            with contextlib.suppress(Exception):  # whoever delivers the sample names what is wrong with it
+                make()
+        self._drawing = None
+        self.desk[STEP] = IDLE
+        return found
 
     def at(self, row: int, step: int = 0) -> None:
         """Write down that a row begins, or a step with the whole batch."""
@@ -115,28 +138,82 @@ class SampleMaker:
         if self.laps.on:
             self.laps.ends(self.desk[SINCE])
 
+    def task(self, epoch: int, make: Callable[[], Result]) -> Result:
+        """Return ``make()``, which makes samples by ``sample()`` and may be called again; ``draws`` says why."""
+        return make() if self._draws is None else self._draws.task(epoch, make)
+
+    def sample(self, key: RowKey, make: Callable[[], Result]) -> Result:
+        """Return ``make()``, which makes one sample and may be called again."""
+        return make() if self._draws is None else self._draws.sample(key, make)
+
+    def batch(self, rows: Rows, prepare: Callable[[], object], make: Callable[[], Result]) -> Result:
+        """Return what functions make of the batch. ``prepare()`` makes its samples before each ``make()``."""
+        if self._draws is not None:
+            return self._draws.batch(rows.batch_key, prepare, make)
+        prepare()
+        return make()
+
     def fill(self, rows: Rows, first: int, stop: int) -> list[Failure]:
         """Make rows [first, stop); which of them can't be made."""
-        return self.run(lambda seeded: self.filled(rows, first, stop, seeded))
+        return self.task(rows.epoch, lambda: self.filled(rows, first, stop))
 
-    def filled(self, rows: Rows, first: int, stop: int, seeded: bool) -> list[Failure]:
-        """Likewise, inside ``run``."""
+    def filled(self, rows: Rows, first: int, stop: int) -> list[Failure]:
+        """Make rows [first, stop) inside a task; return those that can't be made."""
+        if self.at_once(rows, first, stop, lambda columns: write_columns(columns, rows, first, stop)):
+            return []
         image = rows.views.get("image")
         out: Mapping[str, AnyArray] = {}
         bad = []
         key_of, inputs_of, make = rows.key, rows.inputs.row, self.make
-        for row in range(first, stop):
-            if image is not None:
-                out = {"image": image[row]}
+
+        def made() -> RowFailed | None:
             self.begins(row)
             try:
-                write_row(make(key_of(row), inputs_of(row), out, seeded), row, rows, out)
-                self.ends()
+                write_row(make(key, inputs_of(row), out), row, rows, out)
             except RowFailed as failed:
+                return failed
+            self.ends()
+            return None
+
+        for row in range(first, stop):
+            key = key_of(row)
+            if image is not None:
+                out = {"image": image[row]}
+            if (failed := self.sample(key, made)) is not None:
                 bad.append(failed.failure(row))
                 if failed.place == END:
                     break
         return bad
+
+    def at_once(self, rows: Rows, first: int, stop: int, use: Callable[[Columns], object]) -> bool:
+        """Give ``use`` the samples of rows [first, stop) field by field; False where one is made after another.
+
+        ``use`` raises ``Uneven`` where they don't fit.
+        """
+        looked_at = self._draws is not None and not self._draws.together
+        if self._columns is None or looked_at or not rows.inputs.empty:
+            return False
+        self.begins(first)
+        begin_ns = self.desk[SINCE]
+        try:
+            use(self._columns(in_turn(rows.indices[first:stop], first, self.desk)))
+        except Uneven:
+            self._columns = None  # other samples are as these
+            return False
+        except self._catches:  # one after another they show which one it is
+            return False
+        self.laps.together(stop - first, begin_ns)
+        return True
+
+    def given(self, rows: Rows, row: int) -> Any:
+        """A sample in the dataset's own form; or why it can't be made, a ``RowFailed``."""
+        self.begins(row)
+        try:
+            sample = self.as_given(self.make(rows.key(row), rows.inputs.row(row), {}))
+        except RowFailed as failed:
+            return failed
+        self.ends()
+        return sample
 
     def new_flaws(self) -> Flaws:
         """Rows that were made of files that aren't whole, since the last call."""
@@ -144,11 +221,7 @@ class SampleMaker:
         before, self._told = self._told, now
         return NO_FLAWS if now is NO_FLAWS else now - before
 
-    def run(self, make: Callable[[bool], Result]) -> Result:
-        """``make(False)``, or ``make(True)`` where calls have to be seeded; ``draws`` says why."""
-        return self._shared.run(self.own, make)
-
-    def make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray], seeded: bool) -> Sample:
+    def make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]) -> Sample:
         """The sample of a record, its values by field. Raises ``RowFailed``.
 
         sample  what the source says of the record, by field; an image's encoded bytes as ``EncodedFile``
@@ -159,13 +232,13 @@ class SampleMaker:
         first = 0
         if self._proves and not (self._kept is not None and self._kept.has(key.index)):
             first = self._before_cache
-            sample = self._proven(key, sample, seeded)
+            sample = self._proven(key, sample)
         elif self._kept is not None and self.recipe.keeps_samples:
             first = self._before_cache
-            sample = self._found_or_made(key, sample, out, seeded)
+            sample = self._found_or_made(key, sample, out)
         else:
-            sample = self._begun(key, sample, seeded)
-        sample = self._through(first, len(self._steps), key, sample, out, seeded)
+            sample = self._begun(key, sample)
+        sample = self._through(first, len(self._steps), key, sample, out)
         if self._checks is not None and (problem := self._checks.problem(sample, self._made_natively)):
             raise RowFailed("batch", problem)
         return sample
@@ -176,17 +249,19 @@ class SampleMaker:
             return sample
         return tuple(sample.values()) if self._gives is tuple else next(iter(sample.values()))
 
-    def _begun(self, key: RowKey, sample: Sample, seeded: bool) -> Sample:
+    def _begun(self, key: RowKey, sample: Sample) -> Sample:
         """What the source says of a record, with what the dataset gives."""
         if self._dataset is not None:
+            if KEY in sample:
+                key = replace(key, asked=sample.pop(KEY))
             begin = time.perf_counter_ns() if self.laps.on else 0
-            sample |= self.call(self._dataset, key, key, seeded)
+            sample |= self.call(self._dataset, key, key)
             if begin:
                 self.laps.step(0, begin)
         return sample
 
     def _through(
-        self, first: int, stop: int, key: RowKey, sample: Sample, out: Mapping[str, AnyArray], seeded: bool
+        self, first: int, stop: int, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]
     ) -> Sample:
         """The sample after steps [first, stop)."""
         since = time.perf_counter_ns() if self.laps.on else 0
@@ -194,7 +269,7 @@ class SampleMaker:
             step = self._steps[number]
             self.desk[STEP] = 1 + number
             if isinstance(step, PythonCall):
-                sample = self.call(step, key, sample, seeded)
+                sample = self.call(step, key, sample)
             else:
                 row = out.get("image") if number == len(self._steps) - 1 else None
                 sample = {**sample, "image": self._images.make(number, step, key, sample.get("image"), row)}
@@ -202,9 +277,7 @@ class SampleMaker:
                 since = self.laps.step(1 + number, since)
         return sample
 
-    def _found_or_made(
-        self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray], seeded: bool
-    ) -> Sample:
+    def _found_or_made(self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray]) -> Sample:
         """The sample at the cache: the one that was kept, or made now and kept, and the same in both cases."""
         assert self._kept is not None
         self._kept.enter(key.epoch)
@@ -214,21 +287,20 @@ class SampleMaker:
             self._gives = found.form
             self._images.count(found.damaged, found.truncated)
             return found.sample
-        flaws, marks = self._images.flaws, self._shared.marks()
-        made = self._fixed_part(key, inputs, out, seeded)
+        flaws = self._images.flaws
+        made = self._fixed_part(key, inputs, out)
         row, sample = as_kept(made, self._gives)
-        # Where somebody has drawn, all is made again, with calls that tell who it was. Before that nothing is known.
-        if row is not None and self.own.sees_torch and (seeded or self._shared.marks() == marks):
+        if row is not None and self._sees_draws:
             flaws = self._images.flaws - flaws
             damaged, truncated = flaws.damaged > 0, flaws.truncated > 0
             stamp = self._images.stamp if isinstance(file, EncodedFile) else NO_FILE
             self._kept.keep(key.index, row, stamp, stale=stale, damaged=damaged, truncated=truncated)
         return sample
 
-    def _proven(self, key: RowKey, inputs: Sample, seeded: bool) -> Sample:
+    def _proven(self, key: RowKey, inputs: Sample) -> Sample:
         """The sample at the cache, made twice: it can be kept, and comes out the same. Else raises ``CantBeKept``."""
-        made = self._fixed_part(key, dict(inputs), {}, seeded)
-        other = self._fixed_part(replace(key, attempt=key.attempt + 1), dict(inputs), {}, seeded)
+        made = self._fixed_part(key, dict(inputs), {})
+        other = self._fixed_part(replace(key, attempt=key.attempt + 1), dict(inputs), {})
         try:
             row, again = to_bytes(made, self._gives), to_bytes(other, self._gives)
         except NotStorable as error:
@@ -246,12 +318,12 @@ class SampleMaker:
             )
         return as_kept(made, self._gives)[1]
 
-    def _fixed_part(self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray], seeded: bool) -> Sample:
+    def _fixed_part(self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray]) -> Sample:
         """What comes before the cache. Raises ``CantBeKept`` when it draws."""
-        self._fixed = True
+        self._fixed = self._sees_draws = True
         try:
-            begun = self._begun(key, inputs, seeded)
-            return self._through(0, self._before_cache, key, begun, out, seeded)
+            begun = self._begun(key, inputs)
+            return self._through(0, self._before_cache, key, begun, out)
         finally:
             self._fixed = False
 
@@ -262,9 +334,10 @@ class SampleMaker:
     def _item(self, key: RowKey, _: int) -> Sample:
         """The dataset's values by field."""
         dataset, names = self.recipe.dataset, self.recipe.names
-        item = dataset.sample(key.epoch, key.index) if isinstance(dataset, Stream) else dataset[key.index]
+        asked = key.index if key.asked is None else key.asked[0]
+        item = self._streamed(dataset, key) if isinstance(dataset, Stream) else dataset[asked]
         if item is None:
-            raise RowFailed("source", f"dataset[{key.index}] returned None; return the sample")
+            raise RowFailed("source", f"dataset[{asked!r}] returned None; return the sample")
         kind = type(item)
         if kind is dict:
             self._gives = dict
@@ -287,32 +360,23 @@ class SampleMaker:
             raise RowFailed("source", f"a sample of {len(values)} values, and fields={names!r} are more")
         return dict(zip(names, values, strict=False))
 
-    def call(self, step: PythonCall, key: RowKey, argument: Any, seeded: bool) -> Sample:
-        """Call Python code with its random numbers set."""
+    def call(self, step: PythonCall, key: RowKey, argument: Any) -> Sample:
+        """Call Python code with the key of its random numbers."""
         number = 0
-        if (
-            seeded or step.takes_key or self.own.watches_torch or self._fixed
-        ):  # a quarter of what calling costs
+        if step.takes_key:  # a quarter of what calling costs
             number = _native.sample_key(self.recipe.seed, key.epoch, key.position, key.attempt, step.op)
-            self.own.set(number)
+        looks = self._drawing is not None or (self._fixed and self._draws is not None)
+        before = marks() if looks else None
         try:
-            result: Sample = (
-                self._shared.seeded(self.own, self._in_turn(step.call), argument, number)
-                if seeded
-                else step.call(argument, number)
-            )
-        except (Drew, RowFailed):
+            result: Sample = step.call(argument, number)
+        except RowFailed:
             raise
         except StreamEnded as ended:
             raise _end_of(self.recipe.dataset, ended) from None
         except self._catches as error:
             raise RowFailed(step.place, f"{step.name}: {said(error)}", error) from error
-        if self._fixed and self.own.has_drawn():
-            raise CantBeKept(
-                step.place,
-                f"cache(…): {step.name} draws random numbers, and what comes before the cache is made once for all "
-                "epochs: each would see the same draws. Put .cache(…) before it, or draw in a function behind it",
-            )
+        if before is not None:
+            self._look(step, before)
         for name, value in result.items():
             if type(value) is GeneratorType:
                 raise RowFailed(
@@ -320,17 +384,28 @@ class SampleMaker:
                 )
         return result
 
-    def _in_turn(self, call: Callable[[Any, int], Sample]) -> Callable[[Any, int], Sample]:
-        """The call, for which it has to wait: that others take their time isn't its slowness."""
-        desk, begin = self.desk, time.monotonic_ns()
-        desk[STEP] += IN_TURN
+    def _look(self, step: PythonCall, before: Marks) -> None:
+        """Take down what a call has drawn from since ``before``; before the cache that raises ``CantBeKept``."""
+        after = marks()
+        names = [generator.name for generator in moved(before, after)]
+        if self._drawing is not None:
+            if names:
+                self._drawing[step.name] = names
+        elif names:
+            raise CantBeKept(
+                step.place,
+                f"cache(…): {step.name} draws random numbers, and what comes before the cache is made once for all "
+                "epochs: each would see the same draws. Put .cache(…) before it, or draw in a function behind it",
+            )
+        # Else it has imported torch, and may have drawn from it.
+        self._sees_draws &= after.keys() == before.keys()
 
-        def called(argument: Any, number: int) -> Sample:
-            desk[SINCE] += time.monotonic_ns() - begin
-            desk[STEP] -= IN_TURN
-            return call(argument, number)
-
-        return called
+    def _streamed(self, dataset: Stream, key: RowKey) -> Any:
+        if (
+            self._draws is None or self._drawing is not None
+        ):  # what is probed isn't keyed: it would look drawn from
+            return dataset.sample(key.epoch, key.index)
+        return dataset.sample(key.epoch, key.index, self._draws.begin_streamed)
 
 
 def unforeseen(row: int, error: BaseException) -> Failure:

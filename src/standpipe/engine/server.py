@@ -31,16 +31,16 @@ from standpipe.engine.answers import Answers
 from standpipe.engine.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, shared_words
 from standpipe.engine.caching import Keeper, opened
 from standpipe.engine.calls import said
-from standpipe.engine.draws import generators_of_worker
-from standpipe.engine.functions import apply, gather
+from standpipe.engine.functions import apply, gather, probed
 from standpipe.engine.keeping import Kept
 from standpipe.engine.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
 from standpipe.engine.recipe import Recipe, Supplies
 from standpipe.engine.rows import PartOfRows, Rows
 from standpipe.engine.samples import SampleMaker, unforeseen
 from standpipe.engine.travel import unpack
-from standpipe.engine.where import show_stacks_on_signal
+from standpipe.engine.where import show_stacks_on_signal, users_part
 from standpipe.engine.workers import NO_FLAWS, BatchMade, Failure, Flaws
+from standpipe.errors import WorkerDied
 from standpipe.faults import faultpoint
 from standpipe.spec import AnyArray
 from standpipe.worker import be_worker
@@ -64,7 +64,7 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
     recipe   if it is here already; then nothing was packed
     """
     control, pipe, recipe_file, lists_file, board, side, stacks = given
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which ends its workers
+    ignore_interrupts()
     _native.end_with(pipe, trainer)
     show_stacks_on_signal(stacks)  # of the workers too, which are forked from here
     with contextlib.suppress(Ended), socket.socket(fileno=control) as channel:
@@ -82,6 +82,12 @@ def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> N
         Server(channel, loaded, shared_words(board), _shared_side(side), pipe, trainer).run()
 
 
+def ignore_interrupts() -> None:
+    """Ctrl-C is for the trainer, which ends its workers; one that came while it was blocked is dropped."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
 def other_threads() -> int:
     """Threads of this process beside standpipe's own; with any no process can be forked."""
     return len(os.listdir("/proc/self/task")) - OWN_THREADS  # noqa: PTH208 (names are counted, not used)
@@ -95,6 +101,7 @@ def forked(run: Callable[[], object]) -> int:
         return process
     code = 1
     try:
+        _after_fork()
         run()
         code = 0
     except BaseException:
@@ -102,6 +109,16 @@ def forked(run: Callable[[], object]) -> int:
     finally:
         _flush()
         os._exit(code)
+
+
+def _after_fork() -> None:
+    """Give objects of multiprocessing, if there are any, a state of their own, as children of multiprocessing do.
+
+    A queue forgets the thread that writes to it, and a manager's proxy its connection, which are the parent's.
+    """
+    util: Any = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util._run_after_forkers()
 
 
 def _flush() -> None:
@@ -181,9 +198,10 @@ class Worker:
     def __init__(self, channel: socket.socket, recipe: Recipe, side: _native.SideArena, desk: Desk) -> None:
         self._channel, self._desk = channel, desk
         self._notes: list[str] = []
+        self._ended: Failure | None = None
         self._supplies = Supplies.of(recipe, side, kept=self._kept(recipe))
-        generators = generators_of_worker()
-        self._maker = SampleMaker(recipe, generators, self._supplies, catches=BaseException, desk=desk)
+        keyed = not recipe.in_turn
+        self._maker = SampleMaker(recipe, self._supplies, keyed=keyed, catches=BaseException, desk=desk)
         self._told = Flaws()
         self._arena: Any = None
         self._layout: SlotLayout | None = None
@@ -192,32 +210,34 @@ class Worker:
         self._listed: tuple[str, ...] = ()
         self._known_from = ""
         self._answers = Answers(side, desk)
+        desk[STEP] = IDLE  # it shows yet where a worker before this one died
 
     def run(self) -> None:
         """Answer messages in their order."""
-        with self._maker.own:
-            while True:
-                kind, *message = receive(self._channel)
-                match kind:
-                    case "measure":
-                        send(self._channel, _sendable(self._maker.measure(*message)))
-                    case "slots":
-                        self._map(*message)
-                    case "trim":
-                        gc.collect()
-                        _native.give_back_free_memory()
-                        send(self._channel, None)
-                    case "let go":
-                        if self._supplies.kept is not None:
-                            self._supplies.kept.close(*message)
-                        send(self._channel, self._new_flaws())
-                    case _:
-                        self._desk[PIECE], *what = message
-                        try:
-                            send_parcel(self._channel, self._answer(kind, *what))
-                        finally:
-                            self._answers.given()
-                        self._desk[STEP] = IDLE
+        while True:
+            kind, *message = receive(self._channel)
+            match kind:
+                case "measure":
+                    send(self._channel, _sendable(self._maker.measure(*message)))
+                case "probe":
+                    send(self._channel, probed(self._maker, *message))
+                case "slots":
+                    self._map(*message)
+                case "trim":
+                    gc.collect()
+                    _native.give_back_free_memory()
+                    send(self._channel, None)
+                case "let go":
+                    if self._supplies.kept is not None:
+                        self._supplies.kept.close(*message)
+                    send(self._channel, self._new_flaws())
+                case _:
+                    self._desk[PIECE], *what = message
+                    try:
+                        send_parcel(self._channel, self._answer(kind, *what))
+                    finally:
+                        self._answers.given()
+                    self._desk[STEP] = IDLE
 
     def _kept(self, recipe: Recipe) -> Kept | None:
         """The cache; the trainer has seen that there is one."""
@@ -225,8 +245,12 @@ class Worker:
         if cache is None or (found := opened(cache, tell, strict=False)) is None:
             return None
         keeper = Keeper(cache, found, tell)
-        keeper.start()
+        keeper.start(self._end)
         return Kept(keeper)
+
+    def _end(self, error: WorkerDied) -> None:
+        """A thread of this worker has ended: from now on each answer is that."""
+        self._ended = Failure(0, "died", str(error), error, whole=True)
 
     def _map(
         self,
@@ -246,6 +270,8 @@ class Worker:
 
     def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> Parcel:
         """What to say of a piece of work, whatever became of it: an error ends nothing but its batch."""
+        if self._ended is not None:
+            return parcel(([_sendable(replace(self._ended, row=first))], {}, None, self._new_flaws(), None))
         self._maker.laps.piece_begins()
         try:
             answer = self._made(kind, slot, rows, first, *what)
@@ -340,7 +366,7 @@ def _unsendable(first: int, lists: Mapping[str, list[Any]], error: Exception) ->
 
 def _told(error: BaseException) -> Exception:
     """The error, with its traceback as a note, in a form that can be sent."""
-    note = "In the worker:\n" + "".join(traceback.format_exception(error)).rstrip()
+    note = "In the worker:\n" + _trace(error)
     try:
         copy = pickle.loads(cloudpickle.dumps(error))
     except Exception:
@@ -348,6 +374,10 @@ def _told(error: BaseException) -> Exception:
     told = copy if isinstance(copy, Exception) else RuntimeError(said(error))
     told.add_note(note)
     return told
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, users_part(error.__traceback__))).rstrip()
 
 
 def bootstrap(path: list[str], module: str) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from standpipe.engine.board import FUNCTIONS, IDLE, IN_TURN
+from standpipe.engine.board import FOR_MEMORY, FUNCTIONS, IDLE
 from standpipe.engine.rows import EncodedFile, Inputs, Rows
 from standpipe.engine.workers import WHOLE, Assignment, BatchMade, Failure, Substitutes
 from standpipe.errors import StandpipeError
+from standpipe.order import Given
 from standpipe.plan import Plan
 from standpipe.source import shown
 
@@ -19,6 +20,7 @@ class SlotJob:
     """The rows of one slot, then what functions make of the batch, and how far all that is.
 
     age      how many jobs came before it
+    number   its batch's place in the epoch, where batches are given
     content  what the rows are made of, and where they go
     made     what functions made of the batch, by field; None while it is what the rows are
     todo     ranges [first, stop) of rows that nobody has begun, in the order in which they are begun
@@ -26,6 +28,7 @@ class SlotJob:
 
     def __init__(self, assignment: Assignment, plan: Plan) -> None:
         self.age = 0
+        self.number = int(assignment.positions[0]) // Given.stride
         self.slot = assignment.slot
         self.rows = len(assignment.positions)
         self.content = Rows(
@@ -116,6 +119,9 @@ class SlotJob:
         alone    those of them that nobody begins together with another one
         without  those that are left out
         """
+        if not alone and not without:
+            self.todo.appendleft((first, stop))
+            return
         ranges: list[tuple[int, int]] = []
         for row in range(first, stop):
             if row in without:
@@ -161,4 +167,4 @@ class HasPiece(Protocol):
 
 def is_whole(piece: Piece, step: int) -> bool:
     """Whether it is a function of the whole batch that is at work, at a step that ``board`` has."""
-    return piece.is_functions or (step != IDLE and step % IN_TURN >= FUNCTIONS)
+    return piece.is_functions or (step != IDLE and step % FOR_MEMORY >= FUNCTIONS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from queue import Empty, SimpleQueue
@@ -13,11 +12,11 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.caching import CachePlan
-from standpipe.contracts import PythonSource, StreamSource
+from standpipe.contracts import PythonSource, Records, StreamSource
 from standpipe.engine.caching import Keeper, opened
 from standpipe.engine.checks import Checks
-from standpipe.engine.draws import GlobalGenerators, shared_generators, waiting_for
 from standpipe.engine.files import check_files, too_few_files
+from standpipe.engine.guarded import guarded
 from standpipe.engine.keeping import Kept
 from standpipe.engine.native_workers import NativeWorkers
 from standpipe.engine.recipe import Recipe, Supplies
@@ -28,7 +27,7 @@ from standpipe.engine.threads import ThreadWorkers
 from standpipe.engine.watch import Watch
 from standpipe.engine.where import stack_of_thread
 from standpipe.engine.workers import CALLER, INTERRUPTED_S, Failure, Workers, raised_for, too_long
-from standpipe.errors import StandpipeError, StalledError, WorkerDied
+from standpipe.errors import StalledError, StandpipeError, WorkerDied
 from standpipe.machine import cpu_count, is_short_of_files, own_memory_bytes, process_memory_bytes
 from standpipe.order import Cursor
 from standpipe.plan import Plan
@@ -71,7 +70,7 @@ def started(
             unless_workers_have_it.callback(kept.close)
         with refusals(plan):
             ring = _ring(plan, bell)
-            workers = NativeWorkers(plan, bell, kept)
+            workers = NativeWorkers(plan, bell, watch.end, kept)
         unless_workers_have_it.pop_all()
     return plan, workers, ring
 
@@ -81,6 +80,8 @@ def refusals(plan: Plan) -> Iterator[None]:
     """What the system refuses is a ``StandpipeError``. No code of the user's runs there: its errors are its own."""
     try:
         yield
+    except StandpipeError:
+        raise
     except (RuntimeError, OSError) as error:
         if is_short_of_files(error):
             raise too_few_files(plan) from error
@@ -94,7 +95,6 @@ def _in_threads(
     plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
 ) -> tuple[Plan, Workers, _native.SlotRing]:
     recipe = recipe_of(plan)
-    generators = shared_generators()
     kept = None
     with contextlib.ExitStack() as unless_workers_have_it:
         strict = plan.cache is not None and plan.cache.cache.strict
@@ -102,36 +102,30 @@ def _in_threads(
             keeper = Keeper(plan.cache, found)
             kept = Kept(keeper)
             unless_workers_have_it.callback(kept.close, PATIENCE_S)
-            keeper.start()
+            keeper.start(watch.end)
         if plan.open or recipe.keeps_samples:
-            fields, record = _measured_in_threads(plan, at, recipe, generators, watch, kept)
+            fields, record = _measured_in_threads(plan, at, recipe, watch, kept)
             plan = plan.measured(fields, record) if plan.open else plan
         threads = 0 if plan.executor is Executor.INLINE else plan.workers
         with refusals(plan):
             ring = _ring(plan, bell)
-            workers = ThreadWorkers(plan, recipe, generators, threads, bell, kept)
+            workers = ThreadWorkers(plan, recipe, threads, bell, kept, watch.end)
         unless_workers_have_it.pop_all()
     return plan, workers, ring
 
 
 def _measured_in_threads(
-    plan: Plan, at: Cursor, recipe: Recipe, generators: GlobalGenerators, watch: Watch, kept: Kept | None
+    plan: Plan, at: Cursor, recipe: Recipe, watch: Watch, kept: Kept | None
 ) -> tuple[Mapping[str, Spec | Listed], int]:
     side = _native.SideArena(plan.forecast.side)
     with contextlib.closing(Supplies.of(recipe, side, kept=kept)) as supplies:
 
         def measure(key: RowKey, inputs: Inputs) -> Measured:
-            group = object()
             if plan.executor is Executor.THREAD:
-                maker = SampleMaker(recipe, generators, supplies, catches=BaseException, group=group)
-                with waiting_for(group):
-                    try:
-                        return _measured_aside(maker, watch, key, inputs)
-                    except BaseException:  # an interrupt
-                        maker.own.leave(plan.stall_timeout_s)
-                        raise
-            maker = SampleMaker(recipe, generators, supplies, group=group)
-            with maker.own, watch.errand(f"record {key.index}", MEASURING, CALLER):
+                maker = SampleMaker(recipe, supplies, catches=BaseException)
+                return _measured_aside(maker, watch, key, inputs)
+            maker = SampleMaker(recipe, supplies)
+            with watch.errand(f"record {key.index}", MEASURING, CALLER):
                 return maker.measure(key, inputs)
 
         return _measured(plan, at, measure)
@@ -156,11 +150,12 @@ def _in_processes(
             server = WorkerServer(recipe, pack_lists=packs, workers=_most(plan), fork_from=fork_from)
             watch.start()  # which is a thread, with which this process couldn't be forked
         with watch.errand(
-            "the dataset",
-            "loading it",
+            "the start of worker processes",
+            "loading the dataset",
             f"the server of worker processes ({server.process})",
             where=server.where,
             give_up=lambda _: server.end(),
+            least_s=plan.settings.get("start_timeout_s") or 0.0,
         ):
             server.wait_until_ready()
         server.side.cap_bytes = plan.forecast.side
@@ -173,6 +168,10 @@ def _in_processes(
         fields, record = _measured(plan, at, measure)
         with refusals(plan):
             plan = plan.measured(fields, record, _cost(plan, server, workers))
+            if plan.in_turn:  # the first one has made a sample already
+                workers[0].kill()
+                workers[0].close()
+                workers[0] = WorkerProcess(server, 0)
             server.side.cap_bytes = plan.forecast.side
             ring = _ring(plan, bell)
             for number in range(1, plan.workers):
@@ -203,22 +202,28 @@ def _can_be_had(cache: CachePlan) -> bool:
 
 def _measured(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, Spec | Listed], int]:
     """What the first sample looks like, or where bad ones are replaced, the first good one in its place; its number."""
-    at = plan.steps.settled(at)
-    drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
-    position, index = int(drawn.positions[0]), int(drawn.indices[0])
-    if isinstance(plan.source, StreamSource):
-        index = at.consumed // plan.steps.world
-    attempt = 0
+    key, records = first_record(plan, at)
+    index, attempt = key.index, 0
     while True:
-        records = plan.source.locate(np.array([index]))
-        index = int(records.index[0])
-        answer = measure(RowKey(index, at.epoch, position, attempt), Inputs(records))
+        answer = measure(replace(key, index=index, attempt=attempt), Inputs(records))
         if not isinstance(answer, Failure):
             return answer, index
         attempt += 1
         if answer.whole or not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
             raise advise(raised_for(answer, records, 0, plan.source), plan, [answer])
-        index = substitute_of(plan, at.epoch, position, attempt, index)
+        records = plan.source.locate(np.array([substitute_of(plan, key.epoch, key.position, attempt, index)]))
+        index = int(records.index[0])
+
+
+def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
+    """Return the first sample that comes at a cursor, and where its record is."""
+    at = plan.steps.settled(at)
+    drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
+    index = int(drawn.indices[0])
+    if isinstance(plan.source, StreamSource):
+        index = at.consumed // plan.steps.world
+    records = plan.source.locate(np.array([index]))
+    return RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0])), records
 
 
 def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Inputs) -> Measured:
@@ -226,18 +231,18 @@ def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Input
     answers: SimpleQueue[Measured] = SimpleQueue()
 
     def measure() -> None:
-        answer: Measured
         try:
-            with maker.own:
-                answer = maker.measure(key, inputs)
+            answer = maker.measure(key, inputs)
         except BaseException as error:
             answer = unforeseen(0, error)
         answers.put(answer)
 
-    thread = threading.Thread(target=measure, name="standpipe-measure", daemon=True)
+    def fails(error: StandpipeError) -> None:
+        answers.put(Failure(0, "died", str(error), error, whole=True))
+
+    thread = guarded("standpipe-measure", measure, fails)
 
     def give_up(error: StalledError) -> None:
-        maker.own.leave()
         answers.put(too_long(0, error))
 
     thread.start()
@@ -308,7 +313,7 @@ def _measured_cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> W
     worker.trim()
     each = own_memory_bytes(worker.process, sharers=1 + server.copies)
     shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each
-    shared += server.packed_bytes  # hardly any page of it was looked at yet
+    shared += server.packed_bytes + server.extra_bytes  # hardly any page of the former was looked at yet
     return replace(plan.cost, each=each, shared=shared)
 
 
@@ -328,6 +333,7 @@ def recipe_of(plan: Plan) -> Recipe:
         collate=plan.pipeline.collate,
         checks=Checks(plan.pipeline.finite, plan.labels),
         cache=plan.cache,
+        in_turn=plan.in_turn,
     )
 
 

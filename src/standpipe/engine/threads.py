@@ -7,15 +7,16 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from standpipe import _native
 from standpipe.contracts import StreamSource
 from standpipe.counters import Stats, WorkerStats
-from standpipe.engine.board import IDLE, IN_TURN, ROW, SINCE, STEP, step_text
+from standpipe.engine.board import FOR_MEMORY, FUNCTIONS, IDLE, ROW, SINCE, STEP, TOGETHER, step_text
 from standpipe.engine.caching import COUNTS
-from standpipe.engine.draws import GlobalGenerators
 from standpipe.engine.functions import apply, gather
+from standpipe.engine.guarded import Ends, guarded
 from standpipe.engine.jobs import QueueWorkers
 from standpipe.engine.keeping import Kept
 from standpipe.engine.recipe import Recipe, Supplies
@@ -30,7 +31,7 @@ from standpipe.plan import Plan
 
 MOST_HANGING = 4  # threads that hang, for each worker, before the run ends
 MET = ("retries", "hedged", "slowest_read_s", *COUNTS.values())  # of all threads together
-PIECE_S = 0.5e-3  # of work that a thread takes from the queue at once: handing it over costs some 10 µs
+PIECE_S = 5e-3  # of work that a thread takes from the queue at once: handing it over costs some 100 µs
 
 
 class Seat:
@@ -56,6 +57,11 @@ class Seat:
         """What it has done."""
         return WorkerStats(self.name, self.rows, self.busy_s)
 
+    def begin(self, piece: Piece) -> None:
+        """Take a piece of work into its hands. Before that its desk is renewed, which shows what was done long ago."""
+        self.maker.at(piece.first, FUNCTIONS if piece.is_functions else 0)
+        self.piece = piece
+
     def made(self, plan: Plan, piece: Piece) -> list[Failure]:
         """Make a piece of work; which rows of it can't be made."""
         content, maker = piece.job.content, self.maker
@@ -68,7 +74,7 @@ class Seat:
         piece.job.made = made
         return []
 
-    def done(self, piece: Piece, seconds: float) -> tuple[float, Flaws, Took | None]:
+    def done(self, piece: Piece, seconds: float) -> tuple[float, Flaws, Took]:
         """It is done with a piece, after so long: what it met, and how long that took."""
         self.rows += piece.stop - piece.first
         self.busy_s += seconds
@@ -78,12 +84,12 @@ class Seat:
         """What it has in hand."""
         piece, desk = self.piece, self.maker.desk
         row, step, since = desk[ROW], desk[STEP], desk[SINCE]
-        if piece is None or step == IDLE or self.given_up:
-            return None
-        what, index, path = piece.job.named(WHOLE if is_whole(piece, step) else row)
+        if piece is None or piece is not self.piece or step == IDLE or self.given_up:
+            return None  # or it has begun another piece meanwhile, to which the row belongs
+        what, index, path = piece.job.named(WHOLE if is_whole(piece, step) or step == TOGETHER else row)
         hand = Hand(self, piece, row, since)
         doing = step_text(plan, step)
-        return Work(hand, what, doing, self.name, since / 1e9, owner, index, path, waits=step >= IN_TURN)
+        return Work(hand, what, doing, self.name, since / 1e9, owner, index, path, waits=step >= FOR_MEMORY)
 
 
 class Hand(NamedTuple):
@@ -96,19 +102,23 @@ class Hand(NamedTuple):
 
 
 class ThreadWorkers(QueueWorkers):
-    """``threads`` Python threads; with none, whoever waits for a batch makes its rows in ``help()``."""
+    """``threads`` Python threads; with none, whoever waits for a batch makes its rows in ``help()``.
+
+    ends  is given the error of a thread that ends by itself
+    """
 
     def __init__(
         self,
         plan: Plan,
         recipe: Recipe,
-        generators: GlobalGenerators,
         threads: int,
         bell: _native.Bell,
         kept: Kept | None,
+        ends: Ends,
     ) -> None:
         super().__init__(plan, max(threads, 1), 1, bell)
-        self._recipe, self._generators = recipe, generators
+        self._ends = ends
+        self._recipe = recipe
         side = _native.SideArena(plan.forecast.side)
         self._supplies = Supplies.of(recipe, side, max(threads and plan.most_workers, 1), kept)
         self._overdue = Overdue(bell)
@@ -116,6 +126,7 @@ class ThreadWorkers(QueueWorkers):
         self._seats: list[Seat] = []
         self._wanted = threads
         self.helps = threads == 0
+        self._helping = threading.Lock()  # held while the caller's thread does a piece of work
 
     def start(self) -> None:
         """Start the threads."""
@@ -134,15 +145,29 @@ class ThreadWorkers(QueueWorkers):
 
     def help(self) -> bool:
         """Do one piece of work in this thread, if there are no others."""
-        if not self.helps or (piece := self._queue.take(0, self._queue.rows_in(PIECE_S), wait=False)) is None:
+        if not self.helps:
+            return False
+        with self._helping:
+            return self._help()
+
+    def cancel(self, job: SlotJob) -> None:
+        """Give up what nobody has begun, and what the caller's thread has begun when an interrupt struck."""
+        super().cancel(job)
+        if self.helps:
+            with self._helping:
+                job.unfinished = 0
+
+    def _help(self) -> bool:
+        piece = self._queue.take(0, self._queue.rows_in(PIECE_S), wait=False)
+        if piece is None:
             return False
         (seat,) = self._seats
         begin = time.perf_counter()
         bad = [Failure(piece.first, "cancelled", "interrupted")]  # unless it comes to its end
         try:
-            seat.thread, seat.piece = threading.get_ident(), piece
-            with seat.maker.own:
-                bad = seat.made(self._plan, piece)
+            seat.thread = threading.get_ident()
+            seat.begin(piece)
+            bad = seat.made(self._plan, piece)
         finally:
             seat.piece = None
             self._queue.finish(piece, bad, *seat.done(piece, time.perf_counter() - begin))
@@ -181,12 +206,8 @@ class ThreadWorkers(QueueWorkers):
             if not self._queue.give_up(seat, piece):
                 continue
             whole = is_whole(piece, seat.maker.desk[STEP])
-            if isinstance(self._queue.broken, StalledError):
-                error = self._queue.broken  # it waits for that one's turn
             lost.append((piece.job, too_long(WHOLE if whole else row, error)))
-            hopeless = self._is_hopeless(seat)
-            seat.maker.own.leave()
-            if hopeless:
+            if self._is_hopeless(seat):
                 self._queue.break_with(error)
             else:
                 self._seats.remove(seat)
@@ -194,6 +215,11 @@ class ThreadWorkers(QueueWorkers):
                 self._seats[-1].rows += seat.rows
                 self._seats[-1].busy_s += seat.busy_s
         return lost
+
+    @property
+    def waiting_bytes(self) -> int:
+        """0: nothing came from processes."""
+        return 0
 
     def memory(self) -> WorkersMemory:
         """The side arena, and what a cache takes here."""
@@ -204,44 +230,30 @@ class ThreadWorkers(QueueWorkers):
         )
 
     def close(self, patience_s: float) -> bool:
-        """End the threads; one that is inside a function ends when that returns.
-
-        It may draw until then, so other loaders that draw wait for it, as long as it would have been waited for here.
-        """
+        """End the threads; one that is inside a function ends when that returns."""
         ends = time.monotonic() + patience_s
         self._queue.close()
         self._supplies.close()
         ended = [has_ended(thread, ends - time.monotonic()) for thread in self._threads]
-        if not all(ended):
-            for seat in list(self._seats):
-                seat.maker.own.leave(self._plan.stall_timeout_s)
         self._supplies.close(max(ends - time.monotonic(), 0))
         if self._supplies.kept is not None and all(ended):  # else a thread may look a sample up yet
             ended.append(self._supplies.kept.close(max(ends - time.monotonic(), 0)))
         return all(ended)
 
     def _is_hopeless(self, seat: Seat) -> bool:
-        """Whether no thread can go on while this one hangs: it reads the one stream there is, or has its turn at the
-        global generators, or many others hang already.
-        """
+        """Whether no thread can go on while this one hangs: it reads the one stream there is, or many others hang."""
         hanging = sum(thread.is_alive() for thread in self._threads) - len(self._seats)
-        return (
-            isinstance(self._plan.source, StreamSource)
-            or seat.maker.own.seeded > 0
-            or hanging >= MOST_HANGING * self._plan.workers
-        )
+        return isinstance(self._plan.source, StreamSource) or hanging >= MOST_HANGING * self._plan.workers
 
     def _new_seat(self, number: int = -1) -> Seat:
         caught: type[BaseException] = Exception if self.helps else BaseException
-        maker = SampleMaker(self._recipe, self._generators, self._supplies, catches=caught, group=self)
+        maker = SampleMaker(self._recipe, self._supplies, catches=caught)
         maker.laps.guest = self.helps
         return Seat(maker, number)
 
     def _start(self, number: int) -> None:
         seat = self._new_seat(number)
-        thread = threading.Thread(
-            target=self._work, args=(seat,), name=f"standpipe-worker-{number}", daemon=True
-        )
+        thread = guarded(f"standpipe-worker-{number}", partial(self._work, seat), self._ends)
         # Before it runs: whoever is interrupted here finds it when all is ended.
         self._threads = [*(other for other in self._threads if other.is_alive()), thread]
         thread.start()
@@ -249,16 +261,16 @@ class ThreadWorkers(QueueWorkers):
 
     def _work(self, seat: Seat) -> None:
         seat.thread = threading.get_ident()
-        with seat.maker.own:
-            while not seat.given_up:
-                piece = self._queue.take(seat.number, self._queue.rows_in(PIECE_S), wait=True)
-                if piece is None:
-                    return
-                begin = time.perf_counter()
-                seat.piece = piece
-                try:
-                    bad = seat.made(self._plan, piece)
-                except BaseException as error:  # whoever waits for this batch would wait for ever
-                    bad = [unforeseen(piece.first, error)]
-                seat.piece = None
-                self._queue.finish(piece, bad, *seat.done(piece, time.perf_counter() - begin))
+        while not seat.given_up:
+            rows = self._queue.rows_in(PIECE_S)
+            piece = self._queue.take(seat.number, rows, least=rows, wait=True)
+            if piece is None:
+                return
+            begin = time.perf_counter()
+            seat.begin(piece)
+            try:
+                bad = seat.made(self._plan, piece)
+            except BaseException as error:  # whoever waits for this batch would wait for ever
+                bad = [unforeseen(piece.first, error)]
+            seat.piece = None
+            self._queue.finish(piece, bad, *seat.done(piece, time.perf_counter() - begin))

@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from standpipe import _native
 from standpipe.counters import Latency, PlaceStats, SlotStats, Stats, StepStats
@@ -16,16 +17,18 @@ EVERY_NS = 10_000_000
 TIMED_ROWS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Took:
-    """How long a piece of work took who makes samples in Python, and those before it that weren't timed.
+class Took(NamedTuple):
+    """How long a piece of work took who makes samples in Python; the rest of it, when that was timed, with those before
+    it that weren't.
 
+    seconds   from its beginning to its end
     cpu_s     seconds of its thread on a processor
     queued_s  seconds that it could have run and had none
     rows      nanoseconds of each of the piece's first rows
     steps     seconds of each step, by its number as ``board`` has it: of all rows, as far as those tell
     """
 
+    seconds: float
     cpu_s: float
     queued_s: float
     rows: tuple[int, ...]
@@ -42,7 +45,7 @@ class Laps:
     def __init__(self) -> None:
         self.on = self.guest = False
         self._piece = False  # whether this piece is timed
-        self._next_ns = 0
+        self._next_ns = self._begin_ns = 0
         self._spent_ns: tuple[int, int] | None = None  # of the thread, as ``_spent_ns`` last said
         self._untimed = 0  # rows since then
         self._rows: list[int] = []
@@ -51,7 +54,7 @@ class Laps:
 
     def piece_begins(self) -> None:
         """A piece of work begins."""
-        now = time.monotonic_ns()
+        self._begin_ns = now = time.monotonic_ns()
         self._piece = now >= self._next_ns
         if self._piece:
             self._next_ns = now + EVERY_NS
@@ -67,6 +70,14 @@ class Laps:
         self._rows.append(time.monotonic_ns() - since_ns)
         self.on = False
 
+    def together(self, rows: int, since_ns: int) -> None:
+        """So many rows, of which the first is timed, were made by the dataset since that time: one stands for all."""
+        if self.on:
+            each = (time.monotonic_ns() - since_ns) // rows
+            self._rows.append(each)
+            self._steps[0] = self._steps.get(0, 0) + each
+            self.on = False
+
     def step(self, number: int, begin_ns: int) -> int:
         """A step of the row that is timed, since that time; the time now."""
         now = time.perf_counter_ns()
@@ -77,11 +88,12 @@ class Laps:
         """A step with the whole batch, since that time."""
         self._whole[number] = self._whole.get(number, 0) + time.perf_counter_ns() - begin_ns
 
-    def took(self, rows: int) -> Took | None:
-        """How long the piece took, which has so many rows; None when it wasn't timed."""
+    def took(self, rows: int) -> Took:
+        """How long the piece took, which has so many rows."""
         self._untimed += rows
+        seconds = (time.monotonic_ns() - self._begin_ns) / 1e9
         if not self._piece and not self._whole:
-            return None
+            return Took(seconds, 0.0, 0.0, (), {})
         steps = {number: ns / 1e9 for number, ns in self._whole.items()}
         cpu_s = queued_s = 0.0
         if self._piece:
@@ -95,7 +107,7 @@ class Laps:
             each = self._untimed / len(self._rows)
             steps |= {number: each * ns / 1e9 for number, ns in self._steps.items()}
             self._untimed = 0
-        took = Took(cpu_s, queued_s, tuple(self._rows), steps)
+        took = Took(seconds, cpu_s, queued_s, tuple(self._rows), steps)
         self._rows, self._steps, self._whole = [], {}, {}
         self.on = False
         return took

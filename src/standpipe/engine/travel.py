@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import pickle
@@ -12,22 +13,27 @@ from typing import Any
 
 import cloudpickle
 
+from standpipe.engine.inherited import Objects, adopted, is_only_inherited, public_name, reduced_proxy
 from standpipe.engine.mapped import Block, Blocks, BlocksThere
+from standpipe.engine.outline import attributes
 from standpipe.errors import PlanError
 from standpipe.source.packed import LEAST_ITEMS, Column, PackedFile, PackedList, packed_column
 
-MOST_DEPTH = 4  # of attributes that are looked through for the one that can't be pickled
+MOST_DEPTH = 6  # of attributes that are looked through for the one that can't be pickled
 
 
 class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     """Packs long lists of like items into one file; what is left of them says where they lie.
 
-    modules  that whoever unpickles will import, in that order
+    modules    that whoever unpickles will import, in that order
+    inherited  objects that whoever unpickles has to have inherited; None: they are refused
     """
 
-    def __init__(self, out: Any, lists: PackedFile, *, pack: bool) -> None:
+    def __init__(
+        self, out: Any, lists: PackedFile, *, pack: bool, inherited: dict[int, object] | None = None
+    ) -> None:
         super().__init__(out, protocol=5)
-        self._lists, self._pack = lists, pack
+        self._lists, self._pack, self._inherited = lists, pack, inherited
         self._columns: dict[int, Column | None] = {}
         self._blocks = Blocks(lists)
         self.modules: dict[str, None] = {}
@@ -44,9 +50,14 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
     def reducer_override(self, value: Any) -> Any:
         """Of cloudpickle: classes and functions of the main module go by value, others by their module's name."""
-        if (mapped := self._blocks.reduced(value)) is not None:
-            self.modules[mapped[0].__module__] = None
-            return mapped
+        if is_only_inherited(value):
+            if self._inherited is None:
+                raise pickle.PicklingError("only a fork of the process that made it can have it")
+            self._inherited[id(value)] = value
+            return adopted, (id(value),)
+        if (made := self._blocks.reduced(value) or reduced_proxy(value)) is not None:
+            self.modules[made[0].__module__] = None
+            return made
         reduced = super().reducer_override(value)
         if isinstance(value, ModuleType):
             self.modules[value.__name__] = None
@@ -77,36 +88,55 @@ class Luggage:
     descriptor  of an anonymous file, the caller's to close
     lists       long ones
     modules     that unpacking imports
+    inherited   objects that only a fork of this process can unpack
     """
 
     descriptor: int
     lists: PackedFile
     modules: Sequence[str]
+    inherited: Objects
 
 
-def pack(value: Any, *, parts: Mapping[str, Any], pack: bool) -> Luggage:
+def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | None = None) -> Luggage:
     """Pickle into an anonymous file, and long lists into another.
 
-    parts  what of ``value`` is the user's, by what an error calls it
+    parts       what of ``value`` is the user's, by what an error calls it
+    most_bytes  of each file; with more it can't be sent, nor with objects that only a fork of this process can have
 
     Raises ``PlanError`` that names the part which can't be pickled.
     """
-    lists = PackedFile()
-    descriptor = os.memfd_create("standpipe-recipe")
+    lists = PackedFile(None if most_bytes is None else _bounded_file(most_bytes))
+    inherited: dict[int, object] = {}
+    descriptor = os.memfd_create("standpipe-recipe") if most_bytes is None else _bounded_file(most_bytes)
     try:
         with open(descriptor, "wb", closefd=False) as out:
-            packing = _Packing(out, lists, pack=pack)
+            packing = _Packing(out, lists, pack=pack, inherited=inherited if most_bytes is None else None)
             packing.dump(value)
     except BaseException as error:
         os.close(descriptor)
         if not isinstance(error, Exception):
             raise
+        if most_bytes is not None:  # nobody is to be told the reason
+            raise PlanError(f"the pipeline can't be sent to another process: {error}") from error
         part, reason = _first_culprit(parts.items()) or ("the pipeline", str(error))
         raise PlanError(
             f"{part} can't be sent to worker processes: {reason}. Make it where it is used, at its first use; or "
             "leave it out in __getstate__; or use executor='thread'"
         ) from error
-    return Luggage(descriptor, lists, [name for name in packing.modules if name != "__main__"])
+    return Luggage(descriptor, lists, [name for name in packing.modules if name != "__main__"], inherited)
+
+
+def first_inherited(parts: Mapping[str, Any]) -> str:
+    """Name the innermost part that only a fork of this process can have."""
+    return (_first_culprit(parts.items()) or ("the dataset", ""))[0]
+
+
+def _bounded_file(most_bytes: int) -> int:
+    """Return the descriptor of an anonymous file that can't grow; what isn't written of it takes no memory."""
+    descriptor = os.memfd_create("standpipe-recipe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, most_bytes)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    return descriptor
 
 
 def unpack(descriptor: int, lists: int) -> Any:
@@ -123,6 +153,8 @@ def _first_culprit(parts: Iterable[tuple[str, Any]], depth: int = 0) -> tuple[st
         try:
             _Packing(io.BytesIO(), PackedFile(), pack=False).dump(part)
         except Exception as error:
+            if is_only_inherited(part):
+                return f"{name}, a {public_name(part)},", str(error)
             inner = _first_culprit(_parts(part, name), depth + 1) if depth < MOST_DEPTH else None
             return inner or (f"{name}, a {type(part).__name__},", str(error).partition("\n")[0])
     return None
@@ -143,6 +175,6 @@ def _parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         }
         yield from ((f"{part_name}, which {name} uses", part) for part_name, part in used.items())
     else:
-        yield from (
-            (f"{name}.{part_name}", part) for part_name, part in getattr(value, "__dict__", {}).items()
-        )
+        # The user knows nothing of standpipe's own objects around the dataset.
+        owner = "the " if type(value).__module__.startswith("standpipe.") else f"{name}."
+        yield from ((f"{owner}{part_name}", part) for part_name, part in attributes(value).items())

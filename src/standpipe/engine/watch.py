@@ -11,16 +11,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from standpipe import _native
 from standpipe.counters import SlowSample
-from standpipe.engine.where import stack_of_thread
-from standpipe.errors import StalledError
+from standpipe.engine.guarded import guarded
+from standpipe.engine.where import import_in, stack_of_thread
+from standpipe.errors import StalledError, StandpipeError
 
 if TYPE_CHECKING:
     import logging
+
+Result = TypeVar("Result")
 
 MOST_S = 1e6  # that it sleeps at once: what clocks can count
 KEPT = 1000  # of what was slow, the newest
@@ -59,6 +63,7 @@ class Work:
     index    the record's number, or None for what is no single sample
     path     its file, if it has one
     waits    whether it waits for what others have in hand
+    least_s  seconds that it has, whatever others have
     """
 
     hand: Hashable
@@ -70,19 +75,25 @@ class Work:
     index: int | None = None
     path: str | None = None
     waits: bool = False
+    least_s: float = 0.0
 
 
 class Watch:
     """The watch of one run, from ``start`` to ``close``.
 
-    errands  that are under way
-    slow     how much was named because it took long
-    stalled  of that, how much was given up
+    run_bell  rings when the run can't go on
+    errands   that are under way
+    ended     why the run can't go on: one of its threads has ended, or nobody does its work
+    slow      how much was named because it took long
+    stalled   of that, how much was given up
     """
 
-    def __init__(self, slow_after_s: float, stall_timeout_s: float | None) -> None:
+    def __init__(self, slow_after_s: float, stall_timeout_s: float | None, run_bell: _native.Bell) -> None:
         self._slow_after_s, self._stall_timeout_s = slow_after_s, stall_timeout_s
+        self._run_bell = run_bell
         self._bell = _native.Bell()
+        self.ended: StandpipeError | None = None
+        self._reported: dict[object, str] = {}  # the last error of each who is alive
         self.errands = Errands()
         self._parties: list[Party] = [self.errands]
         self._named: dict[Hashable, int] = {}  # what is slow now, by its number among all
@@ -91,7 +102,7 @@ class Watch:
         self._idle = self._closed = False
         self._nobody_works_since_s: float | None = None  # since when everybody waits for others
         self.slow = self.stalled = 0
-        self._thread = threading.Thread(target=self._watch, name="standpipe-watch", daemon=True)
+        self._thread = guarded("standpipe-watch", self._watch, self.end)
 
     def start(self) -> None:
         """Begin to look."""
@@ -106,6 +117,11 @@ class Watch:
         """What was named, the newest 1,000, the oldest of them first."""
         return list(self._slow.values())
 
+    def end(self, error: StandpipeError) -> None:
+        """The run can't go on. The first error counts."""
+        self.ended = self.ended or error
+        self._run_bell.ring()
+
     def wake(self) -> None:
         """Something is in flight now."""
         if self._idle:
@@ -119,13 +135,15 @@ class Watch:
         *,
         where: Callable[[], str] | None = None,
         give_up: Callable[[StalledError], object] | None = None,
+        least_s: float = 0.0,
     ) -> Errand:
         """Something beside making samples that this thread does or waits for, for the length of a ``with`` block.
 
         where    says where it is; default: the stack of this thread
         give_up  ends it; an error that the block raises after that becomes the ``StalledError``
+        least_s  seconds that it has, where that is more than others have
         """
-        return Errand(self, (what, doing, worker), where, give_up)
+        return Errand(self, (what, doing, worker), where, give_up, least_s)
 
     def close(self, patience_s: float) -> None:
         """End it, and forget the parties."""
@@ -140,12 +158,25 @@ class Watch:
         seen = 0
         while not self._closed:
             self._idle = True  # before it looks: what begins afterwards wakes it
-            works = [work for party in self._parties for work in party.at_work()]
+            nothing: Sequence[Work] = ()
+            works = [work for party in self._parties for work in self._tried(party, party.at_work, nothing)]
             self._idle = not works and not any(party.in_flight for party in self._parties)
             if self._idle:
                 seen = self._bell.wait(seen)
                 continue
-            seen = self._bell.wait_for(seen, min(self._look(works), MOST_S))
+            pause_s = self._tried(self, partial(self._look, works), self._slow_after_s)
+            seen = self._bell.wait_for(seen, min(pause_s, MOST_S))
+
+    def _tried(self, at: object, look: Callable[[], Result], otherwise: Result) -> Result:
+        """Return what ``look`` does. An error in it is logged, once for all who are alive, and the watch goes on."""
+        try:
+            return look()
+        except Exception as error:
+            known = repr(error) in self._reported.values()
+            self._reported[at] = repr(error)
+            if not known:
+                _logger().error("the watch met an error, and goes on: %r", error, exc_info=error)
+            return otherwise
 
     def _look(self, works: Sequence[Work]) -> float:
         """Name and give up what it is time for; seconds until the next look."""
@@ -157,26 +188,34 @@ class Watch:
             self._nobody_works_since_s = None
         elif self._nobody_works_since_s is None:
             self._nobody_works_since_s = now
-        looks = [now + self._slow_after_s]
-        for work in works:
-            begin_s = work.begin_s
-            if work.waits:
-                if self._nobody_works_since_s is None:
-                    continue  # what it waits for is in somebody's hands, which are looked at too
-                begin_s = max(begin_s, self._nobody_works_since_s)  # or was until just now
-            if work.hand in self._named:
-                self._see_again(work, now)
-            elif begin_s + self._slow_after_s <= now:
-                self._name(work)
-            else:
-                looks.append(begin_s + self._slow_after_s)
-            if self._stall_timeout_s is None or work.hand in self._given_up:
-                continue
-            if begin_s + self._stall_timeout_s > now:
-                looks.append(begin_s + self._stall_timeout_s)
-            else:
-                self._give_up(work)
-        return max(min(looks) - time.monotonic(), 0)
+        # What begins meanwhile may be given up before it is slow.
+        again = now + min(self._slow_after_s, self._stall_timeout_s or self._slow_after_s)
+        looks = [self._tried(work.hand, partial(self._look_at, work, now), again) for work in works]
+        # Not before that: an error that goes on is known from those who had it before.
+        alive: set[object] = {self, *self._parties, *hands}
+        self._reported = {at: error for at, error in self._reported.items() if at in alive}
+        return max(min([again, *looks]) - time.monotonic(), 0)
+
+    def _look_at(self, work: Work, now: float) -> float:
+        """Name or give up one of them, if it is time to; when to look again."""
+        begin_s, again = work.begin_s, now + self._slow_after_s
+        if work.waits:
+            if self._nobody_works_since_s is None:
+                return again  # what it waits for is in somebody's hands, which are looked at too
+            begin_s = max(begin_s, self._nobody_works_since_s)  # or was until just now
+        if work.hand in self._named:
+            self._see_again(work, now)
+        elif begin_s + self._slow_after_s <= now:
+            self._name(work)
+        else:
+            again = begin_s + self._slow_after_s
+        if self._stall_timeout_s is None or work.hand in self._given_up:
+            return again
+        ends_s = begin_s + max(self._stall_timeout_s, work.least_s)
+        if ends_s > now:
+            return min(again, ends_s)
+        self._give_up(work)
+        return again
 
     def _see_again(self, work: Work, now: float) -> None:
         """It isn't done yet."""
@@ -185,33 +224,36 @@ class Watch:
             self._slow[number] = replace(self._slow[number], seconds=now - work.begin_s)
 
     def _name(self, work: Work) -> None:
-        where = _where(work)
-        seconds = time.monotonic() - work.begin_s
+        where, seconds = _where(work), time.monotonic() - work.begin_s
+        doing = import_in(where) or work.doing
         self.slow += 1
         self._named[work.hand] = self.slow
-        self._slow[self.slow] = SlowSample(work.what, work.index, work.path, work.doing, work.worker, seconds)
+        self._slow[self.slow] = SlowSample(work.what, work.index, work.path, doing, work.worker, seconds)
         self._slow.pop(self.slow - KEPT, None)
-        text = f"{work.what} has taken {seconds:.1f} s so far: {work.doing}, in {work.worker}"
+        text = f"{work.what} has taken {seconds:.1f} s so far: {doing}, in {work.worker}"
         _logger().warning("%s%s", text, f"\n{where}" if where else "")
 
     def _give_up(self, work: Work) -> None:
         self._given_up.add(work.hand)
         where, seconds = _where(work), time.monotonic() - work.begin_s
+        doing = import_in(where) or work.doing
         error = StalledError(
-            f"{work.what} was not done after {seconds:.1f} s: {work.doing}, in {work.worker}; "
+            f"{work.what} was not done after {seconds:.1f} s: {doing}, in {work.worker}; "
             "stall_timeout_s= says how long is too long",
             index=work.index,
             path=work.path,
-            doing=work.doing,
+            doing=doing,
             worker=work.worker,
             seconds=seconds,
             where=where,
         )
         if where:
             error.add_note(f"There it was:\n{where}")
-        if work.owner.give_up(work, error):
-            self.stalled += 1
-            _logger().warning("%s", error)
+        self.stalled += 1  # before anybody has the error, and looks
+        if not work.owner.give_up(work, error):
+            self.stalled -= 1
+            return
+        _logger().warning("%s", error)
 
 
 class Errand:
@@ -223,8 +265,9 @@ class Errand:
         texts: tuple[str, str, str],
         where: Callable[[], str] | None,
         give_up: Callable[[StalledError], object] | None,
+        least_s: float,
     ) -> None:
-        self._watch, self._texts = watch, texts
+        self._watch, self._texts, self._least_s = watch, texts, least_s
         self._where, self._give_up = where, give_up
         self._stalled: StalledError | None = None
         self._begin_s, self._thread = 0.0, 0
@@ -245,7 +288,7 @@ class Errand:
     def work(self) -> Work:
         """What it is, for who watches."""
         what, doing, worker = self._texts
-        return Work(self, what, doing, worker, self._begin_s, self)
+        return Work(self, what, doing, worker, self._begin_s, self, least_s=self._least_s)
 
     def where(self, work: Work) -> str:
         """Where it is."""
@@ -274,6 +317,38 @@ class Errands:
     def at_work(self) -> Sequence[Work]:
         """Each of them."""
         return [errand.work() for errand in list(self.now)]
+
+
+class Unattended:
+    """Work that waits while nobody has any in hand, as when every thread that could do it is gone.
+
+    ends  is given the error once that has lasted for too long
+    """
+
+    def __init__(self, ends: Callable[[StandpipeError], object]) -> None:
+        self._ends = ends
+        self._waits: object = None
+        self._since_s = 0.0
+
+    def seen(self, waits: object, what: str) -> Work:
+        """The work that comes next, while nobody has any in hand: ``waits`` tells it from the next one."""
+        if waits is not self._waits:
+            self._waits, self._since_s = waits, time.monotonic()
+        hand = (self, self._since_s)
+        return Work(hand, what, "waiting for a worker", "no thread", self._since_s, self, waits=True)
+
+    def forget(self) -> None:
+        """Somebody works."""
+        self._waits = None
+
+    def where(self, work: Work) -> str:
+        """Nowhere."""
+        return ""
+
+    def give_up(self, work: Work, error: StalledError) -> bool:
+        """End the run."""
+        self._ends(error)
+        return True
 
 
 class Overdue:

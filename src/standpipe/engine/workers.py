@@ -16,11 +16,12 @@ from standpipe.counters import Stats
 from standpipe.engine.watch import Work
 from standpipe.errors import (
     DecodeError,
-    StandpipeError,
+    EmptyStreamError,
     PlanError,
     ReadError,
     SampleError,
     StalledError,
+    StandpipeError,
     TransformError,
     WorkerDied,
 )
@@ -28,7 +29,13 @@ from standpipe.order import Cursor
 from standpipe.source import shown
 from standpipe.spec import AnyArray, Int64Array
 
-_ERRORS = {"read": ReadError, "decode": DecodeError, "transform": TransformError, "batch": TransformError}
+_ERRORS = {
+    "read": ReadError,
+    "decode": DecodeError,
+    "transform": TransformError,
+    "batch": TransformError,
+    "end": EmptyStreamError,
+}
 _PLACES = {"decode": "transform", "end": "source"}  # decoding is part of the transform place
 WHOLE = -1  # stands for a row: what functions do with the batch
 # Python sees signals before a wait and when one ends it. One that comes on the way into the wait, or that the system
@@ -259,6 +266,10 @@ class Workers(Protocol):
         """Jobs given up since, because a thread hangs over a row of theirs: which, and its fate. Until such a job is
         done, that thread may write into its slot.
         """
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of samples that came from processes and lie in no slot."""
 
     def memory(self) -> WorkersMemory:
         """What they take, as far as they know."""

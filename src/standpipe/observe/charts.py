@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import standpipe as sp
 
@@ -39,7 +39,9 @@ class Axis:
         )
         times = [step * number for number in range(int(self.end_s / step) + 1)]
         marks = [
-            _text(min(self.x(time), WIDTH - 24), height + 16, time_text(time), "tick", "middle")
+            _text(self.x(time), height + 16, time_text(time), "tick", "middle")
+            if self.x(time) < WIDTH - 40
+            else _text(WIDTH - 2, height + 16, time_text(time), "tick", "end")
             for time in times
         ]
         for second, number in self.epochs if len(self.epochs) <= MOST_EPOCHS else ():
@@ -53,7 +55,7 @@ class Axis:
 def over_time(
     axis: Axis,
     seconds: Sequence[float],
-    values: Sequence[float],
+    values: Sequence[float | None],
     *,
     name: str,
     colour: str,
@@ -65,20 +67,15 @@ def over_time(
     """A line over a run.
 
     seconds  at which each value begins
+    values   None where there is no line
     name     what it is, for people who can't see it
     show     a value in words
     most     at the top; None: enough for the highest value
     times    whether they stand below it
     """
-    ticks = _ticks(max([*values, 0.0]) if most is None else most)
+    ticks = _ticks(max([value or 0.0 for value in values], default=0.0) if most is None else most)
     top = ticks[-1]
-    y = [height - (height - 14) * min(value, top) / top for value in values]
-    spans = [*pairwise([*seconds, axis.end_s])]
-    points = " ".join(
-        f"{axis.x(begin):.1f},{at:.1f} {axis.x(end):.1f},{at:.1f}"
-        for (begin, end), at in zip(spans, y, strict=True)
-    )
-    area = f"{LEFT},{height} {points} {WIDTH - RIGHT},{height}" if points else ""
+    y = [None if value is None else height - (height - 14) * min(value, top) / top for value in values]
     grid = "".join(
         f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
         + _text(LEFT - 8, at + 4, show(tick), "tick", "end")
@@ -86,13 +83,27 @@ def over_time(
         for at in [height - (height - 14) * tick / top]
     )
     return _picture(
-        f'{grid}<polygon class="area {colour}" points="{area}"/><polyline class="line {colour}" points="{points}"/>'
+        f"{grid}{''.join(_lines(axis, seconds, y, height, colour))}"
         f'{axis.drawn(height) if times else ""}<line class="cursor" y1="0" y2="{height}" x1="-9" x2="-9"/>',
         height + (24 if times else 4),
         name,
         "time",
-        shown="|".join(map(show, values)),
+        shown="|".join("nothing" if value is None else show(value) for value in values),
     )
+
+
+def _lines(
+    axis: Axis, seconds: Sequence[float], y: Sequence[float | None], height: int, colour: str
+) -> Iterator[str]:
+    """Lines in steps, and the areas below them: one for each stretch in which there is something to draw."""
+    spans = zip(pairwise([*seconds, axis.end_s]), y, strict=True)
+    for drawn, stretch in groupby(spans, lambda each: each[1] is not None):
+        if drawn:
+            steps = [(axis.x(begin), axis.x(end), at) for (begin, end), at in stretch]
+            points = " ".join(f"{begin:.1f},{at:.1f} {end:.1f},{at:.1f}" for begin, end, at in steps)
+            area = f"{steps[0][0]:.1f},{height} {points} {steps[-1][1]:.1f},{height}"
+            yield f'<polygon class="area {colour}" points="{area}"/>'
+            yield f'<polyline class="line {colour}" points="{points}"/>'
 
 
 def histogram(latency: sp.Latency, name: str, height: int = 90) -> str:

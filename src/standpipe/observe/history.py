@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +22,18 @@ RECENT_S = 0.25  # that each of them has at least, however often somebody looks
 
 # What a moment is made of: sums over its time, then what is so at its end, then the most that was seen in it.
 COLUMNS = (
-    *("seconds", "steps", "rows", "bytes", "bad", "step_s", "wait_s", "ready"),
+    *("seconds", "steps", "rows", "step_s", "wait_s", "ready", "bad", "bytes"),
     *(f"{place} busy_s" for place in PLACES),
     *(f"{place} thread_s" for place in PLACES),
     *("epoch", "memory"),
 )
+STEPS, STEP_S, WAIT_S = map(COLUMNS.index, ("steps", "step_s", "wait_s"))
+LOOP = slice(STEPS, COLUMNS.index("ready") + 1)
 EPOCH, MEMORY = len(COLUMNS) - 2, len(COLUMNS) - 1
 BUSY = slice(COLUMNS.index("order busy_s"), COLUMNS.index("order busy_s") + len(PLACES))
 THREADS = slice(BUSY.stop, BUSY.stop + len(PLACES))
+BY_WORKERS = list(map(COLUMNS.index, ("bytes", "read busy_s", "transform busy_s")))
+BY_ONE = {place: COLUMNS.index(f"{place} busy_s") for place in ("order", "batch", "device")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class Moment:
     begin_s  since the loader started
     seconds  how long it is
     epoch    at its end
-    steps    batches that the training loop took
+    steps    batches that the training loop took; of one that took longer, a part
     rows     in them
     bytes    of encoded samples that were read
     bad      rows that could not be made
@@ -51,8 +57,8 @@ class Moment:
     begin_s: float
     seconds: float
     epoch: int
-    steps: int
-    rows: int
+    steps: float
+    rows: float
     bytes: int
     bad: int
     step_s: float
@@ -76,7 +82,9 @@ class Moment:
 class History:
     """A loader's moments, oldest first: one for each second at first, and never more than 600.
 
-    When there are 600, neighbours become one, and each is twice as long from then on.
+    When there are 600, neighbours become one, and each is twice as long from then on. Figures are spread over the time
+    that they cover: a batch over its step and the wait for it, a piece of work over the seconds that it took. So the
+    newest moments lack what isn't done yet.
     """
 
     def __init__(self) -> None:
@@ -86,6 +94,9 @@ class History:
         self._least_s = SECOND
         self._recent: deque[NDArray[np.float64]] = deque(maxlen=RECENT)
         self._before: NDArray[np.float64] | None = None
+        self._taken = np.zeros(LOOP.stop - LOOP.start)  # counters of the loop when it took its last batch
+        self._worked: dict[str, float] = {}  # seconds, by worker
+        self._until: dict[str, float] = {}  # when each had done what it was last seen to have done
 
     def __len__(self) -> int:
         return self._count
@@ -118,16 +129,56 @@ class History:
         now = _counted(stats)
         with self._lock:
             before, self._before = self._before, now
+            if before is None:
+                self._until["loop"] = now[0]
             if before is None or now[0] <= before[0]:
                 return
-            row = now - before
-            row[THREADS] = row[0] * now[THREADS]
-            row[EPOCH:] = stats.epoch, memory
+            row = _between(before, now, stats.epoch, memory)
             if self._recent and _is_short(self._recent[-1], row, RECENT_S):
                 _join(self._recent[-1], row)
             else:
                 self._recent.append(row)
-            self._append(row)
+            rest = row.copy()
+            rest[LOOP] = rest[BY_WORKERS] = rest[BUSY] = 0
+            self._append(rest)
+            self._spread(row, now, stats)
+
+    def _spread(self, row: NDArray[np.float64], now: NDArray[np.float64], stats: sp.Stats) -> None:
+        """Add a row's figures to the moments that they cover."""
+        rows = self._rows[: self._count]
+        begins = now[0] - np.cumsum(rows[::-1, 0])[::-1]
+        span = Span(now[0] - row[0], now[0])
+        taken = now[LOOP] - self._taken
+        if taken[0]:
+            self._taken = now[LOOP]
+            covered = self._covered("loop", taken[STEP_S - STEPS] + taken[WAIT_S - STEPS], span)
+            rows[:, LOOP] += np.outer(_shares(begins, [(covered, 1.0)]), taken)
+        for place, column in BY_ONE.items():
+            rows[:, column] += (
+                _shares(begins, [(self._worked_in(place, row[column], span), 1.0)]) * row[column]
+            )
+        rows[:, BY_WORKERS] += np.outer(_shares(begins, list(self._pieces(stats, span))), row[BY_WORKERS])
+
+    def _pieces(self, stats: sp.Stats, span: Span) -> Iterator[tuple[Span, float]]:
+        """When each worker did what it was now seen to have done, and for how many seconds."""
+        for worker in stats.workers:
+            worked_s = worker.busy_s - self._worked.get(worker.name, 0.0)
+            if worked_s > 0:
+                self._worked[worker.name] = worker.busy_s
+                yield self._worked_in(worker.name, worked_s, span), worked_s
+
+    def _worked_in(self, who: str, worked_s: float, span: Span) -> Span:
+        """When somebody worked so long: lately, unless it took longer than that."""
+        if worked_s <= span.end - span.begin:
+            self._until[who] = span.end
+            return span
+        return self._covered(who, worked_s, span)
+
+    def _covered(self, who: str, took_s: float, span: Span) -> Span:
+        """When somebody who does one thing after the other did what took so long, and ended lately."""
+        end = min(max(self._until.get(who, math.inf) + took_s, span.begin), span.end)
+        self._until[who] = end
+        return Span(end - took_s, end)
 
     def _append(self, row: NDArray[np.float64]) -> None:
         if self._count and _is_short(self._rows[self._count - 1], row, self._least_s):
@@ -146,6 +197,38 @@ class History:
             _join(self._rows[number], self._rows[number + 1])
         self._rows[: MOMENTS // 2] = self._rows[::2].copy()
         self._count, self._least_s = MOMENTS // 2, 2 * self._least_s
+
+
+class Span(NamedTuple):
+    """A time, by the clock of the counters."""
+
+    begin: float
+    end: float
+
+
+def _shares(begins: NDArray[np.float64], spans: Sequence[tuple[Span, float]]) -> NDArray[np.float64]:
+    """By moment, its share in what happened in some spans, each with its weight.
+
+    begins  at which the moments begin; the last one goes on until now
+    """
+    ends = np.append(begins[1:], np.inf)
+    shares = np.zeros(len(begins))
+    for span, weight in spans:
+        inside = np.maximum(np.minimum(ends, span.end) - np.maximum(begins, span.begin), 0.0)
+        shares += weight * inside / max(inside.sum(), 1e-9)
+    if shares.sum() <= 0:  # nobody says when
+        shares[-1] = 1.0
+    shares /= shares.sum()
+    return shares
+
+
+def moment_between(before: sp.Stats, after: sp.Stats, memory: int, begin_s: float) -> Moment:
+    """What happened between two looks at the counters.
+
+    memory   bytes of all owners, by now
+    begin_s  when the first was, since the loader started
+    """
+    return _moment(begin_s, _between(_counted(before), _counted(after), after.epoch, memory))
 
 
 def load(busy_s: float, thread_s: float) -> float:
@@ -168,11 +251,11 @@ def _counted(stats: sp.Stats) -> NDArray[np.float64]:
                 stats.time_s,
                 step.steps,
                 step.rows,
-                stats.read.bytes,
-                stats.bad,
                 step.step_s,
                 step.wait_s,
                 step.ready,
+                stats.bad,
+                stats.read.bytes,
             ),
             *(getattr(stats, place).busy_s for place in PLACES),
             *(threads_at(stats, place) for place in PLACES),
@@ -180,6 +263,15 @@ def _counted(stats: sp.Stats) -> NDArray[np.float64]:
         ],
         np.float64,
     )
+
+
+def _between(
+    before: NDArray[np.float64], after: NDArray[np.float64], epoch: int, memory: int
+) -> NDArray[np.float64]:
+    row = after - before
+    row[THREADS] = row[0] * after[THREADS]
+    row[EPOCH:] = epoch, memory
+    return row
 
 
 def _is_short(row: NDArray[np.float64], after: NDArray[np.float64], least_s: float) -> bool:
@@ -200,9 +292,9 @@ def _moment(begin_s: float, row: NDArray[np.float64]) -> Moment:
         begin_s=begin_s,
         seconds=at["seconds"],
         epoch=int(at["epoch"]),
-        steps=int(at["steps"]),
-        rows=int(at["rows"]),
-        bytes=int(at["bytes"]),
+        steps=at["steps"],
+        rows=at["rows"],
+        bytes=round(at["bytes"]),
         bad=int(at["bad"]),
         step_s=at["step_s"],
         wait_s=at["wait_s"],

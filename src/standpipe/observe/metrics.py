@@ -110,7 +110,7 @@ def write_scalars(loader: sp.Loader, writer: Writer, step: int) -> None:
 def scalars(now: Snapshot) -> dict[str, float]:
     """Figures of a snapshot by their names."""
     return {
-        "rows_per_s": now.recent.rows_per_s,
+        "rows_per_s": now.rows_per_s,
         "wait_share": now.recent.wait_share,
         "memory_share": now.memory_share,
         "batches_ready": now.recent.ready,

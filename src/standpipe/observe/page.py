@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -49,9 +48,9 @@ def page(known: Mapping[str, Any], now: Snapshot, moments: Sequence[Moment]) -> 
             _head(known, now),
             _verdict(now),
             _section(
-                "The six places",
+                "The six places and your step",
                 flow(_boxes(now, known["plan"]["records"])),
-                "Share of its threads' time in which each place worked, lately.",
+                "Share of its threads' time in which each place worked, in the same time.",
             ),
             _section("Over time", "".join(_over_time(now, moments)), ""),
             _section("How long it takes", _histograms(now.stats), ""),
@@ -104,21 +103,13 @@ def _head(known: Mapping[str, Any], now: Snapshot) -> str:
 
 
 def _verdict(now: Snapshot) -> str:
-    step, verdict = now.stats.step, now.verdict
-    rates = (
-        ("after the first advice", "fixed_rows_per_s"),
-        ("without that limit, at most", "upper_rows_per_s"),
-    )
-    hoped = [
-        (name, f"{rate:,.0f}")
-        for name, field in rates
-        if verdict is not None and verdict.bound == "input" and math.isfinite(rate := getattr(verdict, field))
-    ]
+    verdict, recent = now.verdict, now.recent
+    forecasts = {} if verdict is None else verdict.forecasts
     figures = [
-        ("rows per second", f"{step.rows_per_s:,.0f}"),
-        ("your loop waits", f"{step.wait_share:.0%}"),
-        *hoped,
-        ("rows", f"{step.rows:,}"),
+        ("rows per second", f"{now.rows_per_s:,.0f}"),
+        ("your loop waits", f"{recent.wait_share:.0%}"),
+        *((name, f"{rate:,.0f}") for name, rate in forecasts.items()),
+        ("rows so far", f"{now.stats.step.rows:,}"),
         ("bad", f"{now.stats.bad:,}"),
     ]
     cells = "".join(
@@ -128,9 +119,12 @@ def _verdict(now: Snapshot) -> str:
         return f'<section class="verdict"><div class="figures">{cells}</div></section>\n'
     advice = "".join(f"<li>{escape(each)}</li>" for each in verdict.advice)
     what = verdict.what[:1].upper() + verdict.what[1:]
+    many = "" if verdict.workers == 1 else "s"
+    period = f"In the newest {verdict.period}, with {verdict.workers} worker{many}."
     return (
         f'<section class="verdict {escape(verdict.bound)}"><h2>{escape(what)}</h2>'
         f"{f'<ul>{advice}</ul>' if advice else ''}"
+        f'<p class="note">{escape(period)}</p>'
         f'<div class="figures">{cells}</div></section>\n'
     )
 
@@ -153,7 +147,7 @@ def _boxes(now: Snapshot, records: int | None) -> list[Box]:
     step = stats.step
     waits = now.recent.wait_share
     below = (f"{duration(step.step.p50)} a step" if step.step.count else "", f"waits {waits:.0%}")
-    return [*boxes, Box("your step", 1 - waits, below, limit == "step")]
+    return [*boxes, Box("your step", 1 - waits if now.recent.steps else 0.0, below, limit == "step")]
 
 
 def _over_time(now: Snapshot, moments: Sequence[Moment]) -> Iterator[str]:
@@ -164,21 +158,18 @@ def _over_time(now: Snapshot, moments: Sequence[Moment]) -> Iterator[str]:
         (after.begin_s, after.epoch) for before, after in pairwise(moments) if after.epoch != before.epoch
     ]
     axis = Axis(moments[-1].begin_s + moments[-1].seconds, tuple(epochs))
-    charts: list[tuple[str, str, list[float], Any, float | None]] = [
-        (
-            "rows per second",
-            "rate",
-            [moment.rows_per_s for moment in moments],
-            lambda value: f"{value:,.0f}",
-            None,
+    # Where no batch was taken, nothing is known of the loop yet; and of a place that did nothing then.
+    looped_s = [moment.step_s + moment.wait_s for moment in moments]
+    rates, waits, ready = zip(
+        *(
+            (moment.rows / seconds, moment.wait_share, moment.ready) if seconds else (None, None, None)
+            for moment, seconds in zip(moments, looped_s, strict=True)
         ),
-        (
-            "share of its time that your loop waits",
-            "wait",
-            [moment.wait_share for moment in moments],
-            _percent,
-            1.0,
-        ),
+        strict=True,
+    )
+    charts: list[tuple[str, str, Sequence[float | None], Any, float | None]] = [
+        ("rows per second", "rate", rates, lambda value: f"{value:,.0f}", None),
+        ("share of its time that your loop waits", "wait", waits, _percent, 1.0),
         (
             "memory, MiB",
             "memory",
@@ -186,7 +177,7 @@ def _over_time(now: Snapshot, moments: Sequence[Moment]) -> Iterator[str]:
             lambda value: f"{value:,.0f}",
             None,
         ),
-        ("batches ready", "ready", [moment.ready for moment in moments], lambda value: f"{value:g}", None),
+        ("batches ready", "ready", ready, lambda value: f"{value:.3g}", None),
     ]
     across = f"{LEFT},{WIDTH - RIGHT}"
     times = ",".join(f"{begin:.1f}" for begin in begins)
@@ -196,7 +187,10 @@ def _over_time(now: Snapshot, moments: Sequence[Moment]) -> Iterator[str]:
             axis, begins, values, name=name, colour=colour, show=show, most=most
         )
     for place in PLACES:
-        loads = [moment.load[place] for moment in moments]
+        loads = [
+            moment.load[place] if seconds or moment.load[place] else None
+            for moment, seconds in zip(moments, looped_s, strict=True)
+        ]
         yield f"<h3>load of {place}<output></output></h3>" + over_time(
             axis,
             begins,
@@ -237,6 +231,8 @@ def _memory(owners: Sequence[Mapping[str, Any]], now: Snapshot) -> str:
 
 
 def _workers(now: Snapshot) -> str:
+    at_work = [worker for worker in now.stats.workers if worker.rows or worker.busy_s]
+    idle = len(now.stats.workers) - len(at_work)
     rows = [
         [
             worker.name,
@@ -244,9 +240,10 @@ def _workers(now: Snapshot) -> str:
             f"{worker.busy_s:,.1f}",
             _percent(worker.busy_s / now.run_s if now.run_s else 0),
         ]
-        for worker in now.stats.workers
+        for worker in at_work
     ]
-    return _table(("", "rows", "busy s", "of the time"), rows) if rows else ""
+    table = _table(("", "rows", "busy s", "of the time"), rows) if rows else ""
+    return table + (f'<p class="note">and {idle:,} that had nothing to do</p>' if idle else "")
 
 
 def _functions(functions: Mapping[str, float]) -> str:
@@ -257,7 +254,7 @@ def _functions(functions: Mapping[str, float]) -> str:
 
 
 def _tuning(tuning: Mapping[str, Any]) -> tuple[str, str]:
-    """A table of what was tried, and what it came to."""
+    """A table of what was tried, and whether that is all."""
     rows = [
         [
             f"{trial['after_s']:.0f}",
@@ -269,9 +266,8 @@ def _tuning(tuning: Mapping[str, Any]) -> tuple[str, str]:
         ]
         for trial in tuning["trials"]
     ]
-    state = "settled" if tuning["settled"] else "not settled yet"
-    now = f"{tuning['workers']} workers and {tuning['depth']} slots, {state}."
-    return (_table(("after s", "", "", "times as fast", "", "why"), rows) if rows else ""), now
+    state = "Settled." if tuning["settled"] else "Not settled yet."
+    return (_table(("after s", "", "", "times as fast", "", "why"), rows) if rows else ""), state
 
 
 def _bad(known: Mapping[str, Any], stats: sp.Stats) -> str:

@@ -4,7 +4,7 @@ The file's name begins with ``standpipe-loader``, so that it is found among a pr
 places of equal size, which are written in turn: while one is written, the other one is whole. Each begins with a
 header; a reader takes the newest whose checksum is right.
 
-    bytes   8  ``b"pstkload"``
+    bytes   8  ``b"stndload"``
             4  version
             4  length of the snapshot behind the header
             8  number of the snapshot, from 1
@@ -26,7 +26,7 @@ from pathlib import Path
 from standpipe.observe.snapshot import Foreign, Snapshot
 
 NAME = "standpipe-loader"
-MAGIC, VERSION = b"pstkload", 1
+MAGIC, VERSION = b"stndload", 1
 PLACE = 1 << 17  # bytes
 HEADER = struct.Struct("<8sIIQ")
 CHECKSUM = struct.Struct("<I")
@@ -128,7 +128,7 @@ def _goes_on(found: Found, then: Snapshot | None) -> bool:
     now = found.snapshot
     if then is not None and then.time_s != now.time_s:
         return now.stats.step.steps > then.stats.step.steps
-    return not found.stale and now.recent.rows_per_s > 0
+    return not found.stale and now.rows_per_s > 0
 
 
 def _key(found: Found) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ import standpipe as sp
 from standpipe.observe.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 EVERY_S = 1.0
 LINE_EVERY_S = 10.0
@@ -136,14 +136,12 @@ class _Terminal:
     _open: dict[_Terminal, Snapshot | None] = {}  # noqa: RUF012
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.live import Live
 
         with self._lock:
             if not self._open:
-                console = Console(stderr=True, highlight=False, emoji=False)
                 _Terminal._live = Live(
-                    console=console,
+                    console=_console(self._lock),
                     auto_refresh=False,
                     transient=True,
                     redirect_stdout=sys.stdout.isatty(),
@@ -176,6 +174,27 @@ class _Terminal:
         self._live.update(lines, refresh=True)
 
 
+def _console(lock: threading.RLock) -> Console:
+    """Return a console of which one thread at a time prints or refreshes.
+
+    Rich works out where the cursor is before it writes; a refresh between the two would glue lines together.
+    """
+    from rich.console import Console
+
+    class OneAtATime(Console):
+        def __enter__(self) -> Console:
+            lock.acquire()
+            return super().__enter__()
+
+        def __exit__(self, *error: Any) -> None:
+            try:
+                super().__exit__(*error)
+            finally:
+                lock.release()
+
+    return OneAtATime(stderr=True, highlight=False, emoji=False)
+
+
 def _two_lines(now: Snapshot) -> RenderableType:
     from rich.console import Group
     from rich.progress_bar import ProgressBar
@@ -193,7 +212,7 @@ def _two_lines(now: Snapshot) -> RenderableType:
         Text(f"epoch {epoch}", "bold"),
         f"step {step:,}" + ("" if whole is None else f"/{whole:,}"),
         ProgressBar(whole, step) if whole is not None else "",
-        Text(f"{now.recent.rows_per_s:,.0f} rows/s", "bold"),
+        Text(f"{now.rows_per_s:,.0f} rows/s", "bold"),
     )
     below = Text("  ".join(_facts(now)[1:]), no_wrap=True, overflow="ellipsis")
     return Group(above, below)
@@ -202,7 +221,7 @@ def _two_lines(now: Snapshot) -> RenderableType:
 def _facts(now: Snapshot) -> list[str]:
     """Of a snapshot, without the steps: the most important first."""
     return [
-        f"{now.recent.rows_per_s:,.0f} rows/s",
+        f"{now.rows_per_s:,.0f} rows/s",
         f"waits {now.recent.wait_share:.0%}",
         f"memory {now.memory / MIB:,.0f} of {now.limit / MIB:,.0f} MiB",
         *([f"{now.stats.bad:,} bad"] if now.stats.bad else []),

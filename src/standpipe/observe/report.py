@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +16,30 @@ from standpipe.observe.charts import bucket_ends
 from standpipe.observe.history import Moment
 from standpipe.observe.page import latencies, page
 from standpipe.observe.snapshot import Snapshot, facts
+from standpipe.writing import whole_file
 
+PAGES = (".html", ".htm")
 MOST_BAD = 1000  # samples with all that is known of them, of the newest
 
 
-def write_report(loader: sp.Loader, path: str | Path) -> None:
-    """Write ``report.html``, and ``report.json`` beside it. Raises ``PlanError`` for a name with another ending."""
-    path = checked_name(path)
-    now = replace(loader.snapshot(), verdict=loader.verdict())
-    known = known_of(loader, now)
-    text = page(known, now, loader.history.moments)
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    path.with_suffix(".json").write_text(json.dumps(known, indent=1), encoding="ascii")
+def write_report(loader: sp.Loader, now: Snapshot, *paths: str | Path) -> None:
+    """Write pages and their facts. Raises ``PlanError`` for a name with another ending.
+
+    now  the loader's snapshot, which has the figures
+    """
+    as_page = {path: is_page(path) for path in paths}
+    known, moments = known_of(loader, now), loader.history.moments
+    for path, for_people in as_page.items():
+        with whole_file(path) as file:
+            file.write(page(known, now, moments) if for_people else json.dumps(known, indent=1))
 
 
-def checked_name(path: str | Path) -> Path:
-    """The name of a page. Raises ``PlanError`` where it doesn't end as one."""
-    path = Path(path)
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise sp.PlanError(
-            f"report {str(path)!r}: a page's name ends in .html; its facts go into .json beside it"
-        )
-    return path
+def is_page(path: str | Path) -> bool:
+    """Whether a report of that name is a page; else it is JSON. Raises ``PlanError`` where it can be neither."""
+    ending = Path(path).suffix.lower()
+    if ending not in (*PAGES, ".json"):
+        raise sp.PlanError(f"report {str(path)!r}: the name of a page ends in .html, that of JSON in .json")
+    return ending in PAGES
 
 
 def known_of(loader: sp.Loader, now: Snapshot) -> dict[str, Any]:

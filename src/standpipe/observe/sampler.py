@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import standpipe as sp
-from standpipe.observe.history import History
+from standpipe.observe.history import History, moment_between
+from standpipe.observe.judge import verdict
 from standpipe.observe.posted import Posted
 from standpipe.observe.snapshot import Snapshot, snapshot
-from standpipe.observe.verdict import Verdict, verdict
 
 EVERY_S = 1.0
 SELDOM_S = 10.0
 SHARE = 0.0005  # of a processor's time that it takes at most, unless that were too seldom
 GRACE_S = 60.0  # of a run, whose share may be spent at its beginning
-JUDGED_S = 10.0  # of the run that a verdict is about; at first less
+RECENT_S = 10.0  # of the run that its figures are about; at first less
 PATIENCE_S = 1.0  # for a snapshot that is just being taken, when a loader is closed
 
 
@@ -29,6 +30,13 @@ class Observed(Protocol):
     @property
     def plan(self) -> sp.Plan:
         """What is run."""
+
+    @property
+    def since(self) -> sp.Stats:
+        """Counters of when it had first as many workers and slots as now."""
+
+    def tuning(self) -> sp.Tuning:
+        """How many workers and slots there are now."""
 
     def stats(self) -> sp.Stats:
         """Counters since the start."""
@@ -61,14 +69,14 @@ class Sampler:
     """
 
     def __init__(self, cores: int, history: History) -> None:
-        self._history = history
-        self._begun_s = 0.0  # by the clock of the counters
+        self._history, self._cores = history, cores
+        self._begun = sp.Stats()
+        self._looks: deque[sp.Stats] = deque()  # of the recent seconds, oldest first
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._posted: Posted | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
-        self._judged = _Judged(cores)
 
     def begin(self, run: Observed, where: Callable[[], Where]) -> None:
         """Observe a run that has started.
@@ -86,8 +94,12 @@ class Sampler:
             self._let_go()
             _log()
 
-    def look(self, run: Observed, where: Callable[[], Where]) -> Snapshot:
-        """The run's snapshot now, which is also its history's newest moment, and posted."""
+    def look(self, run: Observed, where: Callable[[], Where], *, whole: bool = False) -> Snapshot:
+        """The run's snapshot now, which is also its history's newest moment, and posted.
+
+        whole  whether its figures are about all of the run since it has as many workers and slots as now; else about
+               the newest ten seconds of that
+        """
         if os.getpid() != self._pid:
             raise sp.StandpipeError(
                 "this loader was made in another process, and a fork doesn't have its threads"
@@ -96,14 +108,26 @@ class Sampler:
             here = where()
             stats, memory = replace(run.stats(), epoch=here.epoch), run.memory()
             self._history.add(stats, memory.now)
+            since, begun_s = self._since(run.since, stats, whole), self._begun.time_s
+            tuning = run.tuning()
+            # Not those that tuning only tries: who shows them has the verdict's workers beside.
+            transform = replace(stats.transform, threads=min(stats.transform.threads, tuning.workers))
             now = snapshot(
                 run.plan,
-                stats,
+                replace(stats, transform=transform),
                 memory,
                 consumed=here.consumed,
-                run_s=stats.time_s - self._begun_s,
-                recent=self._history.recent(),
-                verdict=self._judged.at(stats, run.plan, here.step_rows_per_s),
+                run_s=stats.time_s - begun_s,
+                recent=moment_between(since, stats, memory.now, since.time_s - begun_s),
+                verdict=verdict(
+                    stats - since,
+                    run.plan,
+                    tuning,
+                    cores=self._cores,
+                    step_rows_per_s=here.step_rows_per_s,
+                )
+                if stats.time_s
+                else None,
             )
             if self._posted is not None:
                 self._posted.write(now)
@@ -118,10 +142,21 @@ class Sampler:
         if thread is not None and thread is not threading.current_thread():
             thread.join(PATIENCE_S)
 
+    def _since(self, tuned: sp.Stats, now: sp.Stats, whole: bool) -> sp.Stats:
+        """The counters since which a snapshot's figures are. The lock is held."""
+        since = max(self._begun, tuned, key=lambda stats: stats.time_s)
+        if whole:
+            return since
+        while len(self._looks) > 1 and now.time_s - self._looks[1].time_s >= RECENT_S:
+            self._looks.popleft()
+        recent = self._looks[0] if self._looks else since
+        if not self._looks or now.time_s - self._looks[-1].time_s >= EVERY_S / 2:
+            self._looks.append(now)
+        return max(since, recent, key=lambda stats: stats.time_s)
+
     def _look_first(self, run: Observed) -> None:
-        begun = run.stats()
-        self._begun_s = begun.time_s
-        self._history.add(begun, run.memory().now)
+        self._begun = run.stats()
+        self._history.add(self._begun, run.memory().now)
         try:
             self._posted = Posted(run.plan.steps.rank)
         except OSError:  # no more descriptors, or a system without memory files: other processes won't see it
@@ -147,26 +182,6 @@ class Sampler:
             posted, self._posted = self._posted, None
         if posted is not None:
             posted.close()
-
-
-class _Judged:
-    """The newest verdict of a run: about its first second, the next two, four, eight, and then every ten."""
-
-    def __init__(self, cores: int) -> None:
-        self._cores = cores
-        self._verdict: Verdict | None = None
-        self._since: sp.Stats | None = None
-        self._next_s = EVERY_S
-
-    def at(self, stats: sp.Stats, plan: sp.Plan, step_rows_per_s: float | None) -> Verdict | None:
-        if self._since is None:
-            self._since = stats if stats.time_s else None
-        elif stats.time_s - self._since.time_s > self._next_s - EVERY_S / 2:
-            self._verdict = verdict(
-                stats - self._since, plan, cores=self._cores, step_rows_per_s=step_rows_per_s
-            )
-            self._since, self._next_s = stats, min(2 * self._next_s, JUDGED_S)
-        return self._verdict
 
 
 def pause_s(spent_s: float, after_s: float) -> float:

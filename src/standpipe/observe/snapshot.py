@@ -44,9 +44,9 @@ class Snapshot:
     step             steps of that epoch that were taken
     steps_per_epoch  None where that isn't known
     memory, limit    bytes of what ``memory=`` holds, and ``memory=``
-    recent           the newest ten seconds of the run
+    recent           the newest ten seconds of the run, since it has as many workers and slots as now
     stats            since its start
-    verdict          what limits it; None before that can be said
+    verdict          what limits it, in the same seconds; None before the run has started
     """
 
     pid: int
@@ -74,13 +74,19 @@ class Snapshot:
         return ", ".join(
             [
                 f"epoch {epoch}, step {step:,}{whole}",
-                f"{self.recent.rows_per_s:,.0f} rows/s",
+                f"{self.rows_per_s:,.0f} rows/s",
                 f"waits {self.recent.wait_share:.0%}",
                 f"memory {self.memory_share:.0%}",
                 *([f"{self.stats.bad:,} bad"] if self.stats.bad else []),
                 *([f"limit: {self.limited}"] if self.limited else []),
             ]
         )
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows that the training loop took in a second of its recent steps and waits, as its verdict has it."""
+        loop_s = self.recent.step_s + self.recent.wait_s
+        return self.recent.rows / loop_s if loop_s else 0.0
 
     @property
     def at(self) -> tuple[int, int]:
@@ -167,10 +173,7 @@ def _opened(value: Any, of_latency: Callable[[sp.Latency], Any] = lambda latency
     if type(value) is sp.Latency:
         return of_latency(value)
     kind: Any = type(value)
-    whole = {name: getattr(value, name) for name in _hints(kind)}
-    return {
-        name: None if inner == math.inf else inner for name, inner in whole.items()
-    }  # JSON has no infinity
+    return {name: getattr(value, name) for name in _hints(kind)}
 
 
 def _quantiles(latency: sp.Latency) -> dict[str, float]:
@@ -201,8 +204,7 @@ def _typed(value: Any, kind: Any) -> Any:
 def _made(value: Any, kind: Any) -> Any:
     hints = _hints(kind)
     _check(isinstance(value, dict) and value.keys() == hints.keys(), kind)
-    endless = {name for name in hints if kind is Verdict and hints[name] is float and value[name] is None}
-    return kind(**{name: math.inf if name in endless else _typed(value[name], hints[name]) for name in hints})
+    return kind(**{name: _typed(value[name], hints[name]) for name in hints})
 
 
 def _scalar(value: Any, kind: type) -> Any:

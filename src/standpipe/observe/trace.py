@@ -10,6 +10,7 @@ from typing import Any
 import standpipe as sp
 from standpipe.observe.history import Moment
 from standpipe.observe.snapshot import Snapshot
+from standpipe.writing import whole_file
 
 MIB = 1 << 20
 MICRO = 1e6
@@ -18,9 +19,8 @@ MICRO = 1e6
 def write_trace(loader: sp.Loader, path: str | Path) -> None:
     """Write a trace: counters over time, and epochs as spans, as sharp as the history's moments are."""
     now = loader.snapshot()
-    Path(path).write_text(
-        json.dumps({"traceEvents": list(events(now, loader.history.moments))}), encoding="ascii"
-    )
+    with whole_file(path) as file:
+        file.write(json.dumps({"traceEvents": list(events(now, loader.history.moments))}))
 
 
 def events(now: Snapshot, moments: Sequence[Moment]) -> Iterator[dict[str, Any]]:

@@ -228,7 +228,8 @@ class _File:
 
     def rows(self, places: Int64Array, count: int, dtype: np.dtype) -> AnyArray:
         """The numbers at some of ``count`` places."""
-        return _native.packed_rows(self._fd, 0, dtype.itemsize, count, places).view(dtype)
+        section = (self._fd, 0, count * dtype.itemsize, None)
+        return _native.packed_rows(section, dtype.itemsize, places).view(dtype)
 
 
 @contextlib.contextmanager

@@ -8,11 +8,12 @@ from standpipe.source.concat import Concat, OpenConcat, OpenDatasets, open_conca
 from standpipe.source.filelist import FileList
 from standpipe.source.folder import ImageFolder
 from standpipe.source.index import BuiltIndex, CheckedIndex, build_index, verify_index
-from standpipe.source.indexed import NAMES, Indexed
+from standpipe.source.indexed import KEY, NAMES, Indexed
 from standpipe.source.packed import PackedList, pack_list
 from standpipe.source.stream import Iterable, Stream, StreamEnded
 
 __all__ = [
+    "KEY",
     "NAMES",
     "Arrays",
     "BuiltIndex",

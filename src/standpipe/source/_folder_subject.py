@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 
@@ -11,13 +10,13 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import Paths
 from standpipe.errors import PlanError
-from standpipe.source._index_file import Facts, IndexFile, read_fully
+from standpipe.source._index_file import Facts, IndexFile, SectionPlace
 from standpipe.source._index_store import Progress, is_settled
 from standpipe.source._index_writer import Manifest, Writer, places_of, smallest_dtype
-from standpipe.source._listing import some
+from standpipe.source._listing import SKIPPED
 from standpipe.source._paths import shown
 from standpipe.source._sorted_names import SortedNames
-from standpipe.source._walk import Folder, class_folders, images_below
+from standpipe.source._walk import Folder, class_folders, examined, images_below
 from standpipe.spec import Int64Array, UInt8Array
 
 FOLDERS_AT_ONCE = 1 << 12
@@ -28,14 +27,12 @@ AROUND = (b"\0", b"\0", b"\0")  # paths of a folder's index stand between NUL by
 class FolderSubject:
     """A folder: a ``Subject``.
 
-    base         its absolute path, with a slash at its end
-    allow_empty  whether classes may be without an image
-    index        where its index is or is to be, if that was asked for
+    base   its absolute path, with a slash at its end
+    index  where its index is or is to be, if that was asked for
     """
 
     base: bytes
     name: str
-    allow_empty: bool
     index: bytes | None
 
     kind = "folder"
@@ -60,10 +57,9 @@ class FolderSubject:
 
         return blake2b(b"folder " + self.base, digest_size=16).hexdigest()
 
-    def text(self, index: IndexFile) -> tuple[int, int, int]:
+    def text(self, index: IndexFile) -> SectionPlace:
         """In the index itself."""
-        section = index.facts.sections["text"]
-        return index.file, section.begin, section.begin + section.size
+        return index.place("text")
 
     def check_unchanged(self) -> None:
         """Nothing to check: paths are read from the index."""
@@ -73,18 +69,17 @@ class FolderSubject:
         facts = index.facts
         if facts.kind != self.kind:
             return "it is that of a list"
-        if facts.empty and not self.allow_empty:
-            return "it has classes without an image"
         for start in range(0, max(1, facts.seen.get("folders", 0)), FOLDERS_AT_ONCE):
             for folder in _folders(index, start):
+                what = "the folder" if folder.path == b"." else shown(folder.path)
                 try:
-                    now = os.stat(self.base + folder.path)  # noqa: PTH116 (pathlib has no bytes)
+                    now = examined(self.base + folder.path)
                 except OSError as error:
-                    return f"{shown(folder.path)} can't be examined any more: {error.strerror}"
+                    return f"{what} can't be examined any more: {error.strerror}"
                 if (now.st_mtime_ns, now.st_ino) != (folder.mtime_ns, folder.inode):
-                    return f"{shown(folder.path)} changed since"
+                    return f"{what} changed since"
                 if not is_settled(folder.mtime_ns, facts.began_ns):
-                    return f"{shown(folder.path)} may have changed within a tick of its clock"
+                    return f"{what} may have changed within a tick of its clock"
         return None
 
     def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
@@ -95,10 +90,16 @@ class FolderSubject:
         records = _Records(writer, smallest_dtype(0, len(class_names) - 1))
         names = SortedNames(records.put, writer)
         empty = []
-        seen = 0
+        seen = num_special = 0
+
+        def skip(folder: bytes, special: list[bytes]) -> None:
+            nonlocal num_special
+            num_special += len(special)
+            writer.add(SKIPPED, b"".join(folder + b"/" + name + b"\0" for name in special))
+
         for label, class_name in enumerate(class_names):
             before = seen
-            for path, images in images_below(self.base, class_name, table.add):
+            for path, images in images_below(self.base, class_name, table.add, skip):
                 names.add(label, path, images)
                 seen += len(images)
                 if on_progress is not None:
@@ -107,18 +108,15 @@ class FolderSubject:
             if seen == before:
                 empty.append(label)
         names.finish()
-        if empty and not self.allow_empty:
-            raise PlanError(
-                f"no image in {some(shown(class_names[label]) for label in empty)}, below {shown(self.base)}: "
-                "remove what is empty, or keep its label with ImageFolder(..., allow_empty=True)"
-            )
         if seen == 0:
-            raise PlanError(f"no class folder in {shown(self.base)} holds an image; check the path")
+            raise PlanError(
+                f"no class folder in {shown(self.base)} holds an image{but(num_special)}; check the path"
+            )
         classes = tuple(map(shown, class_names))
         return Facts(
             kind=self.kind,
             options={},
-            seen={"folders": table.finish()},
+            seen={"folders": table.finish(), SKIPPED: num_special},
             began_ns=began_ns,
             rows=seen,
             manifest=records.manifest.hexdigest(labels=True, classes=classes),
@@ -127,6 +125,13 @@ class FolderSubject:
             label=records.label,
             outside=0,
         )
+
+
+def but(special: int) -> str:
+    """What there is instead of images, if anything."""
+    if special == 0:
+        return ""
+    return f", but {'1 pipe, socket or device' if special == 1 else f'{special:,} pipes, sockets or devices'}"
 
 
 class _Records:
@@ -185,13 +190,12 @@ class _FolderTable:
 def _folders(index: IndexFile, start: int) -> list[Folder]:
     """Some rows of an index's table of folders. Raises ``StandpipeError`` when it makes no sense."""
     sections, count = index.facts.sections, index.facts.seen.get("folders", 0)
-    names, places, marks = (sections[name] for name in ("folder_names", "folder_places", "folders"))
     with index.told():
-        if count < 1 or places.size != 8 * count or marks.size != 16 * count:
+        if count < 1 or sections["folder_places"].size != 8 * count or sections["folders"].size != 16 * count:
             raise ValueError("its table of folders has another size")
-        rows = np.arange(start, min(start + FOLDERS_AT_ONCE, count))
-        text = (index.file, names.begin, names.begin + names.size)
-        blob, ends = _native.packed_paths((index.file, places.begin, count), text, AROUND, b"", True, rows)
-        data = read_fully(index.file, 16 * len(rows), marks.begin + 16 * start)
-    paths, values = Paths(blob, ends), np.frombuffer(data, "<u8").reshape(-1, 2).tolist()
-    return [Folder(paths[row], *values[row]) for row in range(len(rows))]
+    stop = min(start + FOLDERS_AT_ONCE, count)
+    places, names = index.place("folder_places"), index.place("folder_names")
+    with index.told():
+        blob, ends = _native.packed_paths(places, names, AROUND, b"", True, np.arange(start, stop))
+    paths, values = Paths(blob, ends), index.part("folders", "<u8", (2,), start, stop).tolist()
+    return [Folder(paths[row], *values[row]) for row in range(stop - start)]

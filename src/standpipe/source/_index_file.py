@@ -3,11 +3,12 @@
 ::
 
     preamble   64 bytes: magic, version, a mark of the byte order, the sizes, and a checksum of all facts
-    sections   bytes one after another: columns of n rows, and texts
+    sections   one after another: columns of n rows, and texts, in sealed blocks
     facts      JSON: what was indexed, its digest, the class names, where each section is
 
-A file that doesn't keep to this is ``Damaged`` and never believed. The checksum covers preamble and facts; a
-section's digest is checked when somebody asks for it, as that reads the whole file.
+A file that doesn't keep to this is ``Damaged`` and never believed. The checksum covers preamble and facts. A sealed
+block has 508 bytes of data and their CRC-32C, which is checked whenever the block is read. A section's digest is of
+its data.
 """
 
 from __future__ import annotations
@@ -18,26 +19,31 @@ import struct
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.errors import StandpipeError
 from standpipe.source._paths import shown
-from standpipe.spec import AnyArray, Int64Array, Spec
+from standpipe.spec import AnyArray, Int64Array, Spec, UInt8Array
 
 MAGIC = b"stndpipe"
-VERSION = 2
+VERSION = 3
 BYTE_ORDER_MARK = 0x01020304
 PREAMBLE = struct.Struct("=8sIIQQ32s")  # file's bytes, first byte of the facts, checksum
 MOST_FACTS_BYTES = 1 << 30
 BYTES_AT_ONCE = 1 << 20
+CHECKED_WHOLE_BYTES = 8 << 20  # an index up to this size is checked when it is opened, in 2 ms
 
 PLACE = np.dtype("<u8")  # of a path: offset in the low 48 bits, length in the high 16
 LENGTH_SHIFT = 48
 LABEL_DTYPES = ("<i8", "<i4", "<i2", "|i1")
 COLUMN_DTYPES = (*LABEL_DTYPES, "<u8", "<u4", "<u2", "|u1", "<f8", "<f4", "<f2", "|b1")
+
+
+# Of bytes in a file: descriptor, first byte, how many bytes of data, and the key of its sealed blocks or None
+SectionPlace: TypeAlias = tuple[int, int, int, int | None]
 
 
 class Damaged(Exception):
@@ -46,10 +52,16 @@ class Damaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Bytes of the file: ``size`` of them from ``begin`` on, and their BLAKE2 digest in hex."""
+    """``size`` bytes of data in sealed blocks.
+
+    begin   the file's byte at which the first block starts
+    key     16 hex digits that the blocks' checksums depend on: others in each section of each file
+    digest  BLAKE2 digest of the data, in hex
+    """
 
     begin: int
     size: int
+    key: str
     digest: str
 
 
@@ -122,43 +134,55 @@ class IndexFile:
     def __post_init__(self) -> None:
         weakref.finalize(self, os.close, self.file)
 
+    def place(self, section: str) -> SectionPlace:
+        """Where a section is, for native code."""
+        found = self.facts.sections[section]
+        return self.file, found.begin, found.size, int(found.key, 16)
+
     def rows(self, section: str, dtype: str, shape: tuple[int, ...], indices: Int64Array) -> AnyArray:
         """Rows of a column for records ``indices`` (n,) in any order: (n, *shape), native byte order."""
         kind = np.dtype(dtype)
-        row_bytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))
-        begin = self.facts.sections[section].begin
         with self.told():
-            data = _native.packed_rows(self.file, begin, row_bytes, self.facts.rows, indices)
+            data = _native.packed_rows(self.place(section), _row_bytes(kind, shape), indices)
         return data.view(kind).reshape(len(indices), *shape).astype(kind.newbyteorder("="), copy=False)
 
     def part(self, section: str, dtype: str, shape: tuple[int, ...], start: int, stop: int) -> AnyArray:
         """Rows [start, stop) of a column: (stop − start, *shape), native byte order."""
         kind = np.dtype(dtype)
-        row_bytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))
-        begin = self.facts.sections[section].begin + start * row_bytes
+        row_bytes = _row_bytes(kind, shape)
         with self.told():
-            data = read_fully(self.file, (stop - start) * row_bytes, begin)
-        return np.frombuffer(data, kind).reshape(stop - start, *shape).astype(kind.newbyteorder("="))
+            data = _native.packed_part(self.place(section), start * row_bytes, stop * row_bytes)
+        return data.view(kind).reshape(stop - start, *shape).astype(kind.newbyteorder("="), copy=False)
 
-    def blocks(self, section: str) -> Iterator[bytes]:
-        """A section's bytes in pieces."""
-        found = self.facts.sections[section]
-        with self.told():
-            for at in range(0, found.size, BYTES_AT_ONCE):
-                yield read_fully(self.file, min(BYTES_AT_ONCE, found.size - at), found.begin + at)
+    def blocks(self, section: str) -> Iterator[UInt8Array]:
+        """A section's data in pieces."""
+        place, size = self.place(section), self.facts.sections[section].size
+        for at in range(0, size, BYTES_AT_ONCE):
+            with self.told():
+                block = _native.packed_part(place, at, min(at + BYTES_AT_ONCE, size))
+            yield block
+
+    def check(self) -> None:
+        """Read an index that isn't large, so that damage shows at once. Raises ``StandpipeError``."""
+        for section in self.facts.sections if self.size <= CHECKED_WHOLE_BYTES else ():
+            for _ in self.blocks(section):
+                pass
 
     def told(self) -> _Told:
         """Turns what reading it meets into a ``StandpipeError`` that names it."""
-        return _Told("the index" if self.path is None else shown(self.path))
+        again = "the next start makes it anew"
+        if self.facts.columns:
+            again = f"make it again with its columns {', '.join(map(repr, self.facts.columns))}"
+        return _Told("the index" if self.path is None else shown(self.path), again)
 
 
 class _Told:
     """A context for reading one file; see ``IndexFile.told``."""
 
-    __slots__ = ("_name",)
+    __slots__ = ("_again", "_name")
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, again: str) -> None:
+        self._name, self._again = name, again
 
     def __enter__(self) -> None:
         pass
@@ -166,10 +190,12 @@ class _Told:
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if isinstance(error, OSError):
             raise StandpipeError(f"can't read {self._name}: {error.strerror}") from error
-        if isinstance(error, ValueError | EOFError):
-            raise StandpipeError(
-                f"{self._name} is damaged: {error}; delete it, and the next start makes it anew"
-            )
+        if isinstance(error, ValueError):
+            raise StandpipeError(f"{self._name} is damaged: {error}; delete it, and {self._again}")
+
+
+def _row_bytes(kind: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    return kind.itemsize * int(np.prod(shape, dtype=np.int64))
 
 
 def read_fully(file: int, size: int, at: int) -> bytes:
@@ -263,7 +289,10 @@ def _facts(raw: dict[str, Any]) -> Facts:
         },
         sections={
             _of(str, name): Section(
-                _of(int, value["begin"]), _of(int, value["size"]), _of(str, value["digest"])
+                _of(int, value["begin"]),
+                _of(int, value["size"]),
+                _of(str, value["key"]),
+                _of(str, value["digest"]),
             )
             for name, value in raw["sections"].items()
         },
@@ -279,8 +308,12 @@ def _of(kind: type[Any], value: object) -> Any:
 def _check(facts: Facts, end: int) -> None:
     """Every section lies in the file and has the size its rows need. Raises ``Damaged``."""
     for name, section in facts.sections.items():
-        if not PREAMBLE.size <= section.begin <= section.begin + section.size <= end:
+        if not (PREAMBLE.size <= section.begin <= end and 0 <= section.size <= end):
             raise Damaged(f"its section {name} lies outside")
+        if section.begin + _native.sealed_size(section.size) > end:
+            raise Damaged(f"its section {name} lies outside")
+        if len(section.key) != 16 or not set(section.key) <= set("0123456789abcdef"):
+            raise Damaged(f"its section {name} has the key {section.key!r}")
     rows = {"places": PLACE.itemsize}
     if facts.label is not None:
         rows["labels"] = _item_bytes(facts.label, LABEL_DTYPES)

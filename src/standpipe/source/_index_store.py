@@ -13,8 +13,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from standpipe.errors import StandpipeError, PlanError
-from standpipe.source._index_file import Column, Damaged, Facts, IndexFile, column_section, read_index
+from standpipe.errors import PlanError, StandpipeError
+from standpipe.source._index_file import (
+    MAGIC,
+    Column,
+    Damaged,
+    Facts,
+    IndexFile,
+    SectionPlace,
+    column_section,
+    read_index,
+)
 from standpipe.source._index_writer import Room, TooLarge, Writer
 from standpipe.source._paths import shown
 from standpipe.source.claims import NOT_BELIEVED, NoRoom, cache_folder, claimed, is_believed, published
@@ -80,8 +89,8 @@ class Subject(Protocol):
     def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
         """Write an index. Raises ``PlanError`` for what can't be indexed."""
 
-    def text(self, index: IndexFile) -> tuple[int, int, int]:
-        """Where the paths are that its index speaks of: descriptor, first byte, end."""
+    def text(self, index: IndexFile) -> SectionPlace:
+        """Where the paths are that its index speaks of."""
 
     def check_unchanged(self) -> None:
         """Raise ``StandpipeError`` if what its paths are read from isn't what was opened."""
@@ -112,6 +121,13 @@ def open_index(subject: Subject) -> IndexFile:
                 return _built(subject, path, _keep_all(subject, path, why.old, str(why)))
             if str(why) and path != last:
                 _logger().warning("the index %s isn't used: %s; standpipe index renews it", shown(path), why)
+            elif isinstance(why.__cause__, Damaged) and path == subject.index:
+                _refuse_others(path)
+                _logger().warning(
+                    "the index %s can't be read: %s. It is built anew; add columns that were added to it again",
+                    shown(path),
+                    why,
+                )
     if subject.index is None:
         with contextlib.suppress(TooLarge):
             return build_unnamed(subject, Room(None))
@@ -144,9 +160,10 @@ def fitting(path: bytes, subject: Subject) -> IndexFile:
     except (Damaged, OSError) as error:
         raise Unfit(str(error)) from error
     try:
+        index.check()
         objection = subject.objection(index)
-    except StandpipeError as error:  # its own tables make no sense
-        raise Unfit(str(error)) from error
+    except StandpipeError as error:
+        objection = str(error)
     if objection is not None:
         raise Unfit(objection, index if index.facts.columns and index.facts.kind == subject.kind else None)
     return index
@@ -205,7 +222,12 @@ def build_at(
     on_progress: Progress | None = None,
     finish: Finish | None = None,
 ) -> IndexFile:
-    """Build an index in ``file``, which is claimed, and move it to ``path``."""
+    """Build an index in ``file``, which is claimed, and move it to ``path``.
+
+    Raises ``PlanError`` when ``index=`` names a file there that isn't an index.
+    """
+    if path == subject.index:
+        _refuse_others(path)
     room = Room(os.path.dirname(path))  # noqa: PTH120
     try:
         os.ftruncate(file, 0)
@@ -219,6 +241,19 @@ def build_at(
         raise
     published(file, path)
     return index
+
+
+def _refuse_others(path: bytes) -> None:
+    """Raise ``PlanError`` when the file at ``path`` isn't an index: it may be somebody's work."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 (a path in bytes)
+            head = file.read(len(MAGIC))
+    except OSError:  # the index that takes its place says what is wrong
+        return
+    if head and head != MAGIC:
+        raise PlanError(
+            f"index={shown(path)!r} names a file that isn't an index of standpipe's; name another place, or delete it"
+        )
 
 
 def is_settled(mtime_ns: int, began_ns: int) -> bool:

@@ -1,4 +1,4 @@
-"""Writing packed index files: streams of bytes that become sections, with their digests."""
+"""Writing packed index files: streams of bytes that become sections of sealed blocks, with their digests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from standpipe import _native
 from standpipe.source._index_file import (
     BYTES_AT_ONCE,
     LENGTH_SHIFT,
@@ -66,11 +67,20 @@ class Room:
 
 @dataclass(slots=True)
 class _Stream:
-    """Bytes that become a section. ``file``: None for the one that lies in the index's own file."""
+    """Bytes that become a section.
+
+    file    where its blocks go; None: into the index's own file
+    key     of their checksums, in hex
+    digest  of the data so far
+    done    bytes of data in blocks that are written
+    rest    data that waits for more, less than a block's
+    """
 
     file: int | None
+    key: str
     digest: blake2b
-    size: int = 0
+    done: int = 0
+    rest: UInt8Array = field(default_factory=lambda: np.empty(0, np.uint8))
 
 
 @dataclass(slots=True)
@@ -91,19 +101,25 @@ class Writer:
 
     def add(self, section: str, data: AnyArray | bytes) -> None:
         """Append to a section."""
-        view = memoryview(data) if isinstance(data, bytes) else data.reshape(-1).view(np.uint8).data
+        more = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.reshape(-1).view(np.uint8)
         stream = self._streams.get(section)
         if stream is None:
             from hashlib import blake2b
 
             file = self.scratch() if self._streams else None
-            stream = self._streams[section] = _Stream(file, blake2b(digest_size=16))
-        stream.digest.update(view)
-        if stream.file is None:
-            self.write(self.file, view, self._end + stream.size)
-        else:
-            self.write(stream.file, view, stream.size)
-        stream.size += len(view)
+            stream = self._streams[section] = _Stream(file, os.urandom(8).hex(), blake2b(digest_size=16))
+        stream.digest.update(more.data)
+        waiting = np.concatenate([stream.rest, more])
+        whole = len(waiting) - len(waiting) % _native.BLOCK_DATA_BYTES
+        self._seal(stream, waiting[:whole])
+        stream.rest = waiting[whole:].copy()
+
+    def _seal(self, stream: _Stream, data: UInt8Array) -> None:
+        """Write the next blocks of a section. Only its last one may be short."""
+        blocks = _native.sealed(data, int(stream.key, 16), stream.done // _native.BLOCK_DATA_BYTES)
+        file, begin = (self.file, self._end) if stream.file is None else (stream.file, 0)
+        self.write(file, blocks.data, begin + _native.sealed_size(stream.done))
+        stream.done += len(data)
 
     def scratch(self) -> int:
         """A file for what won't be in the index as it is; ``close`` closes it."""
@@ -129,13 +145,14 @@ class Writer:
     def finish(self, facts: Facts) -> Facts:
         """Write the sections so far, with the facts behind them. More sections may follow, and another finish."""
         for name, stream in self._streams.items():
-            begin = self._end
-            for at in range(0, stream.size if stream.file is not None else 0, BYTES_AT_ONCE):
+            self._seal(stream, stream.rest)
+            begin, size = self._end, _native.sealed_size(stream.done)
+            for at in range(0, size if stream.file is not None else 0, BYTES_AT_ONCE):
                 assert stream.file is not None
-                block = read_fully(stream.file, min(BYTES_AT_ONCE, stream.size - at), at)
-                self.write(self.file, memoryview(block), begin + at)
-            self._sections[name] = Section(begin, stream.size, stream.digest.hexdigest())
-            self._end += stream.size
+                blocks = read_fully(stream.file, min(BYTES_AT_ONCE, size - at), at)
+                self.write(self.file, memoryview(blocks), begin + at)
+            self._sections[name] = Section(begin, stream.done, stream.key, stream.digest.hexdigest())
+            self._end += size
         self._streams.clear()
         facts = replace(facts, sections=dict(self._sections))
         text = facts_text(facts)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from standpipe import _native
-from standpipe.errors import StandpipeError, PlanError
-from standpipe.source._index_file import LENGTH_SHIFT, Facts, IndexFile, read_fully
+from standpipe.errors import PlanError, StandpipeError
+from standpipe.source._index_file import LENGTH_SHIFT, Facts, IndexFile, SectionPlace, read_fully
 from standpipe.source._index_store import Progress, is_settled
 from standpipe.source._index_writer import Manifest, Writer, smallest_dtype
 from standpipe.source._paths import open_regular, reading, shown
@@ -90,9 +90,9 @@ class ListSubject:
         """A path stands at a line's start, and ends at its end or before blanks."""
         return b"\n", b"\n\r \t", b"\n\0"
 
-    def text(self, index: IndexFile) -> tuple[int, int, int]:
+    def text(self, index: IndexFile) -> SectionPlace:
         """The list itself."""
-        return self.file, self.begin, self.info.st_size
+        return self.file, self.begin, self.info.st_size - self.begin, None
 
     def seen(self) -> dict[str, int]:
         """What a list is recognised by."""

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Encoded, Files, Paths, Records
+from standpipe.formats import FORMATS
 from standpipe.source._index_file import IndexFile, column_section
 from standpipe.source._index_store import Subject, open_index
 from standpipe.source._paths import shown
 from standpipe.spec import AnyArray, Int64Array, Spec
 
-IMAGE_SUFFIXES = (
-    b".jpg",
-    b".jpeg",
-    b".png",
-    b".ppm",
-    b".bmp",
-    b".pgm",
-    b".tif",
-    b".tiff",
-    b".webp",
-    b".gif",
+IMAGE_SUFFIXES = tuple(suffix.encode() for each in FORMATS for suffix in each.suffixes)
+SKIPPED = (
+    "skipped"  # in an index: how many files were left out, and their paths, each with a NUL byte behind it
 )
 
 
@@ -107,9 +100,19 @@ class Listing:
     def index_note(self) -> str:
         """Where the index is, and its bytes, for ``explain()``."""
         size = f"{self.index.size:,} bytes"
-        if self.index.held:
-            return f"index: {size}, in memory"
-        return f"index: {size}, {'in an unnamed file' if self.index.path is None else shown(self.index.path)}"
+        place = "in an unnamed file" if self.index.path is None else shown(self.index.path)
+        skipped = self.index.facts.seen.get(SKIPPED, 0)
+        return (
+            f"index: {size}, {'in memory' if self.index.held else place}"
+            f"{f'; skipped pipes, sockets and devices with image names: {skipped:,}' if skipped else ''}"
+        )
+
+    def skipped(self) -> Iterator[str]:
+        """Paths of pipes, sockets and devices that have image names and are no records, printable."""
+        rest = b""
+        for block in self.index.blocks(SKIPPED) if SKIPPED in self.index.facts.sections else ():
+            *whole, rest = (rest + block.tobytes()).split(b"\0")
+            yield from (shown(self.subject.base + path) for path in whole)
 
     def here(self) -> str:
         """Where paths that aren't absolute begin; its digest says nothing of it."""
@@ -138,7 +141,7 @@ class Listing:
     def paths(self, indices: Int64Array) -> Paths:
         """Absolute paths of records ``indices`` (n,) int64."""
         self.subject.check_unchanged()
-        places = (self.index.file, self.index.facts.sections["places"].begin, self.num_records)
+        places = self.index.place("places")
         text, around = self.subject.text(self.index), self.subject.around
         with self.index.told():
             blob, ends = _native.packed_paths(

@@ -45,6 +45,6 @@ class OpenPython:
         """Numbers only."""
         return Records(indices)
 
-    def name(self, index: int) -> None:
+    def name(self, index: int) -> str | None:
         """None: a sample has no name but its number."""
-        return
+        return None

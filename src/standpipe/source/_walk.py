@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -12,8 +14,12 @@ from standpipe.source._listing import is_image_name, some
 from standpipe.source._paths import reading, shown
 
 NAMES_AT_ONCE = 4096
+LONGEST_FOLDER_BYTES = 65_000  # an index has 16 bits for a path's length
+LONGEST_CALL_BYTES = 4_000  # of a path that every system takes
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 Identity: TypeAlias = tuple[int, int]
+_Entry: TypeAlias = os.DirEntry[bytes] | os.DirEntry[str]  # text where a folder is named by its descriptor
 
 
 class Folder(NamedTuple):
@@ -31,31 +37,27 @@ class Folder(NamedTuple):
 
 @dataclass(slots=True)
 class _Found:
-    """One folder's entries, as they are met."""
+    """One folder's entries, as they are met. ``special``: pipes, sockets and devices with image names."""
 
     folders: list[bytes] = field(default_factory=list)
     images: list[bytes] = field(default_factory=list)
-    not_files: list[bytes] = field(default_factory=list)
+    special: list[bytes] = field(default_factory=list)
     lost_links: list[bytes] = field(default_factory=list)
 
-    def add(self, entry: os.DirEntry[bytes]) -> None:
-        is_image = is_image_name(entry.name)
+    def add(self, entry: _Entry) -> None:
+        name = os.fsencode(entry.name)
+        is_image = is_image_name(name)
         # Nearly all entries are no links, and need no stat.
         if is_image and entry.is_file(follow_symlinks=False):
-            self.images.append(entry.name)
+            self.images.append(name)
         elif _is_folder(entry):
-            self.folders.append(entry.name)
+            self.folders.append(name)
         elif is_image:
-            (self.images if _is_safe_to_open(entry) else self.not_files).append(entry.name)
+            (self.images if _is_safe_to_open(entry) else self.special).append(name)
         elif entry.is_symlink() and not _has_target(entry):
-            self.lost_links.append(entry.name)
+            self.lost_links.append(name)
 
     def check(self, folder: bytes) -> None:
-        if self.not_files:
-            raise PlanError(
-                f"{some(map(shown, self.not_files))} in {shown(folder)}: pipes, sockets or devices with image names; "
-                "remove or rename them"
-            )
         if self.lost_links:
             raise PlanError(
                 f"{some(map(shown, self.lost_links))} in {shown(folder)}: links whose target is gone, which may be "
@@ -74,13 +76,12 @@ def class_folders(base: bytes, found_folder: Callable[[Folder], None]) -> list[b
     found, num_images = _Found(), 0
     with reading(base):
         found_folder(_status(base, b".").folder)
-        with os.scandir(base) as entries:
+        with _scanned(base) as entries:
             for entry in entries:
                 found.add(entry)
                 num_images += len(found.images)
                 found.images.clear()
     if found.folders:
-        found.not_files.clear()  # like every image beside the class folders, they are no records
         found.check(base)
         return sorted(found.folders)
     if num_images:
@@ -93,26 +94,39 @@ def class_folders(base: bytes, found_folder: Callable[[Folder], None]) -> list[b
 
 
 def images_below(
-    base: bytes, class_folder: bytes, found_folder: Callable[[Folder], None]
+    base: bytes,
+    class_folder: bytes,
+    found_folder: Callable[[Folder], None],
+    found_special: Callable[[bytes, list[bytes]], None],
 ) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Yield (folder from the root on, some image names in it) for a class folder and all folders below."""
+    """Yield (folder from the root on, some image names in it) for a class folder and all folders below.
+
+    found_special  called with such a folder and the names of pipes, sockets and devices in it
+    """
     with reading(base):
         waiting = [(class_folder, frozenset({_status(base, b".").identity}))]
     while waiting:
         path, above = waiting.pop()
+        if len(path) > LONGEST_FOLDER_BYTES:
+            raise PlanError(
+                f"a folder in {shown(base + path[:LONGEST_CALL_BYTES])}… has a path of {len(path):,} bytes, more than "
+                f"{LONGEST_FOLDER_BYTES:,}; is it one that holds itself?"
+            )
         with reading(base + path):
             status = _status(base, path)
             if status.identity in above:
                 continue
             found_folder(status.folder)
             found = _Found()
-            with os.scandir(base + path) as entries:
+            with _scanned(base + path) as entries:
                 for entry in entries:
                     found.add(entry)
                     if len(found.images) == NAMES_AT_ONCE:
                         yield path, found.images
                         found.images = []
         found.check(base + path)
+        if found.special:
+            found_special(path, found.special)
         yield path, found.images
         above |= {status.identity}
         waiting += [(path + b"/" + name, above) for name in found.folders]
@@ -124,18 +138,67 @@ class _Status(NamedTuple):
 
 
 def _status(base: bytes, path: bytes) -> _Status:
-    status = os.stat(base + path)  # noqa: PTH116 (pathlib has no bytes)
+    status = examined(base + path)
     return _Status(Folder(path, status.st_mtime_ns, status.st_ino), (status.st_dev, status.st_ino))
 
 
-def _is_folder(entry: os.DirEntry[bytes]) -> bool:
+def examined(folder: bytes) -> os.stat_result:
+    """Return the status of a folder, however long its path is."""
+    try:
+        return os.stat(folder)  # noqa: PTH116 (pathlib has no bytes)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+    file = _opened_stepwise(folder)
+    try:
+        return os.fstat(file)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _scanned(folder: bytes) -> Iterator[Iterator[_Entry]]:
+    """The entries of a folder, however long its path is."""
+    try:
+        entries = os.scandir(folder)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+    else:
+        with entries:
+            yield entries
+        return
+    file = _opened_stepwise(folder)
+    try:
+        with os.scandir(file) as named:
+            yield named
+    finally:
+        os.close(file)
+
+
+def _opened_stepwise(folder: bytes) -> int:
+    """A descriptor of a folder whose absolute path is longer than the system takes at once."""
+    file = os.open(b"/", OPEN_FOLDER)
+    rest = folder.strip(b"/")
+    while rest:
+        cut = len(rest) if len(rest) <= LONGEST_CALL_BYTES else rest.rfind(b"/", 0, LONGEST_CALL_BYTES)
+        try:
+            # A single name that is longer is the system's to refuse.
+            below = os.open(rest[:cut] if cut > 0 else rest, OPEN_FOLDER, dir_fd=file)
+        finally:
+            os.close(file)
+        file, rest = below, rest[cut:].lstrip(b"/")
+    return file
+
+
+def _is_folder(entry: _Entry) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # a link whose target can't be reached
         return False
 
 
-def _has_target(link: os.DirEntry[bytes]) -> bool:
+def _has_target(link: _Entry) -> bool:
     try:
         link.stat()
     except OSError:
@@ -143,7 +206,7 @@ def _has_target(link: os.DirEntry[bytes]) -> bool:
     return True
 
 
-def _is_safe_to_open(entry: os.DirEntry[bytes]) -> bool:
+def _is_safe_to_open(entry: _Entry) -> bool:
     """Whether it is a file, or a link whose target can't be reached: opening that fails at once."""
     try:
         return entry.is_file() or not _has_target(entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from standpipe.contracts import (
     PythonSource,
     Records,
     Rows,
+    SkipsFiles,
     Source,
 )
 from standpipe.errors import PlanError
@@ -139,6 +140,12 @@ class OpenConcat:
             "; ".join(part.index_note for part in self._different() if isinstance(part, KeepsIndex))
             or "no index"
         )
+
+    def skipped(self) -> Iterator[str]:
+        """Yield the paths that the parts left out."""
+        for part in self._different():
+            if isinstance(part, SkipsFiles):
+                yield from part.skipped()
 
     @property
     def descriptors(self) -> int:

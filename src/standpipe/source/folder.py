@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
-from standpipe.source._folder_subject import FolderSubject
-from standpipe.source._listing import Listing
+from standpipe.source._folder_subject import FolderSubject, but
+from standpipe.source._listing import Listing, some
 from standpipe.source._paths import AnyPath, absolute, shown
 
 
@@ -23,10 +23,10 @@ class ImageFolder:
 
     Fields: ``image``, an encoded image, and ``label``, () int64, the number of the record's class among the
     sorted names of root's subfolders. Records are all files at any depth below a class folder whose names end
-    in .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp or .gif, in any case (.gif is ours, the others
-    are torchvision's), sorted by (class, folder, name). Names are compared as bytes, which for UTF-8 is the
-    order of torchvision; names in other encodings work too. Images that lie directly in ``root`` beside class
-    folders belong to no class and are no records.
+    as those of a format that is read do (``standpipe.formats``), in any case: torchvision's .jpg, .jpeg, .png, .ppm,
+    .bmp, .pgm, .tif, .tiff and .webp, and others such as .gif, .avif, .jp2 and .tga. They are sorted by (class,
+    folder, name). Names are compared as bytes, which for UTF-8 is the order of torchvision; names in other encodings
+    work too. Images that lie directly in ``root`` beside class folders belong to no class and are no records.
 
     The folder is walked once, into an index; later starts use that while the modification times of all folders
     are the same. Columns that ``build_index`` or ``standpipe index`` added are further fields.
@@ -37,8 +37,10 @@ class ImageFolder:
     - A link with an image's name whose target is gone is a record; reading it is a ``ReadError``.
     - Any other link whose target is gone is a ``PlanError``: it may be a folder of images on a disk that
       isn't mounted, and as a class it would shift the labels of the others.
-    - A pipe, socket or device with an image's name is a ``PlanError``; it is never opened.
-    - A folder that can't be listed is a ``PlanError``.
+    - A pipe, socket or device with an image's name is no record and never opened. ``explain()`` counts them and
+      ``standpipe scan`` names them.
+    - A folder that can't be listed is a ``PlanError``. One whose path is longer than the system takes is listed; each
+      image in it is a record, and reading it is a ``ReadError``.
     """
 
     root: AnyPath
@@ -52,7 +54,10 @@ class ImageFolder:
         when a class folder holds no image, and for the cases named above; and when columns were
         added to its index and it has other records now.
         """
-        return Listing.open(self.subject())
+        listing = Listing.open(self.subject())
+        if not self.allow_empty:
+            self._check_classes(listing)
+        return listing
 
     def describe(self) -> str:
         """One line for ``explain()``."""
@@ -69,4 +74,17 @@ class ImageFolder:
                 f"ImageFolder(index='{shown(index)}') lies inside the folder, whose time it would change; name a "
                 "place outside"
             )
-        return FolderSubject(root, name=shown(self.root), allow_empty=self.allow_empty, index=index)
+        return FolderSubject(root, name=shown(self.root), index=index)
+
+    def _check_classes(self, listing: Listing) -> None:
+        """Raise ``PlanError`` when there are classes without an image."""
+        facts, base = listing.index.facts, shown(listing.subject.base)
+        assert facts.classes is not None
+        empty = [facts.classes[label] for label in facts.empty]
+        if empty:
+            folders = tuple(f"{base}{name}/" for name in empty)
+            special = sum(path.startswith(folders) for path in listing.skipped())
+            raise PlanError(
+                f"no image in {some(empty)}, below {base}{but(special)}: remove what is empty, or keep its label with "
+                "ImageFolder(..., allow_empty=True)"
+            )

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from standpipe.errors import StandpipeError, PlanError
+from standpipe.errors import PlanError, StandpipeError
 from standpipe.source._index_file import (
     BYTES_AT_ONCE,
     COLUMN_DTYPES,
@@ -154,8 +154,6 @@ def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None
 def _subject(source: object) -> Subject:
     if not isinstance(source, FileList | ImageFolder):
         raise PlanError(f"{source!r} has no index file; FileList and ImageFolder have")
-    if isinstance(source, ImageFolder):  # whether classes may be empty is asked by those who open it
-        source = replace(source, allow_empty=True)
     return source.subject()
 
 
@@ -275,10 +273,14 @@ def _damage(index: IndexFile) -> Iterator[str]:
 
     for name, section in index.facts.sections.items():
         digest = blake2b(digest_size=16)
-        for block in index.blocks(name):
-            digest.update(block)
+        try:
+            for block in index.blocks(name):
+                digest.update(block.data)
+        except StandpipeError as error:
+            yield f"the section '{name}': {error}"
+            continue
         if digest.hexdigest() != section.digest:
-            yield f"the section '{name}' isn't what was written: the disk or a program changed it"
+            yield f"the section '{name}' isn't what was written: its digest is another one"
 
 
 def _differences(subject: Subject, index: IndexFile, on_progress: Progress | None) -> Iterator[str]:

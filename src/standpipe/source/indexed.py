@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.contracts import OpenSource
+from standpipe.contracts import OpenSource, Records
 from standpipe.errors import PlanError
 from standpipe.source._python import OpenPython
-from standpipe.spec import AnyArray, Spec
+from standpipe.spec import AnyArray, Int64Array, Spec
 
 NAMES = ("image", "label")
 RESERVED = ("index", "valid")
+KEY = "dataset[key]"  # the field in which keys travel to the workers
+MOST_NAMED = 100  # characters of a key in an error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +32,8 @@ class Indexed:
              ``split``, weights and ``batch(budget=…)`` look at. A batch doesn't have them
     pack     whether lists of 1,000 or more strings, byte strings, numbers, or tuples of these inside the dataset
              become ``PackedList`` on the way to worker processes: read-only, and in memory once
+    keys     what ``dataset[…]`` is asked for instead of a record's number, by that: any objects. It is looked up in
+             this process when the record's turn comes; records that it lacks are asked for by their numbers
 
     ``len`` is asked when a pipeline is planned. Samples are taken in workers only: by several threads at once,
     or, with ``executor="process"``, from a copy of the dataset in each process.
@@ -46,6 +50,7 @@ class Indexed:
     spec: Mapping[str, Spec] | None = None
     columns: Mapping[str, Any] | None = None
     pack: bool = True
+    keys: Mapping[int, Any] | None = None
 
     def open(self) -> OpenSource:
         """Ask for the length.
@@ -72,7 +77,7 @@ class Indexed:
         if self.spec is not None:
             check_spec("Indexed", self.spec)
         known = _columns(kind, self.columns, length)
-        return OpenIndexed(self.dataset, length, tuple(names), self.spec, known, self.pack)
+        return OpenIndexed(self.dataset, length, tuple(names), self.spec, known, self.pack, self.keys)
 
     def describe(self) -> str:
         """The dataset's class."""
@@ -89,6 +94,7 @@ class OpenIndexed(OpenPython):
     declared: Mapping[str, Spec] | None
     known: Mapping[str, AnyArray]
     packs: bool
+    keys: Mapping[int, Any] | None = None
 
     @property
     def digest(self) -> str:
@@ -115,6 +121,21 @@ class OpenIndexed(OpenPython):
         if not 0 <= start <= stop <= self.num_records:
             raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
         return self.known[name][start:stop]
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Numbers, and keys where there are any."""
+        if not self.keys:
+            return Records(indices)
+        keys = np.empty(
+            len(indices), object
+        )  # each in a tuple: NumPy would take a key that is a list for an axis
+        for place, number in enumerate(indices.tolist()):
+            keys[place] = (self.keys.get(number, number),)
+        return Records(indices, plain={KEY: keys})
+
+    def name(self, index: int) -> str | None:
+        """The key, if the record has one."""
+        return repr(self.keys[index])[:MOST_NAMED] if self.keys and index in self.keys else None
 
 
 def _class_name(dataset: object) -> str:

@@ -6,6 +6,7 @@ that shares it with a forked one copies it page by page. Packed, it is a file th
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import weakref
@@ -33,6 +34,7 @@ class PackedFile:
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = os.memfd_create("standpipe-lists") if descriptor is None else descriptor
         self._end = 0
+        self._memory: memoryview | None = None
         weakref.finalize(self, os.close, self.descriptor).atexit = False
 
     def append(self, data: bytes | memoryview, aligned: int = 1) -> int:
@@ -56,6 +58,13 @@ class PackedFile:
             raise OSError(f"packed list is cut: {len(data)} of {size} bytes at {begin}")
         return data
 
+    @property
+    def memory(self) -> memoryview:
+        """All of it, mapped; processes share it. For a file to which nothing is appended any more."""
+        if self._memory is None:
+            self._memory = memoryview(mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ))
+        return self._memory
+
     def pieces(self, begin: int, size: int) -> Iterator[bytes]:
         """Likewise, a mebibyte at a time."""
         for at in range(begin, begin + size, BYTES_AT_ONCE):
@@ -78,18 +87,21 @@ class Column:
     ends: int = 0
     parts: tuple[Column, ...] = ()
 
-    def item(self, file: PackedFile, number: int) -> Any:
-        """One item."""
+    def reader(self, memory: memoryview) -> Callable[[int], Any]:
+        """A function that gives the item of a number, 0 ≤ number < length; ``memory`` is that of the file."""
         if self.kind is tuple:
-            return tuple(part.item(file, number) for part in self.parts)
+            parts = [part.reader(memory) for part in self.parts]
+            return lambda number: tuple([part(number) for part in parts])
         if self.kind in _FORMATS:
-            return struct.unpack(_FORMATS[self.kind], file.read(self.data + 8 * number, 8))[0]
-        if number == 0:
-            begin, (end,) = 0, struct.unpack("q", file.read(self.ends, 8))
-        else:
-            begin, end = struct.unpack("qq", file.read(self.ends + 8 * (number - 1), 16))
-        text = file.read(self.data + begin, end - begin)
-        return text.decode("utf-8", "surrogatepass") if self.kind is str else text
+            numbers: Any = memory[self.data : self.data + 8 * self.length]
+            read: Callable[[int], Any] = numbers.cast(_FORMATS[self.kind]).__getitem__
+            return read
+        data, ends = memory[self.data :], memory[self.ends : self.ends + 8 * self.length].cast("q")
+        if self.kind is str:
+            return lambda number: str(
+                data[ends[number - 1] if number else 0 : ends[number]], "utf-8", "surrogatepass"
+            )
+        return lambda number: bytes(data[ends[number - 1] if number else 0 : ends[number]])
 
     def content(self, file: PackedFile) -> Iterator[bytes]:
         """All that its items are, piece by piece: equal for equal items, wherever they lie."""
@@ -105,15 +117,16 @@ class Column:
 
 
 class PackedList(Sequence[Any]):
-    """A list that can't be changed. Satisfies ``collections.abc.Sequence``; about 1 µs an item.
+    """A list that can't be changed. Satisfies ``collections.abc.Sequence``; under 1 µs an item.
 
     Made by ``pack_list``, and of long lists inside a dataset on their way to worker processes.
     """
 
-    __slots__ = ("column", "file")
+    __slots__ = ("_read", "column", "file")
 
     def __init__(self, file: PackedFile, column: Column) -> None:
         self.file, self.column = file, column
+        self._read: Callable[[int], Any] | None = None  # once an item was asked for
 
     def __len__(self) -> int:
         return self.column.length
@@ -123,14 +136,18 @@ class PackedList(Sequence[Any]):
     @overload
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
+        read = self._read
+        if read is None:
+            read = self._read = self.column.reader(self.file.memory)
         if isinstance(index, slice):
-            return [self.column.item(self.file, number) for number in range(*index.indices(len(self)))]
+            return [read(number) for number in range(*index.indices(len(self)))]
         number = index.__index__()
+        length = self.column.length
         if number < 0:
-            number += len(self)
-        if not 0 <= number < len(self):
+            number += length
+        if not 0 <= number < length:
             raise IndexError("list index out of range")
-        return self.column.item(self.file, number)
+        return read(number)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or len(other) != len(self):

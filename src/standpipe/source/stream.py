@@ -16,6 +16,8 @@ from standpipe.spec import Spec
 UNKNOWN = 1 << 62  # stands for a length that nobody knows
 OFFERED = ("epoch", "skip", "rank", "world")
 
+Begins = Callable[[int, int | None], object]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Iterable:
@@ -147,25 +149,31 @@ class Stream:
         except (TypeError, ValueError):  # built-in functions without a signature
             return frozenset()
 
-    def sample(self, epoch: int, place: int) -> Any:
-        """The sample at a place of an epoch. Raises ``StreamEnded`` behind the last one."""
+    def sample(self, epoch: int, place: int, begins: Begins = lambda epoch, place: None) -> Any:
+        """The sample at a place of an epoch. Raises ``StreamEnded`` behind the last one.
+
+        begins  called with the epoch, and None before the factory is called, or a sample's place among those of all
+                ranks before the stream is asked for it, also for one that is passed over
+        """
         if self._end is not None and self._end[0] == epoch and place >= self._end[1]:
             raise StreamEnded(self._end[1])
         if self._iterator is None or self._next != (epoch, place):
-            self._start(epoch, place)
-        return self._advance()
+            self._start(epoch, place, begins)
+        return self._advance(begins)
 
-    def _start(self, epoch: int, place: int) -> None:
+    def _start(self, epoch: int, place: int, begins: Begins) -> None:
+        begins(epoch, None)
         offered = {"epoch": epoch, "skip": place, "rank": self.rank, "world": self.world}
         parameters = self.parameters
         self._iterator = iter(self.factory(**{name: offered[name] for name in OFFERED if name in parameters}))
         self._next = (epoch, place if "skip" in parameters else 0)
         while self._next[1] < place:
-            self._advance()
+            self._advance(begins)
 
-    def _advance(self) -> Any:
+    def _advance(self, begins: Begins) -> Any:
         assert self._iterator is not None
         epoch, place = self._next
+        begins(epoch, place * self.world + self.rank)
         try:
             item = next(self._iterator)
         except StopIteration:

@@ -1,10 +1,10 @@
 """What Hugging Face's Accelerate sees of a loader.
 
-Its ``prepare`` would let one process read for all, or give each process every n-th batch, of what standpipe has shared
-out already: rows would be lost. And its loaders hold one batch ahead, to know when an epoch ends, which standpipe knows:
-what was delivered would be counted wrong. So a loader says that it is prepared, and does itself what Accelerate's do:
-it puts batches on the accelerator's device and tells when an epoch ends, for the accumulation of gradients and for
-``gather_for_metrics``.
+Its ``prepare`` would let one process read for all, or give each process every n-th batch, of what standpipe has
+shared out already: rows would be lost. And its loaders hold one batch ahead, to know when an epoch ends, which
+standpipe knows: what was delivered would be counted wrong. So a loader says that it is prepared, and does itself what
+Accelerate's do: it puts batches on the accelerator's device and tells when an epoch ends, for the accumulation of
+gradients and for ``gather_for_metrics``.
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch.utils import data
@@ -15,9 +14,10 @@ from torch.utils.data import IterDataPipe, MapDataPipe, default_collate
 
 import standpipe as sp
 from standpipe.torch.epoch import Course, Epoch, Place, set_state, state_of
+from standpipe.torch.samples import Samples
 from standpipe.torch.turns import shares_itself_out
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 SETTINGS: dict[str, Any] = {  # of standpipe's own loader, beside those that arguments of torch's stand for
     "memory": None,
     "depth": None,
@@ -29,22 +29,16 @@ SETTINGS: dict[str, Any] = {  # of standpipe's own loader, beside those that arg
     "bad_log": None,
 }
 RAISE = sp.Raise()
+Sample = TypeVar("Sample", covariant=True)
 
 
-_server: weakref.ref[sp.ForkServer] | None = None
+IDLE_S = 300.0
+SERVER = sp.ForkServer(
+    IDLE_S
+)  # for all loaders, so that only the first epoch of the first one waits for imports
 
 
-def _shared_server() -> sp.ForkServer:
-    """One for all loaders there are, so that only the first epoch of the first one waits for imports."""
-    global _server
-    shared = _server() if _server is not None else None
-    if shared is None:
-        shared = sp.ForkServer()
-        _server = weakref.ref(shared)
-    return shared
-
-
-class DataLoader(data.DataLoader[Any]):
+class DataLoader(data.DataLoader[Sample]):
     """``torch.utils.data.DataLoader`` with standpipe's engine: the same arguments, order and batches.
 
     It draws the sampler's batches when and as torch's does, so the same sampler and generator give the same order, and
@@ -56,7 +50,8 @@ class DataLoader(data.DataLoader[Any]):
                              copy of the dataset, which this process never calls
     executor                 ``"thread"``: in n threads instead, which share the dataset; then ``get_worker_info()`` is
                              None, and ``worker_init_fn`` a ``PlanError``
-    timeout                  seconds for one sample, after which it is given up with ``StalledError``; 0: 120
+    timeout                  seconds for one sample, after which it is given up with ``StalledError``; 0: 120. Workers
+                             have ``stall_timeout_s`` to start
     prefetch_factor          batches of each worker that the sampler is asked for ahead; given, so many are in memory
                              too, else as many as keep the workers busy
     persistent_workers       False: each ``iter()`` starts workers, with the dataset as it is then
@@ -76,8 +71,13 @@ class DataLoader(data.DataLoader[Any]):
     memory, depth, side_memory, worker_memory, lend_wait_s, slow_after_s, stall_timeout_s, bad_log
                              as of ``Pipeline.loader``
 
-    Random numbers that the dataset draws are seeded for each sample by (base seed, epoch, place): who makes it and in
-    which process makes no difference, and so they are others than torch's workers would draw.
+    Random numbers that the dataset draws in worker processes are keyed for each sample by (base seed, epoch, place):
+    which process makes it makes no difference, and so they are others than torch's workers would draw. With
+    ``num_workers=0`` and in threads they are this process's own, as torch's are with ``num_workers=0``.
+
+    With ``worker_init_fn``, and a dataset that isn't iterable, worker ``k % num_workers`` makes batch k, and draws on
+    from the generators as ``worker_init_fn`` left them: the numbers are those of torch's workers. A state doesn't have
+    these generators: workers that go on from it seed them anew.
 
     Raises what torch's raises for arguments that can't be, and ``PlanError`` for what can't be honoured: an iterable
     dataset with several workers that would each read all of it; and datapipes.
@@ -85,7 +85,7 @@ class DataLoader(data.DataLoader[Any]):
 
     def __init__(
         self,
-        dataset: data.Dataset[Any],
+        dataset: data.Dataset[Sample],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: data.Sampler[Any] | Iterable[Any] | None = None,
@@ -122,7 +122,6 @@ class DataLoader(data.DataLoader[Any]):
         self.side_memory, self.worker_memory, self.lend_wait_s = side_memory, worker_memory, lend_wait_s
         self.slow_after_s, self.stall_timeout_s = slow_after_s, stall_timeout_s
         self._prefetches = prefetch_factor is not None
-        self._fork_server = _shared_server()
         super().__init__(
             dataset,
             batch_size,
@@ -147,10 +146,15 @@ class DataLoader(data.DataLoader[Any]):
         # Rows of one shape that meet in a batch are written where it has them. Of batches that a sampler makes, and
         # of single samples, each may have a shape of its own.
         # And what differs from the others in shape isn't bad, and would be taken for it.
+        # To know the shapes a sample is made before: in this process that would be a call more than torch's makes.
         by_row = self.collate_fn is default_collate and (self.batch_size or 1) > 1 and not self._is_stream
+        by_row &= num_workers > 0
         by_row &= not isinstance(on_bad, sp.Replace)
         self._policy = self._counted(on_bad)
         self._course = Course(collates=not by_row)
+        self._fork_server = SERVER
+        if num_workers and executor == "process" and not self._forks:
+            self._fork_server = SERVER.preload(Samples, dataset, collate_fn, worker_init_fn)
 
     @property
     def bad_samples(self) -> list[sp.BadSample]:
@@ -195,7 +199,8 @@ class DataLoader(data.DataLoader[Any]):
             or not all(type(state.get(name)) in kind for name, kind in kinds.items())
         ):
             raise sp.StateError(
-                "this is no state of standpipe.torch.DataLoader, or it is damaged: it is a dict as state_dict() gives it"
+                "this is no state of standpipe.torch.DataLoader, or one of an older version's, or it is damaged: "
+                "give the dict that state_dict() returned"
             )
         saved: Any = state
         if saved["base_seed"] is not None:
@@ -231,14 +236,24 @@ class DataLoader(data.DataLoader[Any]):
             name: getattr(self, name) for name, default in SETTINGS.items() if getattr(self, name) != default
         }
         if self.num_workers == 0:
-            return settings | {"executor": "inline"}
+            return settings | {
+                "executor": "inline",
+                "probe": False,
+            }  # as torch's: samples are this process's doing
         if self.timeout:
-            settings["stall_timeout_s"] = self.timeout
+            settings |= {"stall_timeout_s": self.timeout, "start_timeout_s": self.stall_timeout_s}
         if self._prefetches:
             settings.setdefault("depth", 1 + self.num_workers * (self.prefetch_factor or 1))
         if self.executor == "process":
             settings["fork_from"] = "trainer" if self._forks else self._fork_server
+            if self.worker_init_fn is not None and not self._is_stream:
+                settings["in_turn"] = True
         return settings | {"executor": self.executor, "workers": self.num_workers}
+
+    @property
+    def _makes_here(self) -> bool:
+        """Whether the thread that asks for a batch makes it without an engine."""
+        return self.num_workers == 0 and not self._is_stream and isinstance(self.on_bad, sp.Raise)
 
     @property
     def _forks(self) -> bool:

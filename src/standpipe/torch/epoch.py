@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +15,11 @@ from torch.utils.data import _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import standpipe as sp
+from standpipe.torch.here import Here
 from standpipe.torch.named import Named
-from standpipe.torch.nest import Nest, NotPlain, flat
+from standpipe.torch.nest import Nest, NotPlain, columns
 from standpipe.torch.samples import BATCH, Collate, Samples, Seat, Stream, as_it_is
-from standpipe.torch.turns import InTurn
+from standpipe.torch.turns import InTurn, begun
 
 if TYPE_CHECKING:
     from standpipe.torch.dataloader import DataLoader
@@ -69,7 +73,7 @@ class Course:
 class Epoch(_BaseDataLoaderIter):
     """Draws what torch's iterators draw, in their order: the sampler's batches and the workers' base seed."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: DataLoader[Any]) -> None:
         if loader.num_workers and not loader.prefetch_factor:  # as torch's say it
             raise AssertionError("prefetch_factor must be greater than 0 with num_workers > 0")
         if loader.timeout and not loader.num_workers:
@@ -88,11 +92,12 @@ class Epoch(_BaseDataLoaderIter):
             if saved.number or self._num_workers:
                 self._sampler_iter = iter(self._index_sampler)  # once more, as torch does
             self._engine: sp.Loader | InTurn | None = None
+            self._keys: dict[int, Any] = {}
             is_left = self._begin(loader, saved)
         if saved.delivered and not is_left:  # the state was saved after an epoch's last batch
             self.__init__(loader)  # type: ignore[misc]
 
-    def _reset(self, loader: DataLoader, first_iter: bool = False) -> None:
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """The next epoch of workers that stay."""
         if self._course.saved is not None:
             self._stop()
@@ -103,14 +108,19 @@ class Epoch(_BaseDataLoaderIter):
         self._place = Place(random, self._place.base_seed, self._place.number + 1)
         self._begin(loader, self._place)
 
-    def _begin(self, loader: DataLoader, saved: Place) -> bool:
+    def _begin(self, loader: DataLoader[Any], saved: Place) -> bool:
         """Have the first batches made, after those that were delivered before. Whether there are any.
 
         Raises ``StateError`` when the sampler names others than it did.
         """
         self._ahead = self._num_workers * (loader.prefetch_factor or 0)
         self._rows = loader.batch_size or 1
-        self._plan: Callable[[int], sp.Loader | InTurn] = planned(loader, self._place.base_seed)
+        self._plan: Callable[[int], sp.Loader | InTurn] = planned(loader, self._place.base_seed, self._keys)
+        self._here = (
+            Here(loader.dataset, loader.collate_fn, alone=not self._auto_collation)
+            if loader._makes_here
+            else None
+        )
         self._batches: Iterator[Any] | None = None
         self._nest: Nest | None = None
         self._named: Named | None = None
@@ -119,7 +129,13 @@ class Epoch(_BaseDataLoaderIter):
         is_left = True
         if not loader._is_stream:
             most_rows = self._rows if loader.batch_size or not self._auto_collation else None
-            self._named = Named(self._sampler_iter, many=self._auto_collation, most_rows=most_rows)
+            most_rows = most_rows if self._here is None else sys.maxsize
+            self._named = Named(
+                self._sampler_iter,
+                self._keys if self._here is None else None,
+                many=self._auto_collation,
+                most_rows=most_rows,
+            )
             self._named.leave_out(saved.delivered)
             if saved.delivered and self._named.digest != saved.digest:
                 raise sp.StateError(
@@ -137,6 +153,10 @@ class Epoch(_BaseDataLoaderIter):
 
     def _start(self) -> None:
         """Have batches made, from the next one on."""
+        if self._here is not None:
+            assert self._named is not None
+            self._batches = map(self._here.batch, self._named.batches())
+            return
         if self._engine is None:
             self._engine = self._plan(self._rows if self._named is None else self._named.most_rows)
             self._course.engine = weakref.ref(self._engine)
@@ -144,8 +164,10 @@ class Epoch(_BaseDataLoaderIter):
                 self._engine.set_epoch(self._place.number)
             if self._place.delivered:
                 self._engine.skip_steps(self._place.delivered)
-        if self._named is None or isinstance(self._engine, InTurn):
+        if isinstance(self._engine, InTurn):
             self._batches = iter(self._engine)
+        elif self._named is None:
+            self._batches = begun(self._engine)
         else:
             self._batches = self._engine.given(self._named.batches(), ahead=self._ahead)
 
@@ -174,7 +196,8 @@ class Epoch(_BaseDataLoaderIter):
                 self._start()
             assert self._batches is not None
             try:
-                return self._made(next(self._batches))
+                made = next(self._batches)
+                return made if self._here is not None else self._made(made)
             except StopIteration:
                 if self._named is None or self._named.waits is None:
                     raise
@@ -216,7 +239,9 @@ class Epoch(_BaseDataLoaderIter):
         self._engine = self._batches = self._nest = None
 
 
-def planned(loader: DataLoader, base_seed: int) -> Callable[[int], sp.Loader | InTurn]:
+def planned(
+    loader: DataLoader[Any], base_seed: int, keys: Mapping[int, Any]
+) -> Callable[[int], sp.Loader | InTurn]:
     """Makes standpipe's own loader for some epochs, for batches of so many rows."""
     course, workers, pack = loader._course, loader.num_workers, loader.pack
     dataset, collate_fn, alone = loader.dataset, loader.collate_fn, not loader._auto_collation
@@ -224,13 +249,13 @@ def planned(loader: DataLoader, base_seed: int) -> Callable[[int], sp.Loader | I
     on_bad, drop_last, certain = loader._policy, loader.drop_last, loader.split_by_worker is True
 
     def pipeline(rows: int, number: int | None = None) -> sp.Pipeline:
-        seat = Seat(base_seed, workers, init_fn, number)
-        form = as_it_is if course.collates else flat
+        seat = Seat(base_seed, workers, init_fn, number, bool(settings.get("in_turn")))
+        form = as_it_is if course.collates else columns
         if is_stream:
-            stream = sp.Iterable(Stream(dataset, form, seat), pack=pack)
+            stream = sp.Iterable(Stream(dataset, seat), pack=pack)
             made = sp.Pipeline(stream, seed=base_seed + (number or 0)).batch(rows, tail="short")
         else:
-            samples = sp.Indexed(Samples(dataset, form, seat), pack=pack)
+            samples = sp.Indexed(Samples(dataset, form, seat, alone), pack=pack, keys=keys)
             made = sp.Pipeline(samples, seed=base_seed).batch(rows, given=True)
         made = made.on_bad(on_bad)
         return made.map_batch(Collate(collate_fn, alone), samples=True) if course.collates else made
@@ -291,6 +316,27 @@ def _is_misfit(error: sp.SampleError) -> bool:
 
 
 def _told(error: Exception) -> Exception:
-    """The error without advice on a pipeline, which whoever has a DataLoader hasn't written."""
+    """The error without advice on a pipeline, which whoever has a DataLoader hasn't written.
+
+    One that the user's code raised is of that type too, as torch raises it.
+    """
     error.__notes__ = [note for note in getattr(error, "__notes__", []) if ".on_bad(" not in note]
+    if isinstance(error, sp.StalledError):  # in words that are looked for
+        error.args = (f"DataLoader timed out after {error.seconds:.0f} seconds: {error}",)
+    cause = error.__cause__
+    if isinstance(error, sp.SampleError) and isinstance(cause, Exception):
+        with contextlib.suppress(Exception):  # types that can't be one
+            both = _both(type(error), type(cause))(  # type: ignore[arg-type]  # classes can be hashed
+                error.reason, place=error.place, index=error.index, path=error.path, offset=error.offset
+            )
+            both.__dict__.update(error.__dict__)
+            return both
     return error
+
+
+@functools.cache
+def _both(kind: type[sp.SampleError], cause: type[Exception]) -> type[sp.SampleError]:
+    """A type of error that is both. Raises ``TypeError`` where there is none, or it would end a loop."""
+    if issubclass(cause, NotPlain | StopIteration | StopAsyncIteration):
+        raise TypeError
+    return type(kind.__name__, (kind, cause), {"__module__": kind.__module__, "__str__": Exception.__str__})

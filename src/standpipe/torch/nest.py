@@ -27,35 +27,94 @@ NUMBERS = {  # of which torch makes tensors of these dtypes
 }
 
 
+LARGE_BYTES = 16 << 10  # of a row that is copied once, straight into the batch
+
+
 class NotPlain(Exception):
     """A sample holds something else: ``default_collate`` has to be asked what becomes of it."""
 
 
-def flat(sample: Any) -> dict[str, Any]:
-    """The fields of a sample. Raises ``NotPlain``."""
+def columns(samples: list[Any]) -> dict[str, Any]:
+    """The fields of samples: of numbers and small arrays one array, (samples, …); else a list. Raises ``NotPlain``."""
     fields: dict[str, Any] = {}
-    _flatten(sample, SAMPLE, fields)
+    _divide(samples, SAMPLE, fields)
     return fields
 
 
-def _flatten(value: Any, name: str, fields: dict[str, Any]) -> None:
-    kind = type(value)
-    if kind is dict and value and all(type(key) is str for key in value):
-        for key, part in value.items():
-            _flatten(part, f"{name}[{key!r}]", fields)
-    elif kind in (tuple, list) and value:
-        for number, part in enumerate(value):
-            _flatten(part, f"{name}[{number}]", fields)
-    elif isinstance(value, torch.Tensor) and is_dense(value):
-        fields[f"{name} ({str(value.dtype).removeprefix('torch.')})"] = as_numpy(value)
+def _divide(values: Sequence[Any], name: str, fields: dict[str, Any]) -> None:
+    """Put the fields that are in these values, one of each sample, into ``fields``."""
+    kinds = set(map(type, values))
+    kind = kinds.pop()
+    first = values[0]
+    if kinds:
+        raise NotPlain(f"{name} is {kind.__name__} in one sample and {kinds.pop().__name__} in another")
+    if kind is dict and first and all(type(key) is str for key in first):
+        if any(value.keys() != first.keys() for value in values):
+            raise NotPlain(f"{name} has other keys in one sample than in another")
+        for key in first:
+            _divide([value[key] for value in values], f"{name}[{key!r}]", fields)
+    elif kind in (tuple, list) and first:
+        if len(set(map(len, values))) > 1:
+            raise NotPlain(f"{name} is longer in one sample than in another")
+        for number, parts in enumerate(zip(*values, strict=True)):
+            _divide(parts, f"{name}[{number}]", fields)
     elif kind in NUMBERS:
-        fields[f"{name} ({NUMBERS[kind]})"] = value
-    elif kind is np.ndarray and _is_torchs(value):
-        fields[f"{name} ({value.dtype.name})"] = value
-    elif isinstance(value, str | bytes):
-        fields[name] = value
+        fields[f"{name} ({NUMBERS[kind]})"] = _numbers(values, name, NUMBERS[kind])
+    elif issubclass(kind, torch.Tensor) and _stacks_to_tensors(kind, first):
+        stacked, dtype = _tensors(values, name)
+        fields[f"{name} ({str(dtype).removeprefix('torch.')})"] = stacked
+    elif kind is np.ndarray and _is_torchs(first):
+        if any(value.dtype != first.dtype for value in values):
+            raise NotPlain(f"{name} has another dtype in one sample than in another")
+        fields[f"{name} ({first.dtype.name})"] = (
+            values if first.nbytes >= LARGE_BYTES else _array(values, name)
+        )
+    elif issubclass(kind, str | bytes):
+        fields[name] = list(values)
     else:
         raise NotPlain(f"{name} is {kind.__name__}")
+
+
+_stacked: dict[type, bool] = {torch.Tensor: True}
+
+
+def _stacks_to_tensors(kind: type[torch.Tensor], value: torch.Tensor) -> bool:
+    """Whether torch makes a plain tensor of several such, as of torchvision's images; other subclasses stay."""
+    if kind not in _stacked:
+        _stacked[kind] = type(torch.stack([value])) is torch.Tensor
+    return _stacked[kind]
+
+
+def _numbers(values: Sequence[Any], name: str, dtype: str) -> Any:
+    try:
+        return np.array(values, dtype)
+    except OverflowError:
+        raise NotPlain(f"{name} has an integer beyond 64 bits") from None
+
+
+def _tensors(tensors: Sequence[Any], name: str) -> tuple[Any, torch.dtype]:
+    """The tensors as one array, or as arrays where they are large, and their dtype."""
+    first = tensors[0]
+    if first.layout is not torch.strided:  # default_collate says what to do
+        raise NotPlain(f"{name} is a sparse tensor")
+    if first.nbytes >= LARGE_BYTES:
+        if not all(map(is_dense, tensors)) or any(tensor.dtype != first.dtype for tensor in tensors):
+            raise NotPlain(f"{name} holds tensors of several kinds")
+        return list(map(as_numpy, tensors)), first.dtype
+    try:
+        stacked = torch.stack(list(tensors))
+    except RuntimeError as error:
+        raise NotPlain(f"{name}: {error}") from error
+    if not is_dense(stacked):
+        raise NotPlain(f"{name} is no plain tensor")
+    return as_numpy(stacked), stacked.dtype
+
+
+def _array(arrays: Sequence[Any], name: str) -> Any:
+    try:
+        return np.stack(arrays)
+    except ValueError as error:
+        raise NotPlain(f"{name}: {error}") from error
 
 
 def _is_torchs(array: Any) -> bool:

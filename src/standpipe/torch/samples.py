@@ -1,11 +1,12 @@
-"""A dataset of torch's in standpipe's workers: who they are to it, and what becomes of its samples and batches there."""
+"""A torch dataset in standpipe's workers: who they are to it, and what becomes of its samples and batches there."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,12 +32,14 @@ class Seat:
     workers    how many there are
     init_fn    ``worker_init_fn``
     number     which one it is, where each worker has a loader of its own; None: the process's
+    in_turn    whether samples draw on from where ``init_fn`` left the global generators; else they are keyed
     """
 
     base_seed: int
     workers: int
     init_fn: Callable[[int], None] | None
     number: int | None = None
+    in_turn: bool = False
     _taken: bool = False
 
     def take(self, dataset: Any) -> None:
@@ -48,33 +51,67 @@ class Seat:
             number = self.number
         torch.set_num_threads(1)
         seed = self.base_seed + number
-        random.seed(seed)
-        torch.manual_seed(seed)
-        np.random.seed(_numpy_seed(self.base_seed, number))  # noqa: NPY002 (what datasets draw from)
         # What torch.utils.data.get_worker_info() gives; there is no public way to say it.
         _utils.worker._worker_info = _utils.worker.WorkerInfo(number, self.workers, seed, dataset)
-        if self.init_fn is not None:
-            self.init_fn(number)
+        with contextlib.nullcontext() if self.in_turn else _put_back():
+            random.seed(seed)
+            torch.manual_seed(seed)
+            np.random.seed(_numpy_seed(self.base_seed, number))  # noqa: NPY002 (what datasets draw from)
+            if self.init_fn is not None:
+                self.init_fn(number)
         self._taken = True
+
+
+@contextlib.contextmanager
+def _put_back() -> Iterator[None]:
+    """Global generators are after a ``with`` block what they were before it."""
+    before = random.getstate(), torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        torch.set_rng_state(before[1])
+        np.random.set_state(before[2])  # noqa: NPY002
 
 
 @dataclass(slots=True)
 class Samples:
     """A map-style dataset for ``standpipe.Indexed``.
 
-    form  makes fields of a sample
+    form   makes fields of samples, each a list of their values or an array
+    alone  whether samples aren't collated: then ``__getitem__`` makes each, as with torch
     """
 
     dataset: Any
-    form: Callable[[Any], dict[str, Any]]
+    form: Callable[[list[Any]], dict[str, Any]]
     seat: Seat
+    alone: bool = False
 
     def __len__(self) -> int:
         return MANY
 
     def __getitem__(self, index: int) -> dict[str, Any]:
+        return {name: values[0] for name, values in self.__getcolumns__([index]).items()}
+
+    def __getcolumns__(self, indices: Iterable[int]) -> dict[str, Any]:
+        """The samples of these records, field by field."""
         self.seat.take(self.dataset)
-        return self.form(self.dataset[index])
+        if self.alone or not hasattr(self.dataset, "__getitems__"):
+            return self.form([self.dataset[index] for index in indices])
+        records = list(indices)
+        samples = self.dataset.__getitems__(records)
+        if len(samples) != len(records):
+            raise ValueError(
+                f"__getitems__ returned {len(samples)} samples for {len(records)} records; workers need one for each: "
+                "let collate_fn leave samples out, or use num_workers=0"
+            )
+        return self.form(samples)
+
+
+def items(dataset: Any, indices: Iterable[Any]) -> list[Any]:
+    """Samples as torch's workers take them: all at once where the dataset offers that."""
+    several = getattr(dataset, "__getitems__", None)
+    return [dataset[index] for index in indices] if several is None else several(list(indices))
 
 
 @dataclass(slots=True)
@@ -82,18 +119,17 @@ class Stream:
     """An iterable dataset for ``standpipe.Iterable``."""
 
     dataset: Any
-    form: Callable[[Any], dict[str, Any]]
     seat: Seat
 
     def __call__(self) -> Iterator[dict[str, Any]]:
-        """Fields of its samples, from the first one on."""
+        """Its samples ``as_it_is``, from the first one on."""
         self.seat.take(self.dataset)
-        return map(self.form, self.dataset)
+        return ({SAMPLE: sample} for sample in self.dataset)
 
 
-def as_it_is(sample: Any) -> dict[str, Any]:
+def as_it_is(samples: list[Any]) -> dict[str, list[Any]]:
     """The form in which a ``collate_fn`` gets samples."""
-    return {SAMPLE: sample}
+    return {SAMPLE: samples}
 
 
 @dataclass(slots=True)

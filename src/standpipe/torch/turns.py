@@ -28,6 +28,15 @@ def _names(code: CodeType) -> bool:
     return ASKED in code.co_names or any(map(_names, inner))
 
 
+def begun(loader: sp.Loader) -> Iterator[dict[str, Any]]:
+    """The next epoch of a stream, which is over at once where the stream is empty."""
+    try:
+        return iter(loader)
+    except sp.EmptyStreamError:
+        loader.set_epoch(loader.epoch + 1)
+        return iter(())
+
+
 class InTurn:
     """The streams of several workers, a loader for each: one batch of each in turn, as far as they go.
 
@@ -66,7 +75,7 @@ class InTurn:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """An epoch. Raises ``PlanError`` when all workers begin with the same batch."""
         skip, self._skip = self._skip, 0
-        turns = _Turns([iter(loader) for loader in self._loaders], self._rows, self._drop_last)
+        turns = _Turns([begun(loader) for loader in self._loaders], self._rows, self._drop_last)
         if not self._certain:
             turns.compare()
             self._certain = True
@@ -96,7 +105,7 @@ class _Turns:
         """Take the first batch of each, and raise ``PlanError`` when they are the same."""
         self._first.extend(next(epoch, None) for epoch in self._epochs)
         one, *others = self._first
-        if others and all(_equal(one, other) for other in others):
+        if one is not None and others and all(_equal(one, other) for other in others):
             raise sp.PlanError(
                 f"all {1 + len(others)} workers begin with the same batch: the dataset asks for {ASKED}(), and seems "
                 "not to share itself out by it, so that every sample would come once from each worker. Say "

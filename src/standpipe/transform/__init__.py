@@ -3,7 +3,7 @@
 from standpipe.transform.code import Unreadable, digest_of
 from standpipe.transform.content import KEPT, ByContent
 from standpipe.transform.element import Normalize, ToDtype, ToLayout
-from standpipe.transform.function import BatchFunction, Function, Mixing
+from standpipe.transform.function import BatchFunction, Function, Mixing, Rng
 from standpipe.transform.fuse import ImageKernel, fuse, split_at_cache
 from standpipe.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from standpipe.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
@@ -13,6 +13,8 @@ from standpipe.transform.parts import code_parts
 from standpipe.transform.program import (
     BATCH_OP,
     DATASET_OP,
+    EPOCH_OP,
+    SAMPLE_OP,
     FunctionStep,
     NativeStep,
     SampleProgram,
@@ -24,8 +26,10 @@ from standpipe.transform.verdict import Fault, fault_of
 __all__ = [
     "BATCH_OP",
     "DATASET_OP",
+    "EPOCH_OP",
     "KEPT",
     "NOT_INSTALLED",
+    "SAMPLE_OP",
     "BatchFunction",
     "ByContent",
     "CenterCrop",
@@ -43,6 +47,7 @@ __all__ = [
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "Resize",
+    "Rng",
     "SampleProgram",
     "ToDtype",
     "ToLayout",

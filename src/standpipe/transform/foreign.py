@@ -1,7 +1,8 @@
-"""Images that are no JPEG: Pillow decodes them, then they take the same way as JPEGs do."""
+"""Images that Pillow decodes: all but usual JPEGs. Then they take the same way as JPEGs do."""
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import re
@@ -11,7 +12,9 @@ from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from standpipe.spec import Decoding, UInt8Array
+from standpipe.formats import FORMATS, HEAD_BYTES, ImageFormat, format_of, unread_format
+from standpipe.spec import DecodeLimits, Decoding, UInt8Array
+from standpipe.transform.codestream import codestream_bytes
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -19,26 +22,15 @@ if TYPE_CHECKING:
 
     from standpipe import _native
 
-FORMATS = ("PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-# How their files begin.
-MAGICS = {
-    "PNG": rb"\x89PNG\r\n\x1a\n",
-    "WebP": rb"RIFF.{4}WEBP",
-    "BMP": rb"BM.{4}\0{4}",
-    "GIF": rb"GIF8[79]a",
-    "TIFF": rb"II[*+]\0|MM\0[*+]",
-    "PPM": rb"P[1-6]\s",
-}
-# Pillow keeps up to 5 bytes a pixel for the frame as it is, and 4 for its RGB form or, later, 3 for the array. Decoding
-# WebP takes 8 more. Measured, with what comes beside them.
-FRAME_BYTES_PER_PIXEL = 9
-WEBP_BYTES_PER_PIXEL = 17
 STRIP_BYTES = 256 << 10  # of an array that is filled strip by strip
-HEAD_BYTES = 64  # tell the format
 # Of what Pillow reads to know an image's size. Older ones took all that a TIFF's entries pointed at, 4 GB of a file of
 # 1 MB where they pointed at the same bytes, and put a GIF's comment together in a time that grew with its square.
 MOST_HEADER_READS = 20_000
 SPARE_HEADER_BYTES = 64 << 10  # beyond two times the file
+# Of JPEGs that Pillow decodes, as native/jpeg.cpp has them: scans after these many are refused when they pass over more
+# blocks than this.
+ANY_SCANS = 16
+MOST_BLOCKS = 1 << 25
 
 
 class Undecodable(Exception):
@@ -137,7 +129,7 @@ class _Lent(io.RawIOBase):
         self._bytes_left -= size
         if self._reads_left < 0 or self._bytes_left < 0:
             raise _Refused(
-                "too large: what stands before its pixels is read again and again, as in no real file"
+                "too large: its header is read again and again, which no real file needs; convert it to PNG"
             )
 
     def close(self) -> None:
@@ -152,32 +144,76 @@ class _Refused(Exception):
 def _decoded(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> Frame:
     max_pixels = decoding.limits.max_pixels
 
-    def admit(size: tuple[int, int], bytes_per_pixel: int) -> None:
+    def admit(size: tuple[int, int], frame_bytes: int) -> None:
         width, height = size
         if width * height > max_pixels:
             raise _Refused(f"too large: {width} × {height} pixels are above max_pixels={max_pixels}")
         # Some of its decoders read the whole file first.
-        if refusal := reserve(height, width, width * height * bytes_per_pixel + data.nbytes):
+        if refusal := reserve(height, width, frame_bytes + data.nbytes):
             raise _Refused(refusal)
 
-    webp = _webp_size(data[:HEAD_BYTES].tobytes())
-    if webp is not None:  # Pillow allocates two frames of its own when it opens it
-        admit(webp, WEBP_BYTES_PER_PIXEL)
-    image, truncated = _rgb(
-        data, decoding, admit if webp is None else lambda size, _: _check_size(size, webp)
-    )
+    image, truncated = _rgb(data, decoding, admit)
     return Frame(_array(image), truncated)
 
 
-def _check_size(size: tuple[int, int], header: tuple[int, int]) -> None:
-    if size != header:
-        raise OSError(f"it has {size[0]} × {size[1]} pixels, and {header[0]} × {header[1]} by its header")
+def _rgb(
+    data: UInt8Array, decoding: Decoding, admit: Callable[[tuple[int, int], int], None]
+) -> tuple[Image.Image, bool]:
+    """The first frame, in mode RGB, and whether its file ends too soon. ``admit`` refuses a size by raising."""
+    from PIL import Image  # 0.05 s that data sets of JPEGs never need
+
+    plugins = _plugins()
+    is_format = format_of(data[:HEAD_BYTES].tobytes())
+    early = None if is_format is None else _early_size(is_format, data)
+    if is_format is not None and early is not None:
+        admit(early, early[0] * early[1] * is_format.bytes_per_pixel)
+    with _Lent(data) as file, Image.open(cast(IO[bytes], file), formats=tuple(plugins)) as image:
+        file.header_is_read()
+        if early is None:
+            is_format = plugins["JPEG" if image.format == "MPO" else str(image.format)]
+            admit(
+                image.size, image.width * image.height * is_format.bytes_per_pixel + _tile_bytes(image, data)
+            )
+        elif image.size != early:
+            raise OSError(
+                f"it has {image.width} × {image.height} pixels, and {early[0]} × {early[1]} by its header"
+            )
+        if image.format in ("JPEG", "MPO"):
+            _check_scans(data, image.size, decoding.limits)
+        if any(
+            decoder in Image.DECODERS for decoder, *_ in image.tile
+        ):  # in Python, which reads byte by byte
+            image.fp = io.BufferedReader(file)
+        truncated = decoding.allow_truncated and _is_cut(image)
+        # RGB has no place for it, and Pillow would warn that it is lost.
+        image.info.pop("transparency", None)
+        image.load()
+        return image if image.mode == "RGB" else image.convert("RGB"), truncated
 
 
-def _webp_size(head: bytes) -> tuple[int, int] | None:
-    """(width, height) of a WebP by its first bytes; None for other files. Raises ``OSError`` for a damaged header."""
-    if re.match(MAGICS["WebP"], head, re.DOTALL) is None:
-        return None
+@functools.cache
+def _plugins() -> dict[str, ImageFormat]:
+    """Return the listed formats that the installed Pillow knows, by its name for them."""
+    from PIL import Image
+
+    Image.init()
+    return {each.plugin: each for each in FORMATS if each.plugin in Image.OPEN}
+
+
+def _early_size(is_format: ImageFormat, data: UInt8Array) -> tuple[int, int] | None:
+    """(width, height) by the file's header, where Pillow allocates frames as it opens a file; None elsewhere.
+
+    Raises ``OSError`` for a damaged header.
+    """
+    match is_format.name:
+        case "WebP":
+            return _webp_size(data[:HEAD_BYTES].tobytes())
+        case "ICO":
+            return _ico_size(data.data)
+    return None
+
+
+def _webp_size(head: bytes) -> tuple[int, int]:
     kind = head[12:16]
     if kind == b"VP8 " and head[23:26] == b"\x9d\x01\x2a":
         width, height = struct.unpack_from("<HH", head, 26)
@@ -190,20 +226,50 @@ def _webp_size(head: bytes) -> tuple[int, int] | None:
     raise OSError("its header is damaged")
 
 
-def _rgb(
-    data: UInt8Array, decoding: Decoding, admit: Callable[[tuple[int, int], int], None]
-) -> tuple[Image.Image, bool]:
-    """The first frame, in mode RGB, and whether its file ends too soon. ``admit`` refuses a size by raising."""
-    from PIL import Image  # 0.05 s that data sets of JPEGs never need
+def _ico_size(data: memoryview) -> tuple[int, int]:
+    """The size of the icon that Pillow takes: by the directory the largest, of these the one with the fewest colours.
 
-    with _Lent(data) as file, Image.open(cast(IO[bytes], file), formats=FORMATS) as image:
-        file.header_is_read()
-        admit(image.size, FRAME_BYTES_PER_PIXEL)
-        truncated = decoding.allow_truncated and _is_cut(image)
-        # RGB has no place for it, and Pillow would warn that it is lost.
-        image.info.pop("transparency", None)
-        image.load()
-        return image if image.mode == "RGB" else image.convert("RGB"), truncated
+    Its own header says another size than the directory, which holds up to 256 × 256.
+    """
+
+    def rank(entry: tuple[int, ...]) -> tuple[int, int]:
+        width, height, colours, _, _, bits, _, _ = entry
+        depth = bits or (colours != 0 and math.ceil(math.log2(colours))) or 256
+        return -(width or 256) * (height or 256), depth
+
+    try:
+        (count,) = struct.unpack_from("<H", data, 4)
+        offset = min((struct.unpack_from("<4B2H2I", data, 6 + 16 * n) for n in range(count)), key=rank)[-1]
+        if bytes(data[offset : offset + 8]) == b"\x89PNG\r\n\x1a\n":
+            width, height = struct.unpack_from(">II", data, offset + 16)
+            return width, height
+        (header_bytes,) = struct.unpack_from("<I", data, offset)
+        width, height = struct.unpack_from("<HH" if header_bytes == 12 else "<Ii", data, offset + 4)
+    except (struct.error, ValueError) as error:
+        raise OSError("its header is damaged") from error
+    return width, abs(height) // 2  # a mask is below the picture
+
+
+def _tile_bytes(image: Image.Image, data: UInt8Array) -> int:
+    """Return how many bytes an opened image's tiles take beside its frame.
+
+    Raises ``OSError`` where they can't be the image's.
+    """
+    if image.format == "JPEG2000":
+        return codestream_bytes(data.data, image.size)
+    tags = getattr(image, "tag_v2", {})
+    width, height = tags.get(322, 0), tags.get(323, 0)  # a TIFF's tile may be larger than the image
+    return 8 * width * height if isinstance(width, int) and isinstance(height, int) else 0
+
+
+def _check_scans(data: UInt8Array, size: tuple[int, int], limits: DecodeLimits) -> None:
+    """Refuse a JPEG with too many scans, as native code does. There may be fewer than bytes that begin one."""
+    scans = sum(1 for _ in re.finditer(rb"\xff\xda", data.data))
+    if scans > limits.max_scans:
+        raise _Refused(f"unsupported JPEG: more scans than max_scans={limits.max_scans}")
+    blocks = (size[0] // 8 + 1) * (size[1] // 8 + 1)
+    if scans > ANY_SCANS and scans * blocks > MOST_BLOCKS:
+        raise _Refused(f"unsupported JPEG: {scans} scans of so large a picture")
 
 
 def _array(image: Image.Image) -> UInt8Array:
@@ -234,26 +300,25 @@ def _is_cut(image: Image.Image) -> bool:
     return False
 
 
-def format_of(data: UInt8Array) -> str | None:
-    """The name of the format that an encoded image, (n,) uint8, begins as; None for others."""
-    return _format_of(data[:HEAD_BYTES].tobytes())
-
-
-def _format_of(head: bytes) -> str | None:
-    return next((name for name, magic in MAGICS.items() if re.match(magic, head, re.DOTALL)), None)
-
-
 def _reason(error: Exception, data: bytes) -> str:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image, UnidentifiedImageError, features
+    from PIL import __version__ as pillow
 
     if isinstance(error, _Refused):
         return str(error)
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return f"too large: {error} (Pillow's own cap: PIL.Image.MAX_IMAGE_PIXELS)"
-    kind = _format_of(data)
+    kind = format_of(data)
+    if kind is not None and kind.codec and not features.check(kind.codec):
+        return (
+            f"unsupported {kind.name}: the installed Pillow {pillow} has no decoder for it; install one that has, "
+            "or convert the file to PNG or JPEG"
+        )
     if kind is None and isinstance(error, UnidentifiedImageError):
+        if name := unread_format(data):
+            return f"standpipe doesn't read {name} files; convert it to PNG or JPEG"
         return f"not an image: starts with {data[:8].hex(' ')} ({data[:8]!r})"
-    what = "damaged image" if kind is None else f"truncated or damaged {kind}"
+    what = "damaged image" if kind is None else f"truncated or damaged {kind.name}"
     if isinstance(error, OSError):
         text = str(error).partition(" <")[0]  # without the file object, which says nothing
         return f"{what}: {text}"

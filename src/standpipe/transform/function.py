@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +18,8 @@ Mixing = MixUp | CutMix
 As = Literal["numpy", "pil", "tensor"]
 LONGEST_NAME = 120  # of a callable's repr, in a state that shall stay small
 FORMS = ("numpy", "pil", "tensor")
+Rng = Literal["numpy", "torch"]
+_TORCH_GENERATOR = re.compile(r"\btorch\.(_C\.)?Generator\b")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +28,8 @@ class Function:
 
     fn     the callable. With ``field`` it takes that field's value and returns its new value; without, it takes
            the sample, a dict of values by field, and returns the new one. A parameter named ``rng`` gets a
-           ``numpy.random.Generator`` keyed by (seed, epoch, position) and by the callable's place among others
+           ``numpy.random.Generator`` keyed by (seed, epoch, position) and by the callable's place among others, or a
+           ``torch.Generator`` where it is annotated so
     field  the field it reads and writes, or None: all
     as_    the form in which images come: ``"numpy"``, (H, W, 3) uint8; ``"pil"``; ``"tensor"``, (3, H, W) uint8
     spec   shape and dtype of what it returns, by field or, with ``field``, of that one; None: measured on one
@@ -74,8 +79,8 @@ class Function:
         return self.reads
 
     @property
-    def takes_rng(self) -> bool:
-        """Whether it has a parameter named ``rng``."""
+    def takes_rng(self) -> Rng | None:
+        """The kind of generator that its parameter ``rng`` takes; None where it has no such parameter."""
         return takes_rng(self.fn)
 
     def describe(self) -> str:
@@ -98,8 +103,8 @@ class BatchFunction:
     samples: bool = False
 
     @property
-    def takes_rng(self) -> bool:
-        """Whether it has a parameter named ``rng``."""
+    def takes_rng(self) -> Rng | None:
+        """The kind of generator that its parameter ``rng`` takes; None where it has no such parameter."""
         return takes_rng(self.fn)
 
     @property
@@ -132,12 +137,20 @@ def check_form(method: str, field: object, as_: object) -> None:
         raise PlanError(f"{method}(field={field!r}): a field's name, such as 'image'")
 
 
-def takes_rng(fn: Callable[..., Any]) -> bool:
-    """Whether ``fn`` has a parameter named ``rng``."""
+def takes_rng(fn: Callable[..., Any]) -> Rng | None:
+    """Return the kind of generator that a parameter ``rng`` of ``fn`` takes, by its annotation; None without one."""
     try:
-        return "rng" in inspect.signature(fn).parameters
+        parameter = inspect.signature(fn).parameters.get("rng")
     except (TypeError, ValueError):  # built-in functions without a signature
-        return False
+        return None
+    if parameter is None:
+        return None
+    annotation = parameter.annotation
+    if isinstance(annotation, str):
+        with contextlib.suppress(Exception):  # a name that only type checkers import
+            annotation = inspect.signature(fn, eval_str=True).parameters["rng"].annotation
+    shown = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return "torch" if _TORCH_GENERATOR.search(shown) else "numpy"
 
 
 def callable_name(fn: object) -> str:
@@ -149,7 +162,9 @@ def callable_name(fn: object) -> str:
     if (name := getattr(fn, "__qualname__", None)) is not None:
         owner = getattr(fn, "__self__", None)
         of = f"{callable_name(owner)}." if owner is not None and not inspect.ismodule(owner) else ""
-        return f"{of or f'{fn.__module__}.'}{name if not of else fn.__name__}"  # type: ignore[attr-defined]
+        if of:
+            return f"{of}{fn.__name__}"  # type: ignore[attr-defined]
+        return f"{getattr(fn, '__module__', 'builtins')}.{name}"  # a method of a built-in type has no module
     kind = f"{type(fn).__module__}.{type(fn).__qualname__}"
     shown = " ".join(repr(fn).split())
     if " at 0x" in shown:

@@ -17,6 +17,8 @@ from standpipe.transform.fuse import Element, ImageKernel, fuse
 DATASET_OP = 0x50 << 16
 FUNCTION_OP = 0x51 << 16
 BATCH_OP = 0x52 << 16
+SAMPLE_OP = 0x53 << 16  # a sample's global generators
+EPOCH_OP = 0x54 << 16  # an epoch's
 
 
 @dataclass(frozen=True, slots=True, eq=False)

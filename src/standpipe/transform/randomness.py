@@ -83,7 +83,7 @@ def what_draws(transform: Transform) -> str | None:
             return transform.describe() if 0 < transform.p < 1 else None
         case RandomResizedCrop():
             return transform.describe()
-        case Function(takes_rng=True):
+        case Function(takes_rng="numpy" | "torch"):
             return f"{callable_name(transform.fn)}, which takes rng"
         case Function():
             return next((_shown(part, transform.fn) for part in _inside(transform.fn) if draws(part)), None)

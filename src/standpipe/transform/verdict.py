@@ -25,6 +25,7 @@ _BEGINNINGS = (
     ("too large", Fault.OVERSIZED),
     ("unsupported JPEG: more scans", Fault.OVERSIZED),
     ("unsupported", Fault.UNSUPPORTED),
+    ("standpipe doesn't read", Fault.UNSUPPORTED),
     ("truncated: ", Fault.TRUNCATED),
     ("damaged", Fault.DAMAGED),
 )

@@ -77,6 +77,16 @@ def test_a_folder(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert min(told["read_images_per_s"], told["decode_images_per_s"], told["images_per_s"]) > 0
 
 
+def test_a_truncated_file_is_found(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its header is whole, and no crop may reach its end."""
+    (photos / "cat" / "none.jpg").unlink()
+    path = photos / "dog" / "7.jpg"
+    path.write_bytes(path.read_bytes()[:-200])
+    assert main(["doctor", str(photos), "--seconds", "0.3", "--json"]) == 1
+    (bad,) = (each for each in json.loads(capsys.readouterr().out)["findings"] if each["code"] == "bad-files")
+    assert bad["evidence"] == ["of 40 images, 1 can't be decoded: dog/7.jpg: truncated"]
+
+
 def test_what_a_person_reads(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "cat" / "none.jpg").unlink()
     assert main(["doctor", str(photos), "--seconds", "0.3"]) == 1

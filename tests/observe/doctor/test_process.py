@@ -199,7 +199,7 @@ def test_what_a_person_reads(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 LOADER = """
-import numpy as np, standpipe as ps
+import numpy as np, standpipe as sp
 from standpipe.observe.posted import loaders_of
 
 loader = sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).loader(memory="64MiB", workers=1)
@@ -246,6 +246,36 @@ def test_nothing_to_look_at(arguments: list[str], said: str, capsys: pytest.Capt
     assert said in capsys.readouterr().err
 
 
+LOADS = """
+import torch.utils.data
+
+class Photos(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        ready()
+        signal.alarm(300)
+        signal.pause() if NEVER == "waits" else computes()
+
+next(iter(torch.utils.data.DataLoader(Photos(), num_workers=1)))
+"""
+
+
+@pytest.mark.parametrize("never", ["waits", "computes"])
+def test_a_sample_that_never_ends_is_named_with_its_line(
+    never: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stuck(LOADS.replace("NEVER", repr(never))) as process:
+        code, report = told(process.pid, capsys)
+    (finding,) = report["findings"]
+    assert (code, finding["code"]) == (1, "worker-busy")
+    line = (BEGIN + LOADS).splitlines().index(
+        '        signal.pause() if NEVER == "waits" else computes()'
+    ) + 1
+    assert f"__getitem__ (<string>:{line})" in finding["evidence"][0]
+
+
 MIB = 1 << 20
 SCRIPT = Process(
     number=10,
@@ -262,9 +292,43 @@ WORKER = replace(
 )
 SCENE = Scene(seconds=2.0, processes=(SCRIPT, WORKER, replace(WORKER, number=12)))
 LOCKED = replace(WORKER, threads=(Thread(number=11, name="python", state="S", where="futex_do_wait"),))
+ENDED = replace(WORKER, command="", threads=(Thread(number=11, name="python", state="Z"),))
+FORKS = Thread(number=11, name="standpipe-forks", state="Z")
 MANAGER = replace(
     LOCKED, threads=(replace(LOCKED.main, stack=("serve_forever (multiprocessing/managers.py:171)",)),)
 )
+
+ASKS = replace(
+    LOCKED,
+    threads=(
+        replace(
+            LOCKED.main,
+            where="wait_woken",
+            stack=(
+                "recv_into (socket.py:706)",
+                "fetch_it (store.py:4)",
+                "Photos.__getitem__ (train.py:12)",
+                "_MapDatasetFetcher.fetch.<locals>.<listcomp> (torch/utils/data/_utils/fetch.py:54)",
+                "_MapDatasetFetcher.fetch (torch/utils/data/_utils/fetch.py:54)",
+                "_worker_loop (torch/utils/data/_utils/worker.py:374)",
+            ),
+        ),
+    ),
+)
+
+
+def test_a_sample_that_waits_is_named_with_the_datasets_line() -> None:
+    (finding,) = judge_process(replace(SCENE, processes=(SCRIPT, ASKS)))
+    assert finding.title == "the script waits for a sample that 1 worker didn't finish"
+    assert finding.evidence == (
+        "worker 11 waits in wait_woken, in recv_into (socket.py:706), for a sample of Photos.__getitem__ (train.py:12)",
+    )
+
+
+def test_advice_on_threads_has_the_calls_that_limit_them() -> None:
+    (finding,) = judge_process(replace(SCENE, throttled_s=1.0))
+    for call in ("OMP_NUM_THREADS=1", "torch.set_num_threads(1)", "cv2.setNumThreads(0)"):
+        assert call in finding.fix
 
 
 @pytest.mark.parametrize(
@@ -287,7 +351,12 @@ MANAGER = replace(
         ),  # somebody computes, and may hold the lock
         ({"processes": (SCRIPT, MANAGER)}, ["all-wait"]),
         ({"processes": (SCRIPT, MANAGER), "delivers": True}, []),
+        ({"processes": (SCRIPT, ASKS)}, ["worker-busy"]),
+        ({"processes": (SCRIPT, ASKS), "delivers": True}, []),
         ({"processes": (SCRIPT, replace(LOCKED, command="python -c ... resource_tracker"))}, ["all-wait"]),
+        ({"processes": (SCRIPT, ENDED)}, ["worker-dead"]),
+        ({"processes": (SCRIPT, replace(ENDED, threads=(FORKS,)))}, ["all-wait"]),  # it was idle for long
+        ({"processes": (SCRIPT, replace(LOCKED, threads=(FORKS,)))}, ["all-wait"]),  # a fork of the script
     ],
 )
 def test_judgements(scene: dict[str, Any], codes: list[str]) -> None:

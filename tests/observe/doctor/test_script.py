@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from programs import children, wait_for_end
+from standpipe.cli import doctor_script
+from standpipe.observe.doctor.facts import Host, Loader, Made, Maker, Run, Step
+from standpipe.observe.doctor.script import ScriptReport
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LIMIT_S = 240
@@ -113,6 +116,65 @@ def test_bad_samples(kind: str, limit: str, code: str, evidence: str) -> None:
     (finding,) = json.loads(done.stdout)["findings"]
     assert (done.returncode, finding["code"]) == (1, code)
     assert evidence in finding["evidence"]
+
+
+def test_a_script_that_copies_what_it_saves(tmp_path: Path) -> None:
+    """It goes on, on scratch files, and what was there before stays; short epochs are watched for longer."""
+    (tmp_path / "last").mkdir()
+    (tmp_path / "model_best.pth.tar").write_text("trained for a week")
+    done = doctor(str(SCRIPTS / "checkpoints.py"), "--json", "--steps", "12", folder=tmp_path)
+    told = json.loads(done.stdout)
+    assert (told["ended"], told["error"]) == ("enough", None), done.stderr
+    (train,) = told["loaders"]
+    assert (train["epochs"], train["batches"]) == (4, 12)  # 3 batches each
+    assert "epoch 3" in done.stderr
+    assert (tmp_path / "model_best.pth.tar").read_text() == "trained for a week"
+    assert {path.name for path in tmp_path.rglob("*")} == {"last", "model_best.pth.tar"}
+
+
+@pytest.mark.parametrize(("sample_s", "is_told"), [(4e-6, False), (5e-3, True)])
+def test_waiting_for_a_cpu_is_told_of_samples_that_take_time(
+    sample_s: float, is_told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Printed by a private function, since what waits for a CPU depends on the machine."""
+    made = Made(samples=1, seconds=sample_s, cpu_s=0.0, queued_s=sample_s, collate_s=0.0)
+    loader = Loader(
+        site="train.py:7",
+        makers=(Maker(epoch=0, worker=0, made=(made,)),),
+        steps=(Step(epoch=0, wait_s=0.1, step_s=None, bytes=1),),
+    )
+    host = Host(cores=2, memory_free=1 << 30, memory=1 << 30, shm_free=1 << 30, shm=1 << 30)
+    report = ScriptReport(
+        script="train.py", host=host, run=Run(how="enough", loaders=(loader,)), findings=(), seconds=1.0
+    )
+    doctor_script._print_loader(report, 0)
+    assert ("of it without a CPU" in capsys.readouterr().out) == is_told
+
+
+THREADS = """
+import random
+import standpipe as sp
+
+def noisy(x):
+    return x + random.random()
+
+numbers = sp.Indexed([float(number) for number in range(40)], fields="x")
+with sp.Pipeline(numbers).map(noisy, field="x").batch(10).loader(EXECUTOR) as loader:
+    for batch in loader:
+        pass
+"""
+
+
+def test_code_in_threads_that_draws_from_the_scripts_generators(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(THREADS.replace("EXECUTOR", "executor='thread'"))
+    done = doctor("train.py", "--json", folder=tmp_path)
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (done.returncode, finding["code"]) == (1, "randomness-of-the-process")
+    assert finding["where"].endswith("train.py:9")
+    assert "noisy, field='x' (random)" in finding["evidence"][0]
+    assert "randomness-of-the-process" in doctor("train.py", folder=tmp_path).stdout
+    (tmp_path / "train.py").write_text(THREADS.replace("EXECUTOR", ""))
+    assert doctor("train.py", folder=tmp_path).returncode == 2  # nothing to say
 
 
 @pytest.mark.parametrize(

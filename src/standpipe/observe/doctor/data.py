@@ -26,6 +26,7 @@ SMALL_BYTES = 32 << 10
 PROGRESSIVE = 0.2  # share of the images
 OTHER = 0.2
 LIMITS = 1.25  # a rate is a limit if the other is so many times as high
+SHOWN = 4  # bad files
 BATCH_BYTES = 64 * 3 * CROP_PX * CROP_PX * 4  # the usual batch of float32
 AHEAD = 2  # torch's prefetch_factor
 
@@ -70,6 +71,7 @@ class Data:
     pictures        what some of them are; ``unreadable``: of how many the header can't be read
     largest_folder  the folder with most files, and about how many it has
     cpus            of the machine, whatever this process may use
+    bad             files that a loader would refuse, when all were decoded; None: they are too many for that
     """
 
     path: str
@@ -79,6 +81,7 @@ class Data:
     largest_folder: tuple[str, int]
     speeds: Speeds
     cpus: int
+    bad: tuple[sp.FileFinding, ...] | None = None
 
     @property
     def bytes(self) -> int:
@@ -111,8 +114,8 @@ class Data:
         return {name: count / len(self.pictures) for name, count in counts.most_common()}
 
 
-def look_at(path: str, plan: sp.Plan, speeds: Speeds) -> Data:
-    """Read some of the headers, and count files by folder."""
+def look_at(path: str, plan: sp.Plan, speeds: Speeds, seconds: float) -> Data:
+    """Read some of the headers, count files by folder, and decode all files if that takes ``seconds`` at most."""
     images = plan.source.num_records
     pictures = []
     unreadable = 0
@@ -125,6 +128,10 @@ def look_at(path: str, plan: sp.Plan, speeds: Speeds) -> Data:
     counted = min(images, COUNTED)
     folders = Counter(os.path.dirname(file) for file in _paths(plan, COUNTED))  # noqa: PTH120 (bytes of any kind)
     folder, files = folders.most_common(1)[0] if folders else (b"", 0)
+    bad = None
+    if images <= max(SAMPLED, speeds.decode * seconds):
+        checked = sp.check_files(plan.pipeline.source, duplicates=False)
+        bad = tuple(each for each in checked.findings() if each.level == "bad")
     return Data(
         path=path,
         images=images,
@@ -133,6 +140,7 @@ def look_at(path: str, plan: sp.Plan, speeds: Speeds) -> Data:
         largest_folder=(os.fsdecode(folder), files * images // max(counted, 1)),
         speeds=speeds,
         cpus=os.cpu_count() or 1,
+        bad=bad,
     )
 
 
@@ -166,19 +174,28 @@ def judge_data(host: Host, data: Data) -> list[Finding]:
 
 def _unreadable(host: Host, data: Data) -> list[Finding]:
     looked = len(data.pictures) + data.unreadable
-    if not data.unreadable and not data.speeds.failed:
+    if not data.bad and not data.unreadable and not data.speeds.failed:
         return []
+    evidence = (
+        f"of {several(looked, 'image')} looked at, {data.unreadable} have no header that Pillow knows; "
+        f"{data.speeds.failed} of all reads failed",
+    )
+    numbers = {"looked": looked, "unreadable": data.unreadable, "failed": data.speeds.failed}
+    if data.bad:
+        shown = [f"{'/'.join((each.path or '').split('/')[-2:])}: {each.kind}" for each in data.bad[:SHOWN]]
+        more = ", …" if len(data.bad) > SHOWN else ""
+        evidence = (
+            f"of {several(data.images, 'image')}, {len(data.bad)} can't be decoded: {', '.join(shown)}{more}",
+        )
+        numbers |= {"bad": len(data.bad)}
     return [
         Finding(
             code="bad-files",
             severity=Severity.PROBLEM,
             title="there are files that are no images, or can't be read",
             where=data.path,
-            evidence=(
-                f"of {several(looked, 'image')} looked at, {data.unreadable} have no header that Pillow knows; "
-                f"{data.speeds.failed} of all reads failed",
-            ),
-            numbers={"looked": looked, "unreadable": data.unreadable, "failed": data.speeds.failed},
+            evidence=evidence,
+            numbers=numbers,
             fix="standpipe scan PATH --output bad.jsonl finds all of them; then repair or drop them",
             standpipe='pipeline.exclude("bad.jsonl"), or .on_bad(sp.Replace(at_most=0.001))',
         )

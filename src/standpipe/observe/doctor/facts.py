@@ -277,8 +277,10 @@ class Run:
     error    type and message of what it raised
     code     that it exited with, or the negative number of a signal
     cut      whether epochs were cut short
-    withheld files that torch.save didn't write
+    withheld files that torch.save wrote elsewhere
     own      epochs of standpipe's loaders, of which nothing is known here
+    drawing  where standpipe's loaders were made whose code draws from global generators in the script's process, and
+             that code
     """
 
     how: str
@@ -289,6 +291,7 @@ class Run:
     cut: bool = False
     withheld: tuple[str, ...] = ()
     own: int = 0
+    drawing: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def _mean(numbers: list[float]) -> float:

@@ -19,13 +19,13 @@ class Severity(Enum):
 class Finding:
     """One cause of trouble.
 
-    code      stable, for programs
-    title     in a few words
-    where     the line that made the loader, a process, or a folder
-    evidence  what was seen, a sentence each
-    numbers   the same for programs
-    fix       in one's own code
-    standpipe  with standpipe
+    code       stable, for programs
+    title      in a few words
+    where      the line that made the loader, a process, or a folder
+    evidence   what was seen, a sentence each
+    numbers    the same for programs
+    fix        in one's own code
+    standpipe  what standpipe does about it
     """
 
     code: str

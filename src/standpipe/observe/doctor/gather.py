@@ -46,6 +46,9 @@ def gather(folder: Path) -> Run:
         cuda=any(event["cuda_available"] for event in ends),
         cut=any(event.get("cut", False) for event in ends),
         own=sum(event["event"] == "own" for event in events),
+        drawing=tuple(
+            (event["where"], tuple(event["code"])) for event in events if event["event"] == "drawing"
+        ),
         withheld=tuple(event["what"] for event in events if event["event"] == "withheld"),
     )
 

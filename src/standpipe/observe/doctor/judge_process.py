@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from standpipe.observe.doctor.finding import Finding, Severity, by_severity, several, size
 from standpipe.observe.doctor.processes import Process
-from standpipe.observe.doctor.scene import Scene, told, waits_for
+from standpipe.observe.doctor.scene import Scene, sample_frame, told, waits_for
 
 THROTTLED = 0.25  # share of the time
 SWAPPED = 0.1  # of a process's memory
@@ -35,7 +35,8 @@ ADVICE = {  # by code: in one's own code, and with standpipe
         "sp.Reads(hedge_after_s=...) asks again beside it; what hangs is named, and given up after stall_timeout_s=",
     ),
     "cpu-throttled": (
-        "fewer workers and threads (OMP_NUM_THREADS), or a larger quota",
+        "fewer workers, or a larger quota; one thread in each: OMP_NUM_THREADS=1 before the start, or "
+        "torch.set_num_threads(1) and cv2.setNumThreads(0) in worker_init_fn",
         'workers="auto" counts the quota',
     ),
     "swapping": (
@@ -74,7 +75,7 @@ def judge_process(scene: Scene) -> list[Finding]:
     """The causes that can be seen, the worst first; what is left when there is none."""
     judges: tuple[Callable[[Scene], list[Finding]], ...] = (
         *(_dead, _stopped, _locked, _storage, _throttled, _swapping, _shm, _files),
-        *(_spinning, _peer),
+        *(_spinning, _waiting_sample, _peer),
     )
     found = [finding for judge in judges for finding in judge(scene)]
     return by_severity(found) if found else _nothing_known(scene)
@@ -211,6 +212,16 @@ def _spinning(scene: Scene) -> list[Finding]:
     evidence.append(f"the script: {told(scene.script)}")
     title = f"the script waits, and {len(busy)} of {several(len(scene.workers), 'worker')} computes"
     return _finding(scene, "worker-busy", Severity.WARNING, title, evidence + _spy(scene))
+
+
+def _waiting_sample(scene: Scene) -> list[Finding]:
+    """A sample that waits for something, such as a server, while nobody computes."""
+    stuck = [worker for worker in scene.workers if sample_frame(worker) and worker.main.state == "S"]
+    if scene.works or not stuck or any(_is_locked(worker, scene) for worker in stuck):
+        return []
+    evidence = [f"worker {told(worker)}" for worker in stuck[:SHOWN]]
+    title = f"the script waits for a sample that {several(len(stuck), 'worker')} didn't finish"
+    return _finding(scene, "worker-busy", Severity.WARNING, title, evidence)
 
 
 def _peer(scene: Scene) -> list[Finding]:

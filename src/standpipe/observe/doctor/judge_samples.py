@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
-from standpipe.observe.doctor.facts import Bad, Host, Loader, Maker
+from standpipe.observe.doctor.facts import Bad, Host, Loader, Maker, Run
 from standpipe.observe.doctor.finding import Finding, Severity, several
 
 FEW = 4  # samples of a worker, below which nothing is compared
@@ -18,6 +18,23 @@ def judge_samples(host: Host, loader: Loader) -> list[Finding]:
     """All that makes batches wrong, or that ends a run."""
     judges = (_duplicated, _alike_in_workers, _alike_in_epochs, _same_order, _bad, _mixed, _died, _forked)
     return [finding for judge in judges for finding in judge(host, loader)]
+
+
+def judge_own(run: Run) -> list[Finding]:
+    """Standpipe's own loaders: whether a seed makes their batches again."""
+    return [
+        Finding(
+            code="randomness-of-the-process",
+            severity=Severity.PROBLEM,
+            title="code in threads draws from the training process's own generators",
+            where=where,
+            evidence=(f"one sample, made in another process: {', '.join(code)}",),
+            fix="take the numbers from a generator that is seeded for each sample",
+            standpipe="a parameter rng, which is keyed for each sample, or executor='process'",
+            numbers={"code": list(code)},
+        )
+        for where, code in run.drawing
+    ]
 
 
 def judge_ranks(loaders: Sequence[Loader]) -> list[Finding]:

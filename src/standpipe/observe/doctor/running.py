@@ -21,9 +21,7 @@ from standpipe.observe.doctor.facts import Host, Run
 from standpipe.observe.doctor.gather import gather
 
 PROBE = Path(__file__).parent / "child"
-BOOT = (
-    "import sys; sys.path.append(sys.argv.pop(1)); from standpipe_probe.run import main; main(sys.argv.pop(1))"
-)
+BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from standpipe_probe.run import main; main(sys.argv.pop(1))"
 STARTUP_S = 900.0  # until a DataLoader is iterated over
 GRACE = 0.25  # of the time, for what a script does between epochs
 GRACE_S = 5.0

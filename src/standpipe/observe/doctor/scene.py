@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from standpipe.observe.doctor.processes import Process, Thread
 
 BUSY = 0.5  # share of the time
-STARTERS = ("resource_tracker", "forkserver", "torch_shm_manager")
+FETCH = "torch/utils/data/_utils/fetch.py"  # calls the dataset
+STARTERS = ("resource_tracker", "forkserver", "torch_shm_manager", "standpipe-forks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class Scene:
         """Whether a process is a worker; one that has ended, and left no command, may have been."""
         if process.parent != self.script.number and "forkserver" not in process.command:
             return False
-        if any(name in process.command for name in STARTERS):
+        if any(name in (process.command + process.main.name) for name in STARTERS):
             return False
         return process.dead or process.command == self.script.command or "multiprocessing" in process.command
 
@@ -100,6 +101,15 @@ def _at(thread: Thread) -> str:
 
 
 def told(process: Process) -> str:
-    """A process and what it waits for, with its innermost Python function where that is known."""
+    """A process and what it waits for, with its innermost Python function and its dataset's, where those are known."""
     at = f", in {process.main.stack[0]}" if process.main.stack else ""
+    if (own := sample_frame(process)) is not None and own != process.main.stack[0]:
+        at += f", for a sample of {own}"
     return f"{process.number} {waits_for(process, process.main)}{at}"
+
+
+def sample_frame(process: Process) -> str | None:
+    """Return the dataset's function and line where a worker makes a sample; None where it makes none."""
+    stack = process.main.stack
+    fetching = next((place for place, frame in enumerate(stack) if FETCH in frame), 0)
+    return stack[fetching - 1] if fetching > 0 else None

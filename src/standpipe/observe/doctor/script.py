@@ -11,7 +11,7 @@ from typing import Any
 from standpipe.observe.doctor.facts import Host, Loader, Run
 from standpipe.observe.doctor.finding import Finding, by_severity
 from standpipe.observe.doctor.judge_memory import judge_memory, per_worker
-from standpipe.observe.doctor.judge_samples import judge_ranks, judge_samples
+from standpipe.observe.doctor.judge_samples import judge_own, judge_ranks, judge_samples
 from standpipe.observe.doctor.judge_speed import judge_speed
 from standpipe.observe.doctor.running import Limits, host_facts, run_script
 
@@ -85,9 +85,8 @@ def examine_script(
     run = run_script(script, arguments, limits or Limits(), ranks)
     seconds = time.monotonic() - begin
     host = replace(host, cuda=run.cuda)
-    return ScriptReport(
-        script=script, host=host, run=run, findings=tuple(judged(host, run.loaders)), seconds=seconds
-    )
+    findings = by_severity([*judge_own(run), *judged(host, run.loaders)])
+    return ScriptReport(script=script, host=host, run=run, findings=tuple(findings), seconds=seconds)
 
 
 def judged(host: Host, loaders: Sequence[Loader]) -> list[Finding]:

@@ -14,8 +14,10 @@ from typing import Any
 
 from . import fetching, holdings, prints
 from .record import Record
+from .saving import Scratch, is_path
 
-EPOCHS = 2  # that are watched of each loader
+EPOCHS = 2  # that are watched of each loader,
+MOST_EPOCHS = 12  # or so many where they are short
 OTHERS = (os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.__file__), "<")  # noqa: PTH100, PTH120
 ITERABLE = 1  # torch.utils.data._DatasetKind.Iterable
 KNOWN_THREADS = (
@@ -48,8 +50,15 @@ class Watch:
         self.sites: dict[int, str] = {}  # by id of the loader
         self.loaders: dict[tuple[Any, ...], int] = {}  # numbers
         self.epochs: dict[int, int] = {}
+        self.batches: dict[int, int] = {}  # of all epochs
+        self.scratch = Scratch(record)
+        self.scratch.install()
+        self.own: dict[
+            str, Any
+        ] = {}  # plans of standpipe's loaders that run code in the script's process, by site
         self.torch: Any = None
-        self.save: Any = None  # torch's own
+        self.save: Any = None  # torch's own; so is load
+        self.load: Any = None
 
     def install(self, module: Any) -> None:
         """Patch the classes of ``torch.utils.data.dataloader``."""
@@ -60,6 +69,15 @@ class Watch:
         self._around(base, "__next__", self._stepped)
         self._around(module._MultiProcessingDataLoaderIter, "__init__", self._workers)
         instrument(module, self.record)
+
+    def install_own(self, module: Any) -> None:
+        """Patch the class of ``standpipe.loader``."""
+        self._around(module.Loader, "__init__", self._planned)
+
+    def _planned(self, inner: Any, loader: Any, plan: Any) -> None:
+        inner(loader, plan)
+        if plan.probes:
+            self.own[site()] = plan
 
     def _around(self, kind: Any, name: str, around: Callable[..., Any]) -> None:
         inner = getattr(kind, name)
@@ -75,6 +93,7 @@ class Watch:
         self.sites[id(loader)] = site()
         if self.torch.save != self._withheld:
             self.save, self.torch.save = self.torch.save, self._withheld
+            self.load, self.torch.load = self.torch.load, self._loaded
 
     def _iterated(self, inner: Any, loader: Any) -> Any:
         if any(type(each).__module__.startswith("standpipe.") for each in (loader, loader.dataset)):
@@ -83,7 +102,7 @@ class Watch:
         self._begin()
         number = self._number(loader)
         epoch = self.epochs[number] = self.epochs.get(number, -1) + 1
-        if epoch >= EPOCHS:
+        if epoch >= (EPOCHS if self._has_seen(number) else MOST_EPOCHS):
             self.enough()
         begin = time.monotonic()
         current.loader, current.epoch = number, epoch
@@ -92,6 +111,10 @@ class Watch:
         state = {"loader": number, "epoch": epoch, "begin": begin, "returned": None, "batches": 0}
         iterator.__dict__["_standpipe"] = state
         return iterator
+
+    def _has_seen(self, number: int) -> bool:
+        """Whether a loader's epochs had the batches of a whole one together, or the time is over."""
+        return self.batches.get(number, 0) >= self.steps or time.monotonic() > self.until
 
     def _begin(self) -> None:
         if self.until == math.inf:
@@ -147,18 +170,17 @@ class Watch:
             at=now,
         )
         state["batches"] += 1
+        self.batches[state["loader"]] = self.batches.get(state["loader"], 0) + 1
         state["returned"] = time.monotonic()
         return batch
 
-    def _withheld(self, what: Any, file: Any, *values: Any, **named: Any) -> None:
-        """In place of ``torch.save``: a model of a few steps mustn't replace a trained one.
+    def _withheld(self, obj: Any, f: Any, *values: Any, **named: Any) -> None:
+        """In place of ``torch.save``. What goes to an open file, or to memory, goes there."""
+        self.save(obj, self.scratch.saved(f) if is_path(f) else f, *values, **named)
 
-        What goes to an open file, or to memory, goes there: an empty file would be no better.
-        """
-        if isinstance(file, str | os.PathLike):
-            self.record.write("withheld", what=os.fspath(file))
-        else:
-            self.save(what, file, *values, **named)
+    def _loaded(self, f: Any, *values: Any, **named: Any) -> Any:
+        """In place of ``torch.load``, which finds what was saved."""
+        return self.load(self.scratch.at(f), *values, **named)
 
     def _workers(self, inner: Any, iterator: Any, loader: Any) -> None:
         method = _start_method(loader)
@@ -279,11 +301,13 @@ def _is_installed(file: str) -> bool:
 
 def site() -> str:
     """The line of the script, or of what it imports, that is at work: not of torch, and not ours."""
+    standpipe = getattr(sys.modules.get("standpipe"), "__file__", None)
+    others = OTHERS if standpipe is None else (*OTHERS, os.path.dirname(standpipe))  # noqa: PTH120
     stack = traceback.extract_stack()
     own = [
         frame
         for frame in stack
-        if not frame.filename.startswith(OTHERS) and not _is_installed(frame.filename)
+        if not frame.filename.startswith(others) and not _is_installed(frame.filename)
     ]
     frame = own[-1] if own else stack[0]
     return f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119

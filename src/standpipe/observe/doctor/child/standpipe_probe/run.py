@@ -21,6 +21,7 @@ from .record import Record
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PATCHED = "torch.utils.data.dataloader"
+OWN = "standpipe.loader"
 
 
 def main(settings: str) -> None:
@@ -40,7 +41,7 @@ def main(settings: str) -> None:
         steps=given["steps"],
         seconds=given["seconds"],
         begins=given["begins"],
-        enough=lambda: _leave(record, "enough"),
+        enough=lambda: _leave(record, watch, "enough"),
     )
     sys.meta_path.insert(0, _Hook(watch))
     record.write("start", script=script)
@@ -52,11 +53,11 @@ def main(settings: str) -> None:
         is_text = not isinstance(done.code, int | None)
         if is_text:
             print(done.code, file=sys.stderr)
-        _leave(record, "exited", code=1 if is_text else done.code)
+        _leave(record, watch, "exited", code=1 if is_text else done.code)
     except BaseException as error:
         _say(error, cut=watch.cut)
-        _leave(record, "raised", type=type(error).__name__, message=str(error)[:500], cut=watch.cut)
-    _leave(record, "finished")
+        _leave(record, watch, "raised", type=type(error).__name__, message=str(error)[:500], cut=watch.cut)
+    _leave(record, watch, "finished")
 
 
 def _end_with(doctor: int) -> None:
@@ -84,13 +85,17 @@ def _say(error: BaseException, *, cut: bool) -> None:
     traceback.print_exception(type(error), error, frame)
 
 
-def _leave(record: Record, how: str, **facts: Any) -> NoReturn:
+def _leave(record: Record, watch: Watch, how: str, **facts: Any) -> NoReturn:
     """Write the last facts and end: nothing of the script runs after this, such as what saves a model in the end."""
     torch = sys.modules.get("torch")
     available = False
     if torch is not None and PATCHED in sys.modules:
         with contextlib.suppress(Exception):  # a driver that doesn't fit
             available = bool(torch.cuda.is_available())
+    for where, plan in watch.own.items():
+        with contextlib.suppress(Exception):  # a dataset that can't be tried
+            if found := plan.probe():
+                record.write("drawing", where=where, code=list(found))
     record.write("end", how=how, cuda_available=available, **facts)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # closed by the script
@@ -113,23 +118,26 @@ def _free_semaphores() -> None:
 
 
 class _Hook(importlib.abc.MetaPathFinder):
-    """Patches a module as soon as it is imported."""
+    """Patches modules as soon as they are imported."""
 
     def __init__(self, watch: Watch) -> None:
-        self.watch = watch
+        self.installs = {PATCHED: watch.install, OWN: watch.install_own}
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
-        if name != PATCHED:
+        if name not in self.installs:
             return None
+        install = self.installs.pop(name)
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
+        if self.installs:
+            sys.meta_path.insert(0, self)
         assert spec is not None
         assert spec.loader is not None
         execute = spec.loader.exec_module
 
         def executed(module: Any) -> None:
             execute(module)
-            self.watch.install(module)
+            install(module)
 
         spec.loader.exec_module = executed  # type: ignore[method-assign]
         return spec

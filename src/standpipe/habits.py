@@ -1,0 +1,86 @@
+"""Names that people know from torch, torchvision and tf.data, and what to write here instead."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+
+RUN = {
+    "num_workers": "write workers=",
+    "num_threads": "write workers=",
+    "prefetch_factor": "write depth=, the batches in memory at once",
+    "prefetch": "write depth=, the batches in memory at once",
+    "timeout": "write stall_timeout_s=",
+    "multiprocessing_context": "write fork_from=",
+    "mp_context": "write fork_from=",
+    "batch_size": "write .batch(rows) on the pipeline",
+    "drop_last": "write .batch(rows, tail='drop') on the pipeline",
+    "collate_fn": "write .map_batch(function, samples=True) on the pipeline",
+    "shuffle": "write .shuffle(seed=…) on the pipeline",
+    "seed": "write .shuffle(seed=…) on the pipeline",
+    "generator": "write .shuffle(seed=…) on the pipeline",
+    "sampler": "write .batch(rows, given=True) on the pipeline, and iterate over loader.given(batches)",
+    "batch_sampler": "write .batch(rows, given=True) on the pipeline, and iterate over loader.given(batches)",
+    "pin_memory": "leave it out: standpipe.torch.loader(pipeline, device='cuda') pins memory by itself",
+    "persistent_workers": "leave it out: workers live as long as their loader",
+    "worker_init_fn": "leave it out: each sample has random numbers of its own, from the seed",
+    "in_order": "leave it out: batches always come in order",
+    "world_size": "write .shard(rank, world) on the pipeline",
+}
+BATCH = {
+    "batch_size": "write rows=",
+    "drop_last": "write tail='drop'",
+    "last_batch": "write tail='drop', 'pad' or 'short'",
+    "shuffle": "write .shuffle(seed=…) on the pipeline",
+    "collate_fn": "write .map_batch(function, samples=True) after it",
+    "sampler": "write given=True, and iterate over loader.given(batches)",
+    "batch_sampler": "write given=True, and iterate over loader.given(batches)",
+    "num_workers": "write .loader(workers=…)",
+}
+NAMES = {
+    "Dataset": "wrap yours: sp.Indexed(dataset)",
+    "IterableDataset": "wrap yours: sp.Iterable(factory)",
+    "TensorDataset": "write sp.Arrays(image=…, label=…)",
+    "ConcatDataset": "write sp.Concat(…)",
+    "Subset": "write .select(indices) on the pipeline",
+    "random_split": "write .split(share, seed=…) on the pipeline",
+    "DataLoader": "write pipeline.loader(…), or take standpipe.torch.DataLoader, which has torch's arguments",
+    "default_collate": "leave it out, or write .batch(rows, collate=…)",
+    "RandomSampler": "write .shuffle(seed=…) on the pipeline",
+    "WeightedRandomSampler": "write .shuffle(seed=…, weights=…) on the pipeline",
+    "DistributedSampler": "write .shard(rank, world) on the pipeline",
+    "BatchSampler": "write .batch(rows) on the pipeline",
+    "Compose": "write .map(first, second) on the pipeline",
+    "ToTensor": "write sp.ToDtype('float32'), which gives (3, H, W) from 0 to 1, or sp.Normalize()",
+    "RandomCrop": "take sp.RandomResizedCrop, or give torchvision's RandomCrop to .map()",
+    "ColorJitter": "give torchvision's ColorJitter to .map()",
+    "RandomRotation": "give torchvision's RandomRotation to .map()",
+    "RandomErasing": "give torchvision's RandomErasing to .map()",
+    "RandAugment": "give torchvision's RandAugment to .map()",
+    "torch": "write import standpipe.torch",
+    "jax": "write import standpipe.jax",
+}
+
+
+def unknown_argument(
+    call: str, names: Iterable[str], known: Collection[str], hints: dict[str, str]
+) -> TypeError:
+    """Return the error for arguments that ``call`` doesn't take, with what to write instead."""
+    told = []
+    for name in sorted(names):
+        near = difflib.get_close_matches(name, known, n=1)
+        there = (
+            f"did you mean {near[0]}=?" if near else f"there are {', '.join(f'{each}=' for each in known)}"
+        )
+        told.append(f"{call} takes no {name}=: {hints.get(name, there)}")
+    return TypeError("; ".join(told))
+
+
+def unknown_name(name: str, known: Collection[str]) -> AttributeError:
+    """Return the error for a name that the package doesn't have, with what to write instead."""
+    by_case = {each.casefold(): each for each in known}
+    near = difflib.get_close_matches(name.casefold(), by_case, n=1, cutoff=0.8)
+    hint = NAMES.get(name, f"did you mean sp.{by_case[near[0]]}?" if near else "")
+    return AttributeError(
+        f"module 'standpipe' has no attribute {name!r}" + (f": {hint}" if hint else ""),
+    )

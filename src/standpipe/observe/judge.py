@@ -1,0 +1,418 @@
+"""Judges what limits a run: its steps, or its input; and of that which place, what to do, and what that would bring.
+
+A place's capacity is the rate at which it would go if it never waited. The run goes at the rate of the slowest place,
+with its steps as the last of them, so taking one limit away brings at most the next one's capacity. Where no other
+place worked enough for its capacity to be known, nothing is foretold. What is set already, or was tried by tuning and
+didn't pay, is not advised.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import standpipe as sp
+from standpipe.observe.capacity import LEAST_LOAD, Load, capacities
+from standpipe.observe.verdict import Bound, Place, Verdict
+
+LEAST_STEPS = 3  # before anything is said
+KEEPS_UP = 0.05  # share of the time that a loop may wait without being called input-bound
+BUSY = 0.7  # share of the time that somebody who limits the others works
+SLOW_WORKER = 1 / 3  # of the others' rate
+LEAST_ROWS = 16  # of each, before workers are compared
+ON_PROCESSOR = 0.7  # of its time, what code is called that computes
+HALF = 0.5  # of the cores that it could have, or of the time that it has none
+ONE_CORE = (
+    1.2  # cores that threads have between them which take turns, with what they do outside of the interpreter
+)
+WORTH = 1.05  # times as fast that advice makes a run at least, where that is known
+MIB = 1 << 20
+NOTHING_LEFT = "nothing that can be set here is known to make it faster: it takes faster or more processors"
+PARTS = {2: "half", 4: "a quarter", 8: "an eighth"}
+
+DOING = {
+    "order": "finding out which records a batch has",
+    "batch": "putting batches together",
+    "device": "bringing batches to the device",
+    "transform": "making rows",
+}
+
+
+class Advice(NamedTuple):
+    """What to do.
+
+    rate  rows per second that it brings where nothing else limits them; None where that wasn't measured
+    """
+
+    text: str
+    rate: float | None = None
+
+
+def verdict(
+    done: sp.Stats, plan: sp.Plan, tuning: sp.Tuning, *, cores: int, step_rows_per_s: float | None = None
+) -> Verdict:
+    """What limits a run, by what was counted: since its start, or between two snapshots.
+
+    tuning           how many workers it has, and what was tried
+    cores            that the process may use
+    step_rows_per_s  what the training loop takes when it waits for nothing, where that was measured; default: what its
+                     own time between batches allows, which is too much where a device works behind its back
+    """
+    return _Judge(done, plan, tuning, cores, step_rows_per_s).verdict()
+
+
+class _Judge:
+    """Looks at one place after the other."""
+
+    def __init__(
+        self, done: sp.Stats, plan: sp.Plan, tuning: sp.Tuning, cores: int, step_rows_per_s: float | None
+    ) -> None:
+        self._done, self._plan, self._tuning, self._cores = done, plan, tuning, cores
+        self._workers = tuning.workers
+        self._load = Load.of(done, plan, self._workers)
+        self._loop_s = self._load.loop_s
+        self._step_rows_per_s = step_rows_per_s
+        self._able = capacities(
+            done, self._load, workers=self._workers, cores=cores, step_rows_per_s=step_rows_per_s
+        )
+
+    def verdict(self) -> Verdict:
+        step = self._done.step
+        if step.steps < LEAST_STEPS:
+            few = "1 step is" if step.steps == 1 else f"{step.steps} steps are"
+            return self._say("unknown", "unknown", math.inf, f"{few} too few to tell what limits the run")
+        if (
+            self._done.device.busy_s >= BUSY * self._loop_s
+        ):  # the step waits for copies, which may not show as waiting
+            return self._copies()
+        if step.wait_share <= KEEPS_UP:
+            return self._of_steps()
+        for look in (
+            self._device,
+            self._filling,
+            self._slow_worker,
+            self._busy_workers,
+            self._readers,
+            self._slots,
+        ):
+            if (found := look()) is not None:
+                return found
+        return self._handing_over()
+
+    def _of_steps(self) -> Verdict:
+        able = self._able.least("step")
+        could = math.isfinite(able) and able > self._done.step.rows_per_s
+        spare = f"; the loader could make {able:,.0f} rows/s" if could else ""
+        return self._say(
+            "step",
+            "step",
+            able,
+            f"your steps take {1 - self._done.step.wait_share:.0%} of the time{spare}",
+            Advice("nothing of the input limits this run: make the step itself faster"),
+        )
+
+    def _device(self) -> Verdict | None:
+        return self._copies() if self._done.device.cpu_s >= BUSY * self._done.step.wait_s else None
+
+    def _copies(self) -> Verdict:
+        device = self._done.device
+        share = min(device.busy_s / self._loop_s, 1)
+        beside = device.busy_s > 2 * device.cpu_s  # then the step's own time may be the copies'
+        upper = self._able.least("device", *(["step"] if beside else []))
+        return self._say(
+            "input",
+            "device",
+            min(upper, self._step_rows_per_s or math.inf),
+            f"bringing batches to the device takes {share:.0%} of your loop's time",
+            self._fewer_bytes(beside=beside),
+            Advice("see that memory is pinned: without that a copy takes the host's time"),
+        )
+
+    def _fewer_bytes(self, *, beside: bool) -> Advice:
+        """What would make batches smaller; foretold where copies go on beside the host."""
+        name, spec = max(self._plan.fields.items(), key=lambda field: field[1].row_bytes)
+        size = spec.dtype.itemsize
+        if name == "image" and size > 1:
+            less = f"{PARTS[size]} of the bytes of {spec.dtype.name}"
+            return Advice(
+                f"let batches be uint8 and normalise them on the device, {less}", self._copied(size, beside)
+            )
+        if size > 2 and spec.dtype.kind == "f":
+            less = f"{PARTS[size // 2]} of the bytes of {spec.dtype.name}"
+            return Advice(f"let {name} be float16, {less}", self._copied(size // 2, beside))
+        device = self._done.device
+        speed = f"{_rate(device.rows, device.busy_s) * spec.row_bytes / MIB:,.0f} MiB/s"
+        return Advice(
+            f"{name} is {spec.dtype.name}, and comes at {speed}: see what the device's link can do, and who shares it "
+            "(nvidia-smi topo -m); else smaller samples"
+        )
+
+    def _copied(self, times: int, beside: bool) -> float | None:
+        """The rate of copies of so many times fewer bytes."""
+        return times * self._able.device if beside and times > 1 else None
+
+    def _filling(self) -> Verdict | None:
+        order, batch = self._done.order.busy_s, self._done.batch.busy_s
+        if order + batch < BUSY * self._loop_s:
+            return None
+        place: Place = "order" if order > batch else "batch"
+        collates = place == "batch" and self._plan.collated
+        return self._say(
+            "input",
+            place,
+            self._able.least("filling", "cores"),
+            f"your loop waits {self._waits}, and {DOING[place]} takes {(order + batch) / self._loop_s:.0%} of a "
+            "thread's time",
+            *([Advice("give fields one shape, so that none is collated")] if collates else []),
+            Advice("make batches larger"),
+        )
+
+    def _handing_over(self) -> Verdict:
+        """Nobody is busy all the time, and what a batch costs however few rows it has is what counts."""
+        done, step = self._done, self._done.step
+        shares: dict[Place, float] = {
+            "order": done.order.busy_s,
+            "batch": done.batch.busy_s,
+            "device": done.device.cpu_s,
+            "transform": self._load.work_s / self._workers,
+        }
+        place = max(shares, key=lambda each: shares[each])
+        share, rows = shares[place] / self._loop_s, step.rows // step.steps
+        return self._say(
+            "input",
+            place if share > KEEPS_UP else "unknown",
+            self._able.least(),
+            f"your loop waits {self._waits}, and no place is busy all that time: {DOING[place]} takes the most, "
+            f"{share:.0%}",
+            Advice(f"make batches larger than {rows} rows: each costs as much to hand over as a large one"),
+        )
+
+    def _slow_worker(self) -> Verdict | None:
+        kinds: dict[str, list[sp.WorkerStats]] = {}
+        for worker in self._done.workers:
+            makes = not worker.name.startswith(("reading", "GPU"))
+            if makes and worker.rows >= LEAST_ROWS and worker.busy_s:
+                kinds.setdefault(worker.name.rpartition(" ")[0], []).append(worker)
+        workers = max(kinds.values(), key=lambda alike: sum(worker.busy_s for worker in alike), default=[])
+        if len(workers) < 2:
+            return None
+        slow = min(workers, key=lambda worker: worker.rows / worker.busy_s)
+        rates = sorted(worker.rows / worker.busy_s for worker in workers if worker is not slow)
+        others = rates[len(rates) // 2]
+        own = slow.rows / slow.busy_s
+        if own > SLOW_WORKER * others or slow.busy_s < BUSY * max(worker.busy_s for worker in workers):
+            return None
+        return self._say(
+            "input",
+            "worker",
+            min(self._able.least("workers"), others * len(workers)),
+            f"your loop waits {self._waits}, and {slow.name} makes {own:,.0f} rows/s while others make {others:,.0f}",
+            Advice(
+                "make that worker as fast as the others: see what its processor does beside this, and what your code "
+                "does by worker number",
+                others * len(workers),
+            ),
+        )
+
+    def _busy_workers(self) -> Verdict | None:
+        if self._load.busy < BUSY:
+            return None
+        if self._load.read_s > self._load.work_s / 2:
+            made_s = self._done.transform.busy_s
+            busy = made_s >= LEAST_LOAD * self._workers * self._loop_s
+            return self._reading(_rate(self._done.rows, made_s) * self._workers if busy else math.inf)
+        if self._done.functions:
+            return self._python()
+        foreign = self._done.foreign / max(self._done.rows, 1)
+        if foreign > HALF:
+            who = f"Pillow decodes {min(foreign, 1):.0%} of the rows, which are no usual JPEGs"
+            kind = [Advice("store images as JPEG: Pillow decodes the others, and takes longer")]
+        else:
+            one = self._workers == 1
+            who = f"{'its one' if one else f'all {self._workers}'} worker{'s' * (not one)} "
+            who += "decodes and transforms" if one else "decode and transform"
+            kind = self._fast()
+        keep = [Advice("keep what was made: .cache(…) serves later epochs from memory")]
+        return self._say(
+            "input",
+            "transform",
+            self._able.least("workers", "cores"),
+            f"your loop waits {self._waits}, and {who}",
+            *self._more_workers(),
+            *(keep if self._plan.could_keep else []),
+            *kind,
+        )
+
+    def _fast(self) -> list[Advice]:
+        """The advice to decode fewer pixels, where images are decoded, and not so already."""
+        fast = Advice('decode("fast") where images are more than twice as large as what is made of them')
+        return [fast] if self._plan.decodes_exactly else []
+
+    def _python(self) -> Verdict:
+        done = self._done
+        name, took = max(done.functions.items(), key=lambda each: each[1])
+        share = took / max(sum(done.functions.values()), 1e-9)
+        why, advice = self._in_python(name)
+        if self._plan.executor.value == "inline":
+            advice = [Advice('executor="thread" or "process": your own thread makes the rows now')]
+        known = (1 - share) * self._load.busy >= LEAST_LOAD
+        others = _rate(done.rows, self._load.work_s * (1 - share)) * self._workers if known else math.inf
+        keep = Advice("keep what it makes, if it is the same each time: .cache(…) behind it")
+        return self._say(
+            "input",
+            "transform",
+            min(self._able.least("workers", "cores"), others),
+            f"your loop waits {self._waits}, and {name} takes {share:.0%} of making rows, {why}",
+            *advice,
+            *([keep] if self._plan.could_keep else []),
+        )
+
+    def _in_python(self, name: str) -> tuple[str, list[Advice]]:
+        """How the time passes of which this function takes most, and what to do."""
+        done, program = self._done, self._plan.program
+        cpu, busy = done.transform.cpu_s, max(done.transform.busy_s, 1e-9)
+        queued = done.transform.queued_s
+        at_once = min(self._workers, self._cores)
+        if cpu < ON_PROCESSOR * busy and queued > HALF * (busy - cpu):
+            rate = _rate(done.rows, max(busy - queued, cpu)) * at_once
+            advice = Advice("cores of its own for this run, or less of what else runs there", rate)
+            if self._workers > self._cores:
+                advice = Advice(f"workers={self._cores}: more than there are cores make nothing faster")
+            return "and waits most of that time for a processor, which others have", [advice]
+        # Threads that wait for the interpreter do so anywhere: they have one core between them, and no other wait.
+        one_core = ON_PROCESSOR * self._loop_s < cpu <= ONE_CORE * self._loop_s
+        if self._plan.executor.value == "thread" and at_once > 1 and one_core:
+            rate = min(_rate(done.rows, cpu) * at_once, self._able.cores)
+            why = "in threads, which share one interpreter: only one runs at a time"
+            return why, [Advice('executor="process"', rate)]
+        if cpu < min(ON_PROCESSOR * busy, HALF * at_once * self._loop_s):
+            return "and waits most of that time, for a disk or the network", self._twice_the_workers()
+        if program is not None and name in program.native:
+            return "natively", [*self._more_workers(), *(self._fast() if name.startswith("decode") else [])]
+        let = Advice("let native transforms do it, or a library that lets go of the interpreter")
+        return "and computes", [*self._more_workers(), let]
+
+    def _twice_the_workers(self) -> list[Advice]:
+        number = 2 * self._workers
+        if not self._is_news("workers", number):
+            return []
+        rate = min(2 * self._able.workers, self._able.least("workers"))
+        return [Advice(f"workers={number} instead of {self._workers}: while one waits, others go on", rate)]
+
+    def _more_workers(self) -> list[Advice]:
+        """The advice to work on all cores; foretold where the workers have the processors that they ask for."""
+        if (
+            self._workers >= self._cores
+            or self._plan.tunes_workers
+            or not self._is_news("workers", self._cores)
+        ):
+            return []
+        alone = self._load.cpu_s == 0 or self._load.cpu_s >= ON_PROCESSOR * self._load.work_s
+        rate = min(self._able.workers * self._cores / self._workers, self._able.least("workers"))
+        return [
+            Advice(f"workers={self._cores} instead of {self._workers}, on all cores", rate if alone else None)
+        ]
+
+    def _is_news(self, setting: str, number: int) -> bool:
+        """Whether more workers or slots are worth a try: tuning won't go there by itself, and didn't reject it."""
+        plan, tuning = self._plan, self._tuning
+        if setting == "workers" and not plan.takes_workers:
+            return False
+        tuned, most = (
+            (plan.tunes_workers, tuning.most_workers)
+            if setting == "workers"
+            else (plan.tunes_depth, plan.most_depth)
+        )
+        rejected = any(
+            trial.setting == setting and not trial.kept and trial.before < trial.tried <= number
+            for trial in tuning.trials
+        )
+        return not rejected and not (tuned and number <= most)
+
+    def _readers(self) -> Verdict | None:
+        read = self._done.read
+        if not self._done.reading_ahead or read.busy_s < BUSY * self._loop_s:
+            return None
+        if read.wait_s <= read.busy_s:
+            return self._reading(self._able.workers)
+        depth = self._tuning.depth
+        more = f", or depth= above {depth}" if self._is_news("depth", depth + 1) else ""
+        return self._reading(
+            self._able.workers, Advice(f"larger batches{more}: most reading threads have nothing to read")
+        )
+
+    def _reading(self, others: float, *first: Advice) -> Verdict:
+        latency = self._done.read.latency
+        cached = self._plan.pipeline.cached is not None
+        if latency.count:
+            what = (
+                f"storage: a file takes {1000 * latency.p50:.1f} ms, one in a hundred more than "
+                f"{1000 * latency.p99:.1f}"
+            )
+            near = "keep the files near: .cache(…) right after the source serves later epochs from memory"
+            advice = [
+                *([] if cached else [Advice(near)]),
+                Advice("many small files cost an open each: pack them, or move them to a local disk"),
+                Advice("standpipe bench --io PATH tells what the storage can give"),
+            ]
+        else:
+            what = "what its cache keeps"
+            advice = [Advice("Cache(memory=…) with room for more of it: what doesn't fit lies on a disk")]
+        return self._say(
+            "input",
+            "read",
+            min(self._able.least("readers", "workers", "cores"), others),
+            f"your loop waits {self._waits} for {what}",
+            *first,
+            *advice,
+        )
+
+    def _slots(self) -> Verdict | None:
+        plan, depth = self._plan, self._tuning.depth
+        # A loop that takes batches and does nothing holds up nobody.
+        if min(self._done.slots.no_slot_s, self._done.step.step_s) < KEEPS_UP * self._loop_s:
+            return None
+        more = []
+        if self._is_news("depth", depth + 1):
+            room = "a larger memory=" if plan.tunes_depth else f"depth= above {depth}, and memory="
+            more = [Advice(f"{room} that has room for it: steps of unequal length need batches in reserve")]
+        return self._say(
+            "input",
+            "slots",
+            self._able.least(),
+            f"your loop waits {self._waits}, and at other times workers wait for it: there is no room to work ahead",
+            *more,
+            Advice("drop batches sooner, if your code holds them"),
+        )
+
+    @property
+    def _waits(self) -> str:
+        return f"{self._done.step.wait_share:.0%} of the time"
+
+    def _say(self, bound: Bound, place: Place, upper: float, what: str, *advice: Advice) -> Verdict:
+        """The verdict, with the advice that is worth it, and no forecast above what the next limit allows."""
+        step = self._done.step
+        now = step.rows_per_s
+        bounded = [each if each.rate is None else Advice(each.text, min(each.rate, upper)) for each in advice]
+        worth = [each for each in bounded if each.rate is None or each.rate >= WORTH * now]
+        left = () if bound == "unknown" else (NOTHING_LEFT,)
+        return Verdict(
+            bound=bound,
+            place=place,
+            seconds=self._done.time_s,
+            workers=self._workers,
+            wait_share=step.wait_share,
+            rows_per_s=now,
+            upper_rows_per_s=max(upper, now) if math.isfinite(upper) else None,
+            fixed_rows_per_s=worth[0].rate if worth else None,
+            what=what,
+            advice=tuple(map(_foretold, worth)) or left,
+        )
+
+
+def _foretold(advice: Advice) -> str:
+    return advice.text if advice.rate is None else f"{advice.text}: about {advice.rate:,.0f} rows/s"
+
+
+def _rate(rows: int, seconds: float) -> float:
+    return rows / seconds if seconds else math.inf

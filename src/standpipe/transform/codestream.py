@@ -1,0 +1,69 @@
+"""The memory that OpenJPEG takes for the tiles and code blocks of a JPEG 2000, computed from its headers."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+TILE_BYTES = 8192  # OpenJPEG's facts of a tile, for all tiles at once
+COMPONENT_BYTES = 2048  # of these, for each component of a tile
+# Of a picture in code blocks or precincts of a few pixels, which no encoder chooses by itself: facts of each block.
+UNUSUAL_BYTES_PER_PIXEL = 400
+SMALLEST_USUAL = 5  # 2^5 pixels along a side
+
+
+def codestream_bytes(data: memoryview, size: tuple[int, int]) -> int:
+    """Return at most how many bytes the tiles of a JPEG 2000 take beside its pixels.
+
+    size  (width, height) by the file's outer header
+
+    Raises ``OSError`` for a picture that is larger than that: OpenJPEG goes by the inner header.
+    """
+    streams = [found.start() for found in re.finditer(rb"\xff\x4f\xff\x51", data)]
+    try:
+        return max((_bytes_of(data[begin:], size) for begin in streams), default=0)
+    except (struct.error, ZeroDivisionError) as error:
+        raise OSError("its header is damaged") from error
+
+
+def _bytes_of(stream: memoryview, size: tuple[int, int]) -> int:
+    right, bottom, left, top, width, height, first_x, first_y, components = struct.unpack_from(
+        ">8IH", stream, 8
+    )
+    if right - left > size[0] or bottom - top > size[1]:
+        raise OSError(f"its picture is larger than {size[0]} × {size[1]}, the size by its header")
+    tiles = -(-(right - first_x) // width) * -(-(bottom - first_y) // height)
+    blocks = 0 if _has_usual_blocks(stream) else UNUSUAL_BYTES_PER_PIXEL * size[0] * size[1]
+    return blocks + int(tiles * (TILE_BYTES + components * COMPONENT_BYTES))
+
+
+def _has_usual_blocks(stream: memoryview) -> bool:
+    """Return True when no header, the picture's or a tile's, asks for small code blocks or precincts."""
+    at, tile_at, tile_bytes = 2, 0, 0
+    while at + 12 <= len(stream):
+        marker, length = struct.unpack_from(">HH", stream, at)
+        if marker == 0xFFD9:  # the end
+            return True
+        if marker == 0xFF93:  # a tile's data
+            if tile_bytes == 0:  # up to the end
+                return True
+            if tile_at + tile_bytes <= at:
+                return False
+            at = tile_at + tile_bytes
+            continue
+        if marker == 0xFF53 or length < 2:  # another coding for a component
+            return False
+        if marker == 0xFF52 and not _is_usual(stream[at + 4 : at + 2 + length]):
+            return False
+        if marker == 0xFF90:
+            tile_at, (tile_bytes,) = at, struct.unpack_from(">I", stream, at + 6)
+        at += 2 + length
+    return True
+
+
+def _is_usual(coding: memoryview) -> bool:
+    if len(coding) < 10:
+        return False
+    has_precincts, width, height = coding[0] & 1, coding[6] + 2, coding[7] + 2
+    precincts = [side for both in coding[10:] for side in (both & 15, both >> 4)] if has_precincts else []
+    return min(width, height, *precincts) >= SMALLEST_USUAL

@@ -1,0 +1,52 @@
+"""Files that are there as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from standpipe.errors import StandpipeError
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Inside the ``with`` block a text in UTF-8 is written, as ``drafted`` says."""
+    with drafted(path) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        yield file
+
+
+@contextmanager
+def drafted(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Inside the ``with`` block a file is written, which is at ``path`` when that ends without an error.
+
+    Yields the path to write meanwhile; that of a pipe or device is its own. Raises ``StandpipeError`` when it can't be
+    written; then a file that was at ``path`` stays as it was.
+    """
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f"{target.name}.{os.getpid()}.part")
+    if target.exists() and not target.is_file() and not target.is_dir():
+        draft = target
+    try:
+        yield draft
+        if draft != target:
+            draft.replace(target)
+    except BaseException as error:
+        if draft != target:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+        if isinstance(error, OSError):
+            raise StandpipeError(f"can't write {os.fspath(path)}: {error.strerror or error}") from error
+        raise
+
+
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Raise ``StandpipeError`` where no file can be: before the work that is to be written down."""
+    target = Path(path)
+    if target.is_dir():
+        raise StandpipeError(f"can't write {target}: it is a folder")
+    if not target.parent.is_dir():
+        raise StandpipeError(f"can't write {target}: there is no folder {target.parent}")

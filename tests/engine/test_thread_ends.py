@@ -1,0 +1,119 @@
+"""Whatever thread of a loader ends by an error of its own: the run ends, with an error that names the thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import standpipe as sp
+from photos import encoded, picture, write_list
+from preloaded import SERVER
+from programs import output
+
+SIZE = 16
+
+
+class Broken(BaseException):
+    """Not one that somebody could expect."""
+
+
+@contextmanager
+def broken(thread: str, function: str) -> Iterator[None]:
+    """A thread of that name that starts meanwhile fails, once, as it enters a function outside of its work."""
+    left = [Broken(f"in {function}")]
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code.co_name == function and threading.current_thread().name.startswith(thread) and left:
+            raise left.pop()
+
+    threading.settrace(cast("Any", trace))
+    try:
+        yield
+    finally:
+        threading.settrace(cast("Any", None))
+    assert not left, f"{thread} was never in {function}"
+
+
+def numbers() -> sp.Pipeline:
+    return sp.Pipeline(sp.Indexed(np.arange(SIZE), fields="x")).batch(2)
+
+
+def foreign(folder: Path) -> sp.Pipeline:
+    write_list(folder, [encoded(picture(seed), "PNG") for seed in range(SIZE)])
+    return sp.Pipeline(sp.FileList(folder / "list.txt")).map(sp.Resize((8, 8))).batch(2)
+
+
+def cached(folder: Path) -> sp.Pipeline:
+    cache = sp.Cache("ends", "8MiB", directory=folder)
+    return sp.Pipeline(sp.Indexed(np.arange(SIZE), fields="x")).cache(cache).batch(2)
+
+
+@pytest.mark.parametrize(
+    ("thread", "function", "executor"),
+    [
+        ("standpipe-fill", "_submit", "thread"),
+        ("standpipe-fill", "_collect", "process"),
+        ("standpipe-worker", "rows_in", "thread"),
+        ("standpipe-worker", "finish", "thread"),
+        ("standpipe-worker", "_advance", "process"),
+        ("standpipe-worker", "_finish", "process"),
+        ("standpipe-watch", "_look", "thread"),
+        ("standpipe-watch", "_look", "process"),
+        ("standpipe-pillow", "finish_foreign", "native"),
+        ("standpipe-cache", "supply", "thread"),
+    ],
+)
+def test_a_thread_that_ends_ends_the_run(thread: str, function: str, executor: str, tmp_path: Path) -> None:
+    pipeline = (
+        foreign(tmp_path) if executor == "native" else cached(tmp_path) if "cache" in thread else numbers()
+    )
+    settings: dict[str, Any] = {} if executor == "native" else {"executor": executor}
+    if executor == "process":
+        settings["fork_from"] = SERVER
+    with (
+        broken(thread, function),
+        pipeline.loader(memory="256MiB", workers=2, stall_timeout_s=None, **settings) as loader,
+    ):
+        with pytest.raises(sp.WorkerDied, match=rf"{thread}.* Broken\('in {function}'\)") as caught:
+            for _ in loader.steps(10 * SIZE):
+                pass
+        assert isinstance(caught.value.__cause__, Broken)
+        with pytest.raises(sp.WorkerDied, match=thread):
+            next(loader.steps(1))
+
+
+CACHED = """
+cache = sp.Cache("ends", "8MiB", directory={folder!r})
+loader = sp.Pipeline(sp.Indexed(range(16), fields="x")).cache(cache).batch(2).loader(
+    memory="256MiB", workers=1, executor="process", stall_timeout_s=None)
+with loader:
+    for _ in range(2):
+        try:
+            next(iter(loader))
+        except sp.WorkerDied as error:
+            print(error)
+"""
+
+
+def test_a_thread_of_a_worker_process_that_ends_ends_the_run(tmp_path: Path) -> None:
+    """The thread that tends a cache there."""
+    program = CACHED.format(folder=str(tmp_path))
+    told = output(program, environment={"STANDPIPE_FAULTS": "cache.extent=raise"})
+    assert told.count("standpipe-cache ended by an error that nobody expected: RuntimeError") == 2
+
+
+def test_a_thread_that_measures_ends_the_start() -> None:
+    loader = numbers().loader(memory="256MiB", executor="thread", stall_timeout_s=None)
+    with (
+        broken("standpipe-measure", "measure"),
+        loader,
+        pytest.raises(sp.WorkerDied, match="standpipe-measure ended"),
+    ):
+        next(iter(loader))

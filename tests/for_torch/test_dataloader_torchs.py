@@ -1,0 +1,205 @@
+"""PyTorch's own tests of its DataLoader, written anew where users would meet what they ask for.
+
+``scripts/torch_tests`` runs PyTorch's whole file; docs/guide/from-torch.md lists those that fail, and why.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.torchs import MEMORY, THREADS, Count, Of, Table, same
+from torch.utils import data
+
+import standpipe as sp
+import standpipe.torch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared() -> Any:
+    """A loader that keeps the process from which workers come, so that only one test waits for imports."""
+    return standpipe.torch.DataLoader(Count())
+
+
+class Missing(data.IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        raise FileNotFoundError("shard 3")
+
+
+class Odd(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"odd {one} {two}")
+
+
+def fails(error: Callable[[], Exception]) -> Callable[[int], Any]:
+    def sample(index: int) -> Any:
+        raise error()
+
+    return sample
+
+
+def fails_in_init(worker: int) -> None:
+    raise RuntimeError("Error in worker_init_fn")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_errors_are_of_the_type_that_the_dataset_raised(workers: int) -> None:
+    """TestDataLoader.test_error, test_error_workers, test_error_in_init."""
+    for dataset, kind in (
+        (data.Dataset[Any](), NotImplementedError),
+        (Missing(), FileNotFoundError),
+        (Of(fails(lambda: KeyError("label"))), KeyError),
+    ):
+        sampler = None if isinstance(dataset, Missing) else [0, 1]
+        made = standpipe.torch.DataLoader(dataset, sampler=sampler, num_workers=min(workers, 1), **MEMORY)
+        with pytest.raises(kind, match=r"\(source, record 0\)$") as error:
+            next(iter(made))
+        assert isinstance(error.value, sp.SampleError)
+        assert isinstance(error.value.__cause__, kind)
+        told = "".join(getattr(error.value.__cause__, "__notes__", []))
+        assert ("In the worker" in told) == (workers > 0)
+        assert str(Path(sp.__file__).parent) not in told  # the traceback begins with the user's code
+        assert error.value.index == 0
+
+
+def test_a_type_of_error_that_cant_be_a_sample_error_too_is_the_cause() -> None:
+    for made in (lambda: Odd(1, 2), StopIteration):
+        loader = standpipe.torch.DataLoader(Of(fails(made)), 2)
+        with pytest.raises(sp.SampleError) as error:
+            next(iter(loader))
+        assert isinstance(error.value.__cause__, type(made()))
+
+
+def test_an_error_of_worker_init_fn_is_of_its_type() -> None:
+    """TestDataLoader.test_error_in_init."""
+    loader = standpipe.torch.DataLoader(Table(), num_workers=1, worker_init_fn=fails_in_init, **MEMORY)
+    with pytest.raises(RuntimeError, match="Error in worker_init_fn"):
+        list(loader)
+
+
+def test_a_sample_that_hangs_is_a_runtime_error() -> None:
+    """TestDataLoader.test_timeout."""
+    never = threading.Event()
+    loader = standpipe.torch.DataLoader(
+        Of(lambda index: never.wait()), 2, num_workers=1, timeout=1, **THREADS
+    )
+    try:
+        with pytest.raises(RuntimeError, match=r"DataLoader timed out after \d+ seconds: record 0"):
+            list(loader)
+    finally:
+        never.set()
+
+
+class Late:
+    """Takes longer than a second to be rebuilt in another process."""
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __reduce__(self) -> Any:
+        return late, ()
+
+
+def late() -> Late:
+    begin = time.process_time()
+    while time.process_time() < begin + 1.5:
+        pass
+    return Late()
+
+
+def test_the_start_of_workers_is_no_sample_that_takes_too_long() -> None:
+    """TestIndividualWorkerQueue.test_ind_worker_queue."""
+    dataset: Any = Late()
+    loader = standpipe.torch.DataLoader(dataset, sampler=[4], num_workers=1, timeout=1, **MEMORY)
+    assert [batch.tolist() for batch in loader] == [[4]]
+
+
+def test_a_worker_that_dies_is_a_runtime_error() -> None:
+    """TestDataLoader.test_segfault."""
+    loader = standpipe.torch.DataLoader(
+        Of(lambda index: os.kill(os.getpid(), signal.SIGKILL)), 2, num_workers=1, **MEMORY
+    )
+    with pytest.raises(RuntimeError, match="was killed by SIGKILL"):
+        list(loader)
+
+
+class Drawing(data.Dataset[Any]):
+    """Samples of random numbers: of global generators, and of one that ``worker_init_fn`` makes."""
+
+    rng: Any = None
+
+    def __init__(self, kind: Callable[[torch.Tensor], Any] = lambda numbers: numbers) -> None:
+        self.kind = kind
+
+    def __len__(self) -> int:
+        return 17
+
+    def __getitem__(self, index: int) -> Any:
+        drawn = (np.random.random(), random.random(), self.rng.random())  # noqa: NPY002
+        return index, drawn, self.kind(torch.rand(2))
+
+
+def seed_worker(worker: int) -> None:
+    """As torch's notes on reproducibility have it, and a generator of the dataset's own."""
+    info: Any = data.get_worker_info()
+    info.dataset.rng = np.random.default_rng(worker)
+    seed = torch.initial_seed() % 2**32
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+
+
+def seed_all_alike(worker: int) -> None:
+    torch.manual_seed(12345)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(
+    "kind", [lambda numbers: numbers, lambda numbers: {1: numbers}], ids=["rows", "batches"]
+)
+def test_generators_that_worker_init_fn_seeds_give_what_they_give_with_torchs(
+    kind: Any, persistent: bool
+) -> None:
+    """TestDataLoader.test_worker_init_fn, TestIndividualWorkerQueue.test_ind_worker_queue."""
+
+    def made(loader: Any) -> Any:
+        return loader(
+            Drawing(kind),
+            3,
+            num_workers=2,
+            worker_init_fn=seed_worker,
+            persistent_workers=persistent,
+            shuffle=True,
+        )
+
+    same(made, **MEMORY)
+
+
+def test_worker_init_fn_seeds_what_samples_see() -> None:
+    """TestDataLoader.test_worker_init_fn."""
+    dataset = Of(lambda index: torch.initial_seed())
+    loader = standpipe.torch.DataLoader(dataset, 2, num_workers=2, worker_init_fn=seed_all_alike, **MEMORY)
+    assert {seed for batch in loader for seed in batch.tolist()} == {12345}
+
+
+def test_a_state_has_the_turns() -> None:
+    """A worker of its own makes each batch, also of an epoch that goes on in the middle."""
+
+    def made() -> standpipe.torch.DataLoader[Any]:
+        return standpipe.torch.DataLoader(
+            Of(lambda index: sp.worker_number()), 2, num_workers=2, worker_init_fn=seed_all_alike, **MEMORY
+        )
+
+    whole, again = made(), made()
+    batches = iter(whole)
+    before = [next(batches).tolist() for _ in range(3)]
+    again.load_state_dict(whole.state_dict())
+    assert [*before, *(batch.tolist() for batch in again)] == [[k % 2] * 2 for k in range(11)] + [[1]]

@@ -1,0 +1,267 @@
+// A small run of a pool, again and again, in which another allocation fails each time: the first, the second,
+// … of all threads, and of libjpeg. Each run ends with an error or all rows, its threads end, and nothing
+// stays lent. A row is right or fails with "out of memory".
+//
+//   allocations_check FOLDER FILE…    files that become rows; what is no JPEG is Pillow's, whose part a
+//   thread plays
+//                                     here, as one does the GPU's. Sets of the cache are made in the folder
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "faults.h"
+#include "fuzz/own_malloc.h"
+#include "pool.h"
+
+namespace standpipe {
+namespace {
+
+constexpr int kSide = 24;
+constexpr auto kPatience = std::chrono::seconds(20);  // more is a hang
+constexpr uint64_t kMostRuns = 20'000;
+constexpr int kDifferent = 4;                 // files; these come again and again
+constexpr uint8_t kByPillow = 7, kByGpu = 9;  // pixels
+constexpr size_t kFrameBytes = 64 << 10;      // of what the GPU decodes
+
+uint64_t failing = 0;                     // the number of the allocation
+std::vector<std::vector<uint8_t>> right;  // slots of runs in which none failed
+
+[[noreturn]] void fail(const char* what) {
+    fail_allocation(0);
+    std::fprintf(stderr, "allocations_check: allocation %llu: %s\n", static_cast<unsigned long long>(failing),
+                 what);
+    std::_Exit(1);
+}
+
+void check(bool right, const char* what) {
+    if (!right) fail(what);
+}
+
+std::shared_ptr<Program> program(int side) {
+    auto made = std::make_shared<Program>();
+    Stage stage;
+    stage.resize = Stage::Resize::exact;
+    stage.target = {side, side};
+    made->stages.push_back(stage);
+    made->format.height = made->format.width = side;
+    return made;
+}
+
+enum class Kept { nothing, files, images };
+
+// Ways that rows take through the pool.
+struct Way {
+    const char* name;
+    double hedge_after_s = 0;
+    bool by_gpu = false;
+    Kept kept = Kept::nothing;
+};
+
+// A set of the cache without a row in it.
+std::shared_ptr<CacheStore> empty_set(const std::string& folder, int rows) {
+    const auto file = [&](const char* name) {
+        return Descriptor(open((folder + name).c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    };
+    const auto records = static_cast<uint64_t>(rows);
+    const CacheHeader header = cache_header(records, 0);
+    const Descriptor table = file("/table"), extent = file("/rows-000000");
+    check(pwrite(table.get(), header.data(), header.size(), 0) == static_cast<ssize_t>(header.size()) &&
+              ftruncate(table.get(), static_cast<off_t>(kCacheHeaderBytes + records * kCacheEntryBytes)) == 0,
+          "no table");
+    const Descriptor in(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    fail_allocation(failing);
+    auto store = std::make_shared<CacheStore>(in.get(), records, 0, true, 0);
+    store->add_extent(0, extent.get(), 0, uint64_t{1} << 20, false);
+    return store;
+}
+
+// Paths as a job has them.
+struct Files {
+    explicit Files(const std::vector<std::string>& paths)
+        : offset(paths.size(), 0), length(paths.size(), -1) {
+        for (const std::string& path : paths) {
+            blob.insert(blob.end(), path.begin(), path.end());
+            ends.push_back(static_cast<int64_t>(blob.size()));
+        }
+    }
+    int rows() const { return static_cast<int>(ends.size()); }
+
+    std::vector<uint8_t> blob;
+    std::vector<int64_t> ends, offset, length;
+};
+
+// As the threads in Python do: what fails there is the row's error, or ends the run.
+std::atomic<bool> thread_ended{false};
+
+void play_pillow(Pool& pool) try {
+    const std::vector<uint8_t> rgb(size_t{3} * 8 * 8, kByPillow);
+    for (ForeignRow row; pool.take_foreign(row);) {
+        try {
+            if (std::string text = pool.reserve_for(row, {8, 8}, rgb.size()); !text.empty())
+                pool.fail_foreign(row, std::move(text));
+            else pool.finish_foreign(row, rgb.data(), {8, 8}, false);
+        } catch (const std::bad_alloc&) {
+            pool.fail_foreign(row, kNoMemory);
+        }
+        pool.release_foreign(row);
+    }
+} catch (const std::bad_alloc&) {
+    thread_ended = true;  // a thread in Python tells the run so
+}
+
+// As the thread in Python that has JPEGs decoded by the GPU: every other one is refused.
+void play_gpu(Pool& pool) try {
+    for (;;) {
+        GpuBatch batch;
+        if (!pool.take_for_gpu(batch)) return;
+        std::vector<bool> decoded(batch.rows.size());
+        for (size_t i = 0; i < batch.rows.size(); ++i) {
+            decoded[i] = batch.rows[i].row % 2 == 0;
+            std::memset(batch.frames.get() + batch.offset[i], kByGpu, batch.rows[i].frame_bytes());
+        }
+        pool.hand_back(batch, decoded);
+    }
+} catch (const std::bad_alloc&) {
+    thread_ended = true;
+}
+
+struct Run {
+    Run(const Files& files, const Way& way)
+        : slot(size_t{3} * kSide * kSide * static_cast<size_t>(files.rows())) {
+        const auto rows = static_cast<size_t>(files.rows());
+        job->program = program(kSide);
+        job->files = {files.blob.data(), files.ends.data(), files.offset.data(), files.length.data()};
+        job->rows = files.rows();
+        job->positions.resize(rows);
+        job->out = slot.data();
+        if (way.by_gpu) job->on_gpu.assign(rows, 1);
+        job->most_gpu_pixels = kFrameBytes / 3;
+        for (size_t row = 0; row < rows; ++row) records.push_back(static_cast<int64_t>(row % kDifferent));
+    }
+
+    // Throws what a call from Python would raise.
+    void work(Pool& pool, Bell& bell) {
+        pool.submit(job);
+        const auto ends = std::chrono::steady_clock::now() + kPatience;
+        for (uint64_t seen = 0; job->remaining > 0 && !pool.broken() && !thread_ended;) {
+            seen = bell.wait_for(seen, std::chrono::milliseconds(50));
+            check(std::chrono::steady_clock::now() < ends, "the job is never done");
+        }
+    }
+
+    // Every row that is done is right, or has failed for want of memory.
+    void check_rows() {
+        const size_t row_bytes = job->program->format.row_bytes();
+        std::vector<bool> failed(static_cast<size_t>(job->rows));
+        for (const auto& [row, outcome] : job->failures) {
+            check(outcome.text == kNoMemory, outcome.text.c_str());
+            failed[static_cast<size_t>(row)] = true;
+        }
+        // Without memory for a JPEG's header, Pillow gets the row, or a CPU that was for the GPU: such pixels
+        // are right.
+        const std::vector<uint8_t> by_pillow(row_bytes, kByPillow);
+        for (size_t row = 0; row < failed.size(); ++row) {
+            const uint8_t* const made = &slot[row * row_bytes];
+            const auto is_in = [&](const std::vector<uint8_t>& run) {
+                return std::memcmp(made, &run[row * row_bytes], row_bytes) == 0;
+            };
+            const bool is_right =
+                std::ranges::any_of(right, is_in) || std::memcmp(made, by_pillow.data(), row_bytes) == 0;
+            check(failed[row] || is_right, "a row is missing");
+        }
+    }
+
+    std::vector<uint8_t> slot;
+    std::vector<int64_t> records;
+    const std::shared_ptr<Job> job = std::make_shared<Job>();
+};
+
+// Whether an allocation has failed in it.
+bool run_once(const Files& files, const Way& way, const std::string& folder) {
+    const auto bell = std::make_shared<Bell>();
+    Run run(files, way);
+    PoolOptions options;
+    options.workers = 2;
+    options.io_threads = 2;
+    options.read_ahead_bytes = 4 << 20;
+    options.reads.retries = 0;
+    options.reads.hedge_after_s = way.hedge_after_s;
+    options.frame_bytes = way.by_gpu ? kFrameBytes : 0;
+
+    std::shared_ptr<Pool> pool;
+    std::vector<std::thread> others;
+    others.reserve(2);
+    const auto before = way.kept == Kept::images ? program(kSide + 8) : nullptr;
+    thread_ended = false;
+    bool raised = false;
+    if (way.kept == Kept::nothing) fail_allocation(failing);
+    try {
+        if (way.kept != Kept::nothing)
+            run.job->cache = {empty_set(folder, kDifferent), run.records.data(), before, true};
+        pool = std::make_shared<Pool>(options, bell);
+        others.emplace_back([&pool] { play_pillow(*pool); });
+        if (way.by_gpu) others.emplace_back([&pool] { play_gpu(*pool); });
+        run.work(*pool, *bell);
+    } catch (const std::bad_alloc&) {
+        raised = true;
+    } catch (const std::system_error&) {  // a thread can't be started
+        raised = true;
+    }
+    const bool struck = fail_allocation(0);
+    const auto broken = pool ? pool->broken() : std::nullopt;
+    const bool ended = raised || broken || thread_ended;
+    check(struck || !ended, "an error, and no allocation failed");
+    if (broken) check(broken->error == kNoMemory, broken->error.c_str());
+    if (pool) check(pool->close(kPatience), "threads don't end");
+    for (std::thread& other : others) other.join();
+    if (!pool) return struck;
+    if (failing == 0) right.push_back(run.slot);
+    if (!struck) check(run.job->failures.empty(), "a row failed, and no allocation did");
+    if (!ended) run.check_rows();
+    const PoolStats stats = pool->stats();
+    check(stats.side_bytes == 0, "the side arena isn't given back");
+    check(stats.read_ahead_bytes == 0 || ended, "buffers aren't given back");
+    check(failing > 0 || (stats.gpu_refused > 0) == way.by_gpu, "no row was made after the GPU refused it");
+    if (failing == 0 && way.kept != Kept::nothing)
+        check(run.job->cache->store->stats().hits > 0, "no row was found in the cache");
+    return struck;
+}
+
+void run_all(const Files& files, const Way& way, const std::string& folder) {
+    failing = 0;
+    check(!run_once(files, way, folder),
+          "an allocation failed that shouldn't");  // what stays is there now
+    do check(++failing < kMostRuns, "there is no end to it");
+    while (run_once(files, way, folder));
+    std::printf("%llu allocations, %s\n", static_cast<unsigned long long>(failing - 1), way.name);
+}
+
+}  // namespace
+}  // namespace standpipe
+
+int main(int count, char** arguments) {
+    using namespace standpipe;
+    install_faults("read.pread=delay:1ms");  // storage so slow that reading ahead pays
+    const std::vector<std::string> paths(arguments + 2, arguments + count);
+    const Files all(paths), few({paths.begin(), paths.begin() + 2 * kDifferent});
+    check(has_own_malloc() && few.rows() == 2 * kDifferent, "no files, or another malloc");
+    const std::string folder = arguments[1];
+    run_all(all, {.name = "reads not hedged"}, folder);
+    run_all(few, {.name = "reads hedged", .hedge_after_s = 5e-4}, folder);
+    run_all(few, {.name = "by the GPU", .by_gpu = true}, folder);
+    run_all(few, {.name = "files kept", .kept = Kept::files}, folder);
+    run_all(few, {.name = "images kept", .kept = Kept::images}, folder);
+    return 0;
+}

@@ -1,0 +1,125 @@
+"""Which Pythons standpipe is built for."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CMAKE = [sys.executable, "-m", "cmake"]
+FREE_THREADED = "import sysconfig; sysconfig.get_config_vars().update(ABIFLAGS='t', Py_GIL_DISABLED=1)"
+
+
+def test_a_wheel_for_free_threaded_python_is_refused_by_a_sentence(tmp_path: Path) -> None:
+    program = (
+        f"{FREE_THREADED}\nfrom scikit_build_core.build import build_wheel\nbuild_wheel({str(tmp_path)!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "standpipe doesn't support free-threaded Python yet: use" in done.stdout
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("environment", [False, True])
+def test_cmake_refuses_an_unknown_choice_of_libjpeg(tmp_path: Path, environment: bool) -> None:
+    done = subprocess.run(
+        [*CMAKE, "-S", ROOT, "-B", tmp_path, *([] if environment else ["-DSTANDPIPE_LIBJPEG=statc"])],
+        env=os.environ | {"STANDPIPE_LIBJPEG": "statc" if environment else "static"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "STANDPIPE_LIBJPEG must be static or system, got statc" in done.stderr
+
+
+class Setup:
+    """``scripts/setup`` in a folder where all is done but the choice of libjpeg, and apt has no mirror."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(ROOT / "scripts", folder / "scripts")
+        for name in ("native", "src/standpipe", "bin", ".venv/bin", ".venv/.standpipe"):
+            (folder / name).mkdir(parents=True)
+        for name in ("CMakeLists.txt", "pyproject.toml", "constraints.txt"):
+            (folder / name).touch()
+        self.be(
+            ".venv/bin/python", f'exec "{sys.executable}" "$@"'
+        )  # by a link it would be Debian's, without pip
+        self.be("bin/date", "echo $DATE")
+        self.be("bin/nasm", "")
+        nothing = folder / "apt.conf"
+        nothing.write_text('Dir::Etc::SourceList "/dev/null"; Dir::Etc::SourceParts "/dev/null";')
+        self._env = os.environ | {
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "CXX": "true",
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "APT_CONFIG": str(nothing),
+            "STANDPIPE_LIBJPEG": "",
+            "STANDPIPE_LIBJPEG_SOURCE": "",
+        }
+        self.stamp("venv", str(folder))
+        self.stamp("build", hashlib.sha256(b"").hexdigest()[:16])
+        self.stamp("libjpeg", "system")
+        self.stamp("package", subprocess.check_output([folder / "scripts/package_key"], text=True).strip())
+
+    def be(self, name: str, text: str) -> None:
+        """Write a program; those in bin come before the machine's."""
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def stamp(self, name: str, text: str) -> None:
+        (self.folder / ".venv/.standpipe" / name).write_text(text + "\n")
+
+    def run(self, date: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [self.folder / "scripts/setup"],
+            env=self._env | {"DATE": date} | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="setup is for Linux")
+def test_a_build_of_libjpeg_that_failed_is_tried_again_the_next_day_or_when_asked(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    tries = "building libjpeg-turbo"
+    retry = "couldn't be built today. To try again before tomorrow: STANDPIPE_LIBJPEG=static make"
+    first, second = setup.run("2026-01-01"), setup.run("2026-01-01")
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr
+    assert tries in first.stdout
+    assert "no mirror that apt knows" in first.stderr
+    assert tries not in second.stdout
+    assert retry in second.stdout
+    assert tries in setup.run("2026-01-02").stdout
+    asked = setup.run("2026-01-02", STANDPIPE_LIBJPEG="static")
+    assert asked.returncode == 1
+    assert tries in asked.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="setup is for Linux")
+def test_setup_takes_no_free_threaded_python(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    for name in ("native", "src", "free"):
+        (tmp_path / name).mkdir()
+    for name in ("CMakeLists.txt", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "free" / "sitecustomize.py").write_text(FREE_THREADED)
+    done = subprocess.run(
+        [tmp_path / "scripts" / "setup"],
+        env=os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / "free")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Python 3.11 or newer with the global interpreter lock" in done.stderr
+    assert not (tmp_path / ".venv").exists()

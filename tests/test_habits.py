@@ -1,0 +1,135 @@
+"""Names that people know from elsewhere are answered with ours; what they print is one readable line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import standpipe as sp
+from photos import write_photos
+from standpipe.habits import BATCH, NAMES, RUN
+from standpipe.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> sp.Pipeline:
+    """One of a few photos."""
+    (tmp_path / "class").mkdir()
+    write_photos(tmp_path / "class", 8)
+    source = sp.Pipeline(sp.ImageFolder(tmp_path)).shuffle(seed=7)
+    return source.map(sp.RandomResizedCrop(32), sp.RandomHorizontalFlip(), sp.Normalize()).batch(2)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("num_workers", "write workers="),
+        ("prefetch_factor", "write depth="),
+        ("batch_size", r"write \.batch\(rows\)"),
+        ("drop_last", "tail='drop'"),
+        ("collate_fn", r"write \.map_batch\(function, samples=True\)"),
+        ("sampler", r"loader\.given\(batches\)"),
+        ("pin_memory", "leave it out: standpipe.torch.loader"),
+        ("wokers", "did you mean workers=?"),
+        ("xyzzy", "there are memory=, workers=,"),
+    ],
+)
+def test_an_argument_of_torch_names_ours(pipeline: sp.Pipeline, name: str, says: str) -> None:
+    unknown: Any = {name: 2}
+    for call in (pipeline.loader, pipeline.plan):
+        with pytest.raises(TypeError, match=f"a plan or loader takes no {name}=: .*{says}"):
+            call(**unknown)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("batch_size", "write rows="), ("drop_last", "write tail='drop'"), ("tial", "did you mean tail=?")],
+)
+def test_an_argument_of_batch_names_ours(pipeline: sp.Pipeline, name: str, says: str) -> None:
+    unknown: Any = {name: 2}
+    with pytest.raises(TypeError, match=rf"batch\(\) takes no {name}=: {says}"):
+        pipeline.batch(2, **unknown)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("RandomCrop", "has no attribute 'RandomCrop': take sp.RandomResizedCrop, or give torchvision's"),
+        ("DataLoader", r"standpipe\.torch\.DataLoader"),
+        ("Compose", r"\.map\(first, second\)"),
+        ("Dataset", r"sp\.Indexed\(dataset\)"),
+        ("Mixup", r"did you mean sp\.MixUp\?"),
+        ("ImageFodler", r"did you mean sp\.ImageFolder\?"),
+        ("xyzzy", "has no attribute 'xyzzy'$"),
+    ],
+)
+def test_a_name_of_torch_names_ours(name: str, says: str) -> None:
+    with pytest.raises(AttributeError, match=says):
+        getattr(sp, name)
+
+
+def test_what_is_advised_is_there_and_what_is_refused_is_not() -> None:
+    assert not RUN.keys() & Settings.__annotations__.keys()
+    assert not NAMES.keys() & set(sp.__all__)
+    assert "rows" not in BATCH
+    for text in (*RUN.values(), *BATCH.values(), *NAMES.values()):
+        for word in text.replace("(", " ").replace(",", " ").split():
+            if word.startswith("sp."):
+                assert hasattr(sp, word[3:]), text
+            if word.startswith("."):
+                assert hasattr(sp.Pipeline, word[1:]), text
+
+
+def test_iterating_a_pipeline_says_what_to_iterate_over(pipeline: sp.Pipeline) -> None:
+    with pytest.raises(TypeError, match=r"iterate over a loader of it, as in 'with pipeline\.loader\(\)"):
+        list(pipeline)
+
+
+def test_a_pipeline_and_a_loader_are_one_readable_line(pipeline: sp.Pipeline, tmp_path: Path) -> None:
+    text = f"Pipeline(ImageFolder('{tmp_path}')).shuffle(seed=7).map(RandomResizedCrop("
+    assert repr(pipeline).startswith(text)
+    assert repr(pipeline).endswith(").batch(2)")
+    with pipeline.loader(workers=1, memory="64MiB") as loader:
+        assert repr(loader) == f"<Loader of {pipeline!r}: 1 worker, epoch 0, batch 0 of 4>"
+        batches = iter(loader)
+        next(batches)
+        assert repr(loader).endswith("epoch 0, batch 1 of 4>")
+    assert repr(loader).endswith("batch 1 of 4, closed>")
+
+
+def test_every_part_of_a_pipeline_is_shown_also_one_that_cant_be() -> None:
+    numbers = sp.Arrays(x=list(range(10)))
+    pipeline = sp.Pipeline(numbers).take(5).shuffle(seed=1).repeat(2).map(str.upper, field="x")
+    text = repr(pipeline.cache(sp.Cache("eval")).map(sp.Normalize()).batch(budget=9, by="x").shard(1, 4))
+    for part in (
+        ".take(5)",
+        ".shuffle(seed=1)",
+        ".repeat(2)",
+        ".cache('eval')",
+        ".map(Normalize(",
+        ".batch(budget=9, by='x')",
+        ".shard(1, 4)",
+    ):
+        assert part in text
+    assert "\n" not in text
+    wrong: Any = sp.Pipeline
+    assert repr(wrong(sp.ImageFolder).map(lambda x: x)).startswith("Pipeline(<class ")
+
+
+def test_a_build_shows_how_far_it_is() -> None:
+    lines = "Processing .\n  [1/60] Building CXX\n  warning\n[60/60] Linking\n"
+    done = subprocess.run(
+        [ROOT / "scripts" / "progress"], input=lines, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "setup: step 60 of 60\n"
+    ours, theirs = os.openpty()
+    subprocess.run([ROOT / "scripts" / "progress"], input=lines, stdout=theirs, text=True, check=True)
+    assert os.read(ours, 4096) == b"\rsetup: step 1 of 60\rsetup: step 60 of 60\r\x1b[K"
+    for end in (ours, theirs):
+        os.close(end)
