@@ -54,7 +54,7 @@ def test_the_ledger_counts_what_lies_in_no_slot(plain: bool) -> None:
         assert 2 * ROWS * MIB <= outside.now <= outside.peak <= 6.1 * ROWS * MIB
         assert outside.most is not None
         assert outside.now <= outside.most
-        assert ledger["growth of this process"].now < 8 * MIB
+        assert ledger["growth of this process"].now < 2 * ROWS * MIB  # what lies outside isn't counted twice
         del held, first
         for batch in iterator:
             del batch
