@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import standpipe as sp
-from standpipe.machine import cpu_count
-from standpipe.plan import environment
+from standpipe.plan.plan import environment
+from standpipe.system.machine import cpu_count
 
 MIB = 1 << 20
 POLL_S = 0.002  # how exactly the end of a turn is seen; a turn takes hundreds of milliseconds

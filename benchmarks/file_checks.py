@@ -25,7 +25,7 @@ from _measure import MIB, Figure, column, in_turn, last_json, parser, report
 from PIL import Image
 
 import standpipe as sp
-from standpipe.machine import cpu_count
+from standpipe.system.machine import cpu_count
 
 FEW = 10_000
 

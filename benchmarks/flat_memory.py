@@ -22,7 +22,7 @@ from _measure import MIB, Figure, parser, progress, ratio, report, train_task
 
 import standpipe as sp
 from standpipe.cli.bench import resident_bytes
-from standpipe.machine import process_memory_bytes
+from standpipe.system.machine import process_memory_bytes
 
 EARLY = 5  # the epoch by which everything that is allocated once has been
 

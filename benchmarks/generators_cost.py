@@ -20,7 +20,7 @@ import numpy as np
 from _measure import Figure, Interval, column, in_turn, last_json, parser, ratio, report
 
 import standpipe as sp
-from standpipe.engine.draws import Draws
+from standpipe.engine.python.draws import Draws
 from standpipe.engine.rows import RowKey
 
 PIECE = 32

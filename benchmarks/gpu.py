@@ -24,7 +24,7 @@ from typing import Any
 from _measure import MIB, Figure, column, in_turn, last_json, parser, progress, ratio, report
 from beside_torch import MEAN, STD, torchvision_images
 
-from standpipe.machine import cpu_count
+from standpipe.system.machine import cpu_count
 
 WARM_UP = 10  # batches
 LEAST_BATCH, MOST_BATCH = 16, 4096  # of those that are tried

@@ -26,7 +26,7 @@ from _measure import Figure, bench, column, in_turn, last_json, parser, progress
 from PIL import Image
 
 import standpipe as sp
-from standpipe.machine import cpu_count
+from standpipe.system.machine import cpu_count
 
 IMAGES = 64
 PIXELS = 12_000_000

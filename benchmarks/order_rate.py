@@ -16,7 +16,7 @@ from _measure import Figure, parser, report
 import standpipe as sp
 from standpipe.contracts import Order
 from standpipe.order import BlockShuffled, Mixed, Repeated, Selected, Sequential, Shuffled, Split
-from standpipe.ordering import order_of
+from standpipe.plan.order import order_of
 
 RANGE, SMALL_RANGE = 4096, 256
 MANY = 10**9

@@ -32,7 +32,7 @@ from beside_torch import PillowImages, endless, listed
 
 import standpipe as sp
 from standpipe.cli.bench import process_tree, proportional_bytes, seconds_since_process_start
-from standpipe.machine import free_memory_bytes
+from standpipe.system.machine import free_memory_bytes
 
 FEW_ROWS = 10_000
 PHOTOS = 1_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _measure import Turns, add_turns, compare_in_turns, parser, train_task
 
-from standpipe.machine import cpu_count
+from standpipe.system.machine import cpu_count
 
 
 def main() -> None:

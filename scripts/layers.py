@@ -1,7 +1,8 @@
 """Check who imports whom in src/standpipe: data flows one way, and a place never imports another place.
 
-A module may import its own package and everything in the rows of ``LAYERS`` above its own; modules of one row
-never import one another. The native core is for those in ``NATIVE``. Those in ``OUTSIDE`` stand where a user
+A part is a package, a module of the first level, or what ``LAYERS`` names inside of them; the longest name that fits a
+module is its part. A module may import its own part and everything in the rows of ``LAYERS`` above its own; parts of
+one row never import one another. The native core is for those in ``NATIVE``. Those in ``OUTSIDE`` stand where a user
 stands: they see the names in ``standpipe.__all__`` and their own package, nothing else but the pairs in ``BESIDE``.
 A method that leads to the next step, as ``Pipeline.plan`` does, needs what comes after it: pairs in ``LATE``,
 imported when called.
@@ -19,57 +20,45 @@ from pathlib import Path
 PLACES = ("source", "order", "read", "transform", "batch", "device")
 LAYERS = (
     ("errors",),
-    (
-        "spec",
-        "habits",
-        "formats",
-        "launcher",
-        "faults",
-        "worker",
-        "machine",
-        "counters",
-        "shares",
-        "warned",
-        "writing",
-    ),
+    ("spec", "formats", "habits", "units"),
     ("contracts",),
-    (*PLACES, "settings"),
-    ("ordered", "cache"),
+    ("system",),
+    PLACES,
+    ("identity",),
+    ("cache", "plan.options"),
     ("pipeline",),
-    ("mixture", "sizing", "kept"),
-    ("ordering", "contents", "payoff", "frames"),
-    ("caching",),
     ("plan",),
-    ("tuning",),
-    ("explain", "audit", "bad", "memory", "state"),
-    ("engine", "ranks"),
-    ("epochs", "observing"),
+    ("stats",),
+    ("engine.watchdog",),
+    ("engine.workers",),
+    ("engine.cache", "engine.open_files", "engine.rows", "engine.timing", "engine.tuner", "engine.meter"),
+    ("engine.python", "engine.room", "engine.replace"),
+    ("engine.native", "engine.processes", "engine.mixes"),
+    ("engine.start", "engine.fill"),
+    ("engine.probe", "engine.deliver"),
+    ("engine",),
     ("loader",),
-    ("scan", "check", "warm"),
+    ("jobs",),
 )
 OUTSIDE = ("torch", "jax", "ray", "cli", "observe", "doctor")
 BESIDE = {
     ("cli", "observe"),  # it shows what that finds
+    ("cli", "doctor"),
     ("cli", "formats"),  # one list for all
     ("doctor", "cli"),  # it is one of the commands
-    ("cli", "writing"),
-    ("observe", "writing"),
-    ("observe", "machine"),  # what the machine has is nobody's own
+    ("doctor", "observe"),
+    ("cli", "system"),  # files that are there as a whole
+    ("observe", "system"),
+    ("doctor", "system"),  # what the machine has is nobody's own
 }
-NATIVE = (*PLACES, "cache", "engine", "faults")
+NATIVE = (*PLACES, "cache", "engine", "jobs", "system")
 LATE = {
     ("pipeline", "plan"),
-    ("pipeline", "audit"),
     ("pipeline", "loader"),
-    ("pipeline", "scan"),
-    ("pipeline", "warm"),
-    ("plan", "explain"),
+    ("pipeline", "jobs"),
     ("plan", "engine"),
-    ("worker", "engine"),
-    ("epochs", "loader"),
+    ("system", "engine"),
     ("loader", "observe"),
-    ("observing", "loader"),
-    ("observing", "observe"),
 }
 
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
@@ -80,12 +69,19 @@ def breaches(package: Path) -> Iterator[str]:
     """Yield one line per import in ``package`` (the folder src/standpipe) that breaks the rule."""
     public = public_names(package / "__init__.py")
     for path in sorted(package.rglob("*.py")):
-        owner = path.relative_to(package).parts[0].removesuffix(".py")
+        owner = part_of(".".join(path.relative_to(package).with_suffix("").parts))
         owner = "cli" if owner == "__main__" else owner
         for line, target, late in taken(path, package):
-            allowed = late and (owner, target) in LATE
+            allowed = late and (owner.partition(".")[0], target.partition(".")[0]) in LATE
             if not allowed and (reason := objection(owner, target, public)):
                 yield f"{path.relative_to(package.parent)}:{line}: {reason}"
+
+
+def part_of(module: str) -> str:
+    """Return the part that a module or name in one belongs to: ``engine.python`` of ``engine.python.samples``."""
+    pieces = module.split(".")
+    names = (".".join(pieces[:length]) for length in range(len(pieces), 0, -1))
+    return next((name for name in names if name in RANK), pieces[0])
 
 
 def objection(owner: str, target: str, public: frozenset[str]) -> str | None:
@@ -100,7 +96,7 @@ def objection(owner: str, target: str, public: frozenset[str]) -> str | None:
     if owner not in RANK:
         return f"{owner} has no row in scripts/layers.py"
     if target == "_native":
-        return None if owner in NATIVE else f"{owner} must not import the native core"
+        return None if owner.partition(".")[0] in NATIVE else f"{owner} must not import the native core"
     if owner in PLACES and target in PLACES:
         return f"a place never imports another place: {owner} imports {target}"
     if RANK.get(target, RANK[owner]) < RANK[owner]:
@@ -112,7 +108,7 @@ def taken(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
     """Yield all that a file takes from standpipe.
 
     line    where it does
-    target  a module of the first level, a name, or ``WHOLE``
+    target  a part, a public name, or ``WHOLE``
     late    whether only inside a function or for the type checker
     """
     folders = path.relative_to(package).parts[:-1]
@@ -125,13 +121,17 @@ def taken(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
                 root, *rest = name.name.split(".")
                 if root == "standpipe":
                     aliases.add(name.asname or root)
-                    yield node.lineno, rest[0] if rest else WHOLE, node in late
+                    yield node.lineno, part_of(".".join(rest)) if rest else WHOLE, node in late
         elif isinstance(node, ast.ImportFrom):
             above = ["standpipe", *folders[: len(folders) + 1 - node.level]] if node.level else []
+            seen: set[str] = set()
             root, *rest = above + (node.module.split(".") if node.module else [])
             if root == "standpipe":
-                for target in rest[:1] or [name.name for name in node.names]:
-                    yield node.lineno, target, node in late
+                for name in node.names:
+                    target = part_of(".".join([*rest, name.name]))
+                    if target not in seen:
+                        seen.add(target)
+                        yield node.lineno, target, node in late
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
             yield node.lineno, node.attr, node in late

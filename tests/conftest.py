@@ -54,5 +54,5 @@ def _own_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         file = tmp_path_factory.mktemp("shares") / "file"
         file.touch()
-        patch.setattr("standpipe.shares.FILE", file)
+        patch.setattr("standpipe.system.sharing.FILE", file)
         yield

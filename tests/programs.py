@@ -19,7 +19,7 @@ from typing import IO
 
 import pytest
 
-from standpipe.machine import process_memory_bytes
+from standpipe.system.machine import process_memory_bytes
 
 # Semaphores of multiprocessing, which standpipe has none of, and folders of the doctor, of benchmarks and of the cache:
 # other tests make them meanwhile.

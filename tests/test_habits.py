@@ -12,7 +12,7 @@ import pytest
 import standpipe as sp
 from photos import write_photos
 from standpipe.habits import BATCH, NAMES, RUN
-from standpipe.settings import Settings
+from standpipe.plan.options import Settings
 
 ROOT = Path(__file__).parent.parent
 

@@ -15,8 +15,6 @@
             step(batch["image"], batch["label"])
 """
 
-from standpipe.audit import Audit
-from standpipe.bad import BadSample
 from standpipe.batch import Pad, Ragged
 from standpipe.cache import (
     Cache,
@@ -31,9 +29,6 @@ from standpipe.cache import (
     stop_caches,
     verify_cache,
 )
-from standpipe.check import CheckedFiles, FileFinding, LabelFinding, check_files
-from standpipe.counters import Latency, PlaceStats, SlotStats, SlowSample, Stats, StepStats, WorkerStats
-from standpipe.engine import ReadFigures, measure_reads
 from standpipe.errors import (
     BudgetError,
     CacheError,
@@ -49,13 +44,17 @@ from standpipe.errors import (
     TransformError,
     WorkerDied,
 )
-from standpipe.loader import Loader
-from standpipe.memory import MemoryLedger, MemoryOwner
-from standpipe.mixture import Mix
-from standpipe.pipeline import Pipeline
-from standpipe.plan import Plan
-from standpipe.ranks import check_ranks, check_states
-from standpipe.sizing import MemoryForecast
+from standpipe.jobs.file_check import CheckedFiles, FileFinding, LabelFinding, check_files
+from standpipe.jobs.fill_cache import Warmed
+from standpipe.jobs.read_speed import ReadFigures, measure_reads
+from standpipe.loader.loader import Loader
+from standpipe.loader.ranks import check_ranks, check_states
+from standpipe.pipeline.mix import Mix
+from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.audit import Audit
+from standpipe.plan.memory import MemoryForecast
+from standpipe.plan.plan import Plan
+from standpipe.plan.tuning import Trial, Tuning, load_tuning
 from standpipe.source import (
     Arrays,
     BuiltIndex,
@@ -71,6 +70,10 @@ from standpipe.source import (
     verify_index,
 )
 from standpipe.spec import DecodeLimits, Raise, Reads, Replace, Spec
+from standpipe.stats.bad_samples import BadSample
+from standpipe.stats.counters import Latency, PlaceStats, SlotStats, SlowSample, Stats, StepStats, WorkerStats
+from standpipe.stats.memory import MemoryLedger, MemoryOwner
+from standpipe.system.workers import ForkServer, worker_number
 from standpipe.transform import (
     CenterCrop,
     CutMix,
@@ -82,9 +85,6 @@ from standpipe.transform import (
     ToDtype,
     ToLayout,
 )
-from standpipe.tuning import Trial, Tuning, load_tuning
-from standpipe.warm import Warmed
-from standpipe.worker import ForkServer, worker_number
 
 __all__ = [
     "Arrays",

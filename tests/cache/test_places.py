@@ -10,7 +10,7 @@ import pytest
 
 import standpipe as sp
 from photos import encoded, picture, write_list
-from standpipe.payoff import Costs, costs_of, note_costs
+from standpipe.plan.cache_benefit import Costs, costs_of, note_costs
 
 
 @pytest.fixture

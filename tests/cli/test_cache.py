@@ -17,8 +17,8 @@ import pytest
 import standpipe as sp
 from caches import RECORDS, fill, identity, opened, right
 from photos import write_photos
-from standpipe.cache import Identity
 from standpipe.cli import main
+from standpipe.identity.cached_set import Identity
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
 SPOIL = b"not what was stored"

@@ -5,7 +5,7 @@ from orders import check_order
 import standpipe as sp
 from standpipe.contracts import Order
 from standpipe.order import BlockShuffled, Select, Selected, Sequential, Shuffled, Skip, Split, Take
-from standpipe.ordering import once_each, order_of
+from standpipe.plan.order import once_each, order_of
 from standpipe.spec import Int64Array
 
 SIZES = [1, 2, 3, 1023, 1024, 1025, 1026, 1089, 1090, 65_536, 99_991, 10**8, 2**53 + 1, 2**62]

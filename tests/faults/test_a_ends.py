@@ -10,7 +10,7 @@ import pytest
 import standpipe as sp
 from photos import numbers
 from programs import census, check_nothing_is_left, children, output
-from standpipe.machine import anonymous_bytes
+from standpipe.system.machine import anonymous_bytes
 
 WARM, TIMES = 300, 1000  # of those, the first make room that is used again
 GROWTH_BYTES = 1 << 20

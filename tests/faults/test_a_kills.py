@@ -134,7 +134,7 @@ def here(stage):
 class Late:
     '''As standpipe's last module is looked for.'''
     def find_spec(self, name, path=None, target=None):
-        if name == "standpipe.loader":
+        if name == "standpipe.loader.loader":
             here("importing")
 sys.meta_path.insert(0, Late())
 if sys.argv[2] == "leaves":

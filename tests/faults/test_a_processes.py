@@ -19,7 +19,7 @@ import pytest
 import standpipe as sp
 from photos import WAIT_S
 from programs import census, started_since, wait_for_end
-from standpipe.engine.processes import WorkerServer
+from standpipe.engine.processes.server_handle import WorkerServer
 from standpipe.engine.start import recipe_of
 
 ROWS = 4  # of a batch
@@ -347,7 +347,7 @@ def test_server_killed(tmp_path: Path) -> None:
 
 def test_a_server_that_answers_late_is_not_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says too late of one worker isn't the process number of the next."""
-    monkeypatch.setattr("standpipe.engine.processes.ANSWER_S", 0.3)
+    monkeypatch.setattr("standpipe.engine.processes.server_handle.ANSWER_S", 0.3)
     with loader(Numbers(), workers=1) as batches:
         server = WorkerServer(recipe_of(batches.plan), pack_lists=False, workers=1)
         try:

@@ -240,7 +240,7 @@ def state_of(pipeline: sp.Pipeline) -> dict[str, Any]:
 
 
 def test_state_of_another_dataset_seed_or_version(tmp_path: Path) -> None:
-    """It is refused, with what it was and what it is; nothing changes then. ``tests/test_state.py`` has all parts."""
+    """It is refused, with what it was and what it is; nothing changes then. ``loader/test_state.py`` has all parts."""
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         write_list(tmp_path / name, {f"{name}{number}.jpg": None for number in range(8)})

@@ -13,7 +13,7 @@ from tests.torchs import MEMORY, Of
 
 import standpipe.torch
 from programs import Census, census, check_nothing_is_left, output, started_since
-from standpipe.machine import own_memory_bytes
+from standpipe.system.machine import own_memory_bytes
 from standpipe.torch import dataloader
 
 FORKS = """

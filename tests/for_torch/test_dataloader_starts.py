@@ -17,7 +17,7 @@ from tests.torchs import MEMORY
 import standpipe.torch
 from photos import WAIT_S
 from programs import LIMIT_S, children, is_alive, output, wait_for_end
-from standpipe.machine import process_memory_bytes
+from standpipe.system.machine import process_memory_bytes
 from standpipe.torch.dataloader import SERVER
 
 MODULE = """

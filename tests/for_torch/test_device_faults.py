@@ -182,7 +182,7 @@ def test_a_device_that_hangs_keeps_its_slots(
 ) -> None:
     monkeypatch.setattr("standpipe.torch.sending.PATIENCE_S", 0.01)
     kept: list[Any] = []
-    monkeypatch.setattr("standpipe.engine.delivery._read_yet", kept)
+    monkeypatch.setattr("standpipe.engine.deliver._read_yet", kept)
     goes_on = threading.Event()
     loader = images().loader(**SETTINGS, device=on(late))
     batches = iter(loader)

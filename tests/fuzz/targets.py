@@ -152,38 +152,43 @@ class Answers:
     words = (b"pskept1\n",)
 
     def __init__(self) -> None:
-        from standpipe import kept
-        from standpipe.transform import ByContent
+        from standpipe.pipeline.content_filter import ByContent
+        from standpipe.plan import filter_results
 
-        self._kept = kept
+        self._results = filter_results
         pipeline = sp.Pipeline(numbers(1000)).filter(len)
         (condition,) = pipeline.selections
         assert isinstance(condition, ByContent)
-        self._question = kept.Question(sp.Pipeline(numbers(1000)), condition, "fuzz", "source", 1000)
+        self._question = filter_results.Question(
+            sp.Pipeline(numbers(1000)), condition, "fuzz", "source", 1000
+        )
         header = self._question.header
-        blocks = [bytes([number]) * kept.BLOCK_BYTES for number in range(self._question.blocks)]
+        blocks = [bytes([number]) * filter_results.BLOCK_BYTES for number in range(self._question.blocks)]
         whole = header + b"".join(
-            bits + kept.digest_of_block(header, number, bits) for number, bits in enumerate(blocks)
+            bits + filter_results.digest_of_block(header, number, bits) for number, bits in enumerate(blocks)
         )
         self.seeds = [whole, whole[:100], header]
 
     def run(self, data: bytes) -> bool:
-        kept, question = self._kept, self._question
+        filter_results, question = self._results, self._question
         with named(data) as path:
             file = os.open(path, os.O_RDONLY)
             try:
-                found = kept.whole_blocks(file, question)
-                marks = sum(len(piece) for piece in kept._marks(file, question))
+                found = filter_results.whole_blocks(file, question)
+                marks = sum(len(piece) for piece in filter_results._marks(file, question))
             finally:
                 os.close(file)
-        size = kept.BLOCK_BYTES + kept.DIGEST_BYTES
+        size = filter_results.BLOCK_BYTES + filter_results.DIGEST_BYTES
         assert 0 <= found <= question.blocks
         assert marks <= question.num_records
         assert found == 0 or data.startswith(question.header)
         for number in range(found):
             at = len(question.header) + number * size
-            bits, digest = data[at : at + kept.BLOCK_BYTES], data[at + kept.BLOCK_BYTES : at + size]
-            assert kept.digest_of_block(question.header, number, bits) == digest
+            bits, digest = (
+                data[at : at + filter_results.BLOCK_BYTES],
+                data[at + filter_results.BLOCK_BYTES : at + size],
+            )
+            assert filter_results.digest_of_block(question.header, number, bits) == digest
         return found == question.blocks
 
 
@@ -399,7 +404,7 @@ class Messages:
     words = (struct.pack("<QI", 1 << 62, 1), struct.pack("<QQ", 1 << 63, 1 << 63), b"\xff" * 8)
 
     def __init__(self) -> None:
-        from standpipe.engine import messages
+        from standpipe.engine.processes import messages
 
         self._messages = messages
         large = messages.parcel([np.zeros(100_000, np.uint8), np.ones(5_000)])
@@ -435,7 +440,7 @@ class Samples:
     )
 
     def __init__(self) -> None:
-        from standpipe.engine import stored
+        from standpipe.engine.python import stored
 
         self._stored = stored
         image = {

@@ -19,7 +19,7 @@ from standpipe.order import (
     Split,
     substitute,
 )
-from standpipe.ordering import order_of
+from standpipe.plan.order import order_of
 
 
 def golden_of(name: str) -> list[dict]:

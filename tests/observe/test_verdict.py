@@ -11,10 +11,10 @@ import pytest
 import standpipe as sp
 from photos import encoded, picture, write_list
 from standpipe._native import latency_bucket
-from standpipe.counters import BUCKETS
 from standpipe.observe import Verdict
 from standpipe.observe.judge import verdict
-from standpipe.tuning import untried
+from standpipe.plan.tuning import untried
+from standpipe.stats.counters import BUCKETS
 
 LOOP_S = 10.0
 ROWS = 1000

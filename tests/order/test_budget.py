@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from standpipe.errors import PlanError
 from standpipe.order import Batches, Budget, Chain, Cursor, Select, Skip, Split, Steps, Take
-from standpipe.ordering import bytes_of
+from standpipe.plan.order import bytes_of
 from standpipe.spec import AnyArray, Int64Array, Tail
 
 quickly = settings(derandomize=True, deadline=None, max_examples=120, database=None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import standpipe as sp
 from programs import open_below
-from standpipe.ordering import order_of
+from standpipe.plan.order import order_of
 from standpipe.spec import AnyArray, Int64Array
 
 N = 5_000

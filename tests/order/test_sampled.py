@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import standpipe as sp
 from standpipe.contracts import Order
-from standpipe.ordering import order_of
+from standpipe.plan.order import order_of
 from standpipe.spec import Int64Array
 
 

@@ -4,7 +4,6 @@ from standpipe.cache.cached import Cached
 from standpipe.cache.description import Cache
 from standpipe.cache.facts import CachedSet, Forecast, look, spills
 from standpipe.cache.filesystem import file_system
-from standpipe.cache.identity import Identity
 from standpipe.cache.opened import OpenSet
 from standpipe.cache.removal import FreedCache
 from standpipe.cache.sessions import CacheSession, create_cache, destroy_cache, list_caches, stop_caches
@@ -20,7 +19,6 @@ __all__ = [
     "CheckedSet",
     "Forecast",
     "FreedCache",
-    "Identity",
     "OpenSet",
     "create_cache",
     "destroy_cache",

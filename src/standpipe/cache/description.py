@@ -9,8 +9,8 @@ from typing import Literal
 
 from standpipe.cache.filesystem import check_local, file_system
 from standpipe.errors import PlanError
-from standpipe.machine import memory_in_use
-from standpipe.settings import is_seconds, parse_bytes, show_bytes
+from standpipe.system.machine import memory_in_use
+from standpipe.units import is_seconds, parse_bytes, show_bytes
 
 SHARED_MEMORY = "/dev/shm"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

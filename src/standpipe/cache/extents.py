@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from standpipe.cache.directory import NEW_FILE, Access, names_in, settle
 from standpipe.cache.room import BLOCK_BYTES, ROWS
-from standpipe.faults import faultpoint
+from standpipe.system.faults import faultpoint
 
 PAGE = 4096
 EXTENT_BYTES = 32 << 20

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from standpipe.cache.description import Cache
 from standpipe.cache.directory import READ_FILE, READ_FOLDER, Access, Damaged, Home, open_home
-from standpipe.cache.identity import Identity
 from standpipe.cache.manifest import Manifest, missing_is_damage, read_set
 from standpipe.cache.removal import USERS
 from standpipe.cache.room import ENTRY_BYTES, free_bytes, room, taken
@@ -23,6 +22,7 @@ from standpipe.cache.session import Limits, Session, access_of, first_limits, li
 from standpipe.cache.spilled import Spilled, names_of_sets
 from standpipe.cache.users import Counts, usage
 from standpipe.errors import CacheError
+from standpipe.identity.cached_set import Identity
 
 TABLE = "table"
 HEADER_BYTES = 4096

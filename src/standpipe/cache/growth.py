@@ -13,7 +13,7 @@ from standpipe.cache.removal import clear, evict
 from standpipe.cache.room import ENTRY_BYTES, Room, room
 from standpipe.cache.session import Session
 from standpipe.cache.spilled import clear_spilled, names_of_sets
-from standpipe.settings import show_bytes
+from standpipe.units import show_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from standpipe.cache.directory import Damaged, Home, is_at, read_manifest, write_manifest
-from standpipe.cache.identity import Identity
 from standpipe.cache.spilled import SET, Place
 from standpipe.errors import CacheError
+from standpipe.identity.cached_set import Identity
 
 FORMAT = 1
 MOST_RECORDS = 1 << 40

@@ -25,7 +25,7 @@ from standpipe.cache.session import linked_sets, sessions_of
 from standpipe.cache.spilled import SET, Place, Spilled, remove_spilled
 from standpipe.cache.users import claimed, is_used, usage
 from standpipe.errors import CacheError
-from standpipe.faults import faultpoint
+from standpipe.system.faults import faultpoint
 
 USERS = "users"
 

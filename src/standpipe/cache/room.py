@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from standpipe.cache.directory import READ_FOLDER, names_in
 from standpipe.cache.filesystem import FileSystem, file_system
-from standpipe.machine import memory_in_use
-from standpipe.settings import show_bytes
+from standpipe.system.machine import memory_in_use
+from standpipe.units import show_bytes
 
 MEMORY_RESERVE = 16  # one part in so many of the machine's or container's memory is left to others
 ROWS = "rows-"  # what names of extents begin with

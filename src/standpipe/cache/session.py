@@ -25,7 +25,7 @@ from standpipe.cache.directory import (
 )
 from standpipe.cache.room import free_bytes
 from standpipe.errors import CacheError
-from standpipe.faults import faultpoint
+from standpipe.system.faults import faultpoint
 
 MANIFEST = "session.json"
 LINKS = "sets"

@@ -24,7 +24,7 @@ from standpipe.cache.session import (
 )
 from standpipe.cache.spilled import clear_spilled
 from standpipe.errors import CacheError
-from standpipe.faults import faultpoint
+from standpipe.system.faults import faultpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from standpipe.cache.directory import (
 )
 from standpipe.cache.extents import FULL
 from standpipe.cache.facts import HEADER_BYTES, TABLE
-from standpipe.cache.identity import Identity
 from standpipe.cache.manifest import Kind, Manifest, damaged, missing_is_damage, read_set
 from standpipe.cache.opened import OpenSet, Parts
 from standpipe.cache.removal import USERS, clear, drop_damaged
@@ -32,7 +31,8 @@ from standpipe.cache.room import ENTRY_BYTES
 from standpipe.cache.session import Session, access_of, first_limits
 from standpipe.cache.users import User
 from standpipe.errors import CacheError
-from standpipe.faults import faultpoint
+from standpipe.identity.cached_set import Identity
+from standpipe.system.faults import faultpoint
 
 QUEUE_BYTES = 16 << 20  # of rows on their way to a disk
 QUEUE_ROWS = 4  # at least

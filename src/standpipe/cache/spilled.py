@@ -31,7 +31,7 @@ from standpipe.cache.directory import (
 from standpipe.cache.extents import trim
 from standpipe.cache.moment import boot_id
 from standpipe.errors import CacheError
-from standpipe.faults import faultpoint
+from standpipe.system.faults import faultpoint
 
 NOTE = "home.json"
 NAME = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{16}")  # no other one: what it names is removed with its set

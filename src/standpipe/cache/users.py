@@ -28,7 +28,7 @@ from standpipe.cache.directory import (
 )
 from standpipe.cache.moment import Moment
 from standpipe.errors import CacheError
-from standpipe.faults import faultpoint
+from standpipe.system.faults import faultpoint
 
 TOTALS = "totals.json"
 # What values of other kinds than ours end in, where they are taken for ours.

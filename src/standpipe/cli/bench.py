@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         raise sp.PlanError("--io and --cache are two measurements: ask for one at a time")
     if args.report:
         from standpipe.observe.report import is_page
-        from standpipe.writing import check_place
+        from standpipe.system.files import check_place
 
         if args.io or args.cache:
             raise sp.PlanError("--report is of a run as it is, not of --io or --cache")

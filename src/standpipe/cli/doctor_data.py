@@ -9,8 +9,8 @@ from standpipe.cli.bench_io import IoResult, measure_io
 from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrapped
 from standpipe.cli.task import standard_task
 from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
-from standpipe.observe.doctor import Data, Host, Speeds, data_facts, host_facts, judge_data, look_at
-from standpipe.observe.doctor.finding import seconds, several, size
+from standpipe.doctor import Data, Host, Speeds, data_facts, host_facts, judge_data, look_at
+from standpipe.doctor.finding import seconds, several, size
 
 SECONDS = 9.0  # for reading, decoding, and both, a third each
 MOST_BAD = 0.5  # share of the files

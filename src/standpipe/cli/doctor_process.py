@@ -8,10 +8,10 @@ from collections import Counter
 import standpipe as sp
 from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrapped
 from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
-from standpipe.observe.doctor import ProcessReport, examine_process
-from standpipe.observe.doctor.finding import several, size
-from standpipe.observe.doctor.processes import Process
-from standpipe.observe.doctor.scene import Scene, waits_for
+from standpipe.doctor import ProcessReport, examine_process
+from standpipe.doctor.finding import several, size
+from standpipe.doctor.processes import Process
+from standpipe.doctor.scene import Scene, waits_for
 
 SECONDS = 2.0
 FRAMES = 6  # of a stack

@@ -16,9 +16,9 @@ import standpipe as sp
 from standpipe.cli.doctor import UNABLE
 from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrapped
 from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
-from standpipe.observe.doctor import Limits, ScriptReport, examine_script
-from standpipe.observe.doctor.facts import Run
-from standpipe.observe.doctor.finding import seconds, several, size
+from standpipe.doctor import Limits, ScriptReport, examine_script
+from standpipe.doctor.facts import Run
+from standpipe.doctor.finding import seconds, several, size
 
 SHOWN = 4  # transforms of a loader
 QUEUED = 0.2  # share of the time that is worth telling,

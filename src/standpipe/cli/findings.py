@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from standpipe.cli.terminal import harmless, say, shortened, verbatim
-from standpipe.observe.doctor import Finding, Severity
-from standpipe.observe.doctor.finding import several
+from standpipe.doctor import Finding, Severity
+from standpipe.doctor.finding import several
 
 COLUMNS = 80
 COLOURS = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}

@@ -13,7 +13,7 @@ import numpy as np
 import standpipe as sp
 from standpipe import PlanError
 from standpipe.cli.task import source_at
-from standpipe.writing import drafted
+from standpipe.system.files import drafted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

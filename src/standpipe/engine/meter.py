@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from standpipe import _native, machine
+from standpipe import _native
 from standpipe.engine.workers import Use, Workers, WorkersMemory
-from standpipe.memory import (
+from standpipe.plan.plan import Plan
+from standpipe.stats.memory import (
     CACHE,
     ENGINE,
     FRAMES,
@@ -26,9 +27,9 @@ from standpipe.memory import (
     planned_memory,
     worker_owner,
 )
-from standpipe.plan import Plan
-from standpipe.settings import show_bytes
-from standpipe.shares import Claim
+from standpipe.system import machine
+from standpipe.system.sharing import Claim
+from standpipe.units import show_bytes
 
 EVERY_S = 1.0
 WARNED_SHARE = 0.8  # of ``memory=``, or of what the machine or container has

@@ -8,9 +8,9 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import Mix
-from standpipe.engine.calls import said
+from standpipe.engine.python.calls import said
 from standpipe.engine.workers import Failure
-from standpipe.plan import Plan
+from standpipe.plan.plan import Plan
 from standpipe.spec import AnyArray
 from standpipe.transform import BATCH_OP
 

@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from standpipe.contracts import Records, StreamSource
-from standpipe.engine.processes import WorkerProcess, WorkerServer
+from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
+from standpipe.engine.processes.travel import Luggage, pack
 from standpipe.engine.rows import Inputs, RowKey
 from standpipe.engine.start import first_record, recipe_of
-from standpipe.engine.travel import Luggage, pack
 from standpipe.errors import PlanError
 from standpipe.order import Cursor
-from standpipe.plan import Plan
+from standpipe.plan.plan import Plan
 
 MOST_BYTES = 4 << 20  # of a dataset on its way: packing it takes some 40 ms of the start
 NICENESS = 10  # so that the first batches come first

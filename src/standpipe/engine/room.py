@@ -6,8 +6,8 @@ from standpipe import _native
 from standpipe.engine.meter import TAKEN
 from standpipe.engine.workers import Workers
 from standpipe.errors import BudgetError, StalledError, StandpipeError
-from standpipe.plan import Plan
-from standpipe.settings import show_bytes
+from standpipe.plan.plan import Plan
+from standpipe.units import show_bytes
 
 
 class Room:

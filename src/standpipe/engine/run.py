@@ -21,28 +21,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from standpipe import _native
-from standpipe.bad import Ledger
 from standpipe.contracts import Order
-from standpipe.counters import SlotStats, SlowSample, Stats
-from standpipe.engine.adjusting import Adjuster
-from standpipe.engine.delivery import Delivered, Delivery
-from standpipe.engine.filling import Filled, Filler, Filling
-from standpipe.engine.guarded import guarded
+from standpipe.engine.deliver import Delivered, Delivery
+from standpipe.engine.fill import Filled, Filler, Filling
 from standpipe.engine.meter import Meter
 from standpipe.engine.room import Room
 from standpipe.engine.start import refusals, started
 from standpipe.engine.timing import RunTimes
-from standpipe.engine.watch import Unattended, Watch, Work
+from standpipe.engine.tuner.adjusting import Adjuster
+from standpipe.engine.watchdog.guarded import guarded
+from standpipe.engine.watchdog.watch import Unattended, Watch, Work
 from standpipe.engine.workers import INTERRUPTED_S, Job, Workers, has_ended
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.machine import anonymous_bytes, on_cpus
-from standpipe.memory import MemoryLedger
 from standpipe.order import Batches, Cursor, Given
-from standpipe.plan import Plan
-from standpipe.shares import Claim
+from standpipe.plan.plan import Plan
+from standpipe.plan.tuning import Tuning
 from standpipe.spec import Tail
-from standpipe.tuning import Tuning
-from standpipe.warned import warn
+from standpipe.stats.bad_samples import Ledger
+from standpipe.stats.counters import SlotStats, SlowSample, Stats
+from standpipe.stats.memory import MemoryLedger
+from standpipe.system.machine import anonymous_bytes, on_cpus
+from standpipe.system.sharing import Claim
+from standpipe.system.user_warnings import warn
 
 if TYPE_CHECKING:
     import logging

@@ -11,33 +11,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from standpipe import _native
-from standpipe.caching import CachePlan
 from standpipe.contracts import PythonSource, Records, StreamSource
-from standpipe.engine.caching import Keeper, opened
-from standpipe.engine.checks import Checks
-from standpipe.engine.files import check_files, too_few_files
-from standpipe.engine.guarded import guarded
-from standpipe.engine.keeping import Kept
-from standpipe.engine.native_workers import NativeWorkers
-from standpipe.engine.recipe import Recipe, Supplies
-from standpipe.engine.replacing import MOST_ATTEMPTS, advise, substitute_of
+from standpipe.engine.cache import Keeper, opened
+from standpipe.engine.native.workers import NativeWorkers
+from standpipe.engine.open_files import check_files, too_few_files
+from standpipe.engine.python.cached_samples import Kept
+from standpipe.engine.python.recipe import Recipe, Supplies
+from standpipe.engine.python.samples import SampleMaker, unforeseen
+from standpipe.engine.python.threads import ThreadWorkers
+from standpipe.engine.python.value_checks import Checks
+from standpipe.engine.replace import MOST_ATTEMPTS, advise, substitute_of
 from standpipe.engine.rows import Inputs, RowKey
-from standpipe.engine.samples import SampleMaker, unforeseen
-from standpipe.engine.threads import ThreadWorkers
-from standpipe.engine.watch import Watch
-from standpipe.engine.where import stack_of_thread
+from standpipe.engine.watchdog.guarded import guarded
+from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.watchdog.where import stack_of_thread
 from standpipe.engine.workers import CALLER, INTERRUPTED_S, Failure, Workers, raised_for, too_long
 from standpipe.errors import StalledError, StandpipeError, WorkerDied
-from standpipe.machine import cpu_count, is_short_of_files, own_memory_bytes, process_memory_bytes
 from standpipe.order import Cursor
-from standpipe.plan import Plan
-from standpipe.settings import show_bytes
+from standpipe.plan.cache import CachePlan
+from standpipe.plan.plan import Plan
 from standpipe.source import NAMES
 from standpipe.spec import Executor, Listed, Replace, Spec
+from standpipe.system.machine import cpu_count, is_short_of_files, own_memory_bytes, process_memory_bytes
+from standpipe.units import show_bytes
 
 if TYPE_CHECKING:
-    from standpipe.engine.processes import WorkerProcess, WorkerServer
-    from standpipe.sizing import WorkerCost
+    from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
+    from standpipe.plan.memory import WorkerCost
 
 Measured = Mapping[str, Spec | Listed] | Failure
 Measure = Callable[[RowKey, Inputs], Measured]
@@ -135,8 +135,8 @@ def _in_processes(
     plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
 ) -> tuple[Plan, Workers, _native.SlotRing]:
     # What it needs takes a fifth of the time of importing standpipe, and threads need none of it.
-    from standpipe.engine.process_workers import ProcessWorkers
-    from standpipe.engine.processes import WorkerProcess, WorkerServer
+    from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
+    from standpipe.engine.processes.workers import ProcessWorkers
 
     packs = not isinstance(plan.source, PythonSource) or plan.source.packs
     recipe = recipe_of(plan)
@@ -262,7 +262,7 @@ def _measured_in(
     workers: list[WorkerProcess], server: WorkerServer, watch: Watch, key: RowKey, inputs: Inputs
 ) -> Measured:
     """Measure in the first worker. When that dies of it, or hangs, another one takes its place and tries once more."""
-    from standpipe.engine.processes import WorkerProcess
+    from standpipe.engine.processes.server_handle import WorkerProcess
 
     def measured(worker: WorkerProcess) -> Measured:
         with watch.errand(
@@ -294,8 +294,8 @@ def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> Wor
     """What processes as large as the first one take, after its first sample. When it dies meanwhile, another one takes
     its place, once.
     """
-    from standpipe.engine.messages import Ended
-    from standpipe.engine.processes import WorkerProcess
+    from standpipe.engine.processes.messages import Ended
+    from standpipe.engine.processes.server_handle import WorkerProcess
 
     try:
         return _measured_cost(plan, server, workers[0])

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from standpipe import _native
-from standpipe.counters import Latency, PlaceStats, SlotStats, Stats, StepStats
+from standpipe.stats.counters import Latency, PlaceStats, SlotStats, Stats, StepStats
 
 # Timing a piece of work costs some twenty microseconds: so not oftener than this, and no more of its rows.
 EVERY_NS = 10_000_000

@@ -12,8 +12,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.contracts import OpenSource, Records
-from standpipe.counters import Stats
-from standpipe.engine.watch import Work
+from standpipe.engine.watchdog.watch import Work
 from standpipe.errors import (
     DecodeError,
     EmptyStreamError,
@@ -28,6 +27,7 @@ from standpipe.errors import (
 from standpipe.order import Cursor
 from standpipe.source import shown
 from standpipe.spec import AnyArray, Int64Array
+from standpipe.stats.counters import Stats
 
 _ERRORS = {
     "read": ReadError,

@@ -16,7 +16,7 @@ from standpipe.observe.charts import bucket_ends
 from standpipe.observe.history import Moment
 from standpipe.observe.page import latencies, page
 from standpipe.observe.snapshot import Snapshot, facts
-from standpipe.writing import whole_file
+from standpipe.system.files import whole_file
 
 PAGES = (".html", ".htm")
 MOST_BAD = 1000  # samples with all that is known of them, of the newest

@@ -10,7 +10,7 @@ from typing import Any
 import standpipe as sp
 from standpipe.observe.history import Moment
 from standpipe.observe.snapshot import Snapshot
-from standpipe.writing import whole_file
+from standpipe.system.files import whole_file
 
 MIB = 1 << 20
 MICRO = 1e6

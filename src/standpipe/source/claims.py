@@ -8,8 +8,8 @@ import os
 import stat
 from collections.abc import Iterator
 
-from standpipe.faults import faultpoint
 from standpipe.source._paths import shown
+from standpipe.system.faults import faultpoint
 
 BUILDING = b".building"
 NOT_BELIEVED = "others can write to its folder, so what is there isn't believed; chmod go-w, or remove it"

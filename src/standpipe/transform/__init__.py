@@ -1,7 +1,5 @@
 """The transform place: what happens to a sample, and how adjacent transforms become one native kernel."""
 
-from standpipe.transform.code import Unreadable, digest_of
-from standpipe.transform.content import KEPT, ByContent
 from standpipe.transform.element import Normalize, ToDtype, ToLayout
 from standpipe.transform.function import BatchFunction, Function, Mixing, Rng
 from standpipe.transform.fuse import ImageKernel, fuse, split_at_cache
@@ -9,7 +7,6 @@ from standpipe.transform.geometry import CenterCrop, RandomHorizontalFlip, Rando
 from standpipe.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
 from standpipe.transform.mixing import CutMix, MixUp
 from standpipe.transform.native import decoder_version, simd_paths
-from standpipe.transform.parts import code_parts
 from standpipe.transform.program import (
     BATCH_OP,
     DATASET_OP,
@@ -27,11 +24,9 @@ __all__ = [
     "BATCH_OP",
     "DATASET_OP",
     "EPOCH_OP",
-    "KEPT",
     "NOT_INSTALLED",
     "SAMPLE_OP",
     "BatchFunction",
-    "ByContent",
     "CenterCrop",
     "CutMix",
     "Decoder",
@@ -51,11 +46,8 @@ __all__ = [
     "SampleProgram",
     "ToDtype",
     "ToLayout",
-    "Unreadable",
-    "code_parts",
     "decoder_of_gpu",
     "decoder_version",
-    "digest_of",
     "fault_of",
     "first_random",
     "fuse",

@@ -1,0 +1,33 @@
+"""What is wrong with somebody's DataLoaders, and what to do about it.
+
+``child/``     the probe, which runs inside the examined script and writes down facts
+``facts``      what it saw, in types; ``gather`` reads its lines, ``running`` runs the script
+``judge_*``    facts in, findings out: pure functions
+``script``     all of it together
+``data``       a folder of images, and what was measured on it
+``stuck``      a running process: ``processes`` reads /proc, ``scene`` holds what was read
+"""
+
+from standpipe.doctor.data import Data, Speeds, data_facts, judge_data, look_at
+from standpipe.doctor.facts import Host
+from standpipe.doctor.finding import Finding, Severity
+from standpipe.doctor.running import Limits, host_facts
+from standpipe.doctor.script import ScriptReport, examine_script
+from standpipe.doctor.stuck import ProcessReport, examine_process
+
+__all__ = [
+    "Data",
+    "Finding",
+    "Host",
+    "Limits",
+    "ProcessReport",
+    "ScriptReport",
+    "Severity",
+    "Speeds",
+    "data_facts",
+    "examine_process",
+    "examine_script",
+    "host_facts",
+    "judge_data",
+    "look_at",
+]

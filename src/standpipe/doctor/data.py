@@ -1,0 +1,374 @@
+"""A folder or list of images is looked at, beside the speeds that were measured on it, and judged."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+import standpipe as sp
+from standpipe.doctor.facts import Host
+from standpipe.doctor.finding import Finding, Severity, by_severity, several, size
+
+SAMPLED = 256  # images whose headers are read
+COUNTED = 100_000  # records whose folders are counted, evenly
+CROP_PX = 224  # of the usual training task, from an image whose short side is 256
+SHORT_PX = 256
+LARGE = 4.0  # times the pixels that the usual task can use
+MANY_FILES = 100_000  # of one folder
+SMALL_BYTES = 32 << 10
+PROGRESSIVE = 0.2  # share of the images
+OTHER = 0.2
+LIMITS = 1.25  # a rate is a limit if the other is so many times as high
+SHOWN = 4  # bad files
+BATCH_BYTES = 64 * 3 * CROP_PX * CROP_PX * 4  # the usual batch of float32
+AHEAD = 2  # torch's prefetch_factor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """What an image's header says.
+
+    format  as Pillow calls it
+    """
+
+    width_px: int
+    height_px: int
+    bytes: int
+    format: str
+    progressive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speeds:
+    """Images per second, and of reads alone how long they took.
+
+    decode   of decoding alone, from memory, by ``workers`` threads; ``both`` with reading
+    waited   share of the reads that waited for storage
+    """
+
+    reads: float
+    decode: float
+    both: float
+    workers: int
+    p50_s: float
+    p99_s: float
+    waited: float
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """A folder or list.
+
+    images          there are
+    pictures        what some of them are; ``unreadable``: of how many the header can't be read
+    largest_folder  the folder with most files, and about how many it has
+    cpus            of the machine, whatever this process may use
+    bad             files that a loader would refuse, when all were decoded; None: they are too many for that
+    """
+
+    path: str
+    images: int
+    pictures: tuple[Picture, ...]
+    unreadable: int
+    largest_folder: tuple[str, int]
+    speeds: Speeds
+    cpus: int
+    bad: tuple[sp.FileFinding, ...] | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Of one image, in the mean."""
+        return sum(each.bytes for each in self.pictures) // max(len(self.pictures), 1)
+
+    @property
+    def short_px(self) -> float:
+        """The shorter side of an image, in the median."""
+        return median([min(each.width_px, each.height_px) for each in self.pictures] or [0])
+
+    @property
+    def surplus(self) -> float:
+        """Times the pixels that the usual task can use, in the median."""
+        return (self.short_px / SHORT_PX) ** 2
+
+    def share(self, what: Sequence[bool]) -> float:
+        """Of the images."""
+        return sum(what) / len(self.pictures) if self.pictures else 0.0
+
+    @property
+    def progressive(self) -> float:
+        """Share of the images that are progressive JPEGs."""
+        return self.share([each.progressive for each in self.pictures])
+
+    @property
+    def formats(self) -> dict[str, float]:
+        """Share of each format, the most usual first."""
+        counts = Counter(each.format for each in self.pictures)
+        return {name: count / len(self.pictures) for name, count in counts.most_common()}
+
+
+def look_at(path: str, plan: sp.Plan, speeds: Speeds, seconds: float) -> Data:
+    """Read some of the headers, count files by folder, and decode all files if that takes ``seconds`` at most."""
+    images = plan.source.num_records
+    pictures = []
+    unreadable = 0
+    for file in _paths(plan, SAMPLED):
+        picture = _picture(file)
+        if picture is None:
+            unreadable += 1
+        else:
+            pictures.append(picture)
+    counted = min(images, COUNTED)
+    folders = Counter(os.path.dirname(file) for file in _paths(plan, COUNTED))  # noqa: PTH120 (bytes of any kind)
+    folder, files = folders.most_common(1)[0] if folders else (b"", 0)
+    bad = None
+    if images <= max(SAMPLED, speeds.decode * seconds):
+        checked = sp.check_files(plan.pipeline.source, duplicates=False)
+        bad = tuple(each for each in checked.findings() if each.level == "bad")
+    return Data(
+        path=path,
+        images=images,
+        pictures=tuple(pictures),
+        unreadable=unreadable,
+        largest_folder=(os.fsdecode(folder), files * images // max(counted, 1)),
+        speeds=speeds,
+        cpus=os.cpu_count() or 1,
+        bad=bad,
+    )
+
+
+def _paths(plan: sp.Plan, most: int) -> Iterator[bytes]:
+    """Yield files of so many records at most, evenly."""
+    images = plan.source.num_records
+    chosen = np.unique(np.linspace(0, images - 1, min(images, most)).astype(np.int64))
+    for files in plan.source.locate(chosen).files.values():
+        yield from (files.paths[row] for row in range(len(files.paths)))
+
+
+def _picture(path: bytes) -> Picture | None:
+    try:
+        with Image.open(path) as image:
+            return Picture(
+                width_px=image.width,
+                height_px=image.height,
+                bytes=os.stat(path).st_size,  # noqa: PTH116
+                format=image.format or "?",
+                progressive=bool(image.info.get("progressive")),
+            )
+    except Exception:  # Pillow's plugins raise whatever they like for bytes that are no image
+        return None
+
+
+def judge_data(host: Host, data: Data) -> list[Finding]:
+    """What costs time or memory, the worst first."""
+    judges = (_unreadable, _large, _progressive, _other_formats, _slow_storage, _full_folder, _shm, _quota)
+    return by_severity([finding for judge in judges for finding in judge(host, data)])
+
+
+def _unreadable(host: Host, data: Data) -> list[Finding]:
+    looked = len(data.pictures) + data.unreadable
+    if not data.bad and not data.unreadable and not data.speeds.failed:
+        return []
+    evidence = (
+        f"of {several(looked, 'image')} looked at, {data.unreadable} have no header that Pillow knows; "
+        f"{data.speeds.failed} of all reads failed",
+    )
+    numbers = {"looked": looked, "unreadable": data.unreadable, "failed": data.speeds.failed}
+    if data.bad:
+        shown = [f"{'/'.join((each.path or '').split('/')[-2:])}: {each.kind}" for each in data.bad[:SHOWN]]
+        more = ", …" if len(data.bad) > SHOWN else ""
+        evidence = (
+            f"of {several(data.images, 'image')}, {len(data.bad)} can't be decoded: {', '.join(shown)}{more}",
+        )
+        numbers |= {"bad": len(data.bad)}
+    return [
+        Finding(
+            code="bad-files",
+            severity=Severity.PROBLEM,
+            title="there are files that are no images, or can't be read",
+            where=data.path,
+            evidence=evidence,
+            numbers=numbers,
+            fix="standpipe scan PATH --output bad.jsonl finds all of them; then repair or drop them",
+            standpipe='pipeline.exclude("bad.jsonl"), or .on_bad(sp.Replace(at_most=0.001))',
+        )
+    ]
+
+
+def _large(host: Host, data: Data) -> list[Finding]:
+    if data.surplus < LARGE:
+        return []
+    return [
+        Finding(
+            code="images-large",
+            severity=Severity.WARNING,
+            title=f"images have {data.surplus:.0f} times the pixels that the usual crop can use",
+            where=data.path,
+            evidence=(
+                f"the shorter side is {data.short_px:,.0f} px in the median, {size(data.bytes)} a file; "
+                f"for crops of {CROP_PX} px, {SHORT_PX} px will do",
+                f"decoding takes {data.speeds.workers / max(data.speeds.decode, 1e-9) * 1e3:.1f} ms of a CPU an image",
+            ),
+            numbers={"short_px": data.short_px, "surplus": round(data.surplus, 2), "bytes": data.bytes},
+            fix=f"resize the images once, to a shorter side of {SHORT_PX} to 320 px, and train on those",
+            standpipe='decode("fast") decodes at a half, a quarter or an eighth; .cache(...) keeps what was made',
+        )
+    ]
+
+
+def _progressive(host: Host, data: Data) -> list[Finding]:
+    if data.progressive < PROGRESSIVE:
+        return []
+    return [
+        Finding(
+            code="jpegs-progressive",
+            severity=Severity.WARNING,
+            title=f"{data.progressive:.0%} of the images are progressive JPEGs",
+            where=data.path,
+            evidence=("they are decoded whole, whatever the crop, and in several passes",),
+            numbers={"share": round(data.progressive, 3)},
+            fix="jpegtran -copy none file.jpg > new.jpg makes them baseline, without any loss",
+            standpipe=".cache(...) keeps what was decoded; whole frames take turns in side_memory=",
+        )
+    ]
+
+
+def _other_formats(host: Host, data: Data) -> list[Finding]:
+    others = {name: share for name, share in data.formats.items() if name != "JPEG"}
+    if sum(others.values()) < OTHER:
+        return []
+    named = ", ".join(f"{name} {share:.0%}" for name, share in others.items())
+    return [
+        Finding(
+            code="not-jpeg",
+            severity=Severity.NOTE,
+            title=f"{sum(others.values()):.0%} of the images aren't JPEGs",
+            where=data.path,
+            evidence=(f"{named}; such files are decoded whole, under Python's lock in part",),
+            numbers={name: round(share, 3) for name, share in others.items()},
+            fix="store photos as JPEGs of quality 90 and more, where a model needs no more",
+            standpipe="JPEGs are decoded natively, and only what the crop needs",
+        )
+    ]
+
+
+def _slow_storage(host: Host, data: Data) -> list[Finding]:
+    speeds = data.speeds
+    if speeds.reads * LIMITS > speeds.decode or speeds.waited < 0.5:
+        return []
+    small = data.bytes < SMALL_BYTES
+    return [
+        Finding(
+            code="small-files" if small else "storage-slow",
+            severity=Severity.WARNING,
+            title="the price of small files limits the rate" if small else "storage limits the rate",
+            where=data.path,
+            evidence=(
+                f"reads alone give {speeds.reads:,.0f} images/s, {size(speeds.reads * data.bytes)}/s; decoding alone "
+                f"{speeds.decode:,.0f} images/s",
+                f"a read takes {1e3 * speeds.p50_s:.2g} ms, 1 in 100 {1e3 * speeds.p99_s:.2g} ms; "
+                f"{speeds.waited:.0%} waited for storage; a file has {size(data.bytes)}",
+            ),
+            numbers={
+                "reads": speeds.reads,
+                "decode": speeds.decode,
+                "waited": speeds.waited,
+                "bytes": data.bytes,
+            },
+            fix="copy the data to a local disk, or pack it in large files that are read in sequence",
+            standpipe="reads run ahead of decoding, many at once; .cache(sp.Cache(..., disk=...)) keeps files locally",
+        )
+    ]
+
+
+def _full_folder(host: Host, data: Data) -> list[Finding]:
+    folder, files = data.largest_folder
+    if files < MANY_FILES:
+        return []
+    return [
+        Finding(
+            code="folder-full",
+            severity=Severity.NOTE,
+            title=f"one folder has about {files:,} files",
+            where=data.path,
+            evidence=(
+                f"{folder or '.'}; listing it is slow on network storage, at every start of every job",
+            ),
+            numbers={"folder": folder, "files": files},
+            fix="spread the files over subfolders, or keep a list of them",
+            standpipe="standpipe index PATH lists it once; later starts look rows up in the index",
+        )
+    ]
+
+
+def _shm(host: Host, data: Data) -> list[Finding]:
+    need = host.cores * AHEAD * BATCH_BYTES
+    if host.shm_free >= need:
+        return []
+    return [
+        Finding(
+            code="shm-small",
+            severity=Severity.WARNING,
+            title=f"/dev/shm has {size(host.shm_free)} free",
+            where=data.path,
+            evidence=(
+                f"a torch DataLoader with {several(host.cores, 'worker')} and batches of 64 crops puts up to "
+                f"{size(need)} there",
+            ),
+            numbers={"free_bytes": host.shm_free, "need_bytes": need},
+            fix="in a container: docker run --shm-size=8g, or --ipc=host",
+            standpipe="batches lie in memory of standpipe's own; the size of /dev/shm doesn't matter",
+        )
+    ]
+
+
+def _quota(host: Host, data: Data) -> list[Finding]:
+    if host.cores >= data.cpus:
+        return []
+    return [
+        Finding(
+            code="cpu-quota",
+            severity=Severity.NOTE,
+            title=f"this process may use {host.cores} of {several(data.cpus, 'CPU')}",
+            where=data.path,
+            evidence=("by affinity or a container's quota, of which os.cpu_count() knows nothing",),
+            numbers={"cores": host.cores, "cpus": data.cpus},
+            fix=f"num_workers={host.cores} at most, whatever os.cpu_count() says",
+            standpipe='workers="auto" counts so',
+        )
+    ]
+
+
+def data_facts(host: Host, data: Data) -> dict[str, Any]:
+    """Plain values."""
+    speeds = data.speeds
+    return {
+        "path": data.path,
+        "images": data.images,
+        "image_bytes": data.bytes,
+        "short_px": data.short_px,
+        "surplus": round(data.surplus, 2),
+        "formats": {name: round(share, 3) for name, share in data.formats.items()},
+        "progressive": round(data.progressive, 3),
+        "largest_folder": {"path": data.largest_folder[0], "files": data.largest_folder[1]},
+        "read_images_per_s": round(speeds.reads, 1),
+        "read_p50_ms": round(1e3 * speeds.p50_s, 4),
+        "read_p99_ms": round(1e3 * speeds.p99_s, 4),
+        "read_waited_share": round(speeds.waited, 4),
+        "decode_images_per_s": round(speeds.decode, 1),
+        "images_per_s": round(speeds.both, 1),
+        "epoch_s": round(data.images / speeds.both, 1) if speeds.both else None,
+        "workers": speeds.workers,
+        "cpus": host.cores,
+        "machine_cpus": data.cpus,
+        "memory_bytes": host.memory,
+        "memory_free_bytes": host.memory_free,
+        "shm_free_bytes": host.shm_free,
+    }

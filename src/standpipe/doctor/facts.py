@@ -1,0 +1,311 @@
+"""Facts of a script's run, as the probe wrote them down, put together by loader; nothing is judged here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from standpipe.doctor.child.standpipe_probe.record import NOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What the machine, or the container, has.
+
+    cores        CPUs by affinity and quota
+    memory_free  bytes that could be had before the script ran
+    memory       bytes that there are
+    shm_free     bytes of /dev/shm that were free; shm of all
+    cuda         whether torch could use a GPU
+    ranks        processes of the script that ran at once
+    """
+
+    cores: int
+    memory_free: int
+    memory: int
+    shm_free: int
+    shm: int
+    cuda: bool = False
+    ranks: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes of a process: its share of pages, and those that it alone has written."""
+
+    pss: int = 0
+    private: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """One batch, as the process saw it that made it.
+
+    indices     of its samples, as far as they are integers; the first 64
+    prints      of samples: a fingerprint of the whole under ``""``, and of parts by their path
+    seconds     that samples took, all together
+    cpu_s       of a CPU, collate included; ``queued_s``: in which it waited for one
+    slowest     index of the slowest sample, and its seconds
+    transforms  seconds by name
+    drawn       generators of which samples drew
+    memory      of the process after it; None where it wasn't asked for
+    anonymous   bytes of the process that are no file's and not shared by name, however many have a copy of the pages
+    """
+
+    samples: int = 0
+    indices: tuple[int, ...] = ()
+    prints: tuple[dict[str, str], ...] = ()
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    queued_s: float = 0.0
+    collate_s: float = 0.0
+    slowest: tuple[Any, float] = (None, 0.0)
+    median_s: float = 0.0
+    transforms: dict[str, float] = field(default_factory=dict)
+    drawn: tuple[str, ...] = ()
+    memory: Memory | None = None
+    anonymous: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maker:
+    """A worker in one epoch, or the main process (-1).
+
+    random  a fingerprint of each generator's state before the first sample, by name
+    """
+
+    epoch: int
+    worker: int
+    pid: int = 0
+    random: dict[str, str] = field(default_factory=dict)
+    memory: Memory | None = None
+    made: tuple[Made, ...] = ()
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """At the start, and after batches, as far as they are known."""
+        return tuple(each for each in (self.memory, *(made.memory for made in self.made)) if each is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One batch, as the script saw it.
+
+    wait_s  for it
+    step_s  from the batch before until it was asked for; None for the first
+    cpu_s   of the main process, so far
+    at      when it came
+    """
+
+    epoch: int
+    wait_s: float
+    step_s: float | None
+    bytes: int = 0
+    cpu_s: float = 0.0
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What an attribute of a dataset holds.
+
+    objects  in Python, and ``bytes`` of them; ``arrays``: bytes of NumPy's
+    """
+
+    path: str
+    kind: str
+    objects: int
+    bytes: int
+    arrays: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bad:
+    """An exception in a sample, or in the collate function.
+
+    shapes  of the samples that couldn't be put together: index and what it is made of, and ``paths`` of them
+    """
+
+    worker: int
+    index: Any
+    path: str | None
+    type: str
+    message: str
+    where: str
+    shapes: tuple[tuple[Any, str], ...] = ()
+    paths: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Workers that were started: how, and what of the main process they are copies of."""
+
+    method: str
+    threads: tuple[str, ...] = ()
+    cuda: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """One DataLoader in one rank's process: its settings, then what happened.
+
+    samples, sampled  of the dataset, and that the sampler gives in an epoch; None where it has no length
+    stuck             worker, index and seconds of samples that were being made when the time was over
+    failure           type and message of what the script's loop got to see
+    """
+
+    site: str
+    rank: int = 0
+    dataset: str = "Dataset"
+    iterable: bool = False
+    samples: int | None = None
+    batches: int | None = None
+    sampler: str = "SequentialSampler"
+    sampled: int | None = None
+    workers: int = 0
+    batch: int | None = 1
+    prefetch: int | None = None
+    persistent: bool = False
+    pinned: bool = False
+    method: str | None = None
+    world: int = 1
+    holdings: tuple[Holding, ...] = ()
+    cuda_path: str | None = None
+    collate: str = "default_collate"
+    makers: tuple[Maker, ...] = ()
+    steps: tuple[Step, ...] = ()
+    starts: tuple[Start, ...] = ()
+    bad: tuple[Bad, ...] = ()
+    stuck: tuple[tuple[int, int, float], ...] = ()
+    failure: tuple[str, str] | None = None
+
+    @property
+    def epochs(self) -> int:
+        """That gave a batch."""
+        return len({step.epoch for step in self.steps})
+
+    @property
+    def startup_s(self) -> float:
+        """Seconds to the first batch of an epoch, in the median; of two the smaller, as chance may hold one up."""
+        first = sorted(step.wait_s for step in self.steps if step.step_s is None)
+        return first[(len(first) - 1) // 2] if first else 0.0
+
+    @property
+    def steady(self) -> tuple[Step, ...]:
+        """Steps behind an epoch's first ones, whose batches workers made while the first was waited for."""
+        ahead = self.workers * (self.prefetch or 0)
+        later: list[Step] = []
+        every: list[Step] = []
+        for epoch in sorted({step.epoch for step in self.steps}):
+            steps = [step for step in self.steps if step.epoch == epoch]
+            every += steps[1:]
+            later += steps[max(1, ahead) :]
+        return tuple(later if len(later) >= 8 else every)
+
+    @property
+    def wait_share(self) -> float:
+        """Of the time in steady steps."""
+        return self.wait_s / (self.wait_s + self.step_s) if self.steady else 0.0
+
+    @property
+    def wait_s(self) -> float:
+        """Of a steady step, in the mean."""
+        return _mean([step.wait_s for step in self.steady])
+
+    @property
+    def step_s(self) -> float:
+        """Between batches, in the mean."""
+        return _mean([step.step_s or 0.0 for step in self.steady])
+
+    @property
+    def made(self) -> tuple[Made, ...]:
+        """All batches."""
+        return tuple(made for maker in self.makers for made in maker.made)
+
+    @property
+    def sample_s(self) -> float:
+        """To make one sample, in the mean."""
+        return sum(made.seconds for made in self.made) / max(sum(made.samples for made in self.made), 1)
+
+    @property
+    def queued_share(self) -> float:
+        """Of the time that making batches takes: in which they waited for a CPU."""
+        whole = sum(made.seconds + made.collate_s for made in self.made)
+        return min(sum(made.queued_s for made in self.made) / whole, 1.0) if whole else 0.0
+
+    @property
+    def collate_s(self) -> float:
+        """To put one batch together, in the median."""
+        return _median([made.collate_s for made in self.made])
+
+    @property
+    def collate_share(self) -> float:
+        """Of the time that making batches takes: in the collate function."""
+        whole = sum(made.seconds + made.collate_s for made in self.made)
+        return sum(made.collate_s for made in self.made) / whole if whole else 0.0
+
+    @property
+    def batch_s(self) -> float:
+        """To make one batch, in the median, without the time in which it waited for a CPU."""
+        return _median([max(made.seconds + made.collate_s - made.queued_s, 0.0) for made in self.made])
+
+    @property
+    def transforms(self) -> dict[str, float]:
+        """Seconds of a sample by transform, the slowest first; what else a sample takes is under ``""``."""
+        samples = max(sum(made.samples for made in self.made), 1)
+        total: dict[str, float] = {}
+        for made in self.made:
+            for name, took in made.transforms.items():
+                total[name] = total.get(name, 0.0) + took / samples
+        by_time = dict(sorted(total.items(), key=lambda item: -item[1]))
+        whole = sum(made.seconds for made in self.made) / samples
+        return {**by_time, "": max(whole - sum(by_time.values()), 0.0)} if by_time else {}
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of the largest batch's tensors."""
+        return max((step.bytes for step in self.steps), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How a script's run ended, and its loaders, in all ranks.
+
+    how      ``enough``, ``finished``, ``raised``, ``exited``, or ``killed`` where it left no word
+    error    type and message of what it raised
+    code     that it exited with, or the negative number of a signal
+    cut      whether epochs were cut short
+    withheld files that torch.save wrote elsewhere
+    own      epochs of standpipe's loaders, of which nothing is known here
+    drawing  where standpipe's loaders were made whose code draws from global generators in the script's process, and
+             that code
+    """
+
+    how: str
+    loaders: tuple[Loader, ...]
+    error: tuple[str, str] | None = None
+    code: int | None = None
+    cuda: bool = False
+    cut: bool = False
+    withheld: tuple[str, ...] = ()
+    own: int = 0
+    drawing: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def _mean(numbers: list[float]) -> float:
+    return sum(numbers) / len(numbers) if numbers else 0.0
+
+
+def _median(numbers: list[float]) -> float:
+    return median(numbers) if numbers else 0.0
+
+
+def now_at(path: Path, clock: float) -> tuple[int, float] | None:
+    """The sample that a process is at, and for how long; None between samples."""
+    content = path.read_bytes()
+    if len(content) < NOW.size:
+        return None
+    index, since = NOW.unpack(content)
+    return None if index < 0 else (index, clock - since)

@@ -1,0 +1,171 @@
+"""Judgements of memory: what workers copy, what grows, and what goes through shared memory."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from standpipe.doctor.facts import Holding, Host, Loader, Maker, Memory
+from standpipe.doctor.finding import Finding, Severity, several, size
+
+WORTH_BYTES = 64 << 20  # copied by all workers together, above which it is worth a finding
+MUCH = 0.05  # of the memory there is
+TOO_MUCH = 0.8  # of what was free
+SHM = 0.8  # of what is free
+GROWING_BATCHES = 6  # of a worker, that must each have made it larger
+GROWING_BYTES = 256 << 10  # by at least so much
+
+
+def judge_memory(host: Host, loader: Loader) -> list[Finding]:
+    """All that costs memory."""
+    judges = (_copied, _grows, _shared_memory, _unpinned)
+    return [finding for judge in judges for finding in judge(host, loader)]
+
+
+def copied_bytes(loader: Loader) -> int:
+    """What each worker ends up with a copy of: by fork, pages of Python objects; by spawn, arrays too."""
+    arrays = loader.method != "fork"
+    return sum(each.bytes + arrays * each.arrays for each in loader.holdings)
+
+
+def per_worker(loader: Loader) -> tuple[int, int]:
+    """Bytes of one worker, by its share of pages: at its start, and after its last batch. 0 without workers."""
+    known = _known(loader)
+    return _mean([each[0].pss for each in known]), _mean([each[-1].pss for each in known])
+
+
+def _known(loader: Loader) -> list[tuple[Memory, ...]]:
+    """What is known of each worker's memory."""
+    return [maker.memories for maker in loader.makers if maker.worker >= 0 and maker.memories]
+
+
+def _mean(numbers: list[int]) -> int:
+    return sum(numbers) // len(numbers) if numbers else 0
+
+
+def _copied(host: Host, loader: Loader) -> list[Finding]:
+    each = copied_bytes(loader)
+    workers = loader.workers * host.ranks
+    total = each * workers
+    if not loader.workers or total < WORTH_BYTES:
+        return []
+    forked = loader.method == "fork"
+    most = max(loader.holdings, key=lambda held: held.bytes + (0 if forked else held.arrays))
+    evidence = [_told(held, forked) for held in loader.holdings[:4] if held.bytes or not forked]
+    if known := _known(loader):
+        begin, end = _mean([each[0].private for each in known]), _mean([each[-1].private for each in known])
+        evidence.append(f"memory that a worker alone has: {size(begin)} at its start, {size(end)} at the end")
+    fix = f"hold {most.path} as one NumPy array, an Arrow column or a tensor, not as Python objects"
+    if not forked:
+        fix = f"start workers by fork, or hold {most.path} as a tensor or a mapped file, which workers share"
+    how = "copied page by page as reference counts change" if forked else "a copy of each from the start"
+    evidence.append(
+        f"forecast: {size(each)} × {several(workers, 'worker')} = {size(total)}, {how}; "
+        f"the machine has {size(host.memory)}"
+    )
+    severity = Severity.NOTE
+    if total > MUCH * host.memory:
+        severity = Severity.PROBLEM if total > TOO_MUCH * host.memory_free else Severity.WARNING
+    return [
+        Finding(
+            code="copy-on-write" if forked else "copies-of-the-dataset",
+            severity=severity,
+            title=f"{most.path} will be copied by every worker",
+            where=loader.site,
+            evidence=tuple(evidence),
+            numbers={
+                "attribute": most.path,
+                "objects": most.objects,
+                "bytes": most.bytes,
+                "workers": workers,
+                "forecast_bytes": total,
+            },
+            fix=fix,
+            standpipe=f"standpipe.torch.DataLoader packs long lists into memory that workers share; {most.path} "
+            "= sp.pack_list(...) does it by hand",
+        )
+    ]
+
+
+def _told(held: Holding, forked: bool) -> str:
+    arrays = f", {size(held.arrays)} of arrays" if held.arrays and not forked else ""
+    return f"{held.path}: a {held.kind}, about {held.objects:,} objects, {size(held.bytes)}{arrays}"
+
+
+def _grows(host: Host, loader: Loader) -> list[Finding]:
+    growing = [rate for maker in loader.makers if (rate := _growth(maker)) > 0]
+    if not growing or not loader.batches:
+        return []
+    if loader.workers * (loader.prefetch or 0) >= loader.batches:
+        return []  # they may do all of an epoch ahead, and hold it
+    rate = sum(growing) / len(growing)
+    total = int(rate * loader.batches * host.ranks)
+    if total <= MUCH * host.memory:
+        return []
+    who = "workers grow" if loader.workers else "the process grows"
+    return [
+        Finding(
+            code="memory-grows",
+            severity=Severity.PROBLEM if total > TOO_MUCH * host.memory_free else Severity.WARNING,
+            title=f"{who} by {size(rate)} with every batch",
+            where=loader.site,
+            evidence=(
+                f"each batch but the first two made its process larger, for {GROWING_BATCHES} batches and more",
+                f"forecast: {size(total)} after {loader.batches:,} batches, an epoch; "
+                f"{size(host.memory_free)} were free",
+            ),
+            numbers={"bytes_per_batch": rate, "batches": loader.batches, "forecast_bytes": total},
+            fix="find what the dataset keeps: a dict or list filled in __getitem__, open files, an unbounded lru_cache",
+            standpipe="pipeline.cache(sp.Cache(..., memory=...)) keeps samples within a bound, once for all workers",
+        )
+    ]
+
+
+def _growth(maker: Maker) -> float:
+    """Bytes by which each batch made a process larger, in the mean; 0 if some didn't."""
+    # Pages that are copied were there before, and batches on their way to the script are no growth: neither counts.
+    at = [made.anonymous for made in maker.made][2:]
+    steps = [later - before for before, later in pairwise(at)]
+    if len(steps) < GROWING_BATCHES or min(steps) < GROWING_BYTES:
+        return 0.0
+    return sum(steps) / len(steps)
+
+
+def _shared_memory(host: Host, loader: Loader) -> list[Finding]:
+    ahead = loader.workers * (loader.prefetch or 0)
+    ahead = min(ahead, loader.batches) if loader.batches else ahead
+    need = ahead * loader.batch_bytes * host.ranks
+    if not need or need < SHM * host.shm_free:
+        return []
+    return [
+        Finding(
+            code="shm-small",
+            severity=Severity.PROBLEM if need > host.shm_free else Severity.WARNING,
+            title=f"/dev/shm has {size(host.shm_free)} free, batches ahead need {size(need)}",
+            where=loader.site,
+            evidence=(
+                f"{several(loader.workers, 'worker')} × {loader.prefetch} ahead: "
+                f"{ahead:,} batches of {size(loader.batch_bytes)}",
+                f"/dev/shm: {size(host.shm)}, {size(host.shm_free)} free; when it is full workers die of a bus error",
+            ),
+            numbers={"need_bytes": need, "free_bytes": host.shm_free, "batch_bytes": loader.batch_bytes},
+            fix="a smaller prefetch_factor or fewer workers; in a container: docker run --shm-size, or --ipc=host",
+            standpipe="batches lie in memory of standpipe's own, within memory=; the size of /dev/shm doesn't matter",
+        )
+    ]
+
+
+def _unpinned(host: Host, loader: Loader) -> list[Finding]:
+    if not host.cuda or loader.pinned or not loader.batch_bytes:
+        return []
+    return [
+        Finding(
+            code="unpinned",
+            severity=Severity.WARNING,
+            title="batches for the GPU lie in memory that isn't pinned",
+            where=loader.site,
+            evidence=(f"pin_memory=False, {size(loader.batch_bytes)} a batch, and torch sees a GPU",),
+            numbers={"batch_bytes": loader.batch_bytes},
+            fix="DataLoader(..., pin_memory=True), and batch.to(device, non_blocking=True)",
+            standpipe='standpipe.torch.loader(pipeline, device="cuda"): pinned slots, a stream of their own',
+        )
+    ]

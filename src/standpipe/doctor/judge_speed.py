@@ -1,0 +1,275 @@
+"""Judgements of time: workers, their start, transforms, collate. Facts in, findings out, nothing is measured."""
+
+from __future__ import annotations
+
+import statistics
+
+from standpipe.doctor.facts import Host, Loader
+from standpipe.doctor.finding import Finding, Severity, seconds, several
+
+WAITS = 0.2  # share of the time above which a consumer that waits is worth a finding
+WORTH_WAIT_S = 5e-3  # for a batch, above which workers are worth their cost
+IDLE = 0.75  # share of the cores that are busy, below which some are idle
+BUSY = 0.5  # share of the time in which a worker makes samples, above which another one helps
+STORAGE = 0.5  # share of a sample's time in which it neither has a CPU nor waits for one
+MOST_OF_IT = 0.4  # of a sample's time
+COLLATE = 0.3  # of a batch's time
+STARTUP = 0.1  # of an epoch's time
+STARTUP_S = 0.5
+SLOW_SAMPLE_S = 1.0
+SLOW_SAMPLE = 20.0  # times the median
+
+
+def judge_speed(host: Host, loader: Loader) -> list[Finding]:
+    """All that costs time."""
+    judges = (_above_cores, _too_few, _cpu_bound, _slow_transform, _slow_collate, _slow_startup, _slow_sample)
+    return [finding for judge in judges for finding in judge(host, loader)]
+
+
+def waits(host: Host, loader: Loader) -> bool:
+    """Whether the script waits for this loader, for long enough to do something about it.
+
+    What making a batch doesn't explain isn't the loader's: another process may use the CPUs.
+    """
+    wait_s = min(loader.wait_s, _explained_s(host, loader))
+    return len(loader.steady) >= 4 and wait_s > max(WORTH_WAIT_S, WAITS * (wait_s + loader.step_s))
+
+
+def _explained_s(host: Host, loader: Loader) -> float:
+    """For how long a script should wait at each step, by what it takes to make a batch."""
+    if not loader.workers:
+        return loader.batch_s
+    steps = [step.step_s or 0.0 for step in loader.steady]
+    at_once = min(loader.workers, host.cores)
+    return loader.batch_s / at_once - (statistics.median(steps) if steps else 0.0)
+
+
+def busy_share(loader: Loader) -> float:
+    """How much of the time a worker spends making batches, of those in which steps were seen."""
+    elapsed = sum(step.wait_s + (step.step_s or 0.0) for step in loader.steps)
+    spent = sum(made.seconds + made.collate_s for made in loader.made)
+    return min(spent / (elapsed * max(loader.workers, 1)), 1.0) if elapsed else 0.0
+
+
+def busy_cores(loader: Loader) -> float:
+    """CPUs that the script and this loader's workers keep busy."""
+    elapsed = used = 0.0
+    for epoch in {step.epoch for step in loader.steps}:
+        steps = [step for step in loader.steps if step.epoch == epoch]
+        elapsed += steps[-1].at - steps[0].at
+        used += steps[-1].cpu_s - steps[0].cpu_s
+    if not elapsed:
+        return 0.0
+    makers = {maker.worker for maker in loader.makers}
+    if makers - {-1}:
+        whole = sum(step.wait_s + (step.step_s or 0.0) for step in loader.steps)
+        used += sum(made.cpu_s for made in loader.made) * elapsed / max(whole, elapsed)
+    return used / elapsed
+
+
+def _storage_share(loader: Loader) -> float:
+    spent = sum(made.seconds + made.collate_s for made in loader.made)
+    return 1 - sum(made.cpu_s + made.queued_s for made in loader.made) / spent if spent else 0.0
+
+
+def _above_cores(host: Host, loader: Loader) -> list[Finding]:
+    together = loader.workers * host.ranks
+    if together <= host.cores:
+        return []
+    evidence = [
+        f"{several(loader.workers, 'worker')}"
+        + (f" in each of {host.ranks} ranks" if host.ranks > 1 else "")
+        + f", and {several(host.cores, 'CPU')} by affinity and the container's quota"
+    ]
+    severity = Severity.WARNING
+    if loader.batch_s > WORTH_WAIT_S and _storage_share(loader) > STORAGE:
+        severity = Severity.NOTE
+        evidence.append(
+            f"samples spend {_storage_share(loader):.0%} of their time waiting for storage: that may be why"
+        )
+    each = max(1, host.cores // host.ranks)
+    return [
+        Finding(
+            code="workers-above-cores",
+            severity=severity,
+            title=f"{together} workers on {several(host.cores, 'CPU')}",
+            where=loader.site,
+            evidence=tuple(evidence),
+            numbers={"workers": loader.workers, "ranks": host.ranks, "cores": host.cores},
+            fix=f"DataLoader(..., num_workers={each}); len(os.sched_getaffinity(0)) knows the CPUs, not the quota",
+            standpipe='workers="auto" counts CPUs by affinity and quota; its threads share one memory',
+        )
+    ]
+
+
+def _too_few(host: Host, loader: Loader) -> list[Finding]:
+    most = max(1, host.cores // host.ranks)
+    if not waits(host, loader) or loader.workers >= most or busy_cores(loader) >= IDLE * most:
+        return []
+    if loader.workers and busy_share(loader) < BUSY:
+        return []
+    if not loader.workers and most == 1:
+        return []
+    # A worker makes a batch in so long; as many are needed as such times lie in a step.
+    batch_s = loader.batch_s
+    wanted = min(most, max(loader.workers + 1, round(batch_s / max(loader.step_s, 1e-3) + 0.5)))
+    return [
+        Finding(
+            code="workers-too-few",
+            severity=Severity.WARNING,
+            title=f"the script waits {loader.wait_share:.0%} of its time for batches",
+            where=loader.site,
+            evidence=(
+                f"a step takes {seconds(loader.step_s)}, then it waits {seconds(loader.wait_s)}",
+                f"a batch takes {seconds(batch_s)} to make, by "
+                f"{several(loader.workers, 'worker') if loader.workers else 'the script itself (num_workers=0)'}",
+                f"{busy_cores(loader):.1f} of {several(most, 'CPU')} busy",
+            ),
+            numbers={
+                "wait_share": round(loader.wait_share, 3),
+                "step_s": loader.step_s,
+                "wait_s": loader.wait_s,
+                "batch_s": batch_s,
+                "workers": loader.workers,
+                "cores": most,
+            },
+            fix=f"DataLoader(..., num_workers={wanted}, persistent_workers=True)",
+            standpipe='standpipe.torch.DataLoader, or a Pipeline with workers="auto": decoding in native threads',
+        )
+    ]
+
+
+def _cpu_bound(host: Host, loader: Loader) -> list[Finding]:
+    most = max(1, host.cores // host.ranks)
+    if not waits(host, loader) or (loader.workers < most and busy_cores(loader) < IDLE * most):
+        return []
+    if most > 1 and not loader.workers:
+        return []
+    return [
+        Finding(
+            code="input-bound",
+            severity=Severity.WARNING,
+            title=f"the script waits {loader.wait_share:.0%} of its time, and all CPUs are in use",
+            where=loader.site,
+            evidence=(
+                f"a step takes {seconds(loader.step_s)}, then it waits {seconds(loader.wait_s)}",
+                f"a sample takes {seconds(loader.sample_s)}; {several(loader.workers, 'worker')}, "
+                f"{several(most, 'CPU')}",
+            ),
+            numbers={"wait_share": round(loader.wait_share, 3), "sample_s": loader.sample_s, "cores": most},
+            fix="make samples cheaper: smaller files, images resized once and stored, less work per sample",
+            standpipe="Pipeline(ImageFolder(...)).cache(...) keeps what was made; decoding needs only the crop's part",
+        )
+    ]
+
+
+def _slow_transform(host: Host, loader: Loader) -> list[Finding]:
+    whole = sum(loader.transforms.values())
+    named = [(name, took) for name, took in loader.transforms.items() if name]
+    if not waits(host, loader) or not named or named[0][1] < MOST_OF_IT * whole:
+        return []
+    name, took = named[0]
+    others = ", ".join(f"{other} {seconds(each)}" for other, each in named[1:4])
+    return [
+        Finding(
+            code="slow-transform",
+            severity=Severity.WARNING,
+            title=f"{name} takes {took / whole:.0%} of a sample's time",
+            where=loader.site,
+            evidence=(
+                f"a sample takes {seconds(whole)}, of which {name} {seconds(took)}",
+                *((f"the next: {others}",) if others else ()),
+            ),
+            numbers={"transform": name, "seconds": took, "sample_s": whole},
+            fix=f"make {name} cheaper, apply it to a smaller image, or do it once and store what it gives",
+            standpipe="native crops, resizing and flips in place of torchvision's; .cache() behind what isn't random",
+        )
+    ]
+
+
+def _slow_collate(host: Host, loader: Loader) -> list[Finding]:
+    if not waits(host, loader) or loader.collate_share < COLLATE or loader.collate_s < WORTH_WAIT_S:
+        return []
+    return [
+        Finding(
+            code="slow-collate",
+            severity=Severity.WARNING,
+            title=f"{loader.collate} takes {loader.collate_share:.0%} of a batch's time",
+            where=loader.site,
+            evidence=(f"{seconds(loader.collate_s)} for every batch, in the median",),
+            numbers={
+                "collate": loader.collate,
+                "collate_s": loader.collate_s,
+                "share": round(loader.collate_share, 3),
+            },
+            fix="do it per sample in the dataset, on arrays rather than lists; np.stack once, not piece by piece",
+            standpipe="rows are written where the batch has them; ragged fields: sp.Pad, sp.Ragged",
+        )
+    ]
+
+
+def _slow_startup(host: Host, loader: Loader) -> list[Finding]:
+    if not loader.workers or loader.persistent or loader.epochs < 2 or not loader.batches:
+        return []
+    epoch_s = loader.startup_s + (loader.batches - 1) * (loader.wait_s + loader.step_s)
+    if loader.startup_s < max(STARTUP * epoch_s, STARTUP_S):
+        return []
+    return [
+        Finding(
+            code="workers-restarted",
+            severity=Severity.WARNING,
+            title=f"starting workers takes {loader.startup_s / epoch_s:.0%} of every epoch",
+            where=loader.site,
+            evidence=(
+                f"{seconds(loader.startup_s)} to the first batch, of an epoch of {seconds(epoch_s)} "
+                f"({loader.batches:,} batches)",
+                f"{several(loader.workers, 'worker')} started anew each epoch, by {loader.method}",
+            ),
+            numbers={"startup_s": loader.startup_s, "epoch_s": epoch_s, "method": loader.method},
+            fix="DataLoader(..., persistent_workers=True)",
+            standpipe="a loader's workers stay, and make the next epoch's first batches while this one ends",
+        )
+    ]
+
+
+def _slow_sample(host: Host, loader: Loader) -> list[Finding]:
+    stuck = [
+        Finding(
+            code="stuck-sample",
+            severity=Severity.PROBLEM,
+            title=f"sample {index} wasn't done after {seconds(took)}",
+            where=loader.site,
+            evidence=(f"{_worker(worker)} was still making dataset[{index}] when the time was over",),
+            numbers={"index": index, "seconds": took, "worker": worker},
+            fix=f"call dataset[{index}] by itself; give what it waits for a time limit, or DataLoader(timeout=...)",
+            standpipe="stall_timeout_s= names such a sample with its stack; .on_bad(sp.Replace(...)) goes on",
+        )
+        for worker, index, took in loader.stuck
+        if took > SLOW_SAMPLE_S
+    ]
+    # A process's first samples import, open and allocate what others find there.
+    later = [made for maker in loader.makers for made in maker.made[1:]]
+    medians = [made.median_s for made in later]
+    index, slowest = max(
+        ((made.slowest[0], made.slowest[1] - made.queued_s) for made in later),
+        key=lambda each: each[1],
+        default=(None, 0.0),
+    )
+    if stuck or slowest < max(SLOW_SAMPLE_S, SLOW_SAMPLE * statistics.median(medians or [0.0])):
+        return stuck
+    return [
+        Finding(
+            code="slow-sample",
+            severity=Severity.WARNING,
+            title=f"sample {index} took {seconds(slowest)}",
+            where=loader.site,
+            evidence=(f"a sample takes {seconds(statistics.median(medians))} in the median",),
+            numbers={"index": index, "seconds": slowest},
+            fix=f"look at dataset[{index}]: one such sample holds up its whole batch",
+            standpipe="all workers make a batch's rows, so that one slow row delays no others; slow_after_s= names it",
+        )
+    ]
+
+
+def _worker(worker: int) -> str:
+    return "the script itself" if worker < 0 else f"worker {worker}"

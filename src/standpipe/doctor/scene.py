@@ -1,0 +1,115 @@
+"""A process, those that it started and what surrounds them, in a few seconds; and what each of them waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from standpipe.doctor.processes import Process, Thread
+
+BUSY = 0.5  # share of the time
+FETCH = "torch/utils/data/_utils/fetch.py"  # calls the dataset
+STARTERS = ("resource_tracker", "forkserver", "torch_shm_manager", "standpipe-forks")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A process and its surroundings, in a few seconds.
+
+    processes    itself first, then all that it has started
+    throttled_s  for which its container was held back by its CPU quota
+    kills        processes of its container that were killed for want of memory, so far
+    peers        processes of the same distributed run on this machine, by rank
+    loaders      what standpipe's loaders of the process say of themselves, a line each
+    delivers     whether one of these delivers batches
+    stacks       whether py-spy was there to tell what Python does
+    """
+
+    seconds: float
+    processes: tuple[Process, ...]
+    throttled_s: float = 0.0
+    kills: int = 0
+    shm_free: int = 1 << 40
+    shm: int = 1 << 40
+    rank: int = 0
+    world: int = 1
+    local_world: int = 1
+    peers: dict[int, int] = field(default_factory=dict)
+    loaders: tuple[str, ...] = ()
+    delivers: bool = False
+    stacks: bool = False
+
+    @property
+    def script(self) -> Process:
+        """The process that was asked about."""
+        return self.processes[0]
+
+    @property
+    def workers(self) -> tuple[Process, ...]:
+        """Processes that make samples, as far as can be told: forks of the script, and those of multiprocessing."""
+        return tuple(each for each in self.processes[1:] if self.is_worker(each))
+
+    def is_worker(self, process: Process) -> bool:
+        """Whether a process is a worker; one that has ended, and left no command, may have been."""
+        if process.parent != self.script.number and "forkserver" not in process.command:
+            return False
+        if any(name in (process.command + process.main.name) for name in STARTERS):
+            return False
+        return process.dead or process.command == self.script.command or "multiprocessing" in process.command
+
+    @property
+    def works(self) -> bool:
+        """Whether somebody computes, or a loader delivers."""
+        return self.delivers or any(self.is_busy(process) for process in self.processes)
+
+    def is_busy(self, process: Process) -> bool:
+        """Whether a process computes most of the time, or would if it had a CPU."""
+        return process.cpu_s >= BUSY * self.seconds or process.main.state == "R"
+
+
+def waits_for(process: Process, thread: Thread) -> str:
+    """What a thread does or waits for, in a few words."""
+    if process.dead:
+        return "has ended" + (f", by signal {process.status}" if process.status else "")
+    if thread.state == "R":
+        return "runs"
+    if thread.state in "Tt":
+        return "is stopped"
+    if thread.state == "D":
+        return f"waits for storage{_at(thread)}"
+    waits = {
+        "futex": "waits for a lock",
+        "poll": "waits for something to read",
+        "select": "waits for something to read",
+        "sleep": "sleeps",
+        "wait": "waits for a process to end",
+        "flock": f"waits for a file lock{_at(thread)}",
+        "receive": f"waits for the network{_at(thread)}",
+        "send": f"waits for the network{_at(thread)}",
+        "connect": "waits for a connection",
+        "accept": "waits for a connection",
+        "open": "opens a file",
+    }
+    if thread.call in waits:
+        return waits[thread.call]
+    if thread.call:
+        return f"{thread.call}s{_at(thread)}"
+    return f"waits in {thread.where}" if thread.where else "waits"
+
+
+def _at(thread: Thread) -> str:
+    return f" ({thread.at})" if thread.at else ""
+
+
+def told(process: Process) -> str:
+    """A process and what it waits for, with its innermost Python function and its dataset's, where those are known."""
+    at = f", in {process.main.stack[0]}" if process.main.stack else ""
+    if (own := sample_frame(process)) is not None and own != process.main.stack[0]:
+        at += f", for a sample of {own}"
+    return f"{process.number} {waits_for(process, process.main)}{at}"
+
+
+def sample_frame(process: Process) -> str | None:
+    """Return the dataset's function and line where a worker makes a sample; None where it makes none."""
+    stack = process.main.stack
+    fetching = next((place for place, frame in enumerate(stack) if FETCH in frame), 0)
+    return stack[fetching - 1] if fetching > 0 else None

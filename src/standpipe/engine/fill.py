@@ -1,0 +1,199 @@
+"""How a slot is filled: from a place in the epoch to work for the workers, and from what they made to a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe import _native
+from standpipe.batch import Shape
+from standpipe.contracts import StreamSource
+from standpipe.engine.mixes import unmixable
+from standpipe.engine.python.collating import Made, collated
+from standpipe.engine.replace import Origins, advise, is_replaced
+from standpipe.engine.timing import RunTimes
+from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.workers import Assignment, BatchMade, Failure, Job, Workers
+from standpipe.errors import StalledError
+from standpipe.order import Cursor
+from standpipe.plan.plan import Plan
+from standpipe.spec import AnyArray, Int64Array, Replace, Tail
+from standpipe.stats.bad_samples import Ledger
+
+NO_SLOT = "no slot was free in which another sample could take its place: raise memory="
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """A slot whose rows the workers make."""
+
+    slot: int
+    at: Cursor
+    rows: int
+    origins: Origins
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A slot whose rows are done, or can't be: then ``error`` says why. It keeps the slot until it is taken,
+    so that a run of bad batches ends where a run of good ones does; but for one into which a thread that hangs may
+    write yet.
+    """
+
+    slot: int | None
+    at: Cursor
+    rows: int = 0
+    lists: Mapping[str, list[Any]] = field(default_factory=dict)
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    made: BatchMade | None = None
+    position: int = 0  # of the first row
+    ended: bool = False  # a stream has no more
+    error: Exception | None = None
+    origins: Origins | None = None
+
+
+class Filler:
+    """What the thread that fills slots does with one of them.
+
+    plan   what is run
+    times  counts rows that can't be made
+    hangs  is told when the thread hangs
+    stuck  why nothing comes: what the thread is at has been given up, and it hangs there yet
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        workers: Workers,
+        ring: _native.SlotRing,
+        ledger: Ledger,
+        watch: Watch,
+        *,
+        times: RunTimes,
+        hangs: Callable[[], None],
+    ) -> None:
+        self.plan, self._workers, self._ring = plan, workers, ring
+        self._ledger, self._watch, self._times, self._hangs = ledger, watch, times, hangs
+        self._streams = isinstance(plan.source, StreamSource)  # which takes some 20 µs to ask
+        self.stuck: StalledError | None = None
+
+    def begin(self, slot: int, at: Cursor) -> Filling | Filled:
+        """The work on a batch, or why there can be none."""
+        try:
+            with self._errand(at, "looking up its records"):
+                return self._begun(slot, at)
+        except Exception as error:
+            return Filled(slot, at, error=error)
+
+    def again(self, filling: Filling, failure: Failure) -> Filling | Filled:
+        """The work on a batch in another slot, without a row that can't be made; or that row's error."""
+        at, origins = filling.at, filling.origins
+        self._count([failure])
+        replaces = isinstance(self.plan.pipeline.bad, Replace) and not failure.whole
+        slot = self._ring.take(grow=True) if replaces else -1
+        if slot < 0:
+            error = origins.error_of([failure])
+            assert error is not None
+            if replaces:
+                error.add_note(NO_SLOT)
+            else:
+                advise(error, self.plan, [failure])
+            return Filled(None, at, error=error)
+        try:
+            with self._errand(at, "making it again in another slot"):
+                old = origins.assignment
+                views = self._views(slot, old.records.index, origins.valid)
+                assignment = origins.move(replace(old, slot=slot, views=views), failure)
+                job = self._workers.begin(assignment, self._ring)
+                return Filling(slot, at, filling.rows, origins, job)
+        except Exception as error:
+            return Filled(slot, at, error=error)
+
+    def outcome(self, filling: Filling | Filled) -> Filled | None:
+        """What became of a slot, or None while rows are missing: some may be made again, from other records."""
+        if isinstance(filling, Filled):
+            return filling
+        if not filling.job.done:
+            return None
+        try:
+            with self._errand(filling.at, "putting it together"):
+                return self._made(filling)
+        except Exception as error:
+            return Filled(filling.slot, filling.at, error=error)
+
+    def _begun(self, slot: int, at: Cursor) -> Filling:
+        plan = self.plan
+        step = plan.steps.step(0, at.consumed)
+        drawn = step.draw(plan.order, at.epoch)
+        if self._streams:  # a rank's own samples, by their place in its stream
+            places = at.consumed // plan.steps.world + np.arange(len(drawn.indices))
+            drawn = replace(drawn, indices=places)
+        records = plan.source.locate(drawn.indices)
+        views = self._views(slot, drawn.indices, drawn.valid)
+        assignment = Assignment(slot, at, records, drawn.positions, views)
+        job = self._workers.begin(assignment, self._ring)
+        origins = Origins(plan, self._ledger, assignment, drawn.valid)
+        return Filling(slot, at, len(drawn.indices), origins, job)
+
+    def _made(self, filling: Filling) -> Filled | None:
+        slot, rows, job, origins = filling.slot, filling.rows, filling.job, filling.origins
+        failures = list(job.failures())
+        made = Made(job.lists)
+        if self.plan.collated and not failures and origins.complete and job.ended_after != 0:
+            made = collated(self.plan, self._ring.view(slot), job.lists)
+            failures += made.failures
+        if self.plan.mixings and not failures:
+            failures += unmixable(self.plan, self.plan.layout.views(self._ring.view(slot), rows))
+        self._count(failures)
+        if (substitutes := origins.substitutes(failures)) is not None:
+            self._workers.exchange(job, substitutes, self._ring)
+            return None
+        if (error := origins.error_of(failures)) is not None:
+            raise advise(error, self.plan, failures)
+        ended = job.ended_after is not None
+        rows = rows if job.ended_after is None else job.ended_after
+        if ended and self.plan.steps.tail is Tail.DROP:
+            rows = 0
+        return Filled(
+            slot,
+            filling.at,
+            rows,
+            made.lists,
+            made.shapes,
+            job.made,
+            ended=ended,
+            origins=origins if origins.bad else None,
+            position=int(origins.assignment.positions[0]),
+        )
+
+    def _count(self, failures: Sequence[Failure]) -> None:
+        """Each bad row once, whoever found it, and in however many of its fields."""
+        self._times.bad += len({failure.row for failure in failures if is_replaced(failure)})
+
+    def _views(self, slot: int, indices: Int64Array, valid: NDArray[np.bool_]) -> dict[str, AnyArray]:
+        """A slot's fields, of which those are written that are no sample's."""
+        views = self.plan.layout.views(self._ring.view(slot), len(indices))
+        views["index"][...] = indices
+        if "valid" in views:
+            views["valid"][...] = valid
+        return views
+
+    @contextmanager
+    def _errand(self, at: Cursor, doing: str) -> Iterator[None]:
+        """What this thread does itself, for the watch."""
+        batch = f"the batch at position {at.consumed} of epoch {at.epoch}"
+        try:
+            with self._watch.errand(batch, doing, "the thread that fills batches", give_up=self._give_up):
+                yield
+        finally:
+            self.stuck = None
+
+    def _give_up(self, error: StalledError) -> None:
+        self.stuck = error
+        self._hangs()

@@ -1,0 +1,1 @@
+"""Slots filled by the native pool."""

@@ -1,0 +1,378 @@
+"""Slots filled by native threads alone; Python helps with rows that are no JPEG."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.cache import OpenSet
+from standpipe.contracts import Records
+from standpipe.engine.cache import Costing, Keeper
+from standpipe.engine.cache import counted as cache_counts
+from standpipe.engine.native.gpu import GpuDecoding
+from standpipe.engine.open_files import reading_threads
+from standpipe.engine.python.value_checks import Checks
+from standpipe.engine.watchdog.guarded import Ends, guarded
+from standpipe.engine.watchdog.watch import Overdue, Work
+from standpipe.engine.watchdog.where import stack_of_thread, state_of
+from standpipe.engine.workers import (
+    Assignment,
+    Failure,
+    Substitutes,
+    Use,
+    WorkersMemory,
+    has_ended,
+    name_of,
+    start_kept,
+    too_long,
+)
+from standpipe.errors import StalledError, WorkerDied
+from standpipe.plan.plan import Plan
+from standpipe.read import read_policy
+from standpipe.spec import AnyArray, Int64Array
+from standpipe.stats.counters import Latency, PlaceStats, Stats, WorkerStats
+from standpipe.transform.foreign import finish_foreign
+
+COUNTED = [name for name in Stats.__slots__ if hasattr(_native.PoolStats, name)]
+DOING = {
+    "reading": "reading its file",
+    "waiting": "waiting for memory that other samples use, or for a cache's disk",
+    "decoding": "decoding and transforming it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """What a thread has in hand."""
+
+    thread: int
+    rows_begun: int
+    row: _native.AtWork = field(compare=False)
+
+
+class NativeJob:
+    """The rows of one slot.
+
+    native   what native threads do now; None where that is nothing
+    records  of its rows
+    rows     (n,) int64: where they are in the slot
+    values   fields that no kernel makes, whose values are looked at
+    """
+
+    lists: Mapping[str, list[Any]] = {}
+    made = None
+    ended_after = None
+
+    def __init__(
+        self,
+        job: _native.Job | None,
+        records: Records,
+        rows: Int64Array,
+        checks: Checks,
+        values: Mapping[str, AnyArray],
+    ) -> None:
+        self.native, self.records, self.rows = job, records, rows
+        self._checks, self._values = checks, values
+
+    @property
+    def done(self) -> bool:
+        """Whether every row is made or given up."""
+        return self.native is None or self.native.done
+
+    def has(self, row: _native.AtWork) -> bool:
+        """Whether a row at work is one of its rows."""
+        native = self.native
+        return native is not None and native.has(row)
+
+    def failures(self) -> Sequence[Failure]:
+        """Rows that can't be made."""
+        failures = [] if self.native is None else self.native.failures()
+        bad = [Failure(row, place, reason) for row, place, reason in failures]
+        if self._checks.finite is None:
+            return bad
+        made = np.setdiff1d(self.rows, [failure.row for failure in bad])
+        return [*bad, *self._checks.failures(self._values, made)]
+
+
+class NativeWorkers:
+    """The native pool, and one to ``workers`` Python threads for rows that are no JPEG.
+
+    ends  is given the error of a thread that ends by itself
+    """
+
+    def __init__(self, plan: Plan, bell: _native.Bell, ends: Ends, kept: OpenSet | None = None) -> None:
+        kernel, gpu = plan.kernel, plan.pipeline.gpu
+        self._plan, self._bell, self._ends = plan, bell, ends
+        self._overdue = Overdue(bell)
+        self._program = None if kernel is None else kernel.compile(plan.pipeline.decoding, plan.simd)
+        self._pool = _native.Pool(
+            plan.workers,
+            reading_threads(plan),
+            plan.forecast.read_ahead,
+            plan.forecast.side,
+            read_policy(plan.reads),
+            bell,
+            0 if gpu is None else gpu.frame_bytes,
+        )
+        self._gpu = None if gpu is None else GpuDecoding(plan, self._pool, ends)
+        self._keeper: Keeper | None = None
+        self._before: _native.Program | None = None
+        self._costing = None if plan.pipeline.cached is None else Costing(plan.source)
+        if plan.cache is not None and kept is not None:
+            self._keeper = Keeper(plan.cache, kept)
+        # Rows are planned to be made in two parts, whether a cache is to be had between them or not.
+        if plan.cache is not None and (before := plan.cache.before) is not None:
+            self._before = before.compile(plan.pipeline.decoding, plan.simd)
+        self._checks = Checks(plan.pipeline.finite)
+        self._jobs: list[NativeJob] = []  # in flight; replaced, never changed: the watch looks at it
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        self._employed = plan.workers
+
+    helps = False
+
+    @property
+    def employed(self) -> int:
+        """Decoding threads that work at once."""
+        return self._employed
+
+    def employ(self, number: int) -> None:
+        """Let so many of them work; there are no more than the plan says."""
+        self._employed = min(number, self._plan.workers)
+        self._pool.employ(self._employed)
+
+    def start(self) -> None:
+        """Begin to decode what native threads don't, which wait already."""
+        if self._program is not None:
+            self._start_thread()
+        if self._gpu is not None:
+            self._gpu.start()
+        if self._keeper is not None:
+            self._keeper.start(self._ends)
+
+    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> NativeJob:
+        """Say where every field of every row comes from; small values are written at once."""
+        if self._keeper is not None:
+            self._keeper.enter(assignment.at.epoch)
+        if self._costing is not None:
+            self._costing.enter(assignment.at.epoch, self.stats)
+        for name, values in assignment.records.plain.items():
+            assignment.views[name][...] = values
+        if not assignment.without:
+            native = self._job(assignment, ring, assignment.records, assignment.positions)
+            rows = np.arange(len(assignment.positions))
+            return NativeJob(native, assignment.records, rows, self._checks, self._values(assignment))
+        rows = assignment.rows_to_make
+        records, positions = assignment.records.take(rows), assignment.positions[rows]
+        some = self._job(assignment, ring, records, positions, rows) if len(rows) else None
+        return NativeJob(some, records, rows, self._checks, self._values(assignment))
+
+    def exchange(self, job: NativeJob, new: Substitutes, ring: _native.SlotRing) -> None:
+        """Make rows again from other records, before all else."""
+        assignment = new.assignment
+        for name, values in new.records.plain.items():
+            assignment.views[name][new.rows] = values
+        positions = assignment.positions[new.rows]
+        job.native = self._job(assignment, ring, new.records, positions, new.rows, new.attempts)
+        job.records, job.rows = new.records, new.rows  # in this order: the watch looks meanwhile
+        self._submit(job, first=True)
+
+    def _values(self, assignment: Assignment) -> Mapping[str, AnyArray]:
+        """Fields of a slot that aren't the kernel's."""
+        made = () if self._program is None else ("image",)
+        return {name: view for name, view in assignment.views.items() if name not in made}
+
+    def _job(
+        self,
+        assignment: Assignment,
+        ring: _native.SlotRing,
+        records: Records,
+        positions: Int64Array,
+        slot_rows: Int64Array | None = None,
+        attempts: Int64Array | None = None,
+    ) -> _native.Job:
+        """What native threads have to do. ``_native.Job`` says what the arrays are."""
+        plan, layout, slot = self._plan, self._plan.layout, assignment.slot
+        job = _native.Job(
+            ring=ring,
+            slot=slot,
+            positions=positions,
+            program=self._program,
+            image_offset=layout.offsets["image"] if self._program is not None else 0,
+            seed=plan.pipeline.seed,
+            epoch=assignment.at.epoch,
+            slot_rows=slot_rows,
+            attempts=attempts,
+        )
+        for name, files in records.files.items():
+            if name == "image":
+                job.files(files.paths.blob, files.paths.ends, files.offset, files.length)
+                if (gpu := plan.pipeline.gpu) is not None:
+                    job.for_gpu(records.index, gpu.share, gpu.most_pixels)
+        if (keeper := self._keeper) is not None:
+            job.cache(keeper.store, records.index, self._before, keeper.checks)
+        elif self._before is not None:
+            job.cache(None, records.index, self._before, False)
+        for name, rows in records.rows.items():
+            partial = bool(rows.others)
+            for part in rows.parts:
+                if name == "image" and self._program is not None:
+                    job.pixels(part.array.view(np.uint8), part.rows, partial)
+                else:
+                    offset, row_bytes = layout.offsets[name], layout.fields[name].row_bytes
+                    job.copy(ring, slot, part.array, part.rows, offset, row_bytes, partial)
+        return job
+
+    def submit(self, job: NativeJob) -> None:
+        """Work on it after those before."""
+        self._submit(job, first=False)
+
+    def cancel(self, job: NativeJob) -> None:
+        """Give up what nobody has begun."""
+        if job.native is not None:
+            self._pool.cancel(job.native)
+
+    def help(self) -> bool:
+        """The caller's thread makes no rows."""
+        return False
+
+    def stats(self) -> Stats:
+        """Counters of the native threads."""
+        counted = self._pool.stats()
+        stats = Stats(
+            read=PlaceStats(
+                threads=counted.readers,
+                rows=sum(counted.read_latency),
+                bytes=counted.bytes,
+                busy_s=counted.read_s,
+                wait_s=counted.read_wait_s,
+                latency=Latency(counted.read_latency),
+            ),
+            transform=PlaceStats(
+                threads=counted.decoders,
+                rows=counted.rows,
+                busy_s=counted.decode_s,
+                wait_s=counted.decode_wait_s,
+                latency=Latency(counted.decode_latency),
+            ),
+            workers=tuple(
+                WorkerStats(f"{kind} thread {number}", rows, busy_s)
+                for kind, number, rows, busy_s in counted.threads
+            ),
+            **{name: getattr(counted, name) for name in COUNTED},
+        )
+        return stats if self._keeper is None else replace(stats, **cache_counts(self._keeper.store))
+
+    def at_work(self) -> Sequence[Work]:
+        """What every thread has in hand."""
+        works = (self._work(row) for row in self._pool.at_work())
+        return [work for work in works if work is not None]
+
+    def where(self, work: Work) -> str:
+        """The stack of a thread that decodes by Pillow; of another, what the kernel says if it doesn't get on."""
+        assert isinstance(work.hand, Hand)
+        if work.hand.row.kind in ("Pillow", "GPU"):
+            return stack_of_thread(work.hand.row.thread)
+        state = state_of(f"self/task/{work.hand.row.system_id}")
+        return f"  the thread is {state}" if state else ""
+
+    def give_up(self, work: Work, error: StalledError) -> bool:
+        """Let another thread take the place of one that hangs."""
+        return self._overdue.add(work, error)
+
+    def take_lost(self) -> Sequence[tuple[NativeJob, Failure]]:
+        """Jobs over which a thread hangs, and the row's fate. Another thread has taken its place."""
+        if (broken := self._pool.broken) is not None:
+            self._ends(WorkerDied(f"the loader's {broken}"))
+        lost = []
+        for work, error in self._overdue.take():
+            assert isinstance(work.hand, Hand)
+            row = work.hand.row
+            job = self._job_of(row)
+            if job is None or not self._pool.give_up(row):
+                continue
+            lost.append((job, too_long(int(job.rows[row.row]), error)))
+            if row.kind == "Pillow":
+                with self._lock:
+                    self._start_thread()
+            elif row.kind == "GPU" and self._gpu is not None:
+                self._gpu.start_again()
+        return lost
+
+    @property
+    def waiting_bytes(self) -> int:
+        """0: nothing came from processes."""
+        return 0
+
+    def memory(self) -> WorkersMemory:
+        """Buffers of encoded samples, and the side arena."""
+        counted = self._pool.stats()
+        return WorkersMemory(
+            read_ahead=Use(counted.read_ahead_bytes, counted.read_ahead_peak_bytes),
+            frames=Use(counted.frame_bytes, counted.frame_bytes),
+            cache=Use(0 if self._keeper is None else self._plan.forecast.cache),
+            side=Use(counted.side_bytes, counted.side_peak_bytes),
+        )
+
+    def close(self, patience_s: float) -> bool:
+        """End all threads; those inside a system call or a large image end by themselves."""
+        ends = time.monotonic() + patience_s
+        with self._lock:
+            self._closed = True
+        all_ended = self._pool.close(int(patience_s * 1000))
+        for thread in self._threads:
+            all_ended &= has_ended(thread, ends - time.monotonic())
+        if self._gpu is not None:
+            all_ended &= self._gpu.have_ended(ends - time.monotonic())
+        if self._costing is not None:
+            self._costing.note(self.stats())
+        if self._keeper is not None and all_ended:  # else a thread may look a row up yet
+            all_ended = self._keeper.close(max(ends - time.monotonic(), 0))
+        return all_ended
+
+    def _submit(self, job: NativeJob, *, first: bool) -> None:
+        if job.native is None:  # all its rows are left out
+            self._bell.ring()
+            return
+        self._jobs = [*(other for other in self._jobs if other is not job and not other.done), job]
+        self._pool.submit(job.native, first=first)
+
+    def _work(self, row: _native.AtWork) -> Work | None:
+        named = [(job, job.records) for job in self._jobs]  # before it is seen which of them has the row
+        records = next((records for job, records in named if job.has(row)), None)
+        if records is None:
+            return None
+        index, path = name_of(records, row.row)
+        what = f"record {index}" + (f", {path}," if path else "")
+        worker, hand = f"{row.kind} thread {row.number}", Hand(row.number, row.rows_begun, row)
+        return Work(
+            hand, what, DOING[row.phase], worker, row.begin_s, self, index, path, row.phase == "waiting"
+        )
+
+    def _job_of(self, row: _native.AtWork) -> NativeJob | None:
+        return next((job for job in self._jobs if job.has(row)), None)
+
+    def _start_thread(self) -> None:
+        name = f"standpipe-pillow-{len(self._threads) + 1}"
+        start_kept(self._threads, guarded(name, self._decode_foreign, self._ends))
+
+    def _decode_foreign(self) -> None:
+        while (row := self._pool.take_foreign()) is not None:
+            with self._lock:
+                if (
+                    self._pool.foreign_waiting > 0
+                    and len(self._threads) < self._employed
+                    and not self._closed
+                ):
+                    # Where the system allows no more threads, this one does all.
+                    with contextlib.suppress(RuntimeError):
+                        self._start_thread()
+            finish_foreign(row, self._plan.pipeline.decoding)

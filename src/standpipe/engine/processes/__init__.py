@@ -1,0 +1,1 @@
+"""Worker processes, and the server that forks them."""

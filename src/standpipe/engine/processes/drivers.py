@@ -1,0 +1,360 @@
+"""The threads that hand worker processes their work, take their answers, and replace them when they die."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from standpipe import _native
+from standpipe.engine.processes.messages import Ended, Unreadable, encoded, receive_parcel, send_encoded
+from standpipe.engine.processes.outside_slots import Apart
+from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
+from standpipe.engine.processes.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
+from standpipe.engine.python.jobs import JobQueue
+from standpipe.engine.python.slot_job import Piece, is_whole
+from standpipe.engine.rows import PartOfRows
+from standpipe.engine.timing import Took
+from standpipe.engine.watchdog.board import (
+    ANSWERING,
+    FOR_MEMORY,
+    IDLE,
+    PIECE,
+    ROW,
+    SINCE,
+    STEP,
+    TOGETHER,
+    step_text,
+)
+from standpipe.engine.watchdog.guarded import guarded
+from standpipe.engine.watchdog.watch import Watch, Work
+from standpipe.engine.workers import NO_FLAWS, WHOLE, Failure, Flaws, has_ended, too_long
+from standpipe.errors import StalledError, StandpipeError, WorkerDied
+from standpipe.plan.plan import Plan
+from standpipe.stats.counters import WorkerStats
+
+MOST_DEATHS = 3  # of one worker's successors in a row, with nothing done in between by any
+MOST_IN_VAIN = 2  # that have too much memory from the beginning
+# Seconds of work that a worker is asked for at once: asking costs the trainer some 100 µs.
+LEAST_S, MOST_S = 5e-3, 20e-3
+LET_GO_S = 1.0  # for a worker that gives way, to let go of the cache
+AHEAD_BYTES = 64 << 10  # of a message sent while the worker may be sending too: fits a socket's buffers
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A piece of work that a worker was asked for, by a number that it writes down while it is at it."""
+
+    number: int
+    piece: Piece
+
+
+class Driver:
+    """Keeps one worker busy: one piece of work in its hands, one waiting.
+
+    worker    which; another one once it is gone
+    deaths    how often it was gone by itself
+    recycled  how often it had more memory than its share, and gave way to a new one
+    memory    what it has of its own
+
+    ``unsaid`` is free until one of all drivers has said that a worker has too much.
+    """
+
+    def __init__(
+        self,
+        worker: WorkerProcess,
+        server: WorkerServer,
+        plan: Plan,
+        ring: _native.SlotRing,
+        queue: JobQueue,
+        watch: Watch,
+        apart: Apart,
+        unsaid: threading.Lock,
+    ) -> None:
+        self.worker, self.deaths, self.recycled = worker, 0, 0
+        self.memory = WorkerMemory(
+            plan.worker_bytes,
+            sharers=plan.workers + server.copies,
+            side=lambda: server.side.used_by(worker.number),
+        )
+        self.memory.begin(worker.process)
+        self._apart, self._unsaid, self._hands_over = apart, unsaid, plan.hands_over
+        self._in_vain = 0  # workers in a row that had too much after their first piece of work
+        self._server, self._plan, self._ring, self._queue, self._watch = server, plan, ring, queue, watch
+        self._numbers = 0
+        self._asked: deque[Asked] = deque()
+        self._waiting: tuple[Asked, bytes] | None = None
+        self._front_since_s = 0.0  # when the first of those asked for became the first
+        self._stalled: StalledError | None = None  # why the worker is being killed
+        self._deaths_in_a_row = 0
+        self._done_before = 0  # of all workers' work, when the last of them was counted
+        self._sees_slots = False
+        self._rows, self._busy_s = 0, 0.0  # of this worker and those before it
+        self._thread = guarded(f"standpipe-worker-{worker.number}", self._drive, watch.end)
+
+    def start(self) -> None:
+        """Begin to ask for work."""
+        self._thread.start()
+
+    def join(self, patience_s: float) -> None:
+        """Wait until it has no work, once the queue is closed."""
+        has_ended(self._thread, patience_s)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its thread has."""
+        return not self._thread.is_alive()
+
+    def stats(self) -> WorkerStats:
+        """What the worker has done, and those that were in its place before."""
+        return WorkerStats(f"worker {self.worker.number}", self._rows, self._busy_s)
+
+    def let_go(self, patience_s: float) -> None:
+        """Have the worker, which does nothing, let go of the cache; ``has_let_go`` waits for that."""
+        with contextlib.suppress(Ended):
+            self.worker.let_go(patience_s)
+
+    def has_let_go(self, patience_s: float) -> None:
+        """What the worker met until it had let go counts, if it says so in time."""
+        with contextlib.suppress(Ended, Unreadable):
+            self._queue.meet(self.worker.has_let_go(patience_s))
+
+    def end(self) -> None:
+        """End the worker, whatever it is at."""
+        self.worker.kill()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.worker.close()
+        self.memory.close()
+        self._server.side.clear(self.worker.number)
+
+    # What the watch wants to know.
+
+    def at_work(self) -> Work | None:
+        """What the worker has in hand; also what it was asked for and hasn't begun."""
+        try:
+            asked = self._asked[0]
+        except IndexError:
+            return None
+        worker, piece, begin_s = self.worker, asked.piece, self._front_since_s
+        row, doing, desk = piece.first, "not begun", worker.desk
+        number, step, at, since_ns = desk[PIECE], int(desk[STEP]), int(desk[ROW]), desk[SINCE]
+        # A worker writes the number first: when that hasn't changed, the rest is of the same piece.
+        if number == desk[PIECE] == asked.number and step != IDLE:
+            row, begin_s, doing = piece.first + at, since_ns / 1e9, step_text(self._plan, step)
+        what, index, path = piece.job.named(WHOLE if is_whole(piece, step) or step == TOGETHER else row)
+        hand = worker.process, asked.number, row, begin_s
+        return Work(hand, what, doing, str(worker), begin_s, self, index, path, waits=step >= FOR_MEMORY)
+
+    def where(self, work: Work) -> str:
+        """Where the worker is."""
+        return self.worker.where()
+
+    def give_up(self, work: Work, error: StalledError) -> bool:
+        """Kill the worker; another one takes its place."""
+        now = self.at_work()
+        if now is None or now.hand != work.hand:
+            return False
+        self._stalled = error
+        self.worker.kill()
+        return True
+
+    # Its thread.
+
+    def _drive(self) -> None:
+        while True:
+            try:
+                if not self._advance():
+                    return
+            except Unreadable as error:
+                piece = self._answered()
+                self._queue.finish(piece, [Failure(piece.first, "batch", str(error), error.__cause__)])
+            except Ended:
+                if not self._replace():
+                    return
+
+    def _advance(self) -> bool:
+        """Ask for a piece of work, or take the answer to the oldest. False when the queue is closed."""
+        worker = self.worker
+        if not self._sees_slots:
+            worker.map_slots(self._plan, self._ring)
+            self._sees_slots = True
+        if self.memory.over and not self._asked:
+            return self._recycle()
+        takes = not self.memory.over  # else it is to do nothing soon, to be measured
+        if takes and self._waiting is None and len(self._asked) < 2:
+            least, most = map(self._queue.rows_in, (LEAST_S, MOST_S))
+            piece = self._queue.take(worker.number, most, least=least, wait=not self._asked)
+            if piece is not None:
+                self._numbers += 1
+                message = _message(piece, self._numbers, self._plan.gathers)
+                self._waiting = Asked(self._numbers, piece), encoded(message)
+        # What is larger than a socket's buffers waits until the worker does nothing but read.
+        may_send = takes and (
+            not self._asked or (self._waiting is not None and len(self._waiting[1]) <= AHEAD_BYTES)
+        )
+        if self._waiting is not None and may_send:
+            (asked, data), self._waiting = self._waiting, None
+            if not self._asked:
+                self._front_since_s = time.monotonic()
+            self._asked.append(asked)
+            send_encoded(worker.channel, data, worker.handle)
+            return True
+        if not self._asked:
+            return False
+        answer, size = receive_parcel(worker.channel, worker.handle, mapped=self._apart.mapped)
+        if self._hands_over:
+            self._apart.add(self._asked[0].piece.job.slot, size)
+        self._finish(self._answered(), answer)
+        self.memory.look()
+        return True
+
+    def _answered(self) -> Piece:
+        """The oldest piece, which isn't the worker's any more."""
+        self._front_since_s = time.monotonic()
+        return self._asked.popleft().piece
+
+    def _finish(
+        self,
+        piece: Piece,
+        answer: tuple[list[Failure], dict[str, list[Any]], Any, Flaws | None, Took | None],
+    ) -> None:
+        bad, lists, made, flaws, took = answer
+        seconds = 0.0 if took is None else took.seconds
+        for name, values in lists.items():
+            piece.job.content.lists[name][piece.first : piece.stop] = values
+        if made is not None:
+            piece.job.made = made
+        self._rows += piece.stop - piece.first
+        self._busy_s += seconds
+        self._queue.finish(piece, bad, seconds, flaws or NO_FLAWS, took)
+
+    def _replace(self) -> bool:
+        """The worker is gone: its work is issued again, and another one takes its place. False when none can."""
+        if self._queue.closed:
+            return False
+        worker, stalled = self.worker, self._stalled
+        suspects = self._suspects()
+        doing = step_text(self._plan, int(worker.desk[STEP])) if suspects else ""
+        how = worker.death()
+        lost = [*self._asked, *([self._waiting[0]] if self._waiting is not None else [])]
+        self._asked.clear()
+        self._waiting = None
+        self._stalled = None
+        guilty = False
+        for number, asked in enumerate(lost):
+            verdict = self._verdict(asked.piece, doing, how, stalled)
+            guilty |= bool(self._queue.lose(asked.piece, suspects if number == 0 else (), verdict))
+        self.deaths += stalled is None
+        if self._queue.done != self._done_before:
+            self._deaths_in_a_row, self._done_before = 0, self._queue.done
+        if stalled is None or not suspects:
+            self._deaths_in_a_row += not guilty
+        if self._deaths_in_a_row == MOST_DEATHS:
+            reason = f"{MOST_DEATHS} workers in a row have died with nothing done in between"
+            self._queue.break_with(WorkerDied(f"{worker} {how}; {reason}"))
+            return False
+        worker.close()
+        return self._succeed(f"{worker} {how}")
+
+    def _recycle(self) -> bool:
+        """Measure the worker, which does nothing now; with more than its share it gives way to another one.
+
+        False when that would be of no use, or can't be.
+        """
+        worker, memory = self.worker, self.memory
+        worker.trim()
+        try:
+            own = memory.measure()
+        except OSError as error:
+            raise Ended(str(error)) from error
+        memory.over = own > memory.share
+        if not memory.over:
+            return True
+        self._in_vain = self._in_vain + 1 if memory.over_at_once else 0
+        if self._in_vain == MOST_IN_VAIN:
+            self._queue.break_with(too_much_from_the_start(self._plan, worker, own))
+            return False
+        self.recycled += 1
+        if self._unsaid.acquire(blocking=False):
+            warn_of_recycling(self._plan, worker, own)
+        if self._plan.cache is not None:
+            self.let_go(LET_GO_S / 2)
+            self.has_let_go(LET_GO_S)
+        worker.retire()
+        return self._succeed(f"{worker} was to give way to a new one, for the memory that it had")
+
+    def _succeed(self, death: str) -> bool:
+        """Start another worker. False when that can't be."""
+        number = self.worker.number
+        try:
+            with self._watch.errand(
+                f"another worker {number}",
+                "starting it",
+                f"the server of worker processes ({self._server.process})",
+                where=self._server.where,
+                give_up=lambda _: self._server.end(),
+            ):
+                worker = WorkerProcess(self._server, number)
+        except (StandpipeError, OSError) as reason:
+            self._queue.break_with(WorkerDied(f"{death}; {reason}"))
+            return False
+        self.worker, self._sees_slots = worker, False
+        self.memory.begin(worker.process)
+        return True
+
+    def _suspects(self) -> Sequence[int]:
+        """What the worker was at: the row, all rows of a piece that it made or handed over together, or the batch."""
+        desk = self.worker.desk
+        step = int(desk[STEP])
+        if not self._asked or desk[PIECE] != self._asked[0].number or step == IDLE:
+            return ()
+        piece = self._asked[0].piece
+        answers = step % FOR_MEMORY in (ANSWERING, TOGETHER)
+        if is_whole(piece, step) or (answers and self._plan.gathers):
+            return (WHOLE,)
+        return range(piece.first, piece.stop) if answers else (piece.first + int(desk[ROW]),)
+
+    def _verdict(
+        self, piece: Piece, doing: str, how: str, stalled: StalledError | None
+    ) -> Callable[[int], Failure]:
+        """What has become of a row that a worker was lost over, and one before."""
+
+        def verdict(row: int) -> Failure:
+            what, index, path = piece.job.named(row)
+            if stalled is not None:
+                return too_long(row, stalled)
+            error = WorkerDied(
+                f"{self.worker} {how} while it made {what} ({doing}), as another one had before it",
+                index=index,
+                path=path,
+            )
+            return Failure(
+                max(row, 0),
+                "died",
+                f"workers died of it: the last one {how}, at {doing}",
+                error,
+                row == WHOLE,
+            )
+
+        return verdict
+
+
+def _message(piece: Piece, number: int, gathers: bool) -> tuple[Any, ...]:
+    """What a worker has to know to make a piece. Functions of a batch may need its rows made again."""
+    job, content = piece.job, piece.job.content
+    first, stop = (0, job.rows) if piece.is_functions else (piece.first, piece.stop)
+    kind = "functions" if piece.is_functions else "samples" if gathers else "rows"
+    rows = slice(first, stop)
+    part = PartOfRows(
+        content.epoch,
+        content.indices[rows],
+        content.positions[rows],
+        content.attempts[rows],
+        content.inputs.part(first, stop),
+    )
+    return kind, number, job.slot, job.rows, first, part, content.lists if piece.is_functions else {}

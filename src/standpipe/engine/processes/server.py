@@ -1,0 +1,388 @@
+"""The server that worker processes are forked from, and what a worker does.
+
+The server is a fresh interpreter: it never runs the trainer's main module, and holds none of its memory. It
+loads the recipe once, so that workers share it, and forks on demand. It and every worker have a native thread
+that ends them when the trainer ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import marshal
+import mmap
+import os
+import pickle
+import signal
+import socket
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from standpipe import _native
+from standpipe.batch import SlotLayout
+from standpipe.engine.cache import Keeper, opened
+from standpipe.engine.processes.answers import Answers
+from standpipe.engine.processes.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
+from standpipe.engine.processes.travel import unpack
+from standpipe.engine.python.cached_samples import Kept
+from standpipe.engine.python.calls import said
+from standpipe.engine.python.functions import apply, gather, probed
+from standpipe.engine.python.recipe import Recipe, Supplies
+from standpipe.engine.python.samples import SampleMaker, unforeseen
+from standpipe.engine.rows import PartOfRows, Rows
+from standpipe.engine.watchdog.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, shared_words
+from standpipe.engine.watchdog.where import show_stacks_on_signal, users_part
+from standpipe.engine.workers import NO_FLAWS, BatchMade, Failure, Flaws
+from standpipe.errors import WorkerDied
+from standpipe.spec import AnyArray
+from standpipe.system.faults import faultpoint
+from standpipe.system.workers import be_worker
+
+OWN_THREADS = 2  # the one that runs Python, and the one that watches the trainer
+
+
+def main() -> None:
+    """Serve until the trainer's end. Descriptors and the trainer's number are the program's arguments."""
+    *given, trainer = map(int, sys.argv[1:9])
+    serve(given, trainer)
+    os._exit(0)
+
+
+def serve(given: Sequence[int], trainer: int, recipe: Recipe | None = None) -> None:
+    """Be a server until its channel or the trainer ends.
+
+    given    descriptors, which it takes over: of its channel, of the pipe that ends with the trainer, of the packed
+             recipe and its lists, of the board, of the side arena, of the stacks
+    trainer  process number
+    recipe   if it is here already; then nothing was packed
+    """
+    control, pipe, recipe_file, lists_file, board, side, stacks = given
+    ignore_interrupts()
+    _native.end_with(pipe, trainer)
+    show_stacks_on_signal(stacks)  # of the workers too, which are forked from here
+    with contextlib.suppress(Ended), socket.socket(fileno=control) as channel:
+        send(channel, ("begun", os.getpid()))
+        try:
+            loaded: Recipe = unpack(recipe_file, lists_file) if recipe is None else recipe
+        except BaseException as error:
+            send(channel, ("failed", _told(error)))
+            return
+        if recipe is None:
+            gc.collect()  # in a fork of the trainer it would touch, and so copy, all that there is
+            _native.give_back_free_memory()  # and use again what is freed, instead of asking the system each time
+        gc.freeze()  # a worker's collections leave alone what is here, so that its pages stay shared
+        send(channel, ("ready", other_threads()))
+        Server(channel, loaded, shared_words(board), _shared_side(side), pipe, trainer).run()
+
+
+def ignore_interrupts() -> None:
+    """Ctrl-C is for the trainer, which ends its workers; one that came while it was blocked is dropped."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
+def other_threads() -> int:
+    """Threads of this process beside standpipe's own; with any no process can be forked."""
+    return len(os.listdir("/proc/self/task")) - OWN_THREADS  # noqa: PTH208 (names are counted, not used)
+
+
+def forked(run: Callable[[], object]) -> int:
+    """A child that does that, and nothing after it; its process number."""
+    _flush()
+    process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        _after_fork()
+        run()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _after_fork() -> None:
+    """Give objects of multiprocessing, if there are any, a state of their own, as children of multiprocessing do.
+
+    A queue forgets the thread that writes to it, and a manager's proxy its connection, which are the parent's.
+    """
+    util: Any = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util._run_after_forkers()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # somebody may have closed them, or put anything in their place
+            stream.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Forks workers, and says how they ended.
+
+    desks    the words of all workers' desks
+    side     memory for their whole frames
+    pipe     ends with the trainer
+    trainer  its process number
+    """
+
+    control: socket.socket
+    recipe: Recipe
+    desks: Desk
+    side: _native.SharedSide
+    pipe: int
+    trainer: int
+
+    def run(self) -> None:
+        """Answer messages in their order."""
+        while True:
+            kind, number = receive(self.control)
+            if kind == "fork":
+                _, (descriptor,), _, _ = socket.recv_fds(self.control, 1, 1)
+                send(self.control, self._fork(number, descriptor))
+            else:
+                send(self.control, status_of(number))
+
+    def _fork(self, number: int, descriptor: int) -> int:
+        """A worker on the other end of ``descriptor``; its process number."""
+        faultpoint("server.fork")
+
+        def work() -> None:
+            self.control.close()
+            be_worker(number)
+            _native.end_with(self.pipe, self.trainer)
+            side = _native.SideArena(self.side, number)
+            channel = socket.socket(fileno=descriptor)
+            with contextlib.suppress(Ended):
+                Worker(channel, self.recipe, side, desk_of(self.desks, number)).run()
+            channel.detach()  # it ends with this process, whatever user code may have closed
+
+        with warnings.catch_warnings():
+            # Of forking with a thread: it is ours, and only waits.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process = forked(work)
+        os.close(descriptor)
+        return process
+
+
+def _shared_side(descriptor: int) -> _native.SharedSide:
+    """The trainer's side arena. The descriptor is taken over."""
+    try:
+        return _native.SharedSide.of(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def status_of(process: int) -> int | None:
+    """The exit code of a child that has ended, or minus its signal; None for others."""
+    with contextlib.suppress(ChildProcessError):
+        ended, status = os.waitpid(process, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if ended else None
+    return None
+
+
+class Worker:
+    """Makes rows for one trainer, over a channel of its own, until that is closed."""
+
+    def __init__(self, channel: socket.socket, recipe: Recipe, side: _native.SideArena, desk: Desk) -> None:
+        self._channel, self._desk = channel, desk
+        self._notes: list[str] = []
+        self._ended: Failure | None = None
+        self._supplies = Supplies.of(recipe, side, kept=self._kept(recipe))
+        keyed = not recipe.in_turn
+        self._maker = SampleMaker(recipe, self._supplies, keyed=keyed, catches=BaseException, desk=desk)
+        self._told = Flaws()
+        self._arena: Any = None
+        self._layout: SlotLayout | None = None
+        self._stride = 0
+        self._fields: tuple[str, ...] = ()
+        self._listed: tuple[str, ...] = ()
+        self._known_from = ""
+        self._answers = Answers(side, desk)
+        desk[STEP] = IDLE  # it shows yet where a worker before this one died
+
+    def run(self) -> None:
+        """Answer messages in their order."""
+        while True:
+            kind, *message = receive(self._channel)
+            match kind:
+                case "measure":
+                    send(self._channel, _sendable(self._maker.measure(*message)))
+                case "probe":
+                    send(self._channel, probed(self._maker, *message))
+                case "slots":
+                    self._map(*message)
+                case "trim":
+                    gc.collect()
+                    _native.give_back_free_memory()
+                    send(self._channel, None)
+                case "let go":
+                    if self._supplies.kept is not None:
+                        self._supplies.kept.close(*message)
+                    send(self._channel, self._new_flaws())
+                case _:
+                    self._desk[PIECE], *what = message
+                    try:
+                        send_parcel(self._channel, self._answer(kind, *what))
+                    finally:
+                        self._answers.given()
+                    self._desk[STEP] = IDLE
+
+    def _kept(self, recipe: Recipe) -> Kept | None:
+        """The cache; the trainer has seen that there is one."""
+        cache, tell = recipe.cache, self._notes.append
+        if cache is None or (found := opened(cache, tell, strict=False)) is None:
+            return None
+        keeper = Keeper(cache, found, tell)
+        keeper.start(self._end)
+        return Kept(keeper)
+
+    def _end(self, error: WorkerDied) -> None:
+        """A thread of this worker has ended: from now on each answer is that."""
+        self._ended = Failure(0, "died", str(error), error, whole=True)
+
+    def _map(
+        self,
+        layout: SlotLayout,
+        stride: int,
+        slots: int,
+        fields: tuple[str, ...],
+        listed: tuple[str, ...],
+        known_from: str,
+        row_bytes: int,
+    ) -> None:
+        _, (descriptor,), _, _ = socket.recv_fds(self._channel, 1, 1)
+        self._arena = np.frombuffer(mmap.mmap(descriptor, stride * slots), np.uint8)
+        os.close(descriptor)
+        self._layout, self._stride, self._fields, self._listed = layout, stride, fields, listed
+        self._known_from, self._answers.row_bytes = known_from, row_bytes
+
+    def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> Parcel:
+        """What to say of a piece of work, whatever became of it: an error ends nothing but its batch."""
+        if self._ended is not None:
+            return parcel(([_sendable(replace(self._ended, row=first))], {}, None, self._new_flaws(), None))
+        self._maker.laps.piece_begins()
+        try:
+            answer = self._made(kind, slot, rows, first, *what)
+            faultpoint("worker.answer", what[0].indices[0])
+        except Exception as error:
+            return parcel(([_sendable(unforeseen(first, error))], {}, None, self._new_flaws(), None))
+        rows = 0 if kind == "functions" else len(what[0].indices)
+        flaws = self._new_flaws()
+        met = None if flaws is NO_FLAWS else flaws, self._maker.laps.took(rows)
+        self._desk[STEP] = ANSWERING
+        try:
+            return self._answers.parcel(answer, met, first, len(what[0].indices))
+        except Exception as error:
+            _, lists, made = answer
+            objects = {name: [value] for name, value in made.objects.items()} if made is not None else {}
+            return parcel(([_unsendable(first, {**lists, **objects}, error)], {}, None, *met))
+
+    def _new_flaws(self) -> Flaws:
+        """What was met since the last answer."""
+        flaws, met = self._maker.new_flaws(), self._supplies.met
+        if met != self._told:
+            flaws += met - self._told
+            self._told = met
+        if notes := tuple(self._notes):
+            del self._notes[: len(notes)]
+            flaws = replace(flaws, notes=notes)
+        return flaws
+
+    def _made(
+        self, kind: str, slot: int, rows: int, first: int, part: PartOfRows, lists: dict[str, list[Any]]
+    ) -> tuple[list[Failure], dict[str, list[Any]], BatchMade | None]:
+        """Make rows of a slot from ``first`` on, or what functions make of the batch.
+
+        Returns what failed, values of fields in no slot, and the batch if functions made one.
+        """
+        count = len(part.indices)
+        every = self._views(slot, rows, slice(first, first + count))
+        content = Rows(
+            part.epoch,
+            list(part.indices),
+            list(part.positions),
+            list(part.attempts),
+            part.inputs,
+            {name: every[name] for name in self._fields},
+            lists or {name: [None] * count for name in self._listed},
+            {name: every[name] for name in every if name not in self._fields},
+            self._known_from,
+        )
+        match kind:
+            case "rows":
+                bad = self._maker.fill(content, 0, count)
+                failures = [_sendable(replace(failure, row=first + failure.row)) for failure in bad]
+                return failures, dict(content.lists), None
+            case "samples":
+                made = gather(self._maker, content)
+            case _:
+                made = apply(self._maker, content)
+        if isinstance(made, list):
+            return [_sendable(failure) for failure in made], {}, None
+        return [], {}, made
+
+    def _views(self, slot: int, rows: int, chosen: slice) -> dict[str, AnyArray]:
+        assert self._layout is not None
+        begin = slot * self._stride
+        every = self._layout.views(self._arena[begin : begin + self._layout.slot_bytes], rows)
+        return {name: array[chosen] for name, array in every.items()}
+
+
+def _sendable(answer: Any) -> Any:
+    """A failure with a cause that can be sent; anything else as it is."""
+    if isinstance(answer, Failure) and answer.cause is not None:
+        return replace(answer, cause=_told(answer.cause))
+    return answer
+
+
+def _unsendable(first: int, lists: Mapping[str, list[Any]], error: Exception) -> Failure:
+    """Of the rows from ``first`` on, the one with a value that can't be sent; its lists by field."""
+    for name, values in lists.items():
+        for row, value in enumerate(values):
+            try:
+                encoded(value)
+            except Exception as reason:
+                kind = type(value).__name__
+                return Failure(
+                    first + row,
+                    "batch",
+                    f"{name!r}, of the type {kind}, can't be sent from a worker process: {reason}; make something "
+                    "else of it, or use executor='thread'",
+                )
+    return unforeseen(first, error)
+
+
+def _told(error: BaseException) -> Exception:
+    """The error, with its traceback as a note, in a form that can be sent."""
+    note = "In the worker:\n" + _trace(error)
+    try:
+        copy = pickle.loads(cloudpickle.dumps(error))
+    except Exception:
+        copy = None
+    told = copy if isinstance(copy, Exception) else RuntimeError(said(error))
+    told.add_note(note)
+    return told
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, users_part(error.__traceback__))).rstrip()
+
+
+def bootstrap(path: list[str], module: str) -> str:
+    """A program that runs ``main()`` of a module, for ``python -c``: with the trainer's module search path."""
+    return (
+        f"import marshal, sys; sys.path[:] = marshal.loads({marshal.dumps(path)!r}); "
+        f"from {module} import main; main()"
+    )

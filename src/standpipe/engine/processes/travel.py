@@ -1,0 +1,186 @@
+"""A dataset and its functions on their way to other processes: pickled once, long lists packed, arrays mapped."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+import cloudpickle
+
+from standpipe.engine.processes.inherited import (
+    Objects,
+    adopted,
+    is_only_inherited,
+    public_name,
+    reduced_proxy,
+)
+from standpipe.engine.processes.mapped import Block, Blocks, BlocksThere
+from standpipe.engine.processes.outline import attributes
+from standpipe.errors import PlanError
+from standpipe.source.packed import LEAST_ITEMS, Column, PackedFile, PackedList, packed_column
+
+MOST_DEPTH = 6  # of attributes that are looked through for the one that can't be pickled
+
+
+class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Packs long lists of like items into one file; what is left of them says where they lie.
+
+    modules    that whoever unpickles will import, in that order
+    inherited  objects that whoever unpickles has to have inherited; None: they are refused
+    """
+
+    def __init__(
+        self, out: Any, lists: PackedFile, *, pack: bool, inherited: dict[int, object] | None = None
+    ) -> None:
+        super().__init__(out, protocol=5)
+        self._lists, self._pack, self._inherited = lists, pack, inherited
+        self._columns: dict[int, Column | None] = {}
+        self._blocks = Blocks(lists)
+        self.modules: dict[str, None] = {}
+
+    def persistent_id(self, value: Any) -> Column | Block | None:
+        """Of a list that can be packed and memory that can be mapped, else None: then it is pickled as ever."""
+        if isinstance(value, PackedList):
+            return self._packed(value, list(value))
+        if type(value) is pickle.PickleBuffer:
+            return self._blocks.block(value)
+        if not self._pack or type(value) is not list or len(value) < LEAST_ITEMS:
+            return None
+        return self._packed(value, value)
+
+    def reducer_override(self, value: Any) -> Any:
+        """Of cloudpickle: classes and functions of the main module go by value, others by their module's name."""
+        if is_only_inherited(value):
+            if self._inherited is None:
+                raise pickle.PicklingError("only a fork of the process that made it can have it")
+            self._inherited[id(value)] = value
+            return adopted, (id(value),)
+        if (made := self._blocks.reduced(value) or reduced_proxy(value)) is not None:
+            self.modules[made[0].__module__] = None
+            return made
+        reduced = super().reducer_override(value)
+        if isinstance(value, ModuleType):
+            self.modules[value.__name__] = None
+        elif reduced is NotImplemented and isinstance(value, type | FunctionType | BuiltinFunctionType):
+            self.modules[value.__module__ or "builtins"] = None
+        return reduced
+
+    def _packed(self, value: Any, items: list[Any]) -> Column | None:
+        if id(value) not in self._columns:
+            self._columns[id(value)] = packed_column(self._lists, items)
+        return self._columns[id(value)]
+
+
+class _Unpacking(pickle.Unpickler):
+    def __init__(self, source: Any, lists: PackedFile) -> None:
+        super().__init__(source)
+        self._lists, self._blocks = lists, BlocksThere(lists)
+
+    def persistent_load(self, place: Any) -> PackedList | memoryview:
+        """What lies there."""
+        return self._blocks.view(place) if isinstance(place, Block) else PackedList(self._lists, place)
+
+
+@dataclass(frozen=True, slots=True)
+class Luggage:
+    """What travels.
+
+    descriptor  of an anonymous file, the caller's to close
+    lists       long ones
+    modules     that unpacking imports
+    inherited   objects that only a fork of this process can unpack
+    """
+
+    descriptor: int
+    lists: PackedFile
+    modules: Sequence[str]
+    inherited: Objects
+
+
+def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | None = None) -> Luggage:
+    """Pickle into an anonymous file, and long lists into another.
+
+    parts       what of ``value`` is the user's, by what an error calls it
+    most_bytes  of each file; with more it can't be sent, nor with objects that only a fork of this process can have
+
+    Raises ``PlanError`` that names the part which can't be pickled.
+    """
+    lists = PackedFile(None if most_bytes is None else _bounded_file(most_bytes))
+    inherited: dict[int, object] = {}
+    descriptor = os.memfd_create("standpipe-recipe") if most_bytes is None else _bounded_file(most_bytes)
+    try:
+        with open(descriptor, "wb", closefd=False) as out:
+            packing = _Packing(out, lists, pack=pack, inherited=inherited if most_bytes is None else None)
+            packing.dump(value)
+    except BaseException as error:
+        os.close(descriptor)
+        if not isinstance(error, Exception):
+            raise
+        if most_bytes is not None:  # nobody is to be told the reason
+            raise PlanError(f"the pipeline can't be sent to another process: {error}") from error
+        part, reason = _first_culprit(parts.items()) or ("the pipeline", str(error))
+        raise PlanError(
+            f"{part} can't be sent to worker processes: {reason}. Make it where it is used, at its first use; or "
+            "leave it out in __getstate__; or use executor='thread'"
+        ) from error
+    return Luggage(descriptor, lists, [name for name in packing.modules if name != "__main__"], inherited)
+
+
+def first_inherited(parts: Mapping[str, Any]) -> str:
+    """Name the innermost part that only a fork of this process can have."""
+    return (_first_culprit(parts.items()) or ("the dataset", ""))[0]
+
+
+def _bounded_file(most_bytes: int) -> int:
+    """Return the descriptor of an anonymous file that can't grow; what isn't written of it takes no memory."""
+    descriptor = os.memfd_create("standpipe-recipe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, most_bytes)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    return descriptor
+
+
+def unpack(descriptor: int, lists: int) -> Any:
+    """What ``pack`` packed. The descriptors are taken over."""
+    file = PackedFile(lists)
+    with open(descriptor, "rb") as source:
+        source.seek(0)
+        return _Unpacking(source, file).load()
+
+
+def _first_culprit(parts: Iterable[tuple[str, Any]], depth: int = 0) -> tuple[str, str] | None:
+    """The innermost part that can't be pickled, and why."""
+    for name, part in parts:
+        try:
+            _Packing(io.BytesIO(), PackedFile(), pack=False).dump(part)
+        except Exception as error:
+            if is_only_inherited(part):
+                return f"{name}, a {public_name(part)},", str(error)
+            inner = _first_culprit(_parts(part, name), depth + 1) if depth < MOST_DEPTH else None
+            return inner or (f"{name}, a {type(part).__name__},", str(error).partition("\n")[0])
+    return None
+
+
+def _parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f"{name}[{key!r}]", part) for key, part in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"{name}[{number}]", part) for number, part in enumerate(value[:100]))
+    elif (code := getattr(value, "__code__", None)) is not None:
+        cells = zip(code.co_freevars, value.__closure__ or (), strict=True)
+        yield from ((f"{part_name}, which {name} uses", cell.cell_contents) for part_name, cell in cells)
+        used = {
+            part_name: value.__globals__[part_name]
+            for part_name in code.co_names
+            if part_name in value.__globals__
+        }
+        yield from ((f"{part_name}, which {name} uses", part) for part_name, part in used.items())
+    else:
+        # The user knows nothing of standpipe's own objects around the dataset.
+        owner = "the " if type(value).__module__.startswith("standpipe.") else f"{name}."
+        yield from ((f"{owner}{part_name}", part) for part_name, part in attributes(value).items())

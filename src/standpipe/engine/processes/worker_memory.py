@@ -1,0 +1,127 @@
+"""How much memory one worker process has of its own, as seen from the trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from standpipe.engine.processes.server_handle import WorkerProcess
+from standpipe.engine.workers import Use
+from standpipe.errors import BudgetError
+from standpipe.plan.memory import GROWTH_BYTES
+from standpipe.plan.plan import Plan
+from standpipe.system.machine import anonymous_bytes, own_memory_bytes
+from standpipe.units import show_bytes
+
+SOON_S, LATE_S = 5e-3, 1.0  # between two looks, which take some 20 µs
+WHOLE_S = 10.0  # between two measurements, of some milliseconds
+LOOKS = 4  # before a worker that grows on as it did has all of its share
+
+
+class WorkerMemory:
+    """Looks at a worker between two pieces of work: the sooner again, the faster it grows.
+
+    A look tells how much heap the process has, and so by how much it has grown since it was measured. What it takes
+    away from pages that it shared doesn't show there: that is measured now and then, and when it seems to be over.
+
+    share         bytes of its own, above which it gives way to a new one
+    over          whether it may be above, so that it has to be measured while it does nothing
+    over_at_once  whether it was when it was looked at first, after one piece of work
+
+    ``side`` says how much of the side arena it has, which is counted there.
+    """
+
+    def __init__(self, share: int, sharers: int, side: Callable[[], int]) -> None:
+        self.share, self._sharers, self._side = share, sharers, side
+        self.over = self.over_at_once = False
+        self._use = Use()
+
+    @property
+    def use(self) -> Use:
+        """What it has, as far as is known; and most that it or one before it had."""
+        return self._use
+
+    def begin(self, process: int) -> None:
+        """It is a new process."""
+        self._process = process
+        self._heap = 0  # when it was measured
+        self._measured = 0
+        self._measure_s = self._look_s = 0.0
+        self._pause_s = SOON_S
+        self.over = self.over_at_once = False
+
+    def look(self) -> None:
+        """See whether it may be over its share, if it is time to."""
+        now = time.monotonic()
+        if now < self._look_s or self.over:
+            return
+        before, since = self._use.now, now - (self._look_s - self._pause_s)
+        with contextlib.suppress(OSError, ValueError):  # it has ended: others notice that
+            own = self._measured + self._anonymous() - self._heap
+            if own > self.share or now >= self._measure_s:
+                own = self.measure()
+            self._note(own)
+            self.over = own > self.share
+            self.over_at_once |= self.over and self._look_s == 0
+            grown, room = own - before, self.share - own
+            steady = LATE_S if grown <= 0 else since * room / grown / LOOKS
+            self._pause_s = min(max(steady, SOON_S), 2 * self._pause_s, LATE_S)
+        self._look_s = now + self._pause_s
+
+    def measure(self) -> int:
+        """What it has of its own, in bytes. Raises ``OSError`` when it has ended."""
+        self._heap = self._anonymous()
+        self._measured = max(own_memory_bytes(self._process, self._sharers) - self._side(), 0)
+        self._measure_s = time.monotonic() + WHOLE_S
+        self._note(self._measured)
+        return self._measured
+
+    def close(self) -> None:
+        """It is gone."""
+        self._note(0)
+
+    def _anonymous(self) -> int:
+        return anonymous_bytes(self._process) - self._side()
+
+    def _note(self, own: int) -> None:
+        self._use = Use(own, max(own, self._use.peak))
+
+
+def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> BudgetError:
+    """What to say when even a new worker has more than its share."""
+    budget, share = plan.memory_bytes, plan.worker_bytes
+    if plan.settings.get("worker_memory") is not None:
+        smallest = own + GROWTH_BYTES
+        return BudgetError(
+            f"{worker} has {show_bytes(own)} of its own after one piece of work, above "
+            f"worker_memory={show_bytes(share)!r}, and so would a new one; it needs "
+            f"worker_memory={show_bytes(smallest, up=True)!r}",
+            asked_bytes=own,
+            budget_bytes=share,
+            smallest_bytes=smallest,
+        )
+    # Half of what is left goes to the workers, in equal parts; where the side arena may grow, after half to that.
+    smallest = budget + (4 if plan.side_grows else 2) * plan.workers * (own + GROWTH_BYTES - share)
+    fewer = "fewer workers, " if plan.workers > 1 else ""
+    return BudgetError(
+        f"{worker} has {show_bytes(own)} of its own after one piece of work, and so would a new one; with "
+        f"memory={show_bytes(budget)!r} and {plan.workers} of them its share is {show_bytes(share)}. It needs "
+        f"memory={show_bytes(smallest, up=True)!r}, {fewer}or smaller batches",
+        asked_bytes=own,
+        budget_bytes=share,
+        smallest_bytes=smallest,
+    )
+
+
+def warn_of_recycling(plan: Plan, worker: WorkerProcess, own: int) -> None:
+    """Say that a worker has more than its share, and gives way to a new one."""
+    import logging  # a tenth of what importing standpipe costs beside NumPy
+
+    logging.getLogger("standpipe").warning(
+        "%s has %s of its own, above its share of %s, and gives way to a new one: the order and the samples stay. What "
+        "makes it grow is in the dataset or its functions. Said once; stats().recycled counts",
+        worker,
+        show_bytes(own),
+        show_bytes(plan.worker_bytes),
+    )

@@ -1,0 +1,115 @@
+"""Slots filled by Python code in worker processes, which write rows into the slots themselves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from standpipe import _native
+from standpipe.engine.processes.drivers import Driver
+from standpipe.engine.processes.outside_slots import Apart
+from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
+from standpipe.engine.python.jobs import QueueWorkers
+from standpipe.engine.python.slot_job import SlotJob
+from standpipe.engine.watchdog.watch import Watch, Work
+from standpipe.engine.workers import Assignment, Use, WorkersMemory
+from standpipe.plan.plan import Plan
+from standpipe.stats.counters import Stats
+
+SHARED = "what they share"
+
+
+class ProcessWorkers(QueueWorkers):
+    """Worker processes, each with a driver."""
+
+    helps = False
+
+    def __init__(
+        self,
+        server: WorkerServer,
+        workers: Sequence[WorkerProcess],
+        plan: Plan,
+        ring: _native.SlotRing,
+        bell: _native.Bell,
+        watch: Watch,
+    ) -> None:
+        super().__init__(plan, len(workers), 2, bell)
+        self._server = server
+        unsaid = threading.Lock()
+        self._apart = Apart(ring)
+        self._drivers = [
+            Driver(worker, server, plan, ring, self._queue, watch, self._apart, unsaid) for worker in workers
+        ]
+
+    def start(self) -> None:
+        """Start the drivers."""
+        for driver in self._drivers:
+            driver.start()
+
+    def employ(self, number: int) -> None:
+        """Let so many workers work; there are no more than the plan says, as each takes memory of its own."""
+        self._queue.employ(min(number, len(self._drivers)))
+
+    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
+        """Take down what the rows are made of."""
+        self._apart.begin(assignment.slot)
+        return super().begin(assignment, ring)
+
+    def help(self) -> bool:
+        """The caller's thread makes no rows."""
+        return False
+
+    def stats(self) -> Stats:
+        """Rows, seconds of work and of waiting, as seen from here, deaths, and workers that gave way to new ones."""
+        deaths = sum(driver.deaths for driver in self._drivers)
+        recycled = sum(driver.recycled for driver in self._drivers)
+        side_peak = self._server.side.peak_bytes
+        workers = tuple(driver.stats() for driver in self._drivers)
+        return replace(
+            super().stats(), deaths=deaths, recycled=recycled, side_peak_bytes=side_peak, workers=workers
+        )
+
+    def at_work(self) -> Sequence[Work]:
+        """What every worker has in hand."""
+        return [work for driver in self._drivers if (work := driver.at_work()) is not None]
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of samples that came from processes and lie in no slot."""
+        return self._apart.use().now
+
+    def memory(self) -> WorkersMemory:
+        """What processes share, each worker, and samples that came from them and lie in no slot."""
+        ended = all(driver.has_ended for driver in self._drivers)
+        processes = {SHARED: Use(0 if ended else self._plan.cost.shared, self._plan.cost.shared)}
+        processes |= {f"worker {driver.worker.number}": driver.memory.use for driver in self._drivers}
+        side = self._server.side
+        return WorkersMemory(
+            side=Use(side.used_bytes, side.peak_bytes),
+            waiting=self._apart.use(),
+            in_heap=self._apart.in_heap(),
+            processes=processes,
+        )
+
+    def close(self, patience_s: float) -> bool:
+        """End the workers; one that is inside a function is killed. Nobody writes into slots afterwards."""
+        ends = time.monotonic() + patience_s
+        self._queue.close()
+        for driver in self._drivers:
+            driver.join(max(ends - time.monotonic(), 0))
+        idle = [driver for driver in self._drivers if driver.has_ended]
+        if len(idle) < len(self._drivers):
+            self._server.end()  # one may be waiting for a new worker
+        if self._plan.cache is not None:
+            for driver in idle:
+                driver.let_go(
+                    max(ends - time.monotonic(), 0) / 2
+                )  # then there is time to say what came of that
+            for driver in idle:
+                driver.has_let_go(max(ends - time.monotonic(), 0))
+        for driver in self._drivers:
+            driver.end()
+        self._server.close(patience_s)
+        return True

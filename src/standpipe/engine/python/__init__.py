@@ -1,0 +1,1 @@
+"""Samples that Python code makes, in any kind of worker."""

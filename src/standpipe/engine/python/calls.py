@@ -1,0 +1,106 @@
+"""Calls of the user's functions on one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from standpipe.engine.python.own_generators import OwnGenerators
+from standpipe.engine.rows import Place, RowFailed, Sample
+from standpipe.transform import FunctionStep
+from standpipe.transform.function import Function
+from standpipe.transform.values import in_form, is_picture, out_of_form
+
+TARGETS = frozenset(("image", "images", "mask", "masks", "bboxes", "keypoints"))  # albumentations' names
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCall:
+    """One call of the user's code for a sample.
+
+    call       takes a value and the key of its draws
+    takes_key  whether it makes use of that
+    name       what an error calls it
+    """
+
+    call: Callable[[Any, int], Sample]
+    takes_key: bool
+    op: int
+    place: Place
+    name: str
+
+
+def python_call(step: FunctionStep, own: OwnGenerators) -> PythonCall:
+    """The call of a step, by one thread."""
+    function = step.function
+    takes_key = function.kind == "albumentations" or function.takes_rng is not None
+    return PythonCall(_bound(function, own), takes_key, step.op, "transform", step.describe())
+
+
+def _bound(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sample]:
+    """A call of the function on a sample, with the key of its draws."""
+    if function.kind == "albumentations":
+        return _albumentations(function, own)
+    fn, name, form, kind = function.fn, function.field, function.as_, function.takes_rng
+
+    def on_field(sample: Sample, key: int) -> Sample:
+        if name not in sample:
+            raise RowFailed("transform", f"there is no field {name!r}; there are {', '.join(sample)}")
+        value = in_form(sample[name], form)
+        result = fn(value) if kind is None else fn(value, rng=own.generator(key, kind))
+        if result is None:
+            raise RowFailed("transform", f"{function.describe()} returned None; return the new value")
+        return {**sample, name: out_of_form(result, form)}
+
+    def on_sample(sample: Sample, key: int) -> Sample:
+        given = {each: _image_in_form(value, form) for each, value in sample.items()}
+        result = fn(given) if kind is None else fn(given, rng=own.generator(key, kind))
+        if not isinstance(result, dict):
+            raise RowFailed(
+                "transform",
+                f"{function.describe()} returned {type(result).__name__}; return the sample, a dict, or say "
+                "which field it is for, as map(fn, field='image')",
+            )
+        return {each: out_of_form(value, form) for each, value in result.items()}
+
+    return on_sample if name is None else on_field
+
+
+def _image_in_form(value: Any, form: Any) -> Any:
+    """Of a whole sample only images change their form; tensors and numbers stay what they are."""
+    image = is_picture(value) or (
+        isinstance(value, np.ndarray) and value.ndim >= 2 and value.dtype == np.uint8
+    )
+    return in_form(value, form) if image else value
+
+
+def _albumentations(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sample]:
+    import copy
+
+    transform: Any = copy.deepcopy(function.fn)  # it keeps generators of its own: one for each thread
+    keyed = hasattr(transform, "set_random_state")
+    if keyed:
+        transform.set_random_state(own.rng, own.python)
+
+    def call(sample: Sample, key: int) -> Sample:
+        if keyed:
+            own.generator(key)
+            own.python.seed(key)
+        if function.field is not None:
+            image = transform(image=in_form(sample[function.field], "numpy"))["image"]
+            return {**sample, function.field: image}
+        given = {name: in_form(value, "numpy") for name, value in sample.items() if name in TARGETS}
+        return {**sample, **transform(**given)}
+
+    return call
+
+
+def said(error: BaseException) -> str:
+    """Kind and words of an error, also of one whose words can't be had."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

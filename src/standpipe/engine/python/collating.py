@@ -1,0 +1,84 @@
+"""Samples that differ in shape, made by workers one by one, put together in their slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from standpipe.batch import Collate, Collation, Pad, Ragged, Shape, TooMuch
+from standpipe.engine.workers import Failure
+from standpipe.plan.plan import Plan
+from standpipe.spec import AnyArray, UInt8Array
+from standpipe.transform.values import as_array
+
+Lists = Mapping[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of values that workers made one by one.
+
+    lists     (rows) values of each field that stays a list
+    shapes    of each field that is in the slot now
+    failures  rows whose values didn't fit
+    """
+
+    lists: Lists
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    failures: Sequence[Failure] = ()
+
+
+def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Made:
+    """Write what ``plan.collated`` names into the slot."""
+    shapes: dict[str, Shape] = {}
+    failures: list[Failure] = []
+    for name, collation in plan.collated.items():
+        arrays, bad = _arrays(name, collation, lists[name])
+        failures += bad
+        if bad:
+            continue
+        try:
+            of_field = collation.shapes([array.shape for array in arrays])
+        except TooMuch as error:
+            failures.append(Failure(error.row, "batch", error.reason))
+            continue
+        collation.fill(arrays, plan.layout.shaped(slot, of_field))
+        shapes |= of_field
+    return Made({name: lists[name] for name in plan.listed}, shapes, failures)
+
+
+def numbered(sample: Mapping[str, Any], collate: Collate) -> dict[str, Any]:
+    """A sample whose lists of numbers are arrays where they shall be padded or joined."""
+    joined = {name for name, how in collate.items() if isinstance(how, Pad | Ragged)}
+    return {name: _numbers(value) if name in joined else value for name, value in sample.items()}
+
+
+def _numbers(value: Any) -> Any:
+    """The array of a list or tuple of numbers; anything else as it is."""
+    if not isinstance(value, list | tuple):
+        return value
+    try:
+        array = np.array(value) if value else np.empty(0, np.int64)
+    except ValueError:  # lists of different lengths
+        return value
+    return value if as_array(array) is None else array
+
+
+def _arrays(name: str, collation: Collation, values: list[Any]) -> tuple[list[AnyArray], list[Failure]]:
+    arrays: list[AnyArray] = []
+    bad: list[Failure] = []
+    for row, value in enumerate(values):
+        # An empty list says nothing of its axes.
+        array = (
+            collation.empty() if isinstance(value, list | tuple) and not value else as_array(_numbers(value))
+        )
+        if array is None:
+            bad.append(Failure(row, "batch", f"{name!r} is {type(value).__name__}, and no array of numbers"))
+        elif wrong := collation.misfit(array.shape, array.dtype):
+            bad.append(Failure(row, "batch", wrong))
+        else:
+            arrays.append(array)
+    return arrays, bad

@@ -1,0 +1,156 @@
+"""Global random numbers of Python code in a worker process, as a function of (seed, epoch, position) alone.
+
+A worker process makes one sample at a time and does nothing else, so the generators of ``random``, NumPy and torch are
+its code's alone there. Keying them for each sample would cost code that draws nothing some 20 µs. So:
+
+- A sample is made with the generators in a state that depends on (seed, epoch). One that draws from them is made again,
+  with them keyed by (seed, epoch, position). Which samples these are depends on the samples alone, so batches do too.
+- While nothing draws, the generators are compared once a task, after all of its samples.
+- Once a task has moved them, each of its samples is looked at by itself, and so are those of later tasks. Samples are
+  keyed at once as long as most of them draw.
+- Functions of a batch are looked at by themselves likewise; they are keyed by the batch's first position.
+- A stream can't give a sample twice: its samples are keyed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from standpipe import _native
+from standpipe.engine.python.generators import GENERATORS, Marks, marks, moved, seed_all, those_there
+from standpipe.engine.rows import RowKey
+from standpipe.transform import BATCH_OP, EPOCH_OP, SAMPLE_OP
+
+MOST_CERTAIN = 8  # two for each that has drawn, less one for each that hasn't
+KEYED_AT_ONCE = 4
+QUIET_AFTER = 256  # samples in a row that draw nothing: they are looked at together again
+
+Made = TypeVar("Made")
+
+
+def _nothing() -> None:
+    """Prepare nothing."""
+
+
+class _Habit:
+    """What samples, or functions of a batch, have done of late; a wrong guess costs time and changes no batch."""
+
+    def __init__(self) -> None:
+        self.certain = 0  # how surely the next one draws
+        self.idle = QUIET_AFTER  # how many have drawn nothing since one did
+        self.generator = GENERATORS[0]  # that was drawn from last
+
+    def learn(self, drew: bool) -> None:
+        """Take down what one has done."""
+        self.certain = min(self.certain + 2, MOST_CERTAIN) if drew else max(self.certain - 1, 0)
+        self.idle = 0 if drew else self.idle + 1
+
+
+class Draws:
+    """The rule, in one worker process.
+
+    seed      of the pipeline
+    recount   called before something is made, returns a function that takes back what was counted since
+    streams   whether samples come from a stream
+    together  whether the samples of a task are looked at together
+    """
+
+    def __init__(self, seed: int, recount: Callable[[], Callable[[], None]], *, streams: bool) -> None:
+        self._seed, self._recount, self._streams = seed, recount, streams
+        self._samples, self._batches = _Habit(), _Habit()
+        self.together = True
+        self._epoch: int | None = None  # whose state the generators are in
+        self._base: Marks = {}  # that state
+
+    def task(self, epoch: int, make: Callable[[], Made]) -> Made:
+        """Return ``make()``, which makes each sample inside ``sample()`` and may be called again."""
+        if self._streams:
+            return make()
+        self.together = self._samples.idle >= QUIET_AFTER
+        if self.together:
+            set_back = self._recount()
+            made, drew = self._made_at_base(epoch, make, self._samples, set_back)
+            if not drew:
+                return made
+            set_back()
+            self._samples.certain, self.together = MOST_CERTAIN, False
+        return make()
+
+    def sample(self, key: RowKey, make: Callable[[], Made]) -> Made:
+        """Return ``make()`` of one sample, which may be called again."""
+        if self._streams or self.together:
+            return make()
+        return self._made(key, SAMPLE_OP, make, self._samples)
+
+    def batch(self, key: RowKey, prepare: Callable[[], object], make: Callable[[], Made]) -> Made:
+        """Return what functions make of the batch at ``key``.
+
+        prepare  makes its samples, before each ``make()``
+        """
+        if not self._streams:
+            return self._made(key, BATCH_OP, make, self._batches, prepare)
+        prepare()
+        self._key(key, BATCH_OP)
+        return make()
+
+    def begin_streamed(self, epoch: int, place: int | None) -> None:
+        """Key the generators for a place of a stream, or with None for what begins it."""
+        position, op = (0, EPOCH_OP) if place is None else (place, SAMPLE_OP)
+        self._key(RowKey(position, epoch, position), op)
+
+    def _made(
+        self,
+        key: RowKey,
+        op: int,
+        make: Callable[[], Made],
+        habit: _Habit,
+        prepare: Callable[[], object] = _nothing,
+    ) -> Made:
+        set_back = self._recount()
+
+        def begin() -> None:
+            set_back()
+            prepare()
+
+        if habit.certain >= KEYED_AT_ONCE:
+            made, drew = self._made_keyed(key, op, make, habit, begin)
+            if drew:
+                habit.learn(drew)
+                return made
+        made, drew = self._made_at_base(key.epoch, make, habit, begin)
+        habit.learn(drew)
+        return self._made_keyed(key, op, make, habit, begin)[0] if drew else made
+
+    def _made_at_base(
+        self, epoch: int, make: Callable[[], Made], habit: _Habit, begin: Callable[[], object]
+    ) -> tuple[Made, bool]:
+        """What was made, and whether it drew."""
+        while True:
+            begin()
+            if self._epoch != epoch:
+                seed_all(_native.sample_key(self._seed, epoch, 0, 0, EPOCH_OP))
+                self._epoch, self._base = epoch, marks()
+            made = make()
+            after = marks()
+            if drew := moved(self._base, after):
+                self._epoch, habit.generator = None, drew[0]
+            if after.keys() == self._base.keys():
+                return made, bool(drew)
+            self._epoch = None  # it has imported torch, whose generator nobody has set
+
+    def _made_keyed(
+        self, key: RowKey, op: int, make: Callable[[], Made], habit: _Habit, begin: Callable[[], object]
+    ) -> tuple[Made, bool]:
+        """What was made, and whether it drew as the last one did; reading the states of all takes some 40 µs."""
+        while True:
+            begin()
+            self._key(key, op)
+            there, before = those_there(), habit.generator.state()
+            made = make()
+            if those_there() == there:
+                return made, not habit.generator.is_same(before, habit.generator.state())
+
+    def _key(self, key: RowKey, op: int) -> None:
+        self._epoch = None
+        seed_all(_native.sample_key(self._seed, key.epoch, key.position, key.attempt, op))

@@ -1,0 +1,179 @@
+"""Images through native kernels, one at a time, where Python code takes part in a sample."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.engine.python.cached_samples import NO_FILE
+from standpipe.engine.python.recipe import Recipe, Supplies
+from standpipe.engine.rows import EncodedFile, RowFailed, RowKey
+from standpipe.engine.watchdog.board import READING, STEP, Desk
+from standpipe.engine.workers import NO_FLAWS, Flaws
+from standpipe.plan.memory import READ_BYTES
+from standpipe.spec import AnyArray, Spec, UInt8Array
+from standpipe.transform import NativeStep
+from standpipe.transform.foreign import Undecodable, decode_foreign
+from standpipe.transform.values import as_array, is_picture, is_tensor
+
+KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
+
+
+class ImageMaker:
+    """Runs the native kernels of a program for one thread.
+
+    supplies  what it shares with others of its process
+    desk      where it writes down that it reads, and native code that it waits for memory
+    """
+
+    def __init__(self, recipe: Recipe, supplies: Supplies, desk: Desk) -> None:
+        self._recipe, self._desk = recipe, desk
+        self._reader = supplies.reader
+        self._native = _native.SampleMaker(supplies.side, READ_BYTES, desk)
+        # The cache of files; that of samples is for whoever makes them.
+        self._kept = None if recipe.keeps_samples else supplies.kept
+        self.stamp = NO_FILE  # of the file that was read last
+        self._reads = self._read_bytes = self._read_ns = 0
+        self._damaged = self._truncated = 0  # rows of files other than JPEG, and of images that were kept
+        self._programs: dict[tuple[int, int, int], tuple[_native.Program, Spec]] = {}
+
+    @property
+    def flaws(self) -> Flaws:
+        """Images that were made of files that aren't whole, and what was read."""
+        damaged, truncated = self._native.damaged + self._damaged, self._native.truncated + self._truncated
+        if not (self._reads or damaged or truncated):
+            return NO_FLAWS
+        read_s = self._read_ns / 1e9
+        return Flaws(damaged, truncated, reads=self._reads, read_bytes=self._read_bytes, read_s=read_s)
+
+    def count(self, damaged: bool, truncated: bool) -> None:
+        """An image that was kept, of a file that isn't whole."""
+        self._damaged += damaged
+        self._truncated += truncated
+
+    def recount(self) -> Callable[[], None]:
+        """Return a function that sets the counts of damaged and truncated images back to what they are now."""
+        flaws = self.flaws
+
+        def set_back() -> None:
+            self._damaged = flaws.damaged - self._native.damaged
+            self._truncated = flaws.truncated - self._native.truncated
+
+        return set_back
+
+    def make(self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None) -> AnyArray:
+        """An image through the kernel of a step. Raises ``RowFailed``.
+
+        image  as ``EncodedFile``, or pixels
+        row    where to write it, if it fits
+        """
+        try:
+            return self._made(number, step, key, image, row)
+        finally:
+            self._native.release()  # now that what it took of the side arena is gone
+
+    def _made(self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None) -> AnyArray:
+        rgb: UInt8Array | None = None
+        data: UInt8Array | None = None
+        if isinstance(image, EncodedFile):
+            self._desk[STEP] = READING
+            data = self._read(key, image)
+            self._desk[STEP] = 1 + number
+            if step.kernel is not None:
+                size = (0, 0)  # whatever it is, the result's is known
+            else:
+                limits = self._recipe.decoding.limits
+                height, width, wrong = _native.jpeg_size(data, limits.max_pixels, limits.max_scans)
+                size = (height, width)
+                if wrong == "foreign":
+                    rgb = self._foreign(number, step, key, data)
+                    size = (rgb.shape[0], rgb.shape[1])
+                elif wrong:
+                    raise RowFailed("decode", wrong)
+        else:
+            rgb = _as_rgb(image, step)
+            size = (rgb.shape[0], rgb.shape[1])
+        program, spec = self._program(number, step, size[0], size[1])
+        out = row if row is not None and row.shape == spec.shape and row.dtype == spec.dtype else None
+        if out is None:
+            out = np.empty(spec.shape, spec.dtype)
+        seeds = self._seeds(key)
+        into = out.reshape(-1).view(np.uint8)
+        wrong = "foreign"
+        if rgb is None:
+            assert data is not None
+            wrong = self._native.from_encoded(program, data, *seeds, into)
+            if wrong == "foreign":
+                rgb = self._foreign(number, step, key, data)
+        if rgb is not None:
+            wrong = self._native.from_pixels(program, rgb, *seeds, into)
+        if wrong:
+            raise RowFailed("decode", wrong)
+        return out
+
+    def _seeds(self, key: RowKey) -> tuple[int, int, int, int]:
+        return self._recipe.seed, key.epoch, key.position, key.attempt
+
+    def _read(self, key: RowKey, file: EncodedFile) -> UInt8Array:
+        stale = None
+        if self._kept is not None:
+            self._kept.enter(key.epoch)
+            found, stale = self._kept.file(key.index, file.path, self._native.admit)
+            if found is not None:
+                return found
+        begin = time.perf_counter_ns()
+        data, wrong, stamp = self._native.read(self._reader, file.path, file.offset, file.length)
+        self._reads += 1
+        self._read_bytes += data.size
+        self._read_ns += time.perf_counter_ns() - begin
+        if wrong:
+            raise RowFailed("read", wrong)
+        self.stamp = stamp
+        if self._kept is not None:
+            self._kept.keep(key.index, data, stamp, stale=stale)
+        return data
+
+    def _foreign(self, number: int, step: NativeStep, key: RowKey, data: UInt8Array) -> UInt8Array:
+        def reserve(height: int, width: int, frame_bytes: int) -> str:
+            program, _ = self._program(number, step, height, width)
+            return self._native.reserve(program, height, width, *self._seeds(key), frame_bytes)
+
+        try:
+            frame = decode_foreign(data, self._recipe.decoding, reserve)
+        except Undecodable as error:
+            raise RowFailed("decode", str(error)) from error
+        self._truncated += frame.truncated
+        return frame.rgb
+
+    def _program(
+        self, number: int, step: NativeStep, height: int, width: int
+    ) -> tuple[_native.Program, Spec]:
+        at = (number, height, width) if step.kernel is None else (number, 0, 0)
+        found = self._programs.get(at)
+        if found is None:
+            kernel = step.for_size(height, width)
+            compiled = kernel.compile(self._recipe.decoding, self._recipe.simd)
+            found = compiled, kernel.output
+            if len(self._programs) == KEPT_PROGRAMS:
+                self._programs.pop(next(iter(self._programs)))
+            self._programs[at] = found
+        return found
+
+
+def _as_rgb(image: Any, step: NativeStep) -> UInt8Array:
+    if is_picture(image) and image.mode != "RGB":
+        image = image.convert("RGB")
+    array = as_array(image) if is_picture(image) or is_tensor(image) else image
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+        got = (
+            type(image).__name__ if not isinstance(array, np.ndarray) else str(Spec(array.shape, array.dtype))
+        )
+        raise RowFailed(
+            "transform",
+            f"{step.describe()} takes a Pillow image or an array (H, W, 3) uint8; 'image' is {got}",
+        )
+    return np.ascontiguousarray(array)

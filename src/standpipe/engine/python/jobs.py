@@ -1,0 +1,353 @@
+"""Pieces of work on slots, for threads or processes that run Python code: the oldest slot first."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from standpipe import _native
+from standpipe.engine.cache import warn
+from standpipe.engine.python.slot_job import HasPiece, Piece, SlotJob
+from standpipe.engine.rows import END
+from standpipe.engine.timing import Took
+from standpipe.engine.watchdog.board import step_text
+from standpipe.engine.workers import NO_FLAWS, Assignment, Failure, Flaws, Substitutes
+from standpipe.errors import StandpipeError
+from standpipe.plan.plan import Plan
+from standpipe.stats.counters import Latency, PlaceStats, Stats
+
+MEMORY = 0.8  # how much of a worker's pace is that of the pieces of work before the last one
+
+
+@dataclass(slots=True)
+class _Counts:
+    jobs: int = 0
+    rows: int = 0
+    busy_s: float = 0.0
+    cpu_s: float = 0.0
+    queued_s: float = 0.0
+    wait_s: float = 0.0
+    flaws: Flaws = NO_FLAWS
+    times: _native.Durations = field(default_factory=_native.Durations)
+    steps: dict[int, float] = field(default_factory=dict)
+
+
+class JobQueue:
+    """Jobs that wait for workers. Rings the bell when one is done.
+
+    employed  workers that work at once
+    hands     pieces of work that each may have at once
+    whole     whether all rows of a batch go to one worker
+    turns     workers that take batches in turn; 0: whoever is free takes the next one
+    done      pieces of work that workers have finished
+    broken    why nobody works any more
+    """
+
+    def __init__(self, bell: _native.Bell, *, employed: int, hands: int, whole: bool, turns: int = 0) -> None:
+        self.employed = employed
+        self._bell, self._hands, self._whole, self._turns = bell, hands, whole, turns
+        # Entered itself: an interrupt inside a condition's own methods would leave it locked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._called = threading.Condition(self._lock)  # for workers that aren't employed now
+        self._jobs: deque[SlotJob] = deque()
+        self._counts = _Counts()
+        self._pace = 0.0, 0.0  # rows, and seconds that they took; the older, the less they count
+        self._said: set[str] = set()
+        self.done = 0
+        self.broken: StandpipeError | None = None
+        self.closed = False
+
+    def rows_in(self, seconds: float) -> int:
+        """Rows that a worker makes in that time, by the last pieces of work; at least 1."""
+        rows, busy_s = self._pace
+        return max(int(seconds * rows / busy_s), 1) if busy_s else 1
+
+    def stats(self, plan: Plan) -> Stats:
+        """What was done, by workers of this plan."""
+        with self._lock:  # rows and their flaws belong together
+            counts = self._counts
+            flaws = asdict(counts.flaws)
+            for name in ("notes", "reads", "read_bytes", "read_s"):
+                del flaws[name]
+            read_s = counts.flaws.read_s
+            return Stats(
+                rows=counts.rows,
+                read=PlaceStats(rows=counts.flaws.reads, bytes=counts.flaws.read_bytes, busy_s=read_s),
+                transform=PlaceStats(
+                    threads=self.employed,
+                    rows=counts.rows,
+                    busy_s=counts.busy_s - read_s,
+                    cpu_s=counts.cpu_s,
+                    queued_s=counts.queued_s,
+                    wait_s=counts.wait_s,
+                    latency=Latency(counts.times.latency),
+                ),
+                functions={step_text(plan, step): seconds for step, seconds in counts.steps.items()},
+                **flaws,
+            )
+
+    def put(self, job: SlotJob) -> None:
+        """Work on it after those before, and before those after it where it comes again."""
+        with self._lock:
+            if job.age == 0:
+                self._counts.jobs += 1
+                job.age = self._counts.jobs
+            if job.done:  # all its rows are left out
+                self._bell.ring()
+                return
+            self._put_by_age(job)
+            if self.broken is not None:
+                self.break_with(self.broken)
+
+    def employ(self, number: int) -> None:
+        """From now on so many workers work, those with the lowest numbers; the others wait."""
+        with self._lock:
+            self.employed = number
+            self._called.notify_all()
+            self._changed.notify_all()
+
+    def take(self, worker: int, most: int, *, least: int = 1, wait: bool) -> Piece | None:
+        """What nobody has begun: at most ``most`` rows, of all workers' shares or ``least``. None when there is
+        nothing, or it is closed.
+
+        worker  who asks, by its number
+        """
+        with self._lock:
+            if wait:
+                self._await_job(worker)
+            job = self._next_for(worker)
+            if job is None or self.closed or worker >= self.employed:
+                return None
+            if not job.todo:
+                job.functions_left = False
+            share = (
+                job.rows
+                if self._whole or self._turns
+                else min(most, max(least, -(-job.rows_todo // (self.employed * self._hands))))
+            )
+            piece = Piece(job, *job.begin(max(1, share)))
+            if not job.todo:
+                self._jobs.remove(job)
+            return piece
+
+    def _next_for(self, worker: int) -> SlotJob | None:
+        """The oldest job that this worker may take. The lock is held."""
+        jobs = iter(self._jobs)
+        return next((job for job in jobs if not self._turns or job.number % self._turns == worker), None)
+
+    def _await_job(self, worker: int) -> None:
+        """Until there is one for this worker, or the queue is closed. The lock is held."""
+        while not self.closed:
+            if worker >= self.employed:
+                self._called.wait()
+            elif self._next_for(worker) is not None:
+                return
+            else:
+                begin = time.perf_counter()
+                self._changed.wait()
+                self._counts.wait_s += time.perf_counter() - begin
+
+    def finish(
+        self,
+        piece: Piece,
+        bad: Sequence[Failure] = (),
+        seconds: float = 0.0,
+        flaws: Flaws = NO_FLAWS,
+        took: Took | None = None,
+    ) -> None:
+        """A worker is done with it, after so long: as it says itself, and as others see it."""
+        job = piece.job
+        self._tell(flaws.notes)
+        with self._lock:
+            ends = [failure.row for failure in bad if failure.place == END]
+            job.bad += [failure for failure in bad if failure.place != END]
+            if ends:
+                self._cut(job, ends[0])
+            elif job.made is not None and job.made.rows is not None:
+                job.ended_after = job.made.rows
+            self.done += 1
+            self._count(piece, bad, seconds, took)
+            if flaws is not NO_FLAWS:
+                self._counts.flaws += replace(flaws, notes=())
+            self._end(job, piece.size)
+
+    def _count(self, piece: Piece, bad: Sequence[Failure], seconds: float, took: Took | None) -> None:
+        """What became of it. The lock is held."""
+        counts = self._counts
+        if any(failure.place == "cancelled" for failure in bad):
+            return
+        stop = min([failure.row for failure in bad if failure.place == END], default=piece.stop)
+        failed = {failure.row for failure in bad if failure.row < stop and not failure.whole}
+        counts.rows += max(stop - piece.first - len(failed), 0)
+        counts.busy_s += seconds
+        rows, busy_s = self._pace
+        self._pace = MEMORY * rows + stop - piece.first, MEMORY * busy_s + seconds
+        if took is None:
+            return
+        counts.cpu_s += took.cpu_s
+        counts.queued_s += took.queued_s
+        for nanoseconds in took.rows:
+            counts.times.add(nanoseconds)
+        for step, step_s in took.steps.items():
+            counts.steps[step] = counts.steps.get(step, 0.0) + step_s
+
+    def meet(self, flaws: Flaws) -> None:
+        """Count what a worker has met since its last piece of work."""
+        self._tell(flaws.notes)
+        with self._lock:
+            self._counts.flaws += replace(flaws, notes=())
+
+    def _tell(self, notes: Sequence[str]) -> None:
+        """Say what workers noted: of several who say one thing of one cache the first."""
+        for note in notes:
+            about = note.partition(":")[0]
+            if about not in self._said:
+                self._said.add(about)
+                warn(note)
+
+    def lose(
+        self, piece: Piece, suspects: Collection[int], failure: Callable[[int], Failure]
+    ) -> Sequence[int]:
+        """The worker that had it is gone. Others make it again, before all that came after it.
+
+        suspects  rows that it was at, or ``WHOLE``: each is made alone now; one that was a suspect before has failed
+        failure   of a row that has
+
+        Returns the rows that have failed.
+        """
+        job = piece.job
+        with self._lock:
+            job.died = job.died or self.broken
+            ended = job.ended_after is not None and piece.stop > job.ended_after
+            if self.closed or job.given_up or job.died is not None or (ended and not piece.is_functions):
+                self._end(job, piece.size)
+                return ()
+            guilty = [row for row in suspects if job.suspect(row)]
+            job.bad += map(failure, guilty)
+            if guilty and (piece.is_functions or self._whole):
+                self._end(job, piece.size)
+                return guilty
+            if piece.is_functions:
+                job.functions_left = True
+            else:
+                alone = () if self._whole else suspects
+                job.put_back(piece.first, piece.stop, alone=alone, without=guilty)
+            if job.todo or piece.is_functions:
+                self._put_by_age(job)
+            if guilty:
+                self._end(job, len(guilty))
+            return guilty
+
+    def cancel(self, job: SlotJob) -> None:
+        """Give up what nobody has begun."""
+        with self._lock:
+            if job in self._jobs:
+                self._jobs.remove(job)
+            job.given_up = True
+            self._end(job, self._dropped(job))
+        self._bell.ring()
+
+    def give_up(self, seat: HasPiece, piece: Piece) -> bool:
+        """A thread hangs over a piece of work: its job is given up. False when it is done with it after all."""
+        with self._lock:
+            if seat.piece is not piece:
+                return False
+            seat.given_up = True  # before the thread can look again
+            self.cancel(piece.job)
+            return True
+
+    def break_with(self, error: StandpipeError) -> None:
+        """No worker is left: whatever waits has failed, and whatever comes."""
+        with self._lock:
+            self.broken = error
+            for job in list(self._jobs):
+                job.died = error
+                self.cancel(job)
+
+    def close(self) -> None:
+        """Let every worker's ``take`` return."""
+        with self._lock:
+            self.closed = True
+            self._jobs.clear()
+            self._changed.notify_all()
+            self._called.notify_all()
+
+    def _cut(self, job: SlotJob, rows: int) -> None:
+        """A stream has no more than so many rows for it. The lock is held."""
+        if job.ended_after is not None and job.ended_after <= rows:
+            return
+        job.ended_after = rows
+        job.content = job.content.cut(rows)
+        if job in self._jobs:
+            self._jobs.remove(job)
+        job.unfinished -= self._dropped(job)
+        if rows == 0:
+            job.unfinished -= job.functions_left
+            job.functions_left = False
+
+    def _put_by_age(self, job: SlotJob) -> None:
+        """Let workers take it before all jobs that came later. The lock is held."""
+        if job not in self._jobs:
+            later = (place for place, other in enumerate(self._jobs) if other.age > job.age)
+            self._jobs.insert(next(later, len(self._jobs)), job)
+        self._changed.notify_all()
+
+    def _dropped(self, job: SlotJob) -> int:
+        """How many rows nobody has begun, and nobody will. The lock is held."""
+        dropped = job.rows_todo
+        job.todo.clear()
+        return dropped
+
+    def _end(self, job: SlotJob, size: int) -> None:
+        """So much less is unfinished. Functions of a batch come when all its rows are there. The lock is held."""
+        job.unfinished -= size
+        if job.unfinished == 1 and job.functions_left and not job.todo:
+            if job.given_up or job.bad or job.died is not None:
+                job.unfinished = 0
+            else:
+                self._put_by_age(job)
+        if job.unfinished == 0:
+            self._bell.ring()
+
+
+class QueueWorkers:
+    """The part of ``Workers`` that threads and processes share: jobs go into a queue."""
+
+    def __init__(self, plan: Plan, workers: int, hands: int, bell: _native.Bell) -> None:
+        self._plan = plan
+        turns = workers if plan.in_turn else 0
+        self._queue = JobQueue(bell, employed=workers, hands=hands, whole=plan.gathers, turns=turns)
+
+    @property
+    def employed(self) -> int:
+        """Workers that work at once."""
+        return self._queue.employed
+
+    def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
+        """Take down what the rows are made of."""
+        return SlotJob(assignment, self._plan)
+
+    def submit(self, job: SlotJob) -> None:
+        """Work on it after those before."""
+        self._queue.put(job)
+
+    def exchange(self, job: SlotJob, new: Substitutes, ring: _native.SlotRing) -> None:
+        """Make rows again from other records, before all that comes later."""
+        job.exchange(new, whole=self._plan.gathers)
+        self._queue.put(job)
+
+    def cancel(self, job: SlotJob) -> None:
+        """Give up what nobody has begun."""
+        self._queue.cancel(job)
+
+    def take_lost(self) -> Sequence[tuple[SlotJob, Failure]]:
+        """None: where workers can be ended, no job is lost."""
+        return ()
+
+    def stats(self) -> Stats:
+        """What was done, as seen from here."""
+        return self._queue.stats(self._plan)

@@ -1,0 +1,84 @@
+"""What workers in Python have to know to make samples, and what those of one process share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from standpipe import _native
+from standpipe.batch import Collate
+from standpipe.engine.python.cached_samples import Kept
+from standpipe.engine.python.value_checks import Checks
+from standpipe.engine.workers import Flaws
+from standpipe.plan.cache import CachePlan
+from standpipe.plan.memory import READ_BYTES
+from standpipe.read import read_policy
+from standpipe.spec import Decoding, Reads
+from standpipe.transform import BatchFunction, SampleProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All that a worker has to know to make samples; goes to worker processes once.
+
+    program     what happens to a sample
+    functions   what happens to a batch of them
+    dataset     an object with ``__getitem__`` that gives samples, or None for sources that say where bytes are
+    names       fields of samples that are no dicts
+    collate     of fields that differ in shape, how they are put together
+    checks      what is asked of the values of a finished sample
+    cache       where samples or files are kept, or None
+    in_turn     whether workers make whole batches in turn, and leave global generators to the user's code
+    """
+
+    program: SampleProgram
+    functions: tuple[BatchFunction, ...]
+    dataset: Any
+    names: tuple[str, ...]
+    seed: int
+    decoding: Decoding
+    reads: Reads
+    simd: str | None
+    collate: Collate
+    checks: Checks
+    cache: CachePlan | None
+    in_turn: bool = False
+
+    @property
+    def keeps_samples(self) -> bool:
+        """Whether samples are kept as Python code leaves them, at ``program.before_cache``."""
+        return self.cache is not None and self.cache.kind == "samples"
+
+
+@dataclass(frozen=True, slots=True)
+class Supplies:
+    """What the makers of one process share.
+
+    reader  reads files
+    side    memory for whole frames
+    kept    what a cache has of them, or None
+    """
+
+    reader: _native.Reader
+    side: _native.SideArena
+    kept: Kept | None
+
+    @classmethod
+    def of(
+        cls, recipe: Recipe, side: _native.SideArena, makers: int = 1, kept: Kept | None = None
+    ) -> Supplies:
+        """As the recipe says, for so many makers."""
+        reader = _native.Reader(read_policy(recipe.reads), 2 * READ_BYTES * makers, READ_BYTES)
+        return cls(reader, side, kept)
+
+    @property
+    def met(self) -> Flaws:
+        """What reads met so far, and what the cache has done."""
+        reader = self.reader
+        met = Flaws(retries=reader.retries, hedged=reader.hedged, slowest_read_s=reader.slowest_s)
+        return met if self.kept is None else met + self.kept.counted
+
+    def close(self, patience_s: float = 0) -> None:
+        """End waits for memory, and for files: they fail. Threads that read end, as far as they do so in time."""
+        self.reader.close(int(patience_s * 1000))
+        self.side.close()

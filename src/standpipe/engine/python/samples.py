@@ -1,0 +1,419 @@
+"""How one sample is made where Python code takes part: dataset, native kernels and functions, then its row.
+
+The same code runs in the caller's thread, in worker threads and in worker processes, so that all give the same
+bytes; but for what the user's code draws from global generators, which only worker processes touch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import GeneratorType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.engine.python.cached_samples import NO_FILE, as_kept
+from standpipe.engine.python.calls import PythonCall, python_call, said
+from standpipe.engine.python.collating import numbered
+from standpipe.engine.python.columns import Columns, Uneven, has_columns, in_turn, write_columns
+from standpipe.engine.python.draws import Draws
+from standpipe.engine.python.fields import measured, write_row
+from standpipe.engine.python.generators import Marks, marks, moved
+from standpipe.engine.python.images import ImageMaker
+from standpipe.engine.python.own_generators import OwnGenerators
+from standpipe.engine.python.recipe import Recipe, Supplies
+from standpipe.engine.python.stored import NotStorable, to_bytes
+from standpipe.engine.rows import END, CantBeKept, EncodedFile, Inputs, RowFailed, RowKey, Rows, Sample
+from standpipe.engine.timing import Laps
+from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Desk, new_desk
+from standpipe.engine.workers import NO_FLAWS, Failure, Flaws
+from standpipe.source import KEY, NAMES, Stream, StreamEnded
+from standpipe.spec import AnyArray, Listed, Spec
+from standpipe.system.faults import faultpoint
+from standpipe.transform import DATASET_OP, FunctionStep, NativeStep
+
+_VALUES = frozenset((int, float, np.ndarray))  # types of samples that are one value
+
+Result = TypeVar("Result")
+
+
+class SampleMaker:
+    """Makes samples for one thread.
+
+    supplies  what it shares with others of its process
+    keyed     whether global generators are set, in a worker process; anywhere else nobody touches them
+    catches   what the user's code may raise without ending the thread: in a worker everything, also ``SystemExit``
+              and the panics of other languages; in the caller's thread an interrupt is the caller's
+    desk      where it writes down what it is at
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        supplies: Supplies,
+        *,
+        keyed: bool = False,
+        catches: type[BaseException] = Exception,
+        desk: Desk | None = None,
+    ) -> None:
+        self.own = OwnGenerators()
+        self.desk: Desk = new_desk() if desk is None else desk
+        self._catches = catches
+        self.recipe = recipe
+        self._images = ImageMaker(recipe, supplies, self.desk)
+        self.recount = self._images.recount  # for images that are made again
+        streams = isinstance(recipe.dataset, Stream)
+        self._draws = Draws(recipe.seed, self.recount, streams=streams) if keyed else None
+        self._told = Flaws()
+        self._gives: type = dict  # what the dataset's last sample was: dict, tuple, or any other object
+        self._dataset = (
+            None
+            if recipe.dataset is None
+            else PythonCall(self._item, False, DATASET_OP, "source", "the dataset")
+        )
+        self._steps = [
+            python_call(step, self.own) if isinstance(step, FunctionStep) else step
+            for step in recipe.program.steps
+        ]
+        self._checks = recipe.checks if recipe.checks.any else None
+        self._kept = supplies.kept
+        bare = not (self._steps or self._checks or recipe.collate or recipe.cache)
+        self._columns = recipe.dataset.__getcolumns__ if bare and has_columns(recipe.dataset) else None
+        self._fixed = False  # whether it is at what comes before the cache, which may not draw
+        self._sees_draws = True  # whether all that was drawn there would have been seen
+        self._drawing: dict[str, list[str]] | None = (
+            None  # generators by what draws from them, while that is asked
+        )
+        self.laps = Laps()
+        self._proves = False  # whether samples are to be proven to be fit for the cache
+        # A kernel makes numbers of bytes: all are finite.
+        self._made_natively = "image" if self._steps and isinstance(self._steps[-1], NativeStep) else None
+
+    def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, Spec | Listed] | Failure:
+        """What each field of a sample looks like, or why it can't be made."""
+        set_back = self.recount()  # the same row is made, and counted, later
+
+        def make() -> Mapping[str, Spec | Listed] | Failure:
+            self.at(0)
+            self._proves = self.recipe.keeps_samples
+            try:
+                return measured(numbered(self.make(key, inputs.row(0), {}), self.recipe.collate))
+            except RowFailed as failed:
+                return failed.failure(0)
+            finally:
+                set_back()
+                self._proves = False
+                self.desk[STEP] = IDLE
+
+        return self.task(key.epoch, lambda: self.sample(key, make))
+
+    def drawing(self, make: Callable[[], object]) -> Mapping[str, Sequence[str]]:
+        """Return the global generators that the calls of ``make()`` draw from, by the name of the call."""
+        found = self._drawing = {}
+        for _ in range(2):  # a call may import torch, whose generator is looked at from then on
+            with contextlib.suppress(Exception):  # whoever delivers the sample names what is wrong with it
+                make()
+        self._drawing = None
+        self.desk[STEP] = IDLE
+        return found
+
+    def at(self, row: int, step: int = 0) -> None:
+        """Write down that a row begins, or a step with the whole batch."""
+        desk = self.desk
+        desk[SINCE] = time.monotonic_ns()
+        desk[ROW] = row
+        desk[STEP] = step
+
+    def begins(self, row: int) -> None:
+        """A row of a piece of work begins."""
+        self.at(row)
+        self.laps.begins()
+
+    def ends(self) -> None:
+        """It is made."""
+        if self.laps.on:
+            self.laps.ends(self.desk[SINCE])
+
+    def task(self, epoch: int, make: Callable[[], Result]) -> Result:
+        """Return ``make()``, which makes samples by ``sample()`` and may be called again; ``draws`` says why."""
+        return make() if self._draws is None else self._draws.task(epoch, make)
+
+    def sample(self, key: RowKey, make: Callable[[], Result]) -> Result:
+        """Return ``make()``, which makes one sample and may be called again."""
+        return make() if self._draws is None else self._draws.sample(key, make)
+
+    def batch(self, rows: Rows, prepare: Callable[[], object], make: Callable[[], Result]) -> Result:
+        """Return what functions make of the batch. ``prepare()`` makes its samples before each ``make()``."""
+        if self._draws is not None:
+            return self._draws.batch(rows.batch_key, prepare, make)
+        prepare()
+        return make()
+
+    def fill(self, rows: Rows, first: int, stop: int) -> list[Failure]:
+        """Make rows [first, stop); which of them can't be made."""
+        return self.task(rows.epoch, lambda: self.filled(rows, first, stop))
+
+    def filled(self, rows: Rows, first: int, stop: int) -> list[Failure]:
+        """Make rows [first, stop) inside a task; return those that can't be made."""
+        if self.at_once(rows, first, stop, lambda columns: write_columns(columns, rows, first, stop)):
+            return []
+        image = rows.views.get("image")
+        out: Mapping[str, AnyArray] = {}
+        bad = []
+        key_of, inputs_of, make = rows.key, rows.inputs.row, self.make
+
+        def made() -> RowFailed | None:
+            self.begins(row)
+            try:
+                write_row(make(key, inputs_of(row), out), row, rows, out)
+            except RowFailed as failed:
+                return failed
+            self.ends()
+            return None
+
+        for row in range(first, stop):
+            key = key_of(row)
+            if image is not None:
+                out = {"image": image[row]}
+            if (failed := self.sample(key, made)) is not None:
+                bad.append(failed.failure(row))
+                if failed.place == END:
+                    break
+        return bad
+
+    def at_once(self, rows: Rows, first: int, stop: int, use: Callable[[Columns], object]) -> bool:
+        """Give ``use`` the samples of rows [first, stop) field by field; False where one is made after another.
+
+        ``use`` raises ``Uneven`` where they don't fit.
+        """
+        looked_at = self._draws is not None and not self._draws.together
+        if self._columns is None or looked_at or not rows.inputs.empty:
+            return False
+        self.begins(first)
+        begin_ns = self.desk[SINCE]
+        try:
+            use(self._columns(in_turn(rows.indices[first:stop], first, self.desk)))
+        except Uneven:
+            self._columns = None  # other samples are as these
+            return False
+        except self._catches:  # one after another they show which one it is
+            return False
+        self.laps.together(stop - first, begin_ns)
+        return True
+
+    def given(self, rows: Rows, row: int) -> Any:
+        """A sample in the dataset's own form; or why it can't be made, a ``RowFailed``."""
+        self.begins(row)
+        try:
+            sample = self.as_given(self.make(rows.key(row), rows.inputs.row(row), {}))
+        except RowFailed as failed:
+            return failed
+        self.ends()
+        return sample
+
+    def new_flaws(self) -> Flaws:
+        """Rows that were made of files that aren't whole, since the last call."""
+        now = self._images.flaws
+        before, self._told = self._told, now
+        return NO_FLAWS if now is NO_FLAWS else now - before
+
+    def make(self, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]) -> Sample:
+        """The sample of a record, its values by field. Raises ``RowFailed``.
+
+        sample  what the source says of the record, by field; an image's encoded bytes as ``EncodedFile``
+        out     rows to write into, by field, where the last step can do that without a copy: then the sample's
+                value is that row
+        """
+        faultpoint("worker.row", key.index)
+        first = 0
+        if self._proves and not (self._kept is not None and self._kept.has(key.index)):
+            first = self._before_cache
+            sample = self._proven(key, sample)
+        elif self._kept is not None and self.recipe.keeps_samples:
+            first = self._before_cache
+            sample = self._found_or_made(key, sample, out)
+        else:
+            sample = self._begun(key, sample)
+        sample = self._through(first, len(self._steps), key, sample, out)
+        if self._checks is not None and (problem := self._checks.problem(sample, self._made_natively)):
+            raise RowFailed("batch", problem)
+        return sample
+
+    def as_given(self, sample: Sample) -> Any:
+        """A sample in the dataset's own form: a dict, a tuple, or its only value."""
+        if self._gives is dict or sample.keys() - set(self.recipe.names):
+            return sample
+        return tuple(sample.values()) if self._gives is tuple else next(iter(sample.values()))
+
+    def _begun(self, key: RowKey, sample: Sample) -> Sample:
+        """What the source says of a record, with what the dataset gives."""
+        if self._dataset is not None:
+            if KEY in sample:
+                key = replace(key, asked=sample.pop(KEY))
+            begin = time.perf_counter_ns() if self.laps.on else 0
+            sample |= self.call(self._dataset, key, key)
+            if begin:
+                self.laps.step(0, begin)
+        return sample
+
+    def _through(
+        self, first: int, stop: int, key: RowKey, sample: Sample, out: Mapping[str, AnyArray]
+    ) -> Sample:
+        """The sample after steps [first, stop)."""
+        since = time.perf_counter_ns() if self.laps.on else 0
+        for number in range(first, stop):
+            step = self._steps[number]
+            self.desk[STEP] = 1 + number
+            if isinstance(step, PythonCall):
+                sample = self.call(step, key, sample)
+            else:
+                row = out.get("image") if number == len(self._steps) - 1 else None
+                sample = {**sample, "image": self._images.make(number, step, key, sample.get("image"), row)}
+            if since:
+                since = self.laps.step(1 + number, since)
+        return sample
+
+    def _found_or_made(self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray]) -> Sample:
+        """The sample at the cache: the one that was kept, or made now and kept, and the same in both cases."""
+        assert self._kept is not None
+        self._kept.enter(key.epoch)
+        file = inputs.get("image")
+        found, stale = self._kept.find(key.index, file if isinstance(file, EncodedFile) else None)
+        if found is not None:
+            self._gives = found.form
+            self._images.count(found.damaged, found.truncated)
+            return found.sample
+        flaws = self._images.flaws
+        made = self._fixed_part(key, inputs, out)
+        row, sample = as_kept(made, self._gives)
+        if row is not None and self._sees_draws:
+            flaws = self._images.flaws - flaws
+            damaged, truncated = flaws.damaged > 0, flaws.truncated > 0
+            stamp = self._images.stamp if isinstance(file, EncodedFile) else NO_FILE
+            self._kept.keep(key.index, row, stamp, stale=stale, damaged=damaged, truncated=truncated)
+        return sample
+
+    def _proven(self, key: RowKey, inputs: Sample) -> Sample:
+        """The sample at the cache, made twice: it can be kept, and comes out the same. Else raises ``CantBeKept``."""
+        made = self._fixed_part(key, dict(inputs), {})
+        other = self._fixed_part(replace(key, attempt=key.attempt + 1), dict(inputs), {})
+        try:
+            row, again = to_bytes(made, self._gives), to_bytes(other, self._gives)
+        except NotStorable as error:
+            raise CantBeKept(
+                "transform",
+                f"cache(…): {error}, which no cache keeps; it keeps arrays and tensors of numbers, numbers, texts, "
+                "bytes, images, and lists, tuples and dicts of these. Put .cache(…) before what makes it, or make "
+                "something else of it",
+            ) from error
+        if not np.array_equal(row, again):
+            raise CantBeKept(
+                "transform",
+                "cache(…): what comes before it makes something else of a record each time, and the cache would keep "
+                "one for ever; put .cache(…) before what changes, or draw from a parameter rng behind it",
+            )
+        return as_kept(made, self._gives)[1]
+
+    def _fixed_part(self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray]) -> Sample:
+        """What comes before the cache. Raises ``CantBeKept`` when it draws."""
+        self._fixed = self._sees_draws = True
+        try:
+            begun = self._begun(key, inputs)
+            return self._through(0, self._before_cache, key, begun, out)
+        finally:
+            self._fixed = False
+
+    @property
+    def _before_cache(self) -> int:
+        return self.recipe.program.before_cache
+
+    def _item(self, key: RowKey, _: int) -> Sample:
+        """The dataset's values by field."""
+        dataset, names = self.recipe.dataset, self.recipe.names
+        asked = key.index if key.asked is None else key.asked[0]
+        item = self._streamed(dataset, key) if isinstance(dataset, Stream) else dataset[asked]
+        if item is None:
+            raise RowFailed("source", f"dataset[{asked!r}] returned None; return the sample")
+        kind = type(item)
+        if kind is dict:
+            self._gives = dict
+            return {**item}
+        if kind is tuple or kind is list or kind in _VALUES:  # asking for more takes half a microsecond
+            several = kind not in _VALUES
+        elif isinstance(item, Mapping) or (isinstance(item, tuple) and hasattr(item, "_asdict")):
+            self._gives = dict
+            return dict(item if isinstance(item, Mapping) else item._asdict())
+        else:
+            several = isinstance(item, tuple | list)
+        self._gives = tuple if several else object
+        if not several and (len(names) == 1 or names == NAMES):
+            return {names[0]: item}
+        values = item if several else (item,)
+        if len(values) > len(names):
+            fields = (*names, *(f"field{number}" for number in range(len(names), len(values))))
+            raise RowFailed("source", f"a sample of {len(values)} values; name them, as fields={fields!r}")
+        if len(values) < len(names) and names != NAMES:
+            raise RowFailed("source", f"a sample of {len(values)} values, and fields={names!r} are more")
+        return dict(zip(names, values, strict=False))
+
+    def call(self, step: PythonCall, key: RowKey, argument: Any) -> Sample:
+        """Call Python code with the key of its random numbers."""
+        number = 0
+        if step.takes_key:  # a quarter of what calling costs
+            number = _native.sample_key(self.recipe.seed, key.epoch, key.position, key.attempt, step.op)
+        looks = self._drawing is not None or (self._fixed and self._draws is not None)
+        before = marks() if looks else None
+        try:
+            result: Sample = step.call(argument, number)
+        except RowFailed:
+            raise
+        except StreamEnded as ended:
+            raise _end_of(self.recipe.dataset, ended) from None
+        except self._catches as error:
+            raise RowFailed(step.place, f"{step.name}: {said(error)}", error) from error
+        if before is not None:
+            self._look(step, before)
+        for name, value in result.items():
+            if type(value) is GeneratorType:
+                raise RowFailed(
+                    step.place, f"{step.name}: {name!r} is a generator; return the value, don't yield it"
+                )
+        return result
+
+    def _look(self, step: PythonCall, before: Marks) -> None:
+        """Take down what a call has drawn from since ``before``; before the cache that raises ``CantBeKept``."""
+        after = marks()
+        names = [generator.name for generator in moved(before, after)]
+        if self._drawing is not None:
+            if names:
+                self._drawing[step.name] = names
+        elif names:
+            raise CantBeKept(
+                step.place,
+                f"cache(…): {step.name} draws random numbers, and what comes before the cache is made once for all "
+                "epochs: each would see the same draws. Put .cache(…) before it, or draw in a function behind it",
+            )
+        # Else it has imported torch, and may have drawn from it.
+        self._sees_draws &= after.keys() == before.keys()
+
+    def _streamed(self, dataset: Stream, key: RowKey) -> Any:
+        if (
+            self._draws is None or self._drawing is not None
+        ):  # what is probed isn't keyed: it would look drawn from
+            return dataset.sample(key.epoch, key.index)
+        return dataset.sample(key.epoch, key.index, self._draws.begin_streamed)
+
+
+def unforeseen(row: int, error: BaseException) -> Failure:
+    """The fate of rows whose worker met an error outside of the user's code: it goes on, and nobody waits for it."""
+    return Failure(row, "batch", said(error), error)
+
+
+def _end_of(stream: Stream, ended: StreamEnded) -> RowFailed:
+    if stream.length is None:
+        return RowFailed(END, f"the stream ends after {ended.position} samples")
+    return RowFailed("source", f"the stream ends after {ended.position} of length={stream.length} samples")

@@ -1,0 +1,170 @@
+"""The rows of one slot as work that is cut into pieces for threads or processes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from standpipe.engine.rows import EncodedFile, Inputs, Rows
+from standpipe.engine.watchdog.board import FOR_MEMORY, FUNCTIONS, IDLE
+from standpipe.engine.workers import WHOLE, Assignment, BatchMade, Failure, Substitutes
+from standpipe.errors import StandpipeError
+from standpipe.order import Given
+from standpipe.plan.plan import Plan
+from standpipe.source import shown
+
+
+class SlotJob:
+    """The rows of one slot, then what functions make of the batch, and how far all that is.
+
+    age      how many jobs came before it
+    number   its batch's place in the epoch, where batches are given
+    content  what the rows are made of, and where they go
+    made     what functions made of the batch, by field; None while it is what the rows are
+    todo     ranges [first, stop) of rows that nobody has begun, in the order in which they are begun
+    """
+
+    def __init__(self, assignment: Assignment, plan: Plan) -> None:
+        self.age = 0
+        self.number = int(assignment.positions[0]) // Given.stride
+        self.slot = assignment.slot
+        self.rows = len(assignment.positions)
+        self.content = Rows(
+            assignment.at.epoch,
+            assignment.records.index.tolist(),
+            assignment.positions.tolist(),
+            [0] * self.rows,
+            Inputs(assignment.records),
+            {name: assignment.views[name] for name in plan.sample_fields},
+            {name: [None] * self.rows for name in plan.made_apart},
+            {name: assignment.views[name] for name in assignment.views if name not in plan.sample_fields},
+            plan.known_from,
+        )
+        self.made: BatchMade | None = None
+        self.ended_after: int | None = None
+        self.todo: deque[tuple[int, int]] = deque()
+        self._has_functions = bool(plan.functions) and not plan.gathers
+        self.functions_left = self._has_functions and not assignment.without
+        if not plan.gathers or not assignment.without:
+            self.put_back(0, self.rows, without=assignment.without)
+        self.unfinished = self.rows_todo + self.functions_left
+        self.given_up = False
+        self.bad: list[Failure] = []
+        self.died: StandpipeError | None = None
+        self._suspects: set[tuple[int, int]] = set()  # rows and their records at which a worker was lost
+
+    @property
+    def done(self) -> bool:
+        """Whether nobody works on it any more."""
+        return self.unfinished == 0
+
+    @property
+    def lists(self) -> Mapping[str, list[Any]]:
+        """Fields that are in no slot, value by value."""
+        return self.content.lists
+
+    @property
+    def rows_todo(self) -> int:
+        """Rows that nobody has begun."""
+        return sum(stop - first for first, stop in self.todo)
+
+    def exchange(self, new: Substitutes, *, whole: bool) -> None:
+        """Make rows again, from other records. Whoever made them is done with the job.
+
+        whole  whether all rows of a batch are made by one worker, so the others again too
+        """
+        inputs = Inputs(new.records)
+        rows = new.rows.tolist()
+        for number, row in enumerate(rows):
+            self.content.indices[row] = int(new.records.index[number])
+            self.content.attempts[row] = int(new.attempts[number])
+            self.content.inputs.instead[row] = inputs.row(number)
+        self.todo.extend([(0, self.rows)] if whole else [(row, row + 1) for row in rows])
+        self.bad = []
+        self.functions_left = self._has_functions
+        self.unfinished = self.rows_todo + self.functions_left
+
+    def begin(self, most: int) -> tuple[int, int]:
+        """At most ``most`` of the rows that come next, as a range; an empty one when there are none."""
+        if not self.todo:
+            return self.rows, self.rows
+        first, stop = self.todo.popleft()
+        if stop - first > most:
+            self.todo.appendleft((first + most, stop))
+        return first, min(stop, first + most)
+
+    def named(self, row: int) -> tuple[str, int | None, str | None]:
+        """What a row is, for people; its record, and the path of that one's file, as far as it has one."""
+        indices = self.content.indices
+        if row == WHOLE:
+            return f"the batch of the records {', '.join(map(str, indices))}", None, None
+        file = self.content.inputs.row(row).get("image")
+        path = shown(file.path) if isinstance(file, EncodedFile) else None
+        return f"record {indices[row]}" + (f", {path}," if path else ""), indices[row], path
+
+    def suspect(self, row: int) -> bool:
+        """A worker was lost at this row. True when it isn't the first one."""
+        suspect = row, row if row == WHOLE else self.content.indices[row]
+        again = suspect in self._suspects
+        self._suspects.add(suspect)
+        return again
+
+    def put_back(
+        self, first: int, stop: int, *, alone: Collection[int] = (), without: Collection[int] = ()
+    ) -> None:
+        """Nobody has begun rows [first, stop), after all: they come before the others.
+
+        alone    those of them that nobody begins together with another one
+        without  those that are left out
+        """
+        if not alone and not without:
+            self.todo.appendleft((first, stop))
+            return
+        ranges: list[tuple[int, int]] = []
+        for row in range(first, stop):
+            if row in without:
+                continue
+            if ranges and ranges[-1][1] == row and not {row - 1, row}.intersection(alone):
+                ranges[-1] = ranges[-1][0], row + 1
+            else:
+                ranges.append((row, row + 1))
+        self.todo.extendleft(reversed(ranges))
+
+    def failures(self) -> Sequence[Failure]:
+        """Rows that can't be made. Raises what left no worker to make them."""
+        if self.died is not None:
+            raise self.died
+        return self.bad
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows [first, stop) of a job in the hands of one worker; none of them: the functions of its batch."""
+
+    job: SlotJob
+    first: int
+    stop: int
+
+    @property
+    def is_functions(self) -> bool:
+        """Whether all rows are made, and functions of the batch are next."""
+        return self.first == self.stop
+
+    @property
+    def size(self) -> int:
+        """Of what is unfinished in its job."""
+        return max(self.stop - self.first, 1)
+
+
+class HasPiece(Protocol):
+    """A thread's place at the work."""
+
+    piece: Piece | None
+    given_up: bool
+
+
+def is_whole(piece: Piece, step: int) -> bool:
+    """Whether it is a function of the whole batch that is at work, at a step that ``board`` has."""
+    return piece.is_functions or (step != IDLE and step % FOR_MEMORY >= FUNCTIONS)

@@ -1,0 +1,276 @@
+"""Slots filled by Python code in threads, or in the thread that waits for the batch."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from standpipe import _native
+from standpipe.contracts import StreamSource
+from standpipe.engine.cache import COUNTS
+from standpipe.engine.python.cached_samples import Kept
+from standpipe.engine.python.functions import apply, gather
+from standpipe.engine.python.jobs import QueueWorkers
+from standpipe.engine.python.recipe import Recipe, Supplies
+from standpipe.engine.python.samples import SampleMaker, unforeseen
+from standpipe.engine.python.slot_job import Piece, SlotJob, is_whole
+from standpipe.engine.timing import Took
+from standpipe.engine.watchdog.board import FOR_MEMORY, FUNCTIONS, IDLE, ROW, SINCE, STEP, TOGETHER, step_text
+from standpipe.engine.watchdog.guarded import Ends, guarded
+from standpipe.engine.watchdog.watch import Overdue, Owner, Work
+from standpipe.engine.watchdog.where import stack_of_thread
+from standpipe.engine.workers import CALLER, WHOLE, Failure, Flaws, Use, WorkersMemory, has_ended, too_long
+from standpipe.errors import StalledError
+from standpipe.plan.plan import Plan
+from standpipe.stats.counters import Stats, WorkerStats
+
+MOST_HANGING = 4  # threads that hang, for each worker, before the run ends
+MET = ("retries", "hedged", "slowest_read_s", *COUNTS.values())  # of all threads together
+PIECE_S = 5e-3  # of work that a thread takes from the queue at once: handing it over costs some 100 µs
+
+
+class Seat:
+    """One thread that makes samples, and what it has in hand.
+
+    number    among the threads; −1 for the one that asks for a batch
+    given_up  whether it hangs, and another one has taken its place: then it ends when it comes back
+    """
+
+    def __init__(self, maker: SampleMaker, number: int) -> None:
+        self.maker, self.number = maker, number
+        self.piece: Piece | None = None
+        self.given_up = False
+        self.thread = 0
+        self.rows, self.busy_s = 0, 0.0
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return CALLER if self.number < 0 else f"thread {self.number}"
+
+    def stats(self) -> WorkerStats:
+        """What it has done."""
+        return WorkerStats(self.name, self.rows, self.busy_s)
+
+    def begin(self, piece: Piece) -> None:
+        """Take a piece of work into its hands. Before that its desk is renewed, which shows what was done long ago."""
+        self.maker.at(piece.first, FUNCTIONS if piece.is_functions else 0)
+        self.piece = piece
+
+    def made(self, plan: Plan, piece: Piece) -> list[Failure]:
+        """Make a piece of work; which rows of it can't be made."""
+        content, maker = piece.job.content, self.maker
+        maker.laps.piece_begins()
+        if not plan.gathers and not piece.is_functions:
+            return maker.fill(content, piece.first, piece.stop)
+        made = gather(maker, content) if plan.gathers else apply(maker, content)
+        if isinstance(made, list):
+            return made
+        piece.job.made = made
+        return []
+
+    def done(self, piece: Piece, seconds: float) -> tuple[float, Flaws, Took]:
+        """It is done with a piece, after so long: what it met, and how long that took."""
+        self.rows += piece.stop - piece.first
+        self.busy_s += seconds
+        return seconds, self.maker.new_flaws(), self.maker.laps.took(piece.stop - piece.first)
+
+    def at_work(self, plan: Plan, owner: Owner) -> Work | None:
+        """What it has in hand."""
+        piece, desk = self.piece, self.maker.desk
+        row, step, since = desk[ROW], desk[STEP], desk[SINCE]
+        if piece is None or piece is not self.piece or step == IDLE or self.given_up:
+            return None  # or it has begun another piece meanwhile, to which the row belongs
+        what, index, path = piece.job.named(WHOLE if is_whole(piece, step) or step == TOGETHER else row)
+        hand = Hand(self, piece, row, since)
+        doing = step_text(plan, step)
+        return Work(hand, what, doing, self.name, since / 1e9, owner, index, path, waits=step >= FOR_MEMORY)
+
+
+class Hand(NamedTuple):
+    """What a thread has in hand."""
+
+    seat: Seat
+    piece: Piece
+    row: int
+    since: int
+
+
+class ThreadWorkers(QueueWorkers):
+    """``threads`` Python threads; with none, whoever waits for a batch makes its rows in ``help()``.
+
+    ends  is given the error of a thread that ends by itself
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        recipe: Recipe,
+        threads: int,
+        bell: _native.Bell,
+        kept: Kept | None,
+        ends: Ends,
+    ) -> None:
+        super().__init__(plan, max(threads, 1), 1, bell)
+        self._ends = ends
+        self._recipe = recipe
+        side = _native.SideArena(plan.forecast.side)
+        self._supplies = Supplies.of(recipe, side, max(threads and plan.most_workers, 1), kept)
+        self._overdue = Overdue(bell)
+        self._threads: list[threading.Thread] = []
+        self._seats: list[Seat] = []
+        self._wanted = threads
+        self.helps = threads == 0
+        self._helping = threading.Lock()  # held while the caller's thread does a piece of work
+
+    def start(self) -> None:
+        """Start the threads."""
+        if self.helps:
+            self._seats.append(self._new_seat())
+        for number in range(self._wanted):
+            self._start(number)
+
+    def employ(self, number: int) -> None:
+        """Let so many threads work; those that there aren't are started, as far as the system allows."""
+        with contextlib.suppress(RuntimeError):
+            while self._wanted < number and not self._queue.closed:
+                self._start(self._wanted)
+                self._wanted += 1
+        self._queue.employ(min(number, self._wanted))
+
+    def help(self) -> bool:
+        """Do one piece of work in this thread, if there are no others."""
+        if not self.helps:
+            return False
+        with self._helping:
+            return self._help()
+
+    def cancel(self, job: SlotJob) -> None:
+        """Give up what nobody has begun, and what the caller's thread has begun when an interrupt struck."""
+        super().cancel(job)
+        if self.helps:
+            with self._helping:
+                job.unfinished = 0
+
+    def _help(self) -> bool:
+        piece = self._queue.take(0, self._queue.rows_in(PIECE_S), wait=False)
+        if piece is None:
+            return False
+        (seat,) = self._seats
+        begin = time.perf_counter()
+        bad = [Failure(piece.first, "cancelled", "interrupted")]  # unless it comes to its end
+        try:
+            seat.thread = threading.get_ident()
+            seat.begin(piece)
+            bad = seat.made(self._plan, piece)
+        finally:
+            seat.piece = None
+            self._queue.finish(piece, bad, *seat.done(piece, time.perf_counter() - begin))
+        return True
+
+    def stats(self) -> Stats:
+        """Rows, seconds of work and of waiting, and how files were read."""
+        met = self._supplies.met
+        return replace(
+            super().stats(),
+            side_peak_bytes=self._supplies.side.peak_bytes,
+            workers=tuple(seat.stats() for seat in list(self._seats)),
+            **{name: getattr(met, name) for name in MET},
+        )
+
+    def at_work(self) -> Sequence[Work]:
+        """What every thread has in hand."""
+        works = (seat.at_work(self._plan, self) for seat in list(self._seats))
+        return [work for work in works if work is not None]
+
+    def where(self, work: Work) -> str:
+        """The stack of its thread."""
+        assert isinstance(work.hand, Hand)
+        return stack_of_thread(work.hand.seat.thread)
+
+    def give_up(self, work: Work, error: StalledError) -> bool:
+        """Let another thread take the place of one that hangs. Where there is but the caller's own, it is named."""
+        return not self.helps and self._overdue.add(work, error)
+
+    def take_lost(self) -> Sequence[tuple[SlotJob, Failure]]:
+        """Jobs over which a thread hangs, and the row's fate. Another thread has taken its place."""
+        lost = []
+        for work, error in self._overdue.take():
+            assert isinstance(work.hand, Hand)
+            seat, piece, row, _ = work.hand
+            if not self._queue.give_up(seat, piece):
+                continue
+            whole = is_whole(piece, seat.maker.desk[STEP])
+            lost.append((piece.job, too_long(WHOLE if whole else row, error)))
+            if self._is_hopeless(seat):
+                self._queue.break_with(error)
+            else:
+                self._seats.remove(seat)
+                self._start(seat.number)
+                self._seats[-1].rows += seat.rows
+                self._seats[-1].busy_s += seat.busy_s
+        return lost
+
+    @property
+    def waiting_bytes(self) -> int:
+        """0: nothing came from processes."""
+        return 0
+
+    def memory(self) -> WorkersMemory:
+        """The side arena, and what a cache takes here."""
+        side, kept = self._supplies.side, self._supplies.kept
+        return WorkersMemory(
+            cache=Use(0 if kept is None else self._plan.forecast.cache),
+            side=Use(side.used_bytes, side.peak_bytes),
+        )
+
+    def close(self, patience_s: float) -> bool:
+        """End the threads; one that is inside a function ends when that returns."""
+        ends = time.monotonic() + patience_s
+        self._queue.close()
+        self._supplies.close()
+        ended = [has_ended(thread, ends - time.monotonic()) for thread in self._threads]
+        self._supplies.close(max(ends - time.monotonic(), 0))
+        if self._supplies.kept is not None and all(ended):  # else a thread may look a sample up yet
+            ended.append(self._supplies.kept.close(max(ends - time.monotonic(), 0)))
+        return all(ended)
+
+    def _is_hopeless(self, seat: Seat) -> bool:
+        """Whether no thread can go on while this one hangs: it reads the one stream there is, or many others hang."""
+        hanging = sum(thread.is_alive() for thread in self._threads) - len(self._seats)
+        return isinstance(self._plan.source, StreamSource) or hanging >= MOST_HANGING * self._plan.workers
+
+    def _new_seat(self, number: int = -1) -> Seat:
+        caught: type[BaseException] = Exception if self.helps else BaseException
+        maker = SampleMaker(self._recipe, self._supplies, catches=caught)
+        maker.laps.guest = self.helps
+        return Seat(maker, number)
+
+    def _start(self, number: int) -> None:
+        seat = self._new_seat(number)
+        thread = guarded(f"standpipe-worker-{number}", partial(self._work, seat), self._ends)
+        # Before it runs: whoever is interrupted here finds it when all is ended.
+        self._threads = [*(other for other in self._threads if other.is_alive()), thread]
+        thread.start()
+        self._seats.append(seat)
+
+    def _work(self, seat: Seat) -> None:
+        seat.thread = threading.get_ident()
+        while not seat.given_up:
+            rows = self._queue.rows_in(PIECE_S)
+            piece = self._queue.take(seat.number, rows, least=rows, wait=True)
+            if piece is None:
+                return
+            begin = time.perf_counter()
+            seat.begin(piece)
+            try:
+                bad = seat.made(self._plan, piece)
+            except BaseException as error:  # whoever waits for this batch would wait for ever
+                bad = [unforeseen(piece.first, error)]
+            seat.piece = None
+            self._queue.finish(piece, bad, *seat.done(piece, time.perf_counter() - begin))

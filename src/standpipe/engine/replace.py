@@ -1,0 +1,150 @@
+"""What takes the place of bad samples, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.contracts import Records, StreamSource
+from standpipe.engine.rows import END
+from standpipe.engine.workers import Assignment, Failure, Substitutes, error_of, raised_for
+from standpipe.errors import SampleError, StandpipeError
+from standpipe.order import substitute
+from standpipe.plan.plan import Plan
+from standpipe.spec import Replace
+from standpipe.stats.bad_samples import BadSample, Ledger
+
+HOW_TO_REPLACE = "to replace bad samples: .on_bad(sp.Replace(at_most=0.001))"
+MOST_ATTEMPTS = 100  # at one row: whoever allows that all of an epoch is bad waits no longer than that
+
+
+@dataclass(slots=True)
+class Origins:
+    """The records that one batch is made of, as bad ones give way to others.
+
+    assignment  the slot to fill
+    valid       (rows,) bool: which rows are no padding
+    bad         those that gave way, in the order in which they did
+    error       the last one's
+    """
+
+    plan: Plan
+    ledger: Ledger
+    assignment: Assignment
+    valid: NDArray[np.bool_]
+    bad: list[BadSample] = field(default_factory=list)
+    error: SampleError | None = None
+    _now: dict[int, tuple[Records, int, int]] = field(default_factory=dict)
+    _left_out: frozenset[int] = frozenset()
+    _lost: tuple[Failure, ...] = ()
+
+    def move(self, assignment: Assignment, failure: Failure) -> Assignment:
+        """The batch is made again, in another slot: the assignment of that, without a row that can't be made.
+
+        It leaves out rows that have given way too: ``substitutes`` has them when the others are made.
+        """
+        self._left_out = frozenset(self._now)
+        self._lost = (*self._lost, failure)
+        self.assignment = replace(assignment, without=self._left_out | {each.row for each in self._lost})
+        return self.assignment
+
+    @property
+    def complete(self) -> bool:
+        """Whether no row was left out."""
+        return not self.assignment.without
+
+    def error_of(self, failures: Sequence[Failure]) -> StandpipeError | None:
+        """The error of the first bad row in order, or None. Who found it first doesn't matter."""
+        failures = [*self._lost, *failures]
+        if not failures:
+            return None
+        first = min(failures, key=lambda failure: failure.row)
+        return raised_for(first, *self._record(first.row), self.plan.source)
+
+    def substitutes(self, failures: Sequence[Failure]) -> Substitutes | None:
+        """What takes the place of the rows that failed, or were left out; None where they stay failures.
+
+        Raises ``TooManyBadSamples``.
+        """
+        failures = [*self._lost, *failures]
+        failed = {failure.row: failure for failure in failures}
+        rows = np.array(sorted({*failed, *self._left_out}))
+        policy = self.plan.pipeline.bad
+        if not isinstance(policy, Replace) or not len(rows) or not all(map(is_replaced, failures)):
+            return None
+        attempts = np.array([self._attempt(row) + (row in failed) for row in rows.tolist()])
+        if attempts.max() > MOST_ATTEMPTS:
+            return None
+        indices = [
+            self._substitute(failed[row]) if row in failed else self._index(row) for row in rows.tolist()
+        ]
+        self._left_out, self._lost = frozenset(), ()
+        self.assignment = replace(self.assignment, without=frozenset())
+        records = self.plan.source.locate(np.array(indices))
+        for number, row in enumerate(rows.tolist()):
+            self._now[row] = records, number, int(attempts[number])
+        if self.error is not None:
+            self.ledger.check(self.bad, self.error)
+        self.assignment.views["index"][rows] = indices
+        return Substitutes(self.assignment, rows, records, attempts)
+
+    def _substitute(self, failure: Failure) -> int:
+        """The record that takes a row's place; the bad one is taken down."""
+        row, at = failure.row, self.assignment.at
+        self.error = error = self._error(failure)
+        attempt = self._attempt(row)
+        position = int(self.assignment.positions[row])
+        index = substitute_of(self.plan, at.epoch, position, attempt + 1, error.index)
+        self.bad.append(
+            BadSample(
+                epoch=at.epoch,
+                position=position,
+                attempt=attempt,
+                index=error.index,
+                path=error.path,
+                offset=error.offset,
+                place=error.place,
+                reason=error.reason,
+                replacement=index,
+                counts=bool(self.valid[row]),
+            )
+        )
+        return index
+
+    def _attempt(self, row: int) -> int:
+        return self._now[row][2] if row in self._now else 0
+
+    def _error(self, failure: Failure) -> SampleError:
+        return error_of(failure, *self._record(failure.row), self.plan.source)
+
+    def _index(self, row: int) -> int:
+        records, number = self._record(row)
+        return int(records.index[number])
+
+    def _record(self, row: int) -> tuple[Records, int]:
+        """The record that a row is made of now, as a row of others."""
+        return self._now[row][:2] if row in self._now else (self.assignment.records, row)
+
+
+def advise(error: StandpipeError, plan: Plan, failures: Sequence[Failure]) -> StandpipeError:
+    """The error of these, with what a policy would do about them, or why it didn't help; as it is where none can."""
+    if isinstance(plan.source, StreamSource) or not all(map(is_replaced, failures)):
+        return error
+    replaced = isinstance(plan.pipeline.bad, Replace)
+    error.add_note(f"{MOST_ATTEMPTS} samples in its place were bad too" if replaced else HOW_TO_REPLACE)
+    return error
+
+
+def substitute_of(plan: Plan, epoch: int, position: int, attempt: int, index: int) -> int:
+    """What ``order.substitute`` says."""
+    return substitute(
+        plan.order, seed=plan.pipeline.seed, epoch=epoch, position=position, attempt=attempt, index=index
+    )
+
+
+def is_replaced(failure: Failure) -> bool:
+    """Whether another sample helps."""
+    return not failure.whole and failure.place not in ("cancelled", END)

@@ -1,0 +1,1 @@
+"""How many workers and slots are best, found out while a loader runs."""

@@ -1,0 +1,202 @@
+"""Tunes a run while it goes: looks at its counters now and then, and sets what the tuner decides."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import Protocol
+
+from standpipe import _native
+from standpipe.engine.tuner.climbing import BUSY, KEEPS_UP, Bounds, Seen, Setting, Tuner
+from standpipe.engine.workers import Workers
+from standpipe.plan.plan import Plan
+from standpipe.plan.tuning import Tuning, untried
+from standpipe.stats.counters import Stats
+from standpipe.stats.memory import GROWTH, MemoryLedger
+from standpipe.system import machine
+from standpipe.system.sharing import Claim
+
+WINDOW_S, SETTLED_S = 0.6, 2.0  # of a window at least, while something is tried and after
+LEAST_STEPS = 4  # of the training loop in it
+SETTLING_S, SETTLING_STEPS = 0.2, 2  # after a change, before the next window begins
+ODD = 8  # times as long as half of the steps, from which on one tells nothing of the others
+MOST_ODD = 3  # windows in a row that are left out for that
+FREE_PART = 4  # of what is free, that threads' functions may take beyond memory=
+LEAST_EACH = 1 << 16  # bytes of a thread, which is less than what can be measured
+SHARED_S = 2.0  # between two looks at what other loaders want
+
+
+class Observed(Protocol):
+    """What runs."""
+
+    def stats(self) -> Stats:
+        """Counters since the start."""
+
+    def memory(self) -> MemoryLedger:
+        """Who takes how much memory."""
+
+
+class Headroom:
+    """How many threads the memory has room for, by what this process has grown by: their functions' own memory, which
+    no plan knows, is part of that.
+    """
+
+    def __init__(self) -> None:
+        self._workers = self._grown = 0
+        self._each = 0.0  # bytes of a worker
+
+    def most(self, workers: int, ledger: MemoryLedger, free: int) -> int:
+        """Threads that there may be, when so many have led to this, with so many bytes that are free elsewhere."""
+        grown, more = ledger[GROWTH].now, workers - self._workers
+        if self._workers == 0:
+            self._each = grown / workers  # at most
+        elif more > 0:
+            self._each = max(grown - self._grown, 0) / more
+        self._workers, self._grown = workers, grown
+        room = max(ledger.limit - ledger.now - grown, free // FREE_PART)
+        return workers + math.floor(room / max(self._each, LEAST_EACH))
+
+
+class Adjuster:
+    """Tunes one run: ``look`` is called by the thread that fills batches, as often as it wakes.
+
+    claim  the loader's part of the machine
+    since  counters of when it had first as many workers and slots as now, and worked: behind the run's start
+
+    It has no reference to the run, which shall end by itself and not by a collection.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        workers: Workers,
+        ring: _native.SlotRing,
+        claim: Claim,
+    ) -> None:
+        self._plan, self._workers, self._ring, self._claim = plan, workers, ring, claim
+        self._tunes = plan.tunes_workers or plan.tunes_depth
+        self._headroom = Headroom() if plan.tunes_workers and plan.cost.waits else None
+        self._setting = Setting(plan.workers, plan.depth)
+        self._cpus = machine.cpu_count(near=plan.device.cpus())
+        self._tuner = Tuner(self._setting, bounds_of(plan), self._cpus, claim.turn)
+        self._shared_s = 0.0  # when others are looked at again
+        self._next_s = 0.0
+        self._odd = 0  # windows in a row that tell nothing
+        self.since = Stats()
+        self._start: Stats | None = None  # of the run
+        self._begin: Stats | None = None  # of the window; None while a change takes effect
+        self._changed: Stats | None = None  # when the setting was changed
+
+    def look(self, run: Observed) -> None:
+        """See whether a window of the run is over, if it is time to."""
+        now = time.monotonic()
+        if now < self._next_s:
+            return
+        self._next_s = now + self._window_s / 4
+        stats = run.stats()
+        if self._start is None:
+            self._start = self._changed = stats
+        if self._begin is None:
+            if self._has_taken_effect(stats):
+                if self._start is self._changed:
+                    self.since = stats
+                self._begin = stats
+        elif self._is_window(stats):
+            self._see(run, self._begin, stats)
+
+    def close(self) -> None:
+        """Nothing is tuned any more."""
+        self._tuner.close()
+
+    def tuning(self) -> Tuning:
+        """What it has come to."""
+        return replace(
+            untried(self._plan),
+            workers=self._tuner.kept.workers,
+            depth=self._tuner.kept.depth,
+            settled=self._tuner.settled or not self._tunes,
+            trials=tuple(self._tuner.trials),
+        )
+
+    @property
+    def _window_s(self) -> float:
+        return WINDOW_S if self._tunes and not self._tuner.settled else SETTLED_S
+
+    def _has_taken_effect(self, stats: Stats) -> bool:
+        assert self._changed is not None
+        since = stats.time_s - self._changed.time_s
+        return since >= SETTLING_S and stats.step.steps - self._changed.step.steps >= SETTLING_STEPS
+
+    def _is_window(self, stats: Stats) -> bool:
+        assert self._begin is not None
+        since = stats.time_s - self._begin.time_s
+        return since >= self._window_s and stats.step.steps - self._begin.step.steps >= LEAST_STEPS
+
+    def _see(self, run: Observed, begin: Stats, stats: Stats) -> None:
+        assert self._start is not None
+        done = stats - begin
+        self._begin = stats
+        if is_odd(done) and self._odd < MOST_ODD:
+            self._odd += 1
+            return
+        self._odd = 0
+        seen = seen_in(done, self._setting.workers, stats.time_s - self._start.time_s)
+        self._look_at_others(stats.time_s, seen)
+        if not self._tunes:
+            return
+        if self._headroom is not None:
+            free = machine.free_memory_bytes()
+            self._tuner.room = self._headroom.most(self._setting.workers, run.memory(), free)
+        kept = self._tuner.kept
+        self._tuner.see(seen)
+        if self._tuner.kept != kept:
+            self.since = begin
+        if self._tuner.setting != self._setting:
+            self._workers.employ(self._tuner.setting.workers)
+            if self._workers.employed != self._tuner.setting.workers:
+                self._tuner.limit(self._workers.employed)  # no more can be had
+            self._setting = self._tuner.setting
+            self._ring.set_base(self._setting.depth)
+            self._begin, self._changed = None, stats
+
+    def _look_at_others(self, now_s: float, seen: Seen) -> None:
+        """Say whether this loader is hungry, and see how many others are."""
+        if now_s < self._shared_s:
+            return
+        self._shared_s = now_s + SHARED_S
+        self._claim.hungry(seen.wait_share > KEEPS_UP and seen.busy >= BUSY)
+        self._tuner.cores = max(-(-self._cpus // (1 + self._claim.hungry_others())), 1)
+
+
+def bounds_of(plan: Plan) -> Bounds:
+    """What may be tried in a run of this plan."""
+    return Bounds(
+        most=Setting(plan.most_workers, plan.most_depth),
+        workers=plan.tunes_workers,
+        depth=plan.tunes_depth,
+        waits=plan.cost.waits,
+        depth_for=plan.depth_for,
+    )
+
+
+def is_odd(done: Stats) -> bool:
+    """Whether one step took most of the window, far longer than the others: a checkpoint, a validation, a compiler."""
+    step = done.step
+    longest = step.step.quantile(1.0)
+    return longest > ODD * step.step.p50 and longest > (step.step_s + step.wait_s) / 2
+
+
+def seen_in(done: Stats, workers: int, after_s: float) -> Seen:
+    """What was seen in a window, in which so many workers worked."""
+    loop_s = max(done.step.step_s + done.step.wait_s, 1e-9)
+    read_s = 0.0 if done.reading_ahead else done.read.busy_s  # by those who make rows
+    work_s = max(done.transform.busy_s + read_s, 1e-9)
+    on_cpu_s = done.transform.cpu_s or done.transform.busy_s
+    return Seen(
+        after_s=after_s,
+        rows_per_s=done.step.rows_per_s,
+        wait_share=done.step.wait_share,
+        busy=min(work_s / (workers * loop_s), 1.0),
+        on_cpu=min(on_cpu_s / work_s, 1.0),
+    )

@@ -1,0 +1,1 @@
+"""Who has been at one thing for long, and where."""

@@ -1,0 +1,1 @@
+"""Digests of code, modules and cached sets."""

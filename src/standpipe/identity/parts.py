@@ -1,0 +1,82 @@
+"""What a cache's identity says of Python code: functions, a dataset, and the packages they use."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from standpipe.contracts import Transform
+from standpipe.errors import PlanError
+from standpipe.identity.code import Code, Unreadable, code_of
+from standpipe.transform.function import Function, callable_name
+
+# What packages hand the work on to.
+RESTS_ON = {
+    "torchvision": ("torch", "PIL"),
+    "albumentations": ("cv2", "numpy"),
+    "albumentationsx": ("cv2", "numpy"),
+}
+ADVICE = (
+    "put .cache(…) before it, or give it an attribute _fingerprint, a text that changes with what it does"
+)
+
+
+def code_parts(transforms: Sequence[Transform], dataset: Any = None) -> dict[str, str]:
+    """What stands for the functions among ``transforms`` and for a dataset in Python, by name, each a short text.
+
+    Each function enters by its code, the values it uses and how it is called, the dataset by its class's code and what
+    it holds; where they have a ``_fingerprint``, that stands for what they hold. Installed packages that they use enter
+    by their versions and the hashes of files that they were installed with, as one's own package may be installed
+    again and again under one version.
+
+    Raises ``PlanError`` for what can't be told from another one, and for what holds a generator of random numbers of
+    its own.
+    """
+    parts: dict[str, str] = {}
+    packages: set[str] = set()
+    if dataset is not None:
+        code = _code("the dataset", dataset)
+        parts["dataset"] = code.digest
+        packages |= code.packages
+    functions = (transform for transform in transforms if isinstance(transform, Function))
+    for number, function in enumerate(functions):
+        code = _code(callable_name(function.fn), function.fn)
+        parts[f"function {number}"] = f"{code.digest} {function.kind} {function.field} {function.as_}"
+        packages |= code.packages
+    packages |= {name for package in packages for name in RESTS_ON.get(package, ())}
+    return parts | {f"package {name}": _version(name) for name in sorted(packages)}
+
+
+def _code(name: str, value: Any) -> Code:
+    try:
+        code = code_of(value)
+    except Unreadable as error:
+        raise PlanError(
+            f"cache(…): {name} can't be told from another one, so nothing could be kept of what it makes: {error}; "
+            f"{ADVICE}"
+        ) from error
+    if code.draws:
+        raise PlanError(
+            f"cache(…): {name} holds {' and '.join(code.draws)}, so what it makes is another thing each time, and the "
+            f"cache would keep one for ever; {ADVICE}, if that is wrong"
+        )
+    return code
+
+
+def _version(package: str) -> str:
+    version = getattr(sys.modules.get(package), "__version__", None)
+    try:
+        installed = importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError:  # of another name than its package
+        return "of no known version" if version is None else str(version)
+    return f"{version or installed.version} {_installed_files(package, installed.read_text('RECORD') or '')}"
+
+
+def _installed_files(package: str, record: str) -> str:
+    """A digest of what a list of installed files says of a package's own."""
+    from hashlib import blake2b
+
+    own = (line for line in record.splitlines() if line.startswith((f"{package}/", f"{package}.")))
+    return blake2b("\n".join(sorted(own)).encode(), digest_size=8).hexdigest()

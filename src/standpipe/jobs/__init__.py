@@ -1,0 +1,1 @@
+"""What reads samples without training: filter scans, cache fills, file checks, read measurements."""

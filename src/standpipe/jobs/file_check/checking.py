@@ -1,0 +1,232 @@
+"""Threads that read and decode files completely, one after another, and say what each is like."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from standpipe import _native
+from standpipe.contracts import Paths
+from standpipe.engine.watchdog.guarded import guarded
+from standpipe.formats import FORMATS, HEAD_BYTES, format_of
+from standpipe.read import read_policy
+from standpipe.source import is_settled, shown
+from standpipe.spec import Decoding, Int64Array, Reads, UInt8Array
+from standpipe.transform import Fault, fault_of
+from standpipe.transform.foreign import Undecodable, decode_foreign
+
+if TYPE_CHECKING:
+    import logging
+
+DIGEST_BYTES = 16
+BUFFER_BYTES = 16 << 20  # of encoded files in memory
+AHEAD = 4  # pieces of work for each thread
+IDLE_S = 0.5  # after which ``run`` says that nothing came
+FORMAT_OF_SUFFIX = {suffix.encode(): each.name for each in FORMATS for suffix in each.suffixes}
+SLOW_S = 30.0  # after which a warning names the files that nothing comes of
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFile:
+    """A file to be looked at.
+
+    index   the record's number in its source
+    label   the record's, or None
+    path    and where in that file the record is, as one row of ``contracts.Files``
+    """
+
+    index: int
+    label: int | None
+    path: bytes
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one file is like.
+
+    file       which it is
+    size       bytes of it
+    mtime_ns   when it was changed last, as it was when it was read; 0 where it may have been changed since without a
+               trace, and where it wasn't read
+    fault      why it can't be delivered, or None
+    text       what is wrong, in full
+    damaged    decoded over damage, as Pillow does too
+    truncated  decoded although it ends too soon, since that was allowed
+    smoothed   a progressive JPEG that lacks scans, which the libjpeg-turbo in use may smooth otherwise than Pillow
+    misnamed   the format, ``"PNG"`` say, of a file whose name ends as another's does; else None
+    digest     of its bytes; None for bad files, or where none was asked for
+    """
+
+    file: RecordFile
+    size: int = 0
+    mtime_ns: int = 0
+    fault: Fault | None = None
+    text: str = ""
+    damaged: bool = False
+    truncated: bool = False
+    smoothed: bool = False
+    misnamed: str | None = None
+    digest: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheckSpec:
+    """How files are looked at.
+
+    side_bytes  cap on memory for whole frames, over all threads
+    digests     whether whole files get a digest of their bytes
+    """
+
+    decoding: Decoding
+    reads: Reads
+    side_bytes: int
+    digests: bool
+
+
+Piece = Sequence[RecordFile]
+
+
+class FileCheckers:
+    """``workers`` threads. To be closed."""
+
+    def __init__(self, spec: FileCheckSpec, workers: int) -> None:
+        limits = spec.decoding.limits
+        self._spec = spec
+        self._native = _native.FileChecks(
+            reads=read_policy(spec.reads),
+            max_pixels=limits.max_pixels,
+            max_scans=limits.max_scans,
+            allow_truncated=spec.decoding.allow_truncated,
+            side_bytes=spec.side_bytes,
+            buffer_bytes=BUFFER_BYTES,
+        )
+        self._todo: queue.SimpleQueue[Piece | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[list[Verdict] | BaseException] = queue.SimpleQueue()
+        self._at_work: dict[int, tuple[bytes, float]] = {}  # thread: file, since when
+        self._threads = [
+            guarded(f"standpipe-check-{number}", self._work, self._done.put) for number in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, pieces: Iterable[Piece]) -> Iterator[list[Verdict]]:
+        """Look at all files; what is known of some of them, as it comes, in any order.
+
+        Yields nothing, an empty list, after each half second in which nothing came. Raises what a thread raised.
+        """
+        left = iter(pieces)
+        waiting = 0
+        for piece in islice(left, AHEAD * len(self._threads)):
+            self._todo.put(piece)
+            waiting += 1
+        told = time.monotonic()
+        while waiting:
+            try:
+                done = self._done.get(timeout=IDLE_S)
+            except queue.Empty:
+                told = self._warn_of_slow(told)
+                yield []
+                continue
+            if isinstance(done, BaseException):
+                raise done
+            waiting -= 1
+            for piece in islice(left, 1):
+                self._todo.put(piece)
+                waiting += 1
+            yield done
+            told = time.monotonic()
+
+    def close(self, patience_s: float) -> None:
+        """End the threads, those inside a read of the system by themselves."""
+        ends = time.monotonic() + patience_s
+        self._native.close()
+        for _ in self._threads:
+            self._todo.put(None)
+        for thread in self._threads:
+            thread.join(max(ends - time.monotonic(), 0))
+
+    def _work(self) -> None:
+        me = threading.get_ident()
+        while (piece := self._todo.get()) is not None:
+            verdicts: list[Verdict] = []
+            for file in piece:
+                self._at_work[me] = (file.path, time.monotonic())
+                begin_ns = time.time_ns()
+                found = self._native.check(file.path, file.offset, file.length)
+                if found.kind == "cancelled":
+                    return
+                verdicts.append(self._verdict(file, found, begin_ns))
+            self._at_work.pop(me)
+            self._done.put(verdicts)
+
+    def _verdict(self, file: RecordFile, found: _native.CheckedFile, begin_ns: int) -> Verdict:
+        mtime_ns = found.mtime_ns if is_settled(found.mtime_ns, begin_ns) else 0
+        size, truncated = found.size, found.truncated
+        if found.kind in ("read", "decode"):
+            return Verdict(file, size, mtime_ns, fault_of(found.kind, found.text), found.text)
+        if found.kind == "foreign":
+            try:
+                truncated = self._decoded_by_pillow(found)
+            except Undecodable as error:
+                return Verdict(file, size, mtime_ns, fault_of("decode", str(error)), str(error))
+        digest = _digest(found.data) if self._spec.digests else None
+        return Verdict(
+            file,
+            size,
+            mtime_ns,
+            damaged=found.damaged,
+            truncated=truncated,
+            smoothed=found.smoothed,
+            misnamed=_misnamed(file.path, found.data),
+            digest=digest,
+        )
+
+    def _decoded_by_pillow(self, found: _native.CheckedFile) -> bool:
+        """Whether it ends too soon. Raises ``Undecodable``."""
+        frame = decode_foreign(
+            found.data, self._spec.decoding, lambda height, width, size: found.reserve(size)
+        )
+        return frame.truncated
+
+    def _warn_of_slow(self, told: float) -> float:
+        """Name the files that nothing came of for long; when that was done last."""
+        now = time.monotonic()
+        if now - told < SLOW_S:
+            return told
+        slow = [
+            f"{shown(path)} for {now - begin:.0f} s" for path, begin in sorted(self._at_work.copy().values())
+        ]
+        _logger().warning("still reading or decoding %s", ", ".join(slow))
+        return now
+
+
+def file_marks(paths: Paths) -> tuple[Int64Array, Int64Array]:
+    """Sizes and modification times in ns of files, (n,) each; −1 for those that can't be asked."""
+    return _native.file_marks(paths.blob, paths.ends)
+
+
+def _misnamed(path: bytes, data: UInt8Array) -> str | None:
+    """The format of a file whose name says another one; None for others, and where bytes can't tell."""
+    name = path.rpartition(b"/")[2]
+    said = FORMAT_OF_SUFFIX.get(b"." + name.rpartition(b".")[2].lower()) if b"." in name else None
+    found = format_of(data[:HEAD_BYTES].tobytes())
+    return None if said is None or found is None or said == found.name else found.name
+
+
+def _digest(data: UInt8Array) -> bytes:
+    from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+    return blake2b(data.data, digest_size=DIGEST_BYTES).digest()
+
+
+def _logger() -> logging.Logger:
+    import logging  # a tenth of what importing standpipe costs beside NumPy
+
+    return logging.getLogger("standpipe")

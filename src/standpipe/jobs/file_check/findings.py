@@ -1,0 +1,193 @@
+"""What was found in the files of a source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from standpipe.contracts import OpenSource, SkipsFiles
+from standpipe.errors import PlanError
+from standpipe.jobs.file_check.labels import LabelFinding
+from standpipe.system.files import whole_file
+from standpipe.transform import Fault, decoder_version
+
+if TYPE_CHECKING:
+    from standpipe.jobs.file_check.store import Store
+
+BAD = tuple(fault.value for fault in Fault)
+COPY, CONFLICT = "copy", "label-conflict"
+FLAWED, CUT, SMOOTHED = "flawed", "cut", "smoothed"
+SUFFIX = "suffix"
+KINDS = (*BAD, FLAWED, CUT, SMOOTHED, COPY, CONFLICT, SUFFIX)
+_FLAWS = {"damaged": FLAWED, "truncated": CUT, "smoothed": SMOOTHED}
+_FLAW_TEXTS = {
+    FLAWED: "damaged, and decoded over that as Pillow does",
+    CUT: "ends too soon, and decoded as far as it goes",
+    SMOOTHED: f"lacks scans; libjpeg-turbo {decoder_version()} may smooth over that otherwise than Pillow 13",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileFinding:
+    """Something about one file.
+
+    index  the record's number in its source
+    path   its file as errors print it, or None
+    level  ``"bad"``: a loader refuses it; ``"warning"``, ``"note"``: it is delivered
+    kind   bad: ``"unreadable"``, ``"empty"``, ``"truncated"``, ``"damaged"``, ``"not-an-image"``, ``"unsupported"``,
+           ``"oversized"``. Warnings: ``"flawed"``, decoded over damage as Pillow does; ``"cut"``, truncated where that
+           is allowed; ``"smoothed"``, a progressive JPEG that lacks scans and may have other pixels than Pillow's, as
+           the libjpeg-turbo in use is older than 3.0.1; ``"copy"``, the same bytes as an earlier record;
+           ``"label-conflict"``, the same bytes as another one with another label. Note: ``"suffix"``, its name ends as
+           another format's does
+    text   what it is, in full; of bad files the ``reason`` that a ``SampleError`` has
+    like   the first record with the same bytes, where that is what was found
+    """
+
+    index: int
+    path: str | None
+    level: Literal["bad", "warning", "note"]
+    kind: str
+    text: str
+    like: int | None = None
+
+    def facts(self) -> dict[str, object]:
+        """As plain values for programs; ``exclude()`` reads them as a line of JSON."""
+        facts = asdict(self)
+        return facts if self.like is not None else {name: facts[name] for name in facts if name != "like"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckedFiles:
+    """What ``check_files`` found.
+
+    records  files in the source
+    looked   of them, those that were read this time; what the others are like was known
+    seconds  that took
+    size     bytes of all files that could be read
+    counts   files of each kind of finding, most severe first; kinds that there are none of are left out
+    labels   what is odd about labels
+    skipped  pipes, sockets and devices with image names, which are no records; ``skipped_files()`` names them
+    """
+
+    records: int
+    looked: int
+    seconds: float
+    size: int
+    counts: Mapping[str, int]
+    labels: tuple[LabelFinding, ...]
+    skipped: int
+    _source: OpenSource = field(repr=False)
+    _store: Store = field(repr=False)
+
+    @property
+    def bad(self) -> int:
+        """How many files a loader would refuse."""
+        return sum(self.counts.get(kind, 0) for kind in BAD)
+
+    @property
+    def ok(self) -> bool:
+        """None of them."""
+        return self.bad == 0
+
+    def findings(self, *kinds: str) -> Iterator[FileFinding]:
+        """Yield what was found of single files: bad ones, then warnings, then notes, each by the record's number.
+
+        kinds  only these; default: all
+        """
+        for kind in kinds:
+            if kind not in KINDS:
+                raise PlanError(f"findings({kind!r}): there are {', '.join(KINDS)}")
+        wanted = kinds or KINDS
+        for queried in (self._bad, self._flawed, self._copies, self._misnamed):
+            yield from (finding for finding in queried() if finding.kind in wanted)
+
+    def skipped_files(self) -> Iterator[str]:
+        """Yield the path of each pipe, socket or device that was skipped."""
+        return skipped_files(self._source)
+
+    def write(self, path: str | os.PathLike[str], *, kinds: Collection[str] = BAD) -> int:
+        """Write a list that ``Pipeline.exclude`` takes, a JSON object a line; how many records it names.
+
+        kinds  of findings whose records are named; default: bad files
+
+        It is there as a whole or not at all. Raises ``StandpipeError`` when it can't be written.
+        """
+        import json  # a tenth of what importing standpipe costs
+
+        written = 0
+        with whole_file(path) as file:
+            print(json.dumps({"source": self._source.digest, "records": self.records}), file=file)
+            for finding in self.findings(*kinds) if kinds else ():
+                print(json.dumps(finding.facts()), file=file)
+                written += 1
+        return written
+
+    def facts(self) -> dict[str, object]:
+        """All but the findings of single files, as plain values for programs. Sizes in bytes, times in seconds."""
+        return {
+            "ok": self.ok,
+            "records": self.records,
+            "looked": self.looked,
+            "seconds": round(self.seconds, 3),
+            "size": self.size,
+            "bad": self.bad,
+            "counts": dict(self.counts),
+            "labels": [label.facts() for label in self.labels],
+            "skipped": self.skipped,
+        }
+
+    def _bad(self) -> Iterator[FileFinding]:
+        for record, kind, text in self._store.rows(
+            "SELECT record, fault, text FROM files WHERE fault IS NOT NULL ORDER BY record"
+        ):
+            yield self._finding(record, "bad", kind, text)
+
+    def _flawed(self) -> Iterator[FileFinding]:
+        for record, flaw in self._store.rows(
+            "SELECT record, flaw FROM files WHERE flaw IS NOT NULL ORDER BY record"
+        ):
+            yield self._finding(record, "warning", _FLAWS[flaw], _FLAW_TEXTS[_FLAWS[flaw]])
+
+    def _copies(self) -> Iterator[FileFinding]:
+        for record, first, label, conflict in self._store.rows(
+            "SELECT record, first, label, conflict FROM copies ORDER BY record"
+        ):
+            if not conflict:
+                text = f"the same bytes as record {first}, {self._source.name(first)}"
+                yield self._finding(record, "warning", COPY, text, first)
+                continue
+            label_text = label if self._source.classes is None else self._source.classes[label]
+            text = f"labelled {label_text}; the same bytes as record {first}, {self._source.name(first)}"
+            if record == first:
+                text = f"labelled {label_text}; the same bytes as later records with other labels"
+            yield self._finding(record, "warning", CONFLICT, text, first)
+
+    def _misnamed(self) -> Iterator[FileFinding]:
+        for record, kind in self._store.rows(
+            "SELECT record, misnamed FROM files WHERE misnamed IS NOT NULL ORDER BY record"
+        ):
+            yield self._finding(record, "note", SUFFIX, f"is a {kind}, which its name doesn't say")
+
+    def _finding(self, record: int, level: Any, kind: str, text: str, like: int | None = None) -> FileFinding:
+        return FileFinding(record, self._source.name(record), level, kind, text, like)
+
+
+def skipped_files(source: OpenSource) -> Iterator[str]:
+    """Yield the paths of what a source skipped."""
+    return source.skipped() if isinstance(source, SkipsFiles) else iter(())
+
+
+def counts_of(store: Store) -> dict[str, int]:
+    """Files of each kind of finding that there is."""
+    found: dict[str, int] = dict(
+        store.rows("SELECT fault, COUNT(*) FROM files WHERE fault IS NOT NULL GROUP BY fault")
+    )
+    for flaw, count in store.rows("SELECT flaw, COUNT(*) FROM files WHERE flaw IS NOT NULL GROUP BY flaw"):
+        found[_FLAWS[flaw]] = count
+    for conflict, count in store.rows("SELECT conflict, COUNT(*) FROM copies GROUP BY conflict"):
+        found[CONFLICT if conflict else COPY] = count
+    found[SUFFIX] = store.one("SELECT COUNT(*) FROM files WHERE misnamed IS NOT NULL")
+    return {kind: found[kind] for kind in KINDS if found.get(kind, 0)}

@@ -1,0 +1,187 @@
+"""Piece by piece through a source, and what is found out into a store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from standpipe.contracts import Encoded, OpenSource, Source
+from standpipe.errors import PlanError
+from standpipe.jobs.file_check.checking import (
+    DIGEST_BYTES,
+    FileCheckers,
+    FileCheckSpec,
+    Piece,
+    RecordFile,
+    file_marks,
+)
+from standpipe.jobs.file_check.files import Progress
+from standpipe.jobs.file_check.findings import CheckedFiles, counts_of, skipped_files
+from standpipe.jobs.file_check.labels import LabelCounts
+from standpipe.jobs.file_check.store import UNKNOWN, VERSION, Store
+from standpipe.plan.options import check_limits, checked_reads, checked_source
+from standpipe.source import ImageFolder
+from standpipe.spec import Decoding, Int64Array, Reads
+from standpipe.system import machine
+from standpipe.transform import decoder_version
+from standpipe.units import is_count, parse_bytes
+
+AT_ONCE = 4096  # records whose paths are in memory
+FILES_OF_PIECE = 8  # that a thread takes at once: handing them over costs some 50 µs
+COMMIT_S = 0.5
+PATIENCE_S = 1.0
+SIDE_BYTES = 256 << 20
+
+
+def run(
+    source: Source,
+    *,
+    decoding: Decoding,
+    duplicates: bool,
+    workers: int | Literal["auto"],
+    side_memory: int | str | None,
+    reads: Reads,
+    fresh: bool,
+    on_progress: Progress | None,
+) -> CheckedFiles:
+    """``check_files`` says what the arguments mean."""
+    begin = time.monotonic()
+    spec = FileCheckSpec(
+        decoding=decoding,
+        reads=checked_reads(reads),
+        side_bytes=SIDE_BYTES if side_memory is None else parse_bytes("side_memory", side_memory),
+        digests=duplicates,
+    )
+    check_limits(decoding.limits)
+    threads = _threads(workers)
+    opened = _opened(source)
+    store = Store.open(_key(opened, spec), fresh=fresh)
+    work = _Work(opened, store, duplicates, LabelCounts(opened.classes))
+    checkers = FileCheckers(spec, threads)
+    try:
+        _look(checkers, work, on_progress)
+    finally:
+        checkers.close(PATIENCE_S)
+        store.commit()
+    store.finish()
+    return CheckedFiles(
+        records=opened.num_records,
+        looked=work.looked,
+        seconds=time.monotonic() - begin,
+        size=store.one("SELECT COALESCE(SUM(size), 0) FROM files"),
+        counts=counts_of(store),
+        labels=work.labels.findings(),
+        skipped=sum(1 for _ in skipped_files(opened)),
+        _source=opened,
+        _store=store,
+    )
+
+
+def _threads(workers: object) -> int:
+    if workers == "auto":
+        return machine.cpu_count()
+    if not is_count(workers, 1, 1 << 16):
+        raise PlanError(f"workers={workers!r}: a number of threads, at least 1, or 'auto'")
+    assert isinstance(workers, int)
+    return workers
+
+
+def _opened(source: object) -> OpenSource:
+    if isinstance(source, ImageFolder):  # an empty class is something to be found
+        source = replace(source, allow_empty=True)
+    described = checked_source(source, "check_files")
+    opened = described.open()
+    if not isinstance(opened.fields.get("image"), Encoded):
+        raise PlanError(
+            f"check_files({described.describe()}): it has no image files; ImageFolder, FileList and Concat of them have"
+        )
+    return opened
+
+
+def _key(source: OpenSource, spec: FileCheckSpec) -> str:
+    """Of all that verdicts depend on but the files: another source, place, cap or decoder, another key."""
+    from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+    from PIL import __version__ as pillow
+
+    facts = (
+        VERSION,
+        source.digest,
+        source.name(0),
+        spec.decoding.limits,
+        spec.decoding.allow_truncated,
+        spec.side_bytes,
+        decoder_version(),
+        pillow,
+    )
+    return blake2b(repr(facts).encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+
+@dataclass(slots=True)
+class _Work:
+    """A source that is gone through.
+
+    known   records that nobody needs to look at
+    looked  records that were looked at
+    """
+
+    source: OpenSource
+    store: Store
+    digests: bool
+    labels: LabelCounts
+    known: int = 0
+    looked: int = 0
+
+    def pieces(self) -> Iterator[Piece]:
+        """The files that have to be looked at, some at a time."""
+        for start in range(0, self.source.num_records, AT_ONCE):
+            stop = min(start + AT_ONCE, self.source.num_records)
+            files = self._unknown(np.arange(start, stop))
+            self.known += stop - start - len(files)
+            for first in range(0, len(files), FILES_OF_PIECE):
+                yield files[first : first + FILES_OF_PIECE]
+
+    def _unknown(self, indices: Int64Array) -> list[RecordFile]:
+        """Of the records ``indices`` (n,), which follow one another, those whose files have to be looked at."""
+        records = self.source.locate(indices)
+        files, labels = records.files["image"], records.plain.get("label")
+        if labels is not None:
+            self.labels.add(labels)
+        start = int(indices[0])
+        sizes, times = self.store.known(start, start + len(indices), digests=self.digests)
+        rows = np.arange(len(indices))
+        if (times != UNKNOWN).any():
+            now_sizes, now_times = file_marks(files.paths)
+            rows = rows[(sizes != now_sizes) | (times != now_times)]
+        return [
+            RecordFile(
+                start + row,
+                None if labels is None else int(labels[row]),
+                files.paths[row],
+                int(files.offset[row]),
+                int(files.length[row]),
+            )
+            for row in rows.tolist()
+        ]
+
+    def keep(self, on_progress: Progress | None) -> None:
+        """Make sure of what is known so far, and tell."""
+        self.store.commit()
+        if on_progress is not None:
+            on_progress("files", self.known + self.looked, self.source.num_records)
+
+
+def _look(checkers: FileCheckers, work: _Work, on_progress: Progress | None) -> None:
+    """Look at the files, and keep what they are like, at least every half second."""
+    kept = time.monotonic()
+    for verdicts in checkers.run(work.pieces()):
+        work.store.add(verdicts)
+        work.looked += len(verdicts)
+        if (now := time.monotonic()) - kept >= COMMIT_S:
+            kept = now
+            work.keep(on_progress)
+    work.keep(on_progress)

@@ -1,0 +1,209 @@
+"""What is known of the files of one source, in SQLite: so that whoever looks through them again goes on.
+
+A row per record says how its file was when it was looked at, and what it is like. It lies in the user's cache folder,
+named by all that verdicts depend on but the files themselves; where that can't be written, in a temporary file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from standpipe.errors import StandpipeError
+from standpipe.jobs.file_check.checking import Verdict
+from standpipe.source import cache_folder, is_believed
+from standpipe.spec import Int64Array
+
+# Of the tables, of the words in them, and of how files are judged. 1 knew no "smoothed", and took JPEGs for good that
+# Pillow 13 refuses.
+VERSION = 2
+UNKNOWN = -2  # size and time of a file that has to be looked at
+CACHE_KIB = 8192
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS files (
+    record INTEGER PRIMARY KEY,
+    size INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL,  -- 0: not to be relied on
+    label INTEGER,
+    fault TEXT,                 -- why it is bad
+    text TEXT,
+    flaw TEXT,                  -- what it is decoded in spite of
+    misnamed TEXT,              -- its format, when its name says another
+    digest BLOB
+);
+"""
+# Records with the same bytes as an earlier one, and all of those whose labels differ.
+_COPIES = """
+CREATE TABLE copies AS
+SELECT f.record, g.first, f.label, g.low IS NOT g.high AS conflict
+FROM files f JOIN (
+    SELECT digest, MIN(record) AS first, MIN(label) AS low, MAX(label) AS high
+    FROM files WHERE digest IS NOT NULL GROUP BY digest HAVING COUNT(*) > 1
+) g ON f.digest = g.digest
+WHERE conflict OR f.record > g.first ORDER BY f.record
+"""
+
+
+class Store:
+    """The verdicts of one source. One process at a time writes them.
+
+    path  of the file; None for one that goes when it is closed
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: bytes | None) -> None:
+        self.path = path
+        self._connection = connection
+        weakref.finalize(self, connection.close)
+
+    @classmethod
+    def open(cls, key: str, *, fresh: bool) -> Store:
+        """The store named by ``key``, emptied when ``fresh``.
+
+        Raises ``StandpipeError`` when another process writes it.
+        """
+        path = cache_folder() + b"/checks/" + key.encode()
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 (bytes)
+            if not is_believed(path):
+                raise OSError("others may write there")
+            store = cls._at(path, fresh)
+        except (OSError, sqlite3.OperationalError) as error:
+            _warn_of_no_place(path, error)
+            return cls(_connected(b""), None)
+        return store
+
+    @classmethod
+    def _at(cls, path: bytes, fresh: bool) -> Store:
+        with contextlib.suppress(_Damaged):
+            return cls(_connected(path, fresh=fresh), path)
+        for each in (path + b"-journal", path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(each)  # noqa: PTH108 (bytes)
+        return cls(_connected(path), path)
+
+    def known(self, start: int, stop: int, *, digests: bool) -> tuple[Int64Array, Int64Array]:
+        """Sizes and modification times of the files of records [start, stop) when they were looked at, (n,) each.
+
+        ``UNKNOWN`` for those that have to be looked at: never seen, not read then, or without a digest that is wanted.
+        """
+        sizes, times = np.full((2, stop - start), UNKNOWN)
+        rows = self._all(
+            "SELECT record, size, mtime_ns FROM files WHERE record >= ? AND record < ? AND mtime_ns <> 0"
+            + (" AND (fault IS NOT NULL OR digest IS NOT NULL)" if digests else ""),
+            start,
+            stop,
+        )
+        for record, size, mtime_ns in rows:
+            sizes[record - start], times[record - start] = size, mtime_ns
+        return sizes, times
+
+    def add(self, verdicts: Sequence[Verdict]) -> None:
+        """Take down what files are like."""
+        with _told():
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                map(_row, verdicts),
+            )
+
+    def commit(self) -> None:
+        """See that all that was added stays there, whatever ends this process."""
+        with _told():
+            self._connection.commit()
+
+    def finish(self) -> None:
+        """Find the copies, and let others write."""
+        with _told():
+            self._connection.execute("DROP TABLE IF EXISTS copies")
+            self._connection.execute(_COPIES)
+            self._connection.commit()
+            self._connection.execute("PRAGMA locking_mode = NORMAL").fetchone()
+            self._connection.execute("SELECT 1 FROM files").fetchone()  # at this the lock ends
+
+    def one(self, query: str) -> Any:
+        """The first value of a query."""
+        return next(iter(self._all(query)))[0]
+
+    def rows(self, query: str) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query, one after another."""
+        return self._all(query)
+
+    def _all(self, query: str, *values: int) -> Iterator[tuple[Any, ...]]:
+        with _told():
+            yield from self._connection.execute(query, values)
+
+
+class _Damaged(Exception):
+    """The file is no store, or another version's."""
+
+
+def _connected(path: bytes, *, fresh: bool = False) -> sqlite3.Connection:
+    """A connection that alone may write. Raises ``_Damaged``, and ``sqlite3.OperationalError`` for no place."""
+    connection = sqlite3.connect(path, timeout=0, isolation_level="IMMEDIATE", check_same_thread=False)
+    try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, VERSION):
+            raise _Damaged
+        connection.execute("BEGIN EXCLUSIVE")
+        connection.execute(_TABLES)
+        if fresh:
+            connection.execute("DELETE FROM files")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.commit()
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+            raise StandpipeError(
+                "another process looks through these files already; wait until it ends"
+            ) from error
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            raise _Damaged from error
+        raise
+    return connection
+
+
+def _row(verdict: Verdict) -> tuple[Any, ...]:
+    flaws = {"truncated": verdict.truncated, "damaged": verdict.damaged, "smoothed": verdict.smoothed}
+    return (
+        verdict.file.index,
+        verdict.size,
+        verdict.mtime_ns,
+        verdict.file.label,
+        None if verdict.fault is None else verdict.fault.value,
+        verdict.text or None,
+        next((flaw for flaw, found in flaws.items() if found), None),
+        verdict.misnamed,
+        verdict.digest,
+    )
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Turn SQLite's errors into one that says what to do."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise StandpipeError(
+            f"what is known of the files can't be kept: {error}; free some space, set XDG_CACHE_HOME to another "
+            "folder, or begin anew with fresh=True"
+        ) from error
+
+
+def _warn_of_no_place(path: bytes, error: Exception) -> None:
+    import logging  # a tenth of what importing standpipe costs beside NumPy
+
+    logging.getLogger("standpipe").warning(
+        "can't write %s (%s): what is found out goes when this process ends, so nobody can go on from there; set "
+        "XDG_CACHE_HOME to a folder that can be written",
+        os.fsdecode(path),
+        error,
+    )

@@ -1,0 +1,114 @@
+"""Filling a cache ahead: a loader that asks for every record once, and keeps what isn't kept yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Unpack, cast
+
+from standpipe.errors import CacheError, PlanError
+from standpipe.loader.loader import Loader
+from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.options import Settings
+from standpipe.plan.plan import Plan
+from standpipe.spec import Tail
+from standpipe.system.launcher import of_machine
+from standpipe.transform import CenterCrop
+
+ROWS = 64  # of a batch, where the pipeline has more
+# Settings that filling has too.
+PASSED_ON = (
+    "memory",
+    "workers",
+    "executor",
+    "side_memory",
+    "reads",
+    "slow_after_s",
+    "stall_timeout_s",
+    "fork_from",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """What filling ahead has done.
+
+    rows      that were asked for
+    stored    of these, those that are kept now and weren't before
+    found     those that were kept already
+    left_out  those for which there was no room
+    """
+
+    rows: int
+    stored: int
+    found: int
+    left_out: int
+
+
+def warm(
+    pipeline: Pipeline, *, progress: Callable[[int, int], None] | None = None, **settings: Unpack[Settings]
+) -> Warmed:
+    """``Pipeline.warm`` says what it does."""
+    if pipeline.cached is None:
+        raise PlanError("warm() fills a cache, and the pipeline has none: add .cache(sp.Cache(…))")
+    placed = pipeline if pipeline.cached.chosen else pipeline.plan(**settings).pipeline
+    plan = whole(placed).plan(**settings)
+    if plan.cache is None:
+        raise PlanError("warm() fills a cache, and this one is off")
+    total, rows = plan.steps.per_epoch * plan.steps.batch, 0
+    with Loader(plan) as loader:
+        for batch in loader:
+            rows += len(batch["index"])
+            if progress is not None:
+                progress(min(rows, total), total)
+        counted = loader.stats()
+    left_out = min(
+        counted.cache_skipped, rows - counted.cache_stored
+    )  # some of the next epoch's are made too
+    return Warmed(rows, counted.cache_stored, rows - counted.cache_stored - left_out, left_out)
+
+
+def filled(plan: Plan, settings: Settings) -> Plan:
+    """The plan, once this process has done its share of filling a cache that shall have the rows of other machines'
+    ranks too. Where all ranks are on this one, or all rows are there, there is nothing to do.
+    """
+    kept, pipeline = plan.cache, plan.pipeline
+    if kept is None or kept.cache.scope != "node" or pipeline.world <= of_machine(os.environ)[1]:
+        return plan
+    try:
+        present = kept.look().present
+    except CacheError:
+        if kept.cache.strict:
+            raise
+        return plan  # the loader says why there is none
+    if present is None or present.rows < plan.order.num_positions:
+        wanted = {name: value for name, value in settings.items() if name in PASSED_ON}
+        try:
+            warm(pipeline, **cast(Settings, wanted))
+        except CacheError:  # likewise
+            if kept.cache.strict:
+                raise
+    return plan
+
+
+def whole(pipeline: Pipeline) -> Pipeline:
+    """The pipeline as far as its cache, of all records that it keeps, in small batches; without one it is an error."""
+    assert pipeline.cached is not None
+    cache = pipeline.cached.cache
+    node = cache.scope == "node"
+    rank, world = of_machine(os.environ) if node else (pipeline.rank, pipeline.world)
+    return replace(
+        pipeline,
+        transforms=pipeline.transforms[: pipeline.cached.after]
+        or (CenterCrop(1),),  # a batch has to have something
+        cached=replace(pipeline.cached, cache=replace(cache, strict=True)),
+        batch_functions=(),
+        rows=min(pipeline.rows or ROWS, ROWS),
+        budget=None,
+        given=False,
+        collate={},
+        tail=Tail.SHORT if world == 1 else Tail.PAD,
+        rank=rank,
+        world=world,
+    )

@@ -1,0 +1,127 @@
+"""Asking a function about all samples, once: a loader without shuffle, whose answers go to a file batch by batch."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar, Unpack, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.errors import PlanError
+from standpipe.loader.loader import Loader
+from standpipe.pipeline.content_filter import KEPT
+from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.filter_results import (
+    BLOCK,
+    BLOCK_BYTES,
+    DIGEST_BYTES,
+    Question,
+    Unscanned,
+    digest_of_block,
+    is_answered,
+    whole_blocks,
+)
+from standpipe.plan.options import Settings
+from standpipe.plan.order import planned_order
+from standpipe.plan.plan import Plan
+from standpipe.source import NoRoom, claimed, published
+
+PROGRESS_S = 5.0  # between lines of the log
+# Settings that a scan has too.
+PASSED_ON = ("memory", "workers", "executor", "side_memory", "reads", "slow_after_s", "stall_timeout_s")
+
+Made = TypeVar("Made")
+
+
+def scan(pipeline: Pipeline, **settings: Unpack[Settings]) -> None:
+    """``Pipeline.scan`` says what it does."""
+    _when_answered(lambda: planned_order(pipeline, pipeline.source.open()), settings)
+
+
+def planned(pipeline: Pipeline, **settings: Unpack[Settings]) -> Plan:
+    """The plan, with whatever has to be asked for it."""
+    return _when_answered(lambda: pipeline.plan(**settings), settings)
+
+
+def _when_answered(make: Callable[[], Made], settings: Settings) -> Made:
+    """What needs answers, which may be several functions'."""
+    while True:
+        try:
+            return make()
+        except Unscanned as missing:
+            question = missing.question
+        _answer(question, settings)
+
+
+def _answer(question: Question, settings: Settings) -> None:
+    """Ask about the records that nobody has asked about yet, unless another process is just doing that."""
+    try:
+        with claimed(question.path, keep=True) as file:
+            if is_answered(question):  # while this process waited
+                return
+            answers = _Answers(file, question)
+            if answers.records < question.num_records:
+                _ask(answers, question, settings)
+            published(file, question.path)
+    except NoRoom as error:
+        raise PlanError(
+            f"{question.text}: there is no place for its answers: {os.fsdecode(question.path)} can't be "
+            f"written ({error}); set XDG_CACHE_HOME to a folder that can"
+        ) from error
+
+
+def _ask(answers: _Answers, question: Question, settings: Settings) -> None:
+    import logging  # a tenth of what importing standpipe costs beside NumPy
+
+    log, name, total = logging.getLogger("standpipe"), question.condition.name, f"{question.num_records:,}"
+    log.info("%s: asking about records %s to %s", name, f"{answers.records:,}", total)
+    samples = question.pipeline.map(*question.condition.functions()).batch(BLOCK, tail="short")
+    wanted = {name: value for name, value in settings.items() if name in PASSED_ON}
+    begin = told = time.monotonic()
+    first = answers.records
+    with Loader(samples.plan(**cast(Settings, wanted))) as loader:
+        loader.load_state_dict({**loader.state_dict(), "consumed": first})
+        for batch in loader:
+            answers.add(cast(NDArray[np.bool_], batch[KEPT]))
+            if (now := time.monotonic()) - told > PROGRESS_S:
+                told, rate = now, (answers.records - first) / (now - begin)
+                log.info(
+                    "%s: %s of %s records, %s a second", name, f"{answers.records:,}", total, f"{rate:,.0f}"
+                )
+
+
+class _Answers:
+    """A claimed file of answers, that goes on behind the blocks it has.
+
+    records  that are answered
+    """
+
+    def __init__(self, file: int, question: Question) -> None:
+        self._file, self._header = file, question.header
+        self._block = whole_blocks(file, question)
+        self.records = min(self._block * BLOCK, question.num_records)
+        try:
+            os.ftruncate(file, len(self._header) + self._block * (BLOCK_BYTES + DIGEST_BYTES))
+            if self._block == 0:
+                self._write(self._header, 0)
+        except OSError as error:
+            raise NoRoom(error.strerror) from error
+
+    def add(self, marks: NDArray[np.bool_]) -> None:
+        """Write a block's marks, (256,) bool, or fewer for the last one. Raises ``NoRoom``."""
+        bits = np.packbits(marks, bitorder="little").tobytes().ljust(BLOCK_BYTES, b"\0")
+        data = bits + digest_of_block(self._header, self._block, bits)
+        try:
+            self._write(data, len(self._header) + self._block * len(data))
+        except OSError as error:
+            raise NoRoom(error.strerror) from error
+        self._block += 1
+        self.records += len(marks)
+
+    def _write(self, data: bytes, at_byte: int) -> None:
+        while data:
+            done = os.pwrite(self._file, data, at_byte)
+            data, at_byte = data[done:], at_byte + done

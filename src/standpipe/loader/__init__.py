@@ -1,0 +1,1 @@
+"""A loader: what hands out batches, and what it says of itself."""

@@ -1,0 +1,113 @@
+"""What a loader shows of itself: live, as a report, over time."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, cast
+
+from standpipe.order import Cursor
+from standpipe.plan.plan import Plan
+from standpipe.plan.tuning import Tuning
+from standpipe.stats.counters import Stats
+from standpipe.stats.memory import MemoryLedger
+from standpipe.system.machine import cpu_count
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from standpipe.engine.run import Run
+    from standpipe.loader.loader import Loader
+    from standpipe.observe import History, Snapshot
+    from standpipe.observe.sampler import Sampler, Where
+
+
+class Observable:
+    """The part of a loader that shows it.
+
+    history  what it did over time: its ``moments``, and the ``recent()`` ones as one
+    """
+
+    plan: Plan
+    history: History
+    _cursor: Cursor
+    _step_rows_per_s: float | None
+
+    if TYPE_CHECKING:
+
+        @property
+        def since(self) -> Stats:
+            """Counters of when it had first as many workers and slots as now."""
+
+        def tuning(self) -> Tuning:
+            """How many workers and slots there are now."""
+
+        def stats(self) -> Stats:
+            """Counters since the start."""
+
+        def memory(self) -> MemoryLedger:
+            """Who takes how much memory."""
+
+    def __init__(self) -> None:
+        from standpipe.observe.history import History  # needs the public list
+
+        self.history = History()
+        self._sampler = self._new_sampler()
+
+    def snapshot(self, *, whole: bool = False) -> Snapshot:
+        """What it is at now, as the live views show it; ``str()`` is a line.
+
+        whole  whether its figures are about all of the run since it has had as many workers and slots as now, as
+               those of ``verdict()`` and of a report are. Default: about the newest ten seconds of that
+        """
+        return self._sampler.look(self, self._where, whole=whole)
+
+    def progress(self) -> AbstractContextManager[None]:
+        """Show how the run goes while the ``with`` block runs.
+
+        At a terminal with rich in lines that stay below what is printed, in a notebook with tqdm as a bar, elsewhere as
+        a line every ten seconds; on stderr.
+        """
+        from standpipe.observe.progress import progress
+
+        return progress(cast("Loader", self))
+
+    def report(self, path: str | Path, *more: str | Path) -> None:
+        """Write a page about the run so far, ``report.html``, or the same facts as JSON, ``report.json``.
+
+        path  of the file; what it ends in says which of the two it is
+        more  paths, for both with the same figures: ``loader.report("report.html", "report.json")``
+
+        The page needs nothing else: no network, no other file. After ``close()`` it is about the whole run. Each file
+        is there as a whole or not at all. Raises ``PlanError`` where a path ends in neither ``.html`` nor ``.json``,
+        and ``StandpipeError`` where it can't be written.
+        """
+        from standpipe.observe.report import write_report
+
+        write_report(cast("Loader", self), self.snapshot(whole=True), path, *more)
+
+    def trace(self, path: str | Path) -> None:
+        """Write what it did over time as JSON for Perfetto, and Chrome's ``about:tracing``.
+
+        Raises ``StandpipeError`` where it can't be written.
+        """
+        from standpipe.observe.trace import write_trace
+
+        write_trace(cast("Loader", self), path)
+
+    def _observe(self, run: Run) -> None:
+        """Take snapshots of a run that has started, without a reference to the loader, which would keep it alive."""
+        me = weakref.proxy(self)
+        self._sampler = self._new_sampler()
+        weakref.finalize(self, self._sampler.close)
+        self._sampler.begin(run, lambda: me._where())
+
+    def _new_sampler(self) -> Sampler:
+        from standpipe.observe.sampler import Sampler
+
+        return Sampler(cpu_count(), self.history)
+
+    def _where(self) -> Where:
+        from standpipe.observe.sampler import Where
+
+        return Where(self._cursor.epoch, self._cursor.consumed, self._step_rows_per_s)

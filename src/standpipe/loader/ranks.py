@@ -1,0 +1,112 @@
+"""Whether the ranks of one run agree: on what they load, and on where they stand.
+
+Ranks don't talk to one another here: whoever can gathers a small value of each, and every rank looks at all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from standpipe.errors import PlanError, StateError
+from standpipe.loader.state import MOST, MOST_SHOWN, differing, shown
+from standpipe.units import is_count
+
+OF_ALL_STATES = ("version", "digest", "epoch", "consumed", "edits")
+OF_ALL_PLANS = ("world", "batch", "tail", "steps", "digest")
+MOST_NAMED = 8  # ranks, or classes, in a message
+
+Facts = Mapping[str, Any]  # plain data of a rank
+
+
+def check_ranks(manifests: Sequence[Facts | None], *, replicate: int = 1) -> None:
+    """Raise ``PlanError`` unless all ranks of a run see the same data in the same steps, and each its own part.
+
+    manifests  one for each process, as ``loader.plan.manifest()`` gave it; None: that process has none
+    replicate  how many processes get the same rows, as in ``shard``
+
+    Gather them before training, and give them to every process: then a folder with one class fewer, another version of
+    a list or another seed on one machine is an error at the start, which names the ranks and what differs, instead of
+    labels that mean something else there, or of a collective that waits for a rank with fewer steps. "Rank" in the
+    message is the place in ``manifests``.
+    """
+    if wrong := [rank for rank, manifest in enumerate(manifests) if not isinstance(manifest, Mapping)]:
+        raise PlanError(f"{_have(wrong)} no manifest; every rank plans its part, or none does")
+    found = [dict(manifest) for manifest in manifests if manifest is not None]
+    if texts := [text for key in OF_ALL_PLANS if (text := _disagreement(key, found))]:
+        raise PlanError(f"the ranks' plans differ: {'; '.join(texts)}")
+    ranks, world = [facts.get("rank") for facts in found], found[0].get("world") if found else 1
+    parts = [rank for rank in ranks if is_count(rank, 0, MOST)]
+    whole = is_count(world, 1, MOST) and world * replicate == len(ranks) == len(parts)
+    if not whole or sorted(parts) != [number // replicate for number in range(len(ranks))]:
+        raise PlanError(
+            f"{len(found)} processes have the parts {shown(ranks)} of {shown(world)}, and each part should be there "
+            f"{'once' if replicate == 1 else f'{replicate} times'}: write .shard(), and say replicate= where several "
+            "processes get the same rows on purpose"
+        )
+
+
+def check_states(states: Sequence[Facts | None]) -> None:
+    """Raise ``StateError`` unless all ranks have a state, and all of them stand at one step of one recipe.
+
+    states  one for each rank, as ``state_dict()`` gave it; None: that rank has none
+
+    Ranks don't talk to one another. So where each saves its own state, gather those that it is about to load, and
+    give them to every rank: one that couldn't save its last one is found before ranks train on different steps.
+    What a rank counted for itself, its bad rows, may differ.
+    """
+    if wrong := [rank for rank, state in enumerate(states) if not isinstance(state, Mapping)]:
+        raise StateError(f"{_have(wrong)} no state; every rank goes on from the same step, or none does")
+    found = [dict(state) for state in states if state is not None]
+    if texts := [text for key in OF_ALL_STATES if (text := _disagreement(key, found))]:
+        raise StateError(
+            f"the ranks' states differ: {'; '.join(texts)}; load those of one step, which all of them have"
+        )
+
+
+def _disagreement(key: str, of_ranks: Sequence[Facts]) -> str:
+    """Which ranks have which value; empty when all have the same."""
+    ranks: dict[str, list[int]] = {}
+    for rank, facts in enumerate(of_ranks):
+        ranks.setdefault(shown(facts.get(key), most=1 << 20), []).append(rank)
+    if len(ranks) < 2:
+        return ""
+    if key == "digest" and all(isinstance(facts.get("recipe"), Mapping) for facts in of_ranks):
+        _, *others = ranks.values()
+        return "; ".join(_other_recipe(of, of_ranks[of[0]], of_ranks[0]) for of in others)
+    return f"{key} is " + " and ".join(f"{value[:MOST_SHOWN]} on {_named(of)}" for value, of in ranks.items())
+
+
+def _other_recipe(ranks: Sequence[int], facts: Facts, first: Facts) -> str:
+    """What these ranks have otherwise than rank 0."""
+    recipe, other = facts["recipe"], first["recipe"]
+    texts = [
+        f"{key} is {shown(recipe.get(key))}, not {shown(other.get(key))}" for key in differing(recipe, other)
+    ]
+    classes, all_classes = facts.get("classes"), first.get("classes")
+    if isinstance(classes, list) and isinstance(all_classes, list):
+        texts += [f"the {_classes(names)} there alone" for names in [_but(classes, all_classes)] if names]
+        texts += [f"the {_classes(names)} missing there" for names in [_but(all_classes, classes)] if names]
+    return f"{_have(ranks)} another recipe than rank 0: {', '.join(texts) or 'it is damaged'}"
+
+
+def _but(names: list[object], others: list[object]) -> list[str]:
+    """Names that aren't among the others."""
+    known = set(map(shown, others))
+    return [name for name in map(shown, names) if name not in known]
+
+
+def _classes(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"class{'es' * (len(names) > 1)} {', '.join(names[:MOST_NAMED])}{more} {'is' if len(names) == 1 else 'are'}"
+
+
+def _have(ranks: Sequence[int]) -> str:
+    return f"{_named(ranks)} {'has' if len(ranks) == 1 else 'have'}"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    more = f" and {len(ranks) - MOST_NAMED} more" if len(ranks) > MOST_NAMED else ""
+    return f"ranks {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"

@@ -1,0 +1,113 @@
+"""What a loader's state says: looked at before it is believed, against a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from standpipe.errors import StateError
+from standpipe.order import Cursor
+from standpipe.plan.plan import Plan
+from standpipe.units import is_count
+
+Edit = dict[str, Any]  # plain data, as it is saved
+
+STATE_VERSION = 1
+MOST = 1 << 63  # of an epoch's number, and of positions
+MOST_SHOWN = 1000  # characters of a value in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A state that belongs to a plan.
+
+    cursor    where it stands
+    edits     its record of edits
+    bad_rows  of its epoch so far, as this rank's part of what all ranks had when each had as many
+    decoder   version of the decoder that it was saved with
+    """
+
+    cursor: Cursor
+    edits: tuple[Edit, ...]
+    bad_rows: int
+    decoder: object
+
+
+def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
+    """What a state says. Raises ``StateError`` when it is damaged or was saved by another recipe."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"a state is a dict as state_dict() gives it, not a {type(state).__name__}")
+    version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
+    if type(version) is not int or version != STATE_VERSION:
+        raise StateError(
+            f"the state has version {shown(version)}, this standpipe reads version {STATE_VERSION}"
+        )
+    if (
+        not is_count(epoch, 0, MOST - 1)
+        or not is_count(consumed, 0, MOST - 1)
+        or not isinstance(recipe, Mapping)
+    ):
+        found = f"epoch {shown(epoch)}, consumed {shown(consumed)}, recipe {shown(recipe)}"
+        raise StateError(f"the state is damaged: {found}")
+    if keys := differing(recipe, plan.recipe):
+        differences = [
+            f"{key} was {shown(recipe.get(key))} and is {shown(plan.recipe.get(key))}" for key in keys
+        ]
+        raise StateError("the state belongs to another recipe: " + "; ".join(differences))
+    if not _same(state.get("digest"), plan.digest):
+        raise StateError(
+            f"the state is damaged: its digest {shown(state.get('digest'))} isn't that of its recipe"
+        )
+    bad_rows = _bad_rows(state, plan.steps.world)
+    return Saved(Cursor(epoch, consumed), _edits(state), bad_rows, state.get("decoder"))
+
+
+def differing(was: Mapping[Any, object], now: Mapping[Any, object]) -> list[Any]:
+    """What of a recipe is otherwise now, by name."""
+    return [key for key in sorted({*was, *now}, key=str) if not _same(was.get(key), now.get(key))]
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two plain values are equal; of values that are none, no comparison is asked."""
+    return type(one) is type(other) and isinstance(one, str | int | None) and one == other
+
+
+def shown(value: object, most: int = MOST_SHOWN) -> str:
+    """A value for a message: what a damaged state holds may be of any size, and nested without an end."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        return f"a {type(value).__name__} ({type(error).__name__})"
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _bad_rows(state: Mapping[str, object], world: int) -> int:
+    rows, ranks = state.get("bad_rows", 0), state.get("bad_ranks", 1)
+    if type(rows) is not int or type(ranks) is not int or not 0 <= rows < MOST or not 1 <= ranks < MOST:
+        raise StateError(f"the state is damaged: bad_rows {shown(rows)}, bad_ranks {shown(ranks)}")
+    return -(-rows * ranks // world)
+
+
+def _edits(state: Mapping[str, object]) -> tuple[Edit, ...]:
+    """The record of edits in a state. Raises ``StateError`` when it is none."""
+    edits = state.get("edits", [])
+    if not isinstance(edits, list | tuple) or not all(_is_edit(edit) for edit in edits):
+        raise StateError(f"the state is damaged: edits {shown(edits)}")
+    return tuple(dict(edit) for edit in edits)
+
+
+def _is_edit(edit: object) -> bool:
+    if not isinstance(edit, Mapping):
+        return False
+    whole = [edit.get(name) for name in edit if name != "reweigh"]
+    if not all(type(number) is int and 0 <= number < MOST for number in whole):
+        return False
+    if edit.keys() == {"epoch", "consumed", "skip_steps"}:
+        return True
+    weights = edit.get("reweigh")
+    return (
+        edit.keys() == {"epoch", "consumed", "reweigh"}
+        and isinstance(weights, list | tuple)
+        and all(type(weight) in (int, float) for weight in weights)
+    )

@@ -1,0 +1,1 @@
+"""The description of a training input: frozen values that only store."""

@@ -1,0 +1,95 @@
+"""A condition on what a sample holds: which records it is true of only a look at all of them tells."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from standpipe.errors import PlanError
+from standpipe.identity.code import Unreadable, digest_of
+from standpipe.spec import Spec
+from standpipe.transform.function import As, Function, callable_name, check_form, takes_rng
+from standpipe.transform.values import as_array
+
+KEPT = "kept"  # the only field of the samples that a scan makes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ByContent:
+    """The records of whose sample a function says True, in their order.
+
+    fn     takes a sample, or with ``field`` that field's value, in the form ``as_``, as ``Function`` says
+    """
+
+    fn: Callable[..., Any]
+    field: str | None
+    as_: As | None
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any], *, field: str | None, as_: As | None) -> ByContent:
+        """Raises ``PlanError`` for a function that isn't one of the sample alone."""
+        check_form("filter", field, as_)
+        if takes_rng(fn):
+            raise PlanError(
+                f"filter({callable_name(fn)}): it takes rng, and a record is in or out for good; "
+                "to choose at random write .split(share, seed=…)"
+            )
+        return cls(fn, field, as_)
+
+    @property
+    def name(self) -> str:
+        """The function's name, and what it is given: for messages."""
+        field = "" if self.field is None else f", field={self.field!r}"
+        form = "" if self.as_ is None else f", as_={self.as_!r}"
+        return f"filter({callable_name(self.fn)}{field}{form})"
+
+    def describe(self) -> str:
+        """One phrase, with a digest of the function's code."""
+        try:
+            code = digest_of(self.fn)
+        except Unreadable as error:
+            raise PlanError(
+                f"{self.name}: it uses what can't be told from anything else, so no answers could be kept: {error}"
+            ) from error
+        return f"{self.name[:-1]}, code {code})"
+
+    def functions(self) -> tuple[Function, ...]:
+        """The transforms that leave of a sample the field ``KEPT`` alone."""
+        spec = {KEPT: Spec((), np.dtype(np.bool_))}
+        form: As = self.as_ or "numpy"
+        if self.field is None:
+            return (Function(_OnSample(self.fn), None, form, spec, "plain"),)
+        answer = Function(self.fn, self.field, form, None, "plain")
+        return answer, Function(_Only(self.field, callable_name(self.fn)), None, "numpy", spec, "plain")
+
+
+class _OnSample:
+    """The function, whose answer becomes a sample."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self._fn = fn
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, bool]:
+        return {KEPT: _truth(self._fn(sample), callable_name(self._fn))}
+
+
+class _Only:
+    """Of a sample, the field that is an answer now."""
+
+    def __init__(self, field: str, name: str) -> None:
+        self._field, self._name = field, name
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, bool]:
+        return {KEPT: _truth(sample[self._field], self._name)}
+
+
+def _truth(answer: Any, name: str) -> bool:
+    array = as_array(answer)
+    if array is None or array.shape != () or array.dtype != np.bool_:
+        raise TypeError(f"{name} returned {answer!r:.60}; a filter returns True or False")
+    return bool(array)

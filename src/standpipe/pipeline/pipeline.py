@@ -1,0 +1,474 @@
+"""The description of a training input: frozen, with one field per place. It only stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, TypeGuard, Unpack, cast
+
+from standpipe.batch import Collate, checked_collate
+from standpipe.cache import Cache, Cached
+from standpipe.contracts import Transform
+from standpipe.errors import PlanError
+from standpipe.habits import BATCH, unknown_argument
+from standpipe.order import Budget
+from standpipe.pipeline.records import Ordered
+from standpipe.plan.options import Settings, check_at_most, check_known, checked_gpu
+from standpipe.spec import (
+    DecodeLimits,
+    DecodeMode,
+    Decoding,
+    GpuDecode,
+    Labels,
+    Raise,
+    Replace,
+    Spec,
+    Tail,
+)
+from standpipe.system.launcher import DeviceMesh, data_rank
+from standpipe.transform import BatchFunction, Function
+from standpipe.transform.function import As
+
+if TYPE_CHECKING:
+    from standpipe.jobs.fill_cache import Warmed
+    from standpipe.loader.loader import Loader
+    from standpipe.plan.audit import Audit
+    from standpipe.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Ordered):
+    """What a loader shall deliver: source → order → transform → batch. Every method returns a new value.
+
+    source  where records come from: ``ImageFolder``, ``FileList``, ``Arrays``, ``Indexed``, several in one by
+            ``Concat`` and ``Mix``
+    seed    what random draws are keyed by, beside epoch and position, where ``shuffle`` gives no other
+
+    Nothing is touched or started before ``plan()`` or ``loader()``.
+    """
+
+    transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
+    batch_functions: tuple[BatchFunction, ...] = field(default=(), kw_only=True)
+    rows: int | None = field(default=None, kw_only=True)
+    budget: Budget | None = field(default=None, kw_only=True)
+    given: bool = field(default=False, kw_only=True)
+    collate: Collate = field(default_factory=dict, kw_only=True, hash=False)
+    tail: Tail | None = field(default=None, kw_only=True)
+    rank: int = field(default=0, kw_only=True)
+    world: int = field(default=1, kw_only=True)
+    decode_mode: DecodeMode = field(default=DecodeMode.EXACT, kw_only=True)
+    gpu: GpuDecode | None = field(default=None, kw_only=True)
+    limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
+    allow_truncated: bool = field(default=False, kw_only=True)
+    bad: Raise | Replace = field(default=Raise(), kw_only=True)
+    finite: tuple[str, ...] | None = field(default=None, kw_only=True)
+    labels: tuple[Labels, ...] = field(default=(), kw_only=True)
+    cached: Cached | None = field(default=None, kw_only=True)
+
+    def __iter__(self) -> NoReturn:
+        """Raise ``TypeError``: a loader has the batches."""
+        raise TypeError(
+            "a Pipeline is a description and has no batches itself: iterate over a loader of it, as in "
+            "'with pipeline.loader() as loader: for batch in loader: …'"
+        )
+
+    def __repr__(self) -> str:
+        """One line that shows what was written, in the order in which it happens."""
+        steps = [f"Pipeline({_described(self.source)})", *map(_described, self.selections)]
+        if self.shuffled:
+            steps.append(f"shuffle(seed={self.seed})")
+        if self.repeats != 1:
+            steps.append(f"repeat({self.repeats})")
+        transforms = [_described(each) for each in self.transforms]
+        first = transforms if self.cached is None else transforms[: self.cached.after]
+        then = transforms[len(first) :]
+        steps += [f"map({', '.join(first)})"] if first else []
+        steps += [] if self.cached is None else [f"cache({self.cached.cache.name!r})"]
+        steps += [f"map({', '.join(then)})"] if then else []
+        if self.rows is not None:
+            steps.append(f"batch({self.rows})")
+        elif self.budget is not None:
+            steps.append(f"batch(budget={self.budget.most}, by={self.budget.by!r})")
+        steps += ["map_batch(…)"] if self.batch_functions else []
+        steps += [f"shard({self.rank}, {self.world})"] if self.world != 1 else []
+        return ".".join(steps)
+
+    def map(
+        self,
+        *transforms: Transform | Callable[..., Any],
+        field: str | None = None,
+        as_: As | None = None,
+        spec: Spec | Mapping[str, Spec] | None = None,
+    ) -> Pipeline:
+        """Append transforms, which are applied in the order of writing.
+
+        Transforms of standpipe are native, and adjacent ones become one. Anything else that can be called is Python
+        code, which workers run (``executor=`` of ``loader()``): a function, a torchvision transform, an
+        albumentations transform. It takes a sample, a dict of values by field, and returns the new one; or, with
+        ``field``, that field's value and its new one. torchvision's and albumentations' get the image, unless
+        ``field`` says otherwise; albumentations' also ``mask``, ``bboxes`` and ``keypoints`` of the sample.
+
+        Images between transforms are (H, W, 3) uint8 arrays. A parameter named ``rng`` gets a
+        ``numpy.random.Generator``; ``random``, NumPy's and torch's global generators are seeded too: all by (seed,
+        epoch, position), so that who calls it and when makes no difference.
+
+        field  for Python code: the field it takes and returns
+        as_    how images come to Python code: ``"numpy"`` (default), ``"pil"`` (torchvision's default), or
+               ``"tensor"``: (3, H, W) uint8
+        spec   shape and dtype of what it returns: of ``field``, or of all fields by name; default: measured on one
+               sample when a loader starts
+        """
+        appended = [
+            Function.of(each, field=field, as_=as_, spec=spec) if _is_python(each) else cast(Transform, each)
+            for each in transforms
+        ]
+        if any(option is not None for option in (field, as_, spec)) and not any(map(_is_python, transforms)):
+            raise PlanError(
+                "map(field=, as_=, spec=) are for Python callables; standpipe's own transforms need none"
+            )
+        return replace(self, transforms=(*self.transforms, *appended))
+
+    def cache(self, cache: Cache | Literal["auto"], *, place: Literal["here", "auto"] = "here") -> Pipeline:
+        """Keep what is there at this place of each record, for later epochs and for other jobs of this machine.
+
+        Right after the source that is the bytes of its file. After transforms that draw nothing it is what they made
+        of it: of images (H, W, 3) uint8, a quarter of what they take as float32; ``Normalize``, ``ToDtype`` and
+        ``ToLayout`` come on the way out, wherever they stand. Batches are the same, bit for bit, as without a cache.
+
+        cache  where rows are kept, how many bytes, and when they are compared with their files. ``"auto"`` is
+               ``Cache("auto")``, at the place that the plan chooses
+        place  ``"here"``, or ``"auto"``: the plan chooses, from the room there is and from what reading and decoding
+               cost; ``explain()`` says why
+
+        ``plan()`` raises ``PlanError`` after a transform that draws, since every epoch would see the same draws.
+        """
+        if cache == "auto":
+            cache, place = Cache("auto"), "auto"
+        if place not in ("here", "auto"):
+            raise PlanError(f"cache(place={place!r}): 'here' or 'auto'")
+        if not isinstance(cache, Cache):
+            raise PlanError(f"cache({cache!r}): a Cache, such as sp.Cache('imagenet', memory='8GiB')")
+        if self.cached is not None:
+            raise PlanError("two cache() in one pipeline: one place keeps all that those before it would")
+        return replace(self, cached=Cached(cache, len(self.transforms), chosen=place == "here"))
+
+    def batch(
+        self,
+        rows: int | None = None,
+        *,
+        budget: int | None = None,
+        by: str | None = None,
+        max_rows: int | None = None,
+        pack: bool = False,
+        given: bool = False,
+        collate: Collate | None = None,
+        tail: Literal["drop", "pad", "short"] | None = None,
+        **unknown: Never,
+    ) -> Pipeline:
+        """Deliver ``rows`` records per rank and step, or as many as ``budget`` allows.
+
+        budget    instead of ``rows``: what a batch may hold, in the unit of ``by``, such as tokens or pixels
+        by        the source's column of lengths, whole numbers from 0 on, at most ``budget``
+        max_rows  with ``budget``: no batch has more records; default: as many as the budget allows
+        pack      what a batch costs. False: rows × its longest record; records of like length meet, as fits
+                  padding. True: the lengths of its records together; long and short ones meet
+        given     with ``rows``: no order is described here; ``loader.given(batches)`` says which records each batch
+                  has, at most ``rows``
+        collate   for fields whose samples differ in shape, how a batch holds them, by name: ``Pad(…)``,
+                  ``Ragged(…)``, or ``list``, a Python list with a value per row. What is no array of numbers comes
+                  in lists anyway
+        tail      what happens to rows that fill no whole step of all ranks: ``"drop"`` leaves them out (default
+                  when shuffled), ``"pad"`` repeats the epoch's first rows and adds a field ``valid``, (rows,)
+                  bool, that is False for them (default otherwise), ``"short"`` makes the last batch smaller
+                  (one rank only). With ``budget``, batches are whole, and steps may lack some: "rows" are
+                  batches then
+
+        With ``budget`` the batches are planned once, and shuffled anew each epoch: which records meet, and which
+        batch comes when. Without ``shuffle`` the longest records come first.
+        """
+        if unknown:
+            known = ("rows", "budget", "by", "max_rows", "pack", "given", "collate", "tail")
+            raise unknown_argument("batch()", unknown, known, BATCH)
+        if tail is not None and tail not in (each.value for each in Tail):
+            raise PlanError(f"batch(tail={tail!r}): 'drop', 'pad' or 'short'")
+        within = None
+        if budget is not None and by is not None and rows is None:
+            within = Budget(budget, by, max_rows, pack)
+        if within is None and (
+            rows is None or budget is not None or by is not None or max_rows is not None or pack
+        ):
+            raise PlanError(
+                "batch() takes a number of rows, or budget= and by=, and max_rows= and pack= only with these"
+            )
+        if given and within is not None:
+            raise PlanError("batch(given=True) takes a number of rows, the most that a batch has")
+        return replace(
+            self,
+            rows=rows,
+            budget=within,
+            given=given,
+            collate=checked_collate(collate or {}),
+            tail=None if tail is None else Tail(tail),
+        )
+
+    def map_batch(self, *functions: Callable[..., Any], samples: bool = False) -> Pipeline:
+        """Append Python code on whole batches, which workers run, in the order of writing.
+
+        A function takes the batch, a dict of (rows, …) arrays by field, which it may change, and returns the new
+        one, or one value or a tuple of them, named as a sample's are. Arrays that keep their field's shape and
+        dtype stay in the slot; anything else a batch has as it was returned, with tensors as arrays. ``index`` and
+        ``valid`` are there whatever it returns. A parameter named ``rng`` gets a ``numpy.random.Generator``, keyed
+        by the batch's first row. ``MixUp`` and ``CutMix`` are such functions.
+
+        samples  for the first function: it takes the list of samples as the dataset gave them, as a ``collate_fn``
+                 of torch does. Then one worker makes a whole batch, and nothing of it lies in the slot
+        """
+        if samples and self.batch_functions:
+            raise PlanError("map_batch(samples=True) comes first: after it there are no samples any more")
+        for function in functions:
+            if not callable(function) or isinstance(function, type):
+                raise PlanError(f"map_batch({function!r}): a function of a batch")
+        appended = [BatchFunction(each, samples and not number) for number, each in enumerate(functions)]
+        return replace(self, batch_functions=(*self.batch_functions, *appended))
+
+    def shard(
+        self,
+        rank: int | None = None,
+        world: int | None = None,
+        *,
+        replicate: int = 1,
+        mesh: DeviceMesh | None = None,
+        dims: Sequence[str] = ("dp",),
+    ) -> Pipeline:
+        """Deliver one data rank's rows of every step of all ranks. Every rank has the same steps.
+
+        rank, world  this process's number, and how many there are; default: what torchrun, MPI or SLURM's srun
+                     set in the environment of the processes they start, and 0 of 1 without any of them
+        replicate    this many consecutive ranks get the same rows: those of one tensor-, pipeline- or
+                     context-parallel group
+        mesh         instead of all these: a torch DeviceMesh. Ranks that differ only in its other dimensions
+                     get the same rows
+        dims         the names of the mesh's data-parallel dimensions, slowest first
+        """
+        rank, world = data_rank(rank, world, replicate=replicate, mesh=mesh, dims=dims)
+        return replace(self, rank=rank, world=world)
+
+    def decode(
+        self,
+        mode: Literal["exact", "fast", "gpu", "hybrid"] = "exact",
+        *,
+        share: float | None = None,
+        gpu_memory: int | str = "256MiB",
+        limits: DecodeLimits | None = None,
+        allow_truncated: bool = False,
+    ) -> Pipeline:
+        """Choose how images are decoded.
+
+        mode             ``"exact"``: Pillow's pixels, bit for bit. ``"fast"``: large JPEGs at 1/2, 1/4 or 1/8 of
+                         their size where the crop still has the pixels that are asked for; its error is documented.
+                         ``"gpu"``: baseline JPEGs by the GPU (``standpipe[gpu]``), with pixels of its own.
+                         ``"hybrid"``: those of a share of the records. All else is exact
+        share            for ``"hybrid"``: of the records, between 0 and 1. Which ones is a function of their numbers
+        gpu_memory       bytes (or text) of the GPU that decoding may take; so larger images, above 2.8 million pixels
+                         by default, are decoded exactly
+        limits           caps checked from a file's header
+        allow_truncated  whether a file that ends too soon, behind its header, is decoded as far as it goes: what is
+                         missing is grey in a JPEG and black in other formats, as with Pillow's
+                         ``LOAD_TRUNCATED_IMAGES``. ``loader.stats()`` counts such rows. Other damage that Pillow
+                         refuses stays an error
+        """
+        gpu = checked_gpu(mode, share, gpu_memory)
+        if gpu is None and mode not in (each.value for each in DecodeMode):
+            raise PlanError(f"decode({mode!r}): 'exact', 'fast', 'gpu' or 'hybrid'")
+        if not isinstance(allow_truncated, bool):
+            raise PlanError(f"decode(allow_truncated={allow_truncated!r}): True or False")
+        return replace(
+            self,
+            decode_mode=DecodeMode.EXACT if gpu is not None else DecodeMode(mode),
+            gpu=gpu,
+            limits=self.limits if limits is None else limits,
+            allow_truncated=allow_truncated,
+        )
+
+    @property
+    def decoding(self) -> Decoding:
+        """All that ``decode`` chose."""
+        return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.gpu)
+
+    def on_bad(self, policy: Raise | Replace) -> Pipeline:
+        """Choose what happens to samples that can't be read, decoded or transformed.
+
+        policy  ``Raise()``, the default: the ``SampleError`` of the first one ends the loop over the epoch.
+                ``Replace(at_most=…)``: another sample of the epoch takes its place, the same whoever makes the
+                batch, so that every rank keeps its steps and every batch its rows; ``loader.bad_samples`` says
+                which ones they were
+
+        The samples of a stream (``Iterable``) can't be replaced: where others are is known to nobody.
+        """
+        if isinstance(policy, type) and policy in (Raise, Replace):
+            raise PlanError(f"on_bad({policy.__name__}): it is a class, write {policy.__name__}(…)")
+        if not isinstance(policy, Raise | Replace):
+            raise PlanError(f"on_bad({policy!r}): Raise() or Replace(at_most=…)")
+        if isinstance(policy, Replace):
+            check_at_most(policy.at_most)
+        return replace(self, bad=policy)
+
+    def check_finite(self, *fields: str) -> Pipeline:
+        """Make samples bad that hold NaN or an infinity; by default these pass.
+
+        fields  those that are looked at; default: all of a sample
+
+        Looked at is what transforms made of a sample, before functions of whole batches: floats and complex
+        numbers, arrays and tensors of them, and lists, tuples and dicts of these. What image kernels make of
+        bytes is finite anyway.
+        """
+        if wrong := [name for name in fields if not isinstance(name, str)]:
+            raise PlanError(f"check_finite({wrong[0]!r}): names of fields")
+        return replace(self, finite=fields)
+
+    def check_labels(self, classes: int, *, field: str = "label", ignore: int | None = None) -> Pipeline:
+        """Refuse labels that stand for no class, as a model with ``classes`` outputs has them.
+
+        classes  labels are whole numbers from 0 to ``classes`` − 1
+        field    that has them, one or many in a sample, such as a mask's
+        ignore   a number that is allowed too, such as a loss function's ``ignore_index``
+
+        Where a column of the source tells, ``plan()`` looks at all selected records and raises ``PlanError``
+        that names the first one. Else, for labels that Python code gives or changes, a sample with another
+        label is bad.
+        """
+        if not isinstance(classes, int) or isinstance(classes, bool) or not 1 <= classes <= 1 << 62:
+            raise PlanError(f"check_labels({classes!r}): how many classes there are, at least 1")
+        if ignore is not None and (not isinstance(ignore, int) or isinstance(ignore, bool)):
+            raise PlanError(f"check_labels(ignore={ignore!r}): a whole number, or None")
+        others = tuple(labels for labels in self.labels if labels.field != field)
+        return replace(self, labels=(*others, Labels(field, classes, ignore)))
+
+    def plan(self, **settings: Unpack[Settings]) -> Plan:
+        """Check the description, size everything and forecast memory. Reads metadata, and the headers of up to 16
+        files that are no JPEGs by their names; decodes no sample.
+
+        memory           ceiling in bytes of what standpipe allocates, or text such as ``"2GiB"``; default: half of the
+                         memory that is free and that no other loader may take yet, in equal parts for the
+                         processes that a launcher has started on this machine
+        workers          threads or processes that make rows; ``"auto"`` (default): at first one per CPU that this
+                         process may use, fewer when memory is short; then as many as turn out to be best
+        executor         who runs Python code, of datasets and transforms: ``"process"`` (default where the system is
+                         Linux), in which global random numbers depend on the sample alone; ``"thread"``; or
+                         ``"inline"``, the thread that asks for a batch, in which a debugger can stop
+        depth            slots in turn: one lent, the others filling; ``"auto"`` (default): at first 2, more for
+                         batches smaller than what the workers have in hand; then as many as turn out to be best
+        autotune         whether ``workers="auto"`` and ``depth="auto"`` are tuned while a loader runs, within
+                         ``memory`` and the CPUs that there are (default); False: they stay what they are at first
+        side_memory      bytes (or text) for rows that need a whole frame at once: progressive JPEGs, other formats;
+                         default: 256 MiB, less when ``memory`` is short
+        worker_memory    bytes (or text) that a worker process may have of its own; one with more gives way to a new
+                         one, between two pieces of work, and no batch changes. Default: an equal part of half of what
+                         ``memory`` leaves
+        lend_wait_s      seconds to wait for a batch to be dropped when the caller holds as many as fit the memory,
+                         for consumers that hand batches to other threads; default 0: ``BudgetError`` at once
+        reads            what happens when a file isn't read at once: ``Reads(retries=…, backoff_s=…, hedge_after_s=…)``
+        slow_after_s     seconds after which the log ``standpipe`` names what a worker is at, and where; default: 5
+        stall_timeout_s  seconds after which a sample is bad, with ``StalledError``: a worker process that makes it is
+                         killed, and the sample tried once more; default: 120. None: never
+        start_timeout_s  seconds that worker processes have to start, with all imports and the dataset, where that is
+                         more than ``stall_timeout_s``; default: None
+        fork_from        where worker processes come from: a ``ForkServer()``, which several loaders share so that only
+                         the first one waits for imports; ``"trainer"``, this process, whose dataset they have without
+                         pickling it, and whose memory they copy page by page as they write to it: refused while
+                         standpipe has threads here; None (default): an interpreter of their own
+        in_turn          whether worker ``k % workers`` makes batch k, all of it, for code that keeps generators in each
+                         worker process: no sample is made twice there, and global generators are the code's own. It
+                         takes ``batch(…, given=True)`` and a number of processes; default: False
+        probe            whether one sample is made in a process of its own beside the first batches, where Python code
+                         runs in this one, to warn of code that draws from global generators; default: True
+        decode_device    which GPU decodes, with ``decode("gpu")`` or ``"hybrid"``: ``"cuda"`` (default) is torch's
+                         current one where torch uses CUDA, else the first; ``"cuda:1"``; or ``"cpu"``: its library's
+                         decoder for the CPU, to try such a pipeline where no GPU is
+        bad_log          a file to which every bad sample that was replaced is added, as a line of JSON; several ranks
+                         may share one
+        device           where batches go, from an adapter: ``standpipe.torch.loader(…, device="cuda")``; default: NumPy
+                         arrays in host memory
+
+        Raises ``PlanError`` for what can't work, ``BudgetError`` when it can't within ``memory``.
+        """
+        from standpipe.plan.plan import make_plan  # a plan is made of a pipeline: its module imports this one
+
+        check_known(settings)
+        return make_plan(self, **settings)
+
+    def audit(
+        self,
+        *,
+        ranks: int = 1,
+        epochs: int = 1,
+        executor: Literal["process", "thread", "inline"] | None = None,
+    ) -> Audit:
+        """Check, without reading a sample, what ``ranks`` data ranks would get in the first ``epochs`` epochs.
+
+        Counts every record that every step of every rank names. 2 bytes of memory per record; where the order
+        samples 8. With an ``executor`` that runs Python code in the training process, one sample is made in another
+        process: the audit fails when that draws from global generators.
+        """
+        from standpipe.plan.audit import audit  # likewise
+
+        return audit(self, ranks=ranks, epochs=epochs, executor=executor)
+
+    def loader(self, **settings: Unpack[Settings]) -> Loader:
+        """Plan, then run: an iterable of batches. Arguments and errors as of ``plan()``.
+
+        Where a function filters and nobody asked it yet, ``scan`` comes first; where several machines train and each
+        keeps all rows, ``Cache(scope="node")``, so does ``warm``, unless they are there.
+        """
+        from standpipe.jobs.fill_cache import filled
+        from standpipe.jobs.filter_scan import planned
+        from standpipe.loader.loader import Loader  # likewise
+
+        return Loader(filled(planned(self, **settings), settings))
+
+    def warm(
+        self, *, progress: Callable[[int, int], None] | None = None, **settings: Unpack[Settings]
+    ) -> Warmed:
+        """Fill the pipeline's cache ahead: ask once for every record that it will keep.
+
+        With ``Cache(scope="node")`` these are all records, which the processes that a launcher has started on this
+        machine share out; else those of this rank's epoch 0.
+
+        progress  called now and then with the rows that were asked for so far, and how many there are
+
+        Raises ``PlanError`` without a cache, and what a loader raises for a sample that can't be made.
+        """
+        from standpipe.jobs.fill_cache import warm  # likewise
+
+        check_known(settings)
+        return warm(self, progress=progress, **settings)
+
+    def scan(self, **settings: Unpack[Settings]) -> None:
+        """Ask the functions of ``filter`` about all samples, unless their answers are in the user's cache folder.
+
+        After that ``plan()`` knows which records there are. One process of a machine asks, the others wait. What
+        it has done is kept however it ends, so one that was killed goes on from there. Progress goes to the log
+        ``standpipe`` every few seconds.
+
+        settings  ``memory``, ``workers``, ``executor``, ``side_memory``, ``reads``, ``slow_after_s`` and
+                  ``stall_timeout_s``, as of ``plan()``; others mean
+                  nothing
+
+        Raises the ``SampleError`` of the first sample that can't be read or that a function fails on, and
+        ``PlanError`` when the cache folder can't be written.
+        """
+        from standpipe.jobs.filter_scan import scan  # likewise
+
+        check_known(settings)
+        scan(self, **settings)
+
+
+def _described(part: object) -> str:
+    """A source, selection or transform on one line, also one that ``plan()`` refuses."""
+    described = None if isinstance(part, type) else getattr(part, "describe", None)
+    return " ".join((repr(part) if described is None else str(described())).split())
+
+
+def _is_python(transform: object) -> TypeGuard[Callable[..., Any]]:
+    """Whether it is somebody's callable; classes and standpipe's own transforms aren't."""
+    return callable(transform) and not isinstance(transform, type) and not isinstance(transform, Transform)

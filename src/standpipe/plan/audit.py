@@ -1,0 +1,204 @@
+"""Proof, without reading a sample, of what every rank gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.contracts import Order, StreamSource
+from standpipe.errors import PlanError
+from standpipe.order import Batches, Given, Steps, whole_number
+from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.order import once_each, order_of
+from standpipe.plan.plan import Plan, make_plan
+from standpipe.units import show_bytes
+
+AT_ONCE = 1 << 20  # positions
+Counts = NDArray[Any]  # uint16 or uint32
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What ``ranks`` data ranks get in each of ``epochs`` epochs.
+
+    records    in the source
+    positions  rows of an epoch, over all ranks
+    steps      (ranks,) of an epoch
+    dropped    rows that no rank gets, the tail, in the worst epoch
+    padded     rows that are padding, in the worst epoch
+    twice      rows that came more often than the order has them, in the worst epoch
+    missing    rows that never came, beyond those dropped, in the worst epoch
+    sampled    None where an epoch has every selected record once (times ``repeat``). Where the order samples,
+               by weights, classes or a mixture: how often a record comes in an epoch, (least, most) of all
+    drawing    functions that draw from global generators in the training process; None where no sample could be
+               made in another process, so that nobody knows
+    plan       of one rank
+    """
+
+    ranks: int
+    epochs: int
+    records: int
+    positions: int
+    steps: tuple[int, ...]
+    dropped: int
+    padded: int
+    twice: int
+    missing: int
+    sampled: tuple[int, int] | None
+    drawing: tuple[str, ...] | None
+    plan: Plan
+
+    @property
+    def disjoint(self) -> bool:
+        """No row comes twice."""
+        return self.twice == 0
+
+    @property
+    def complete(self) -> bool:
+        """Every row comes, but for those dropped."""
+        return self.missing == 0
+
+    @property
+    def equal_steps(self) -> bool:
+        """All ranks have the same number of steps."""
+        return len(set(self.steps)) == 1
+
+    @property
+    def ok(self) -> bool:
+        """Every record came once, and the seed gives the same batches again."""
+        return self.once and not self.drawing
+
+    @property
+    def once(self) -> bool:
+        """Every row comes once, in steps that all ranks have."""
+        return self.disjoint and self.complete and self.equal_steps
+
+    def facts(self) -> dict[str, object]:
+        """What it says, as plain values for programs."""
+        return {
+            "ok": self.ok,
+            "ranks": self.ranks,
+            "epochs": self.epochs,
+            "records": self.records,
+            "positions": self.positions,
+            "steps": list(self.steps),
+            "dropped": self.dropped,
+            "padded": self.padded,
+            "twice": self.twice,
+            "missing": self.missing,
+            "sampled": None if self.sampled is None else list(self.sampled),
+            "drawing": None if self.drawing is None else list(self.drawing),
+            "forecast": self.plan.forecast.expected,
+            "descriptors": self.plan.most_descriptors,
+        }
+
+    def __str__(self) -> str:
+        steps = f"{self.steps[0]:,}" if self.equal_steps else f"{min(self.steps):,} to {max(self.steps):,}"
+        what = "row" if self.sampled is None else "position"
+        lines = [
+            f"{self.ranks:,} data rank{'s' * (self.ranks != 1)}, {self.epochs:,} epoch{'s' * (self.epochs != 1)}, "
+            f"{self.records:,} records: " + (f"every {what} once" if self.once else f"NOT every {what} once"),
+            f"  disjoint   {_answer(self.disjoint, self.twice, 'come twice')}",
+            f"  complete   {_answer(self.complete, self.missing, 'never come')}",
+            f"  steps      {steps} on each rank"
+            + ("" if self.equal_steps else ": ranks would wait for ever"),
+            f"  rows       {self.positions:,} an epoch, {self.dropped:,} dropped, {self.padded:,} of padding",
+            *self._sampling(),
+            *self._random(),
+            f"  memory     forecast {show_bytes(self.plan.forecast.expected)} a rank",
+            f"  files      at most {self.plan.most_descriptors} open at once a rank",
+        ]
+        return "\n".join(lines)
+
+    def _random(self) -> list[str]:
+        if self.drawing is None:
+            return ["  random     not looked at: no sample could be made in another process"]
+        return [] if self.plan.not_reproducible is None else [f"  random     {self.plan.not_reproducible}"]
+
+    def _sampling(self) -> list[str]:
+        if self.sampled is None:
+            return []
+        return ["  sampled    a record comes {:,} to {:,} times an epoch".format(*self.sampled)]
+
+
+def audit(
+    pipeline: Pipeline, *, ranks: int, epochs: int, executor: Literal["process", "thread", "inline"] | None
+) -> Audit:
+    """``Pipeline.audit`` says what the arguments mean."""
+    ranks = whole_number("ranks", ranks, low=1, high=1 << 20)
+    epochs = whole_number("epochs", epochs, low=1, high=1 << 20)
+    plan = make_plan(replace(pipeline, rank=0, world=ranks), executor=executor)
+    if pipeline.given:
+        raise PlanError("batches that are given name their records only when a loader runs")
+    if isinstance(plan.source, StreamSource):
+        raise PlanError("a stream names no records, so nobody can count them without reading it")
+    drawing = plan.probe()
+    plan = replace(plan, drawing=drawing or ())
+    steps = [replace(plan.steps, rank=rank) for rank in range(ranks)]
+    is_sampled = not once_each(plan.pipeline)
+    each = plan.order if is_sampled else order_of(replace(plan.pipeline, shuffled=False), plan.source)
+    assert not isinstance(each, Batches | Given)  # within a budget nothing is sampled
+    expected = _expected(plan, each, 0)
+    sampled: list[int] = []
+    twice = missing = dropped = padded = 0
+    for epoch in range(epochs):
+        if is_sampled:  # then each epoch has records of its own
+            expected = _expected(plan, each, epoch)
+            sampled += int(expected.min()), int(expected.max())
+        counts = np.zeros_like(expected)
+        padded = max(padded, sum(_count(plan, of_rank, epoch, counts) for of_rank in steps))
+        difference = counts.astype(np.int64) - expected
+        left_out = _dropped(plan, epoch)
+        dropped = max(dropped, left_out)
+        twice = max(twice, int(difference[difference > 0].sum()))
+        missing = max(missing, int(-difference[difference < 0].sum()) - left_out)
+    return Audit(
+        ranks=ranks,
+        epochs=epochs,
+        records=plan.source.num_records,
+        positions=int(expected.sum()),
+        steps=tuple(of_rank.per_epoch for of_rank in steps),
+        dropped=dropped,
+        padded=padded,
+        twice=twice,
+        missing=missing,
+        sampled=(min(sampled), max(sampled)) if sampled else None,
+        drawing=drawing,
+        plan=plan,
+    )
+
+
+def _expected(plan: Plan, order: Order, epoch: int) -> Counts:
+    """(records,) how often an epoch shall have each record, whatever order they come in."""
+    is_sampled = order is plan.order  # then a record may come at every position
+    counts: Counts = np.zeros(plan.source.num_records, np.dtype(np.uint32 if is_sampled else np.uint16))
+    for start in range(0, order.num_positions, AT_ONCE):
+        stop = min(start + AT_ONCE, order.num_positions)
+        np.add.at(counts, order.indices(epoch, start, stop), 1)
+    return counts
+
+
+def _count(plan: Plan, steps: Steps, epoch: int, counts: Counts) -> int:
+    """Add the rows of one rank's steps that are no padding; return how many are."""
+    padded = 0
+    for k in range(steps.per_epoch):
+        drawn = steps.step(k).draw(plan.order, epoch)
+        np.add.at(counts, drawn.indices[drawn.valid], 1)
+        padded += int(np.count_nonzero(~drawn.valid))
+    return padded
+
+
+def _dropped(plan: Plan, epoch: int) -> int:
+    """Rows of an epoch that no rank gets, by the tail."""
+    dropped = plan.steps.dropped_per_epoch
+    if not isinstance(plan.order, Batches):
+        return dropped
+    last = plan.order.num_positions
+    return sum(len(plan.order.records(epoch, batch)) for batch in range(last - dropped, last))
+
+
+def _answer(yes: bool, rows: int, what: str) -> str:
+    return "yes" if yes else f"NO: {rows:,} rows {what}"

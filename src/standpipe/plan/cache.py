@@ -1,0 +1,208 @@
+"""Where a pipeline keeps rows, what of them, and under which name: the part of a plan that a cache takes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from standpipe.cache import Cache, Forecast, look, queue_bytes, spills
+from standpipe.contracts import Encoded, OpenSource, PythonSource, StreamSource, Transform
+from standpipe.errors import PlanError
+from standpipe.identity.cached_set import Identity
+from standpipe.identity.parts import code_parts
+from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.cache_benefit import costs_of, here_of, payoff
+from standpipe.plan.fields import kernels_around
+from standpipe.plan.memory import WorkerCost
+from standpipe.spec import PIXEL_CONTRACT
+from standpipe.transform import Function, ImageKernel, SampleProgram, decoder_version, first_random
+
+Kind = Literal["encoded", "images", "samples"]
+WORTH = 0.03  # of what a record costs: a cache that saves less isn't worth its room
+FORMAT = 1  # of what rows hold; enters a set's identity
+
+
+@dataclass(frozen=True, slots=True)
+class CachePlan:
+    """What of each record is kept, and where.
+
+    kind       ``"encoded"``: the bytes of its file; ``"images"``: (height, width, 3) uint8; ``"samples"``: its fields,
+               as Python code left them
+    before     the kernel that makes images which are kept; None for other kinds
+    identity   names the set of all rows that are the same ones
+    records    of the source
+    row_bytes  of a row; None where they differ
+    spills     whether rows may go to a disk
+    """
+
+    cache: Cache
+    kind: Kind
+    before: ImageKernel | None
+    identity: Identity
+    records: int
+    row_bytes: int | None
+    spills: bool
+
+    def look(self) -> Forecast:
+        """What a loader would find now. Raises ``CacheError`` for a cache that can't be used."""
+        return look(self.cache, self.identity)
+
+    @property
+    def checks(self) -> bool:
+        """Whether rows are compared with their files."""
+        return self.cache.validate != "never"
+
+    def memory_bytes(self) -> int:
+        """What the process has beside the slots: a mark for each record, and rows on their way to the disk."""
+        return -(-self.records // 8) + (queue_bytes(self.row_bytes) if self.spills else 0)
+
+    def of_worker(self, cost: WorkerCost) -> WorkerCost:
+        """What a worker takes, with an image between two kernels."""
+        return cost if self.before is None else replace(cost, each=cost.each + (self.row_bytes or 0))
+
+
+def cache_plan(pipeline: Pipeline, source: OpenSource, program: SampleProgram | None) -> CachePlan | None:
+    """The cache's part of a plan; None without one. Raises ``PlanError`` for a place at which nothing can be kept.
+
+    program  what workers in Python do to every sample, when some does
+    """
+    cached = pipeline.cached
+    if cached is None or cached.cache.is_off:
+        return None
+    cached.cache.check()
+    check_place(pipeline, source)
+    kind, before, row_bytes = _kept(pipeline, source, program)
+    identity = Identity(_identity(pipeline, source, kind), _label(pipeline, kind))
+    return CachePlan(
+        cached.cache, kind, before, identity, source.num_records, row_bytes, spills(cached.cache, identity)
+    )
+
+
+def with_place(pipeline: Pipeline, source: OpenSource) -> Pipeline:
+    """The pipeline with a place for its cache, where the plan chooses that: the one that saves most, or none."""
+    cached = pipeline.cached
+    if cached is None or cached.chosen or cached.cache.is_off:
+        return pipeline
+    if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
+        raise PlanError("cache(place='auto') is for files: say where, with cache() at that place")
+    costs = costs_of(source)
+    room = room_bytes(look(cached.cache, Identity({}, "")))
+    places = {0: payoff(costs.file_bytes, room, source.num_records, costs.read_s)}
+    after = _deterministic(pipeline.transforms)
+    if after and not any(isinstance(transform, Function) for transform in pipeline.transforms[:after]):
+        at = replace(pipeline, cached=replace(cached, after=after))
+        with contextlib.suppress(PlanError):  # no fixed size there
+            row_bytes = kernels_around(at, source)[0].output.row_bytes
+            places[after] = payoff(row_bytes, room, source.num_records, costs.read_s + costs.make_s)
+    best = max(places, key=lambda after: places[after].per_record_s)
+    others = [
+        f"{_place_name(pipeline, after)} {found.per_record_s * 1e6:,.0f} µs"
+        for after, found in places.items()
+    ]
+    found = places[best]
+    saved = f"what a later epoch would save for each record: {', '.join(others)}"
+    if found.per_record_s <= WORTH * (costs.read_s + costs.make_s):
+        off = replace(cached.cache, memory=0)
+        return replace(pipeline, cached=replace(cached, cache=off, chosen=True, why=f"none, for {saved}"))
+    return replace(pipeline, cached=replace(cached, after=best, chosen=True, why=f"chosen for {saved}"))
+
+
+def room_bytes(found: Forecast) -> int:
+    """What a set may take, with what it takes already."""
+    there = 0 if found.present is None else found.present.bytes + found.present.bytes_on_disk
+    return there + found.memory_free + found.spill_free
+
+
+def _deterministic(transforms: Sequence[Transform]) -> int:
+    """How many transforms there are before the first that draws, or may: Python code that nobody knows."""
+    drawn = first_random(transforms)
+    known = transforms if drawn is None else transforms[: transforms.index(drawn)]
+    return next((place for place, each in enumerate(known) if isinstance(each, Function)), len(known))
+
+
+def _place_name(pipeline: Pipeline, after: int) -> str:
+    return f"after {pipeline.transforms[after - 1].describe()}" if after else "right after the source"
+
+
+def check_place(pipeline: Pipeline, source: OpenSource) -> None:
+    """Raise ``PlanError`` where keeping rows would freeze draws, or keep nothing that isn't there."""
+    assert pipeline.cached is not None
+    before = pipeline.transforms[: pipeline.cached.after]
+    if isinstance(source, StreamSource):
+        raise PlanError("cache(): a stream's samples have no numbers by which they could be found again")
+    if (drawn := first_random(before)) is not None:
+        fixed = before[: before.index(drawn)]
+        place = f"after {fixed[-1].describe()}" if fixed else "right after the source"
+        raise PlanError(
+            f"cache() after {drawn.describe()} would keep its draws: every epoch would see the same ones. "
+            f"Put it {place}, in front of what draws"
+        )
+    encoded = any(isinstance(spec, Encoded) for spec in source.fields.values())
+    if not before and not encoded and not isinstance(source, PythonSource):
+        raise PlanError("cache() right after arrays would keep what lies in memory already: leave it out")
+    if before and pipeline.gpu is not None:
+        raise PlanError(
+            "cache() of images that decode('gpu') or decode('hybrid') makes: a row would differ with who made it; "
+            "cache right after the source, or use decode('exact')"
+        )
+
+
+def _kept(
+    pipeline: Pipeline, source: OpenSource, program: SampleProgram | None
+) -> tuple[Kind, ImageKernel | None, int | None]:
+    """What is kept of a record, the kernel that makes it, and its bytes where they are known."""
+    assert pipeline.cached is not None
+    encoded = any(isinstance(spec, Encoded) for spec in source.fields.values())
+    if encoded and pipeline.cached.after == 0:
+        return "encoded", None, None
+    if program is not None:
+        return "samples", None, None
+    before, _ = kernels_around(pipeline, source)
+    return "images", before, before.output.row_bytes
+
+
+def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str, str | int]:
+    """All that the bytes of rows depend on."""
+    assert pipeline.cached is not None
+    parts: dict[str, str | int] = {
+        "format": FORMAT,
+        "kind": kind,
+        "source": source.digest,
+        "records": source.num_records,
+        "here": ascii(here_of(source)),
+    }
+    if kind == "encoded":
+        return parts
+    from PIL import __version__ as pillow  # takes 50 ms, and is asked for only where rows are kept
+
+    before = pipeline.transforms[: pipeline.cached.after]
+    return {
+        **parts,
+        **code_parts(before, source.dataset if isinstance(source, PythonSource) else None),
+        "transforms": "; ".join(transform.describe() for transform in before),
+        "decode": pipeline.decoding.describe(),
+        "limits": repr(pipeline.limits),
+        "pixel_contract": PIXEL_CONTRACT,
+        "decoder": decoder_version(),
+        "pillow": pillow,
+        **({"numpy": np.__version__, "fields": _fields(source)} if kind == "samples" else {}),
+    }
+
+
+def _fields(source: OpenSource) -> str:
+    """What the first function is given: a mix adds a field to what the same sources have in a row."""
+    fields = source.declared if isinstance(source, PythonSource) else source.fields
+    return f"{type(source).__name__} of {'; '.join(f'{name} {spec}' for name, spec in sorted((fields or {}).items()))}"
+
+
+def _label(pipeline: Pipeline, kind: Kind) -> str:
+    """A set for people: of what, and how far."""
+    assert pipeline.cached is not None
+    made = [transform.describe() for transform in pipeline.transforms[: pipeline.cached.after]]
+    return (
+        " → ".join([pipeline.source.describe(), *made]) if made else f"{pipeline.source.describe()}, {kind}"
+    )

@@ -1,0 +1,154 @@
+"""What a cache will bring: its bytes, how many rows it finds, and from which epoch on it has paid for itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from standpipe.cache import file_system
+from standpipe.contracts import KnownHere, OpenSource
+from standpipe.pipeline.mix import OpenMix
+from standpipe.source import OpenConcat, cache_folder
+
+# Where no loader has measured it. Of benchmarks/cache_engine.py and eval_cache.py on one core of a server: writing into
+# memory that nobody has used yet, reading from there, and decoding.
+STORE_BYTES_PER_S = 2e9
+TAKE_BYTES_PER_S = 3e9
+EACH_ROW_S = 5e-6
+DECODED_BYTES_PER_S = 100e6  # of a JPEG file
+READ_S = 40e-6  # a small file that the system has in memory
+FAR_READ_S = 2e-3  # of a file system over a network
+LOOKED_AT = 64  # files, for their mean size
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a record costs without a cache, on the mean.
+
+    read_s      seconds of reading its file
+    make_s      seconds of a worker that makes a row of that
+    file_bytes  of its file
+    measured    whether a loader has measured it; else it is what a usual machine takes
+    """
+
+    read_s: float
+    make_s: float
+    file_bytes: float
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Payoff:
+    """What keeping rows at one place brings.
+
+    row_bytes   of a row, on the mean
+    rows        that have room
+    share       of all records
+    saved_s     seconds of work that a row saves that is found
+    first_s     seconds of work that a row costs more when it is kept
+    """
+
+    row_bytes: float
+    rows: int
+    share: float
+    saved_s: float
+    first_s: float
+
+    @property
+    def per_record_s(self) -> float:
+        """Seconds that a later epoch saves, for each of its records."""
+        return self.share * self.saved_s
+
+    @property
+    def break_even(self) -> int | None:
+        """The epoch, counted from 1, by whose end it has saved more than it cost; None: never."""
+        return None if self.saved_s <= 0 else 2 + math.floor(self.first_s / self.saved_s)
+
+
+def payoff(row_bytes: float, room: int, records: int, without_s: float) -> Payoff:
+    """What rows of so many bytes bring.
+
+    room       bytes that all may take
+    records    in all
+    without_s  seconds that one costs without
+    """
+    rows = min(records, int(room // max(row_bytes, 1)))
+    return Payoff(
+        row_bytes,
+        rows,
+        rows / records,
+        without_s - EACH_ROW_S - row_bytes / TAKE_BYTES_PER_S,
+        EACH_ROW_S + row_bytes / STORE_BYTES_PER_S,
+    )
+
+
+def costs_of(source: OpenSource) -> Costs:
+    """What records of a source cost: as a loader has measured it on this machine, or as a usual one has it."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        with open(_path(source), "rb") as file:  # noqa: PTH123 (pathlib has no bytes)
+            known = json.loads(file.read(4096))
+        return Costs(float(known["read_s"]), float(known["make_s"]), float(known["file_bytes"]), True)
+    size = mean_file_bytes(source)
+    return Costs(FAR_READ_S if _is_far(source) else READ_S, size / DECODED_BYTES_PER_S, size, False)
+
+
+def note_costs(source: OpenSource, costs: Costs) -> None:
+    """Write down what a loader has measured, for plans to come; where that can't be written, nothing is."""
+    path = _path(source)
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 (likewise)
+        written = path + b".%d" % os.getpid()
+        with open(written, "wb") as file:  # noqa: PTH123
+            file.write(json.dumps(asdict(costs)).encode())
+        os.replace(written, path)  # noqa: PTH105
+
+
+def mean_file_bytes(source: OpenSource) -> float:
+    """Of the files of some records, spread evenly; 0 where there are none."""
+    records = np.unique(np.linspace(0, source.num_records - 1, LOOKED_AT, dtype=np.int64))
+    files = source.locate(records).files.get("image")
+    if files is None:
+        return 0.0
+    sizes = [_bytes_of(files.paths[row], int(files.length[row])) for row in range(len(records))]
+    return sum(sizes) / max(sum(size > 0 for size in sizes), 1)
+
+
+def _is_far(source: OpenSource) -> bool:
+    """Whether the first record's file lies on a file system that other machines have too."""
+    files = source.locate(np.zeros(1, np.int64)).files.get("image")
+    if files is None:
+        return False
+    with contextlib.suppress(OSError):
+        return file_system(os.path.dirname(os.fsdecode(files.paths[0])) or ".").elsewhere  # noqa: PTH120 (likewise)
+    return False
+
+
+def _bytes_of(path: bytes, length: int) -> int:
+    if length >= 0:
+        return length
+    try:
+        return os.stat(path).st_size  # noqa: PTH116
+    except OSError:
+        return 0
+
+
+def _path(source: OpenSource) -> bytes:
+    """Of the same files in another place, the costs are others."""
+    from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+    named = blake2b(ascii([source.digest, *here_of(source)]).encode(), digest_size=16)
+    return cache_folder() + b"/costs/" + named.hexdigest().encode()
+
+
+def here_of(source: OpenSource) -> list[str]:
+    """What tells a source, or each of several, from others here: two folders may hold files of the same names."""
+    if isinstance(source, OpenMix):
+        return here_of(source.concat)
+    if isinstance(source, OpenConcat):
+        return [each for part in source.parts for each in here_of(part)]
+    return [source.here()] if isinstance(source, KnownHere) else []

@@ -1,0 +1,323 @@
+"""The text of ``Plan.explain()``."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from typing import assert_never
+
+from standpipe.contracts import Encoded, KeepsIndex, PythonSource
+from standpipe.errors import CacheError
+from standpipe.plan.cache import room_bytes
+from standpipe.plan.cache_benefit import costs_of, payoff
+from standpipe.plan.fields import ALL
+from standpipe.plan.options import HAS_PROCESSES
+from standpipe.plan.plan import Plan, environment
+from standpipe.plan.tuning import Tuning
+from standpipe.spec import Executor, Reads, shape_text
+from standpipe.transform import FunctionStep, NativeStep, decoder_of_gpu
+from standpipe.units import show_bytes
+
+COLUMNS = 80
+SHOWN = 20  # trials, the newest
+NAME_COLUMNS = 12  # two of indentation, and the longest name of a place
+
+
+def explain(plan: Plan) -> str:
+    """Every place of the plan and every byte of its forecast, for a person at 80 columns."""
+    lines = [f"standpipe plan, rank {plan.steps.rank} of {plan.steps.world} data ranks"]
+    for name, texts in (
+        ("source", _source(plan)),
+        ("order", _order(plan)),
+        ("read", _read(plan)),
+        ("transform", _transform(plan)),
+        *([("cache", _cache(plan))] if plan.pipeline.cached is not None else []),
+        ("batch", _batch(plan)),
+        ("device", plan.device.describe(plan.layout.in_slot, plan.finish)),
+        ("memory", _memory(plan)),
+        (
+            "recipe",
+            [f"digest {plan.digest}", environment()],
+        ),
+    ):
+        lines += _placed(name, texts)
+    return "\n".join(lines)
+
+
+def tuning_text(tuning: Tuning) -> str:
+    """What a loader has found out, as one more part of that."""
+    now = f"{tuning.workers} worker{'s' if tuning.workers > 1 else ''}, {tuning.depth} slots"
+    texts = [
+        f"{now}, {'settled' if tuning.settled else 'not settled yet'}",
+        *map(str, tuning.trials[-SHOWN:]),
+    ]
+    return "\n".join(_placed("tuning", texts))
+
+
+def _placed(name: str, texts: Iterable[str]) -> list[str]:
+    """Lines of one part, beside its name."""
+    wrapped = [line for text in texts for line in _wrapped(text)]
+    return [f"  {name if i == 0 else '':<10s}{line}" for i, line in enumerate(wrapped)]
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines that fit beside the names, cut between words only: a long path stays whole."""
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    room = COLUMNS - NAME_COLUMNS
+    return textwrap.wrap(text, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _source(plan: Plan) -> list[str]:
+    source = plan.source
+    classes = f", {len(source.classes):,} classes" if source.classes is not None else ""
+    fields = ", ".join(f"{name}: {spec}" for name, spec in source.fields.items())
+    if isinstance(source, PythonSource) and source.declared is None:
+        fields = "fields measured at start" if plan.open else "fields measured"
+    records = f"{source.num_records:,} records" if plan.ends_known or plan.pipeline.given else "a stream"
+    index = [source.index_note] if isinstance(source, KeepsIndex) else []
+    return [plan.pipeline.source.describe(), f"{records}{classes}; {fields}", *index]
+
+
+def _order(plan: Plan) -> list[str]:
+    if plan.pipeline.given:
+        return [plan.order.describe()]
+    steps = plan.steps.describe() if plan.ends_known else f"steps of {plan.steps.batch} rows, until it ends"
+    return [plan.order.describe(), steps]
+
+
+def _read(plan: Plan) -> list[str]:
+    if isinstance(plan.source, PythonSource):
+        return ["by the dataset, in the workers"]
+    if not any(isinstance(spec, Encoded) for spec in plan.source.fields.values()):
+        return ["rows in memory"]
+    ahead = show_bytes(plan.forecast.read_ahead)
+    by = (
+        f"warm files by the decoding threads, slow ones by reading threads, at most {ahead} ahead"
+        if plan.program is None
+        else "files by the workers"
+    )
+    return [by, _reads(plan.reads)]
+
+
+def _reads(reads: Reads) -> str:
+    again = "isn't tried again"
+    if reads.retries > 0:
+        times = "once" if reads.retries == 1 else f"{reads.retries} times"
+        again = f"is tried again, up to {times}, first after {reads.backoff_s:g} s"
+    hedged = (
+        "" if reads.hedge_after_s is None else f"; a second one beside it after {reads.hedge_after_s:g} s"
+    )
+    return f"a read that fails {again}{hedged}"
+
+
+def _transform(plan: Plan) -> list[str]:
+    decoding, limits = plan.pipeline.decoding.describe(), plan.pipeline.limits
+    decode = f"decode {decoding}, max_pixels={limits.max_pixels:,}, max_scans={limits.max_scans}"
+    if plan.program is not None:
+        kinds = {NativeStep: "native", FunctionStep: "Python"}
+        steps = [f"{kinds[type(step)]}: {step.describe()}" for step in plan.program.steps]
+        drawn = [] if plan.not_reproducible is None else [plan.not_reproducible]
+        return [f"per sample, in {_workers(plan)}", *(steps or ["nothing"]), *drawn]
+    if plan.kernel is None:
+        return ["none: rows are copied into the slot"]
+    kernels = (
+        "one kernel" if len(plan.kernel.stages) == 1 else f"one kernel of {len(plan.kernel.stages)} passes"
+    )
+    made = f"{kernels}: decode + {plan.kernel.describe()}"
+    if plan.cache is not None and plan.cache.before is not None:
+        made = f"two kernels, with the cache between: decode + {plan.cache.before.describe()}; {plan.kernel.describe()}"
+    return [
+        made,
+        *(f"  {transform.describe()}" for transform in plan.pipeline.transforms),
+        decode,
+        *_decoder(plan),
+    ]
+
+
+def _cache(plan: Plan) -> list[str]:
+    """What is kept of each record, where, and what that will bring."""
+    cached, kept = plan.pipeline.cached, plan.cache
+    assert cached is not None
+    if kept is None:
+        return [cached.why or "off: memory=0"]
+    after = cached.after
+    made = plan.pipeline.transforms[:after]
+    what = {
+        "encoded": "bytes of files",
+        "images": f"images, {kept.before.output}" if kept.before is not None else "",
+        "samples": "samples, as Python code left them",
+    }[kept.kind]
+    place = f"after {made[-1].describe()}" if made else "right after the source"
+    checked = {
+        "loader": "rows are compared with their files once after a start",
+        "epoch": "rows are compared with their files once in an epoch",
+        "never": "rows aren't compared with their files: changed ones go on being used",
+    }[kept.cache.validate]
+    return [
+        f"{place}: {what}",
+        *([cached.why] if cached.why else []),
+        f"session {kept.cache.name!r}, set {kept.identity.digest}",
+        *_payoff(plan),
+        checked if _has_files(plan) else "rows come from no files that they could be compared with",
+    ]
+
+
+def _payoff(plan: Plan) -> list[str]:
+    """How many rows there are, how many will be found, and when that has paid."""
+    kept = plan.cache
+    assert kept is not None
+    try:
+        found = kept.look()
+    except CacheError as error:
+        return [f"none: {error}"]
+    room, there = room_bytes(found), "no row is there yet"
+    if (present := found.present) is not None and present.rows:
+        there = f"{present.rows:,} rows are there, {show_bytes(present.bytes + present.bytes_on_disk)}"
+    limit = f"at most {show_bytes(room)} of rows, outside of memory=; {there}"
+    if kept.kind == "samples":
+        return [limit]
+    costs = costs_of(plan.source)
+    row_bytes = kept.row_bytes or costs.file_bytes
+    without = costs.read_s + (0 if kept.kind == "encoded" else costs.make_s)
+    brings = payoff(row_bytes, room, kept.records, without)
+    said = "measured by an earlier loader" if costs.measured else "as usual machines have it"
+    pays = (
+        f"pays from epoch {brings.break_even} on"
+        if brings.break_even is not None
+        else "files are read as fast: pays only where storage is slower"
+    )
+    return [
+        limit,
+        f"all {kept.records:,} rows would take {show_bytes(int(row_bytes * kept.records))}; later epochs find "
+        f"{brings.share:.0%} of them",
+        f"a row costs {without * 1e6:,.0f} µs without, {said}; {pays}",
+    ]
+
+
+def _has_files(plan: Plan) -> bool:
+    return any(isinstance(spec, Encoded) for spec in plan.source.fields.values())
+
+
+def _decoder(plan: Plan) -> list[str]:
+    """Who else decodes, and where."""
+    if (gpu := plan.pipeline.gpu) is None:
+        return []
+    where = plan.settings.get("decode_device", "cuda")
+    return [f"{decoder_of_gpu()} on {where}, in at most {show_bytes(gpu.memory)} of the GPU's memory"]
+
+
+def _workers(plan: Plan) -> str:
+    many = "s" if plan.workers > 1 else ""
+    match plan.executor:
+        case Executor.INLINE:
+            return "the thread that asks for a batch"
+        case Executor.THREAD:
+            asked = HAS_PROCESSES or plan.settings.get("executor") is not None
+            return f"{plan.workers} Python thread{many}" + (
+                "" if asked else ", as worker processes need Linux"
+            )
+        case Executor.PROCESS:
+            return f"{plan.workers} worker process{'es' if many else ''}"
+        case unknown:
+            assert_never(unknown)
+
+
+def _batch(plan: Plan) -> list[str]:
+    rows = f"≤{plan.layout.rows}" if plan.steps.unit == "batches" else str(plan.layout.rows)
+    workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
+    return [
+        *(f"{name}: {shape_text(rows, *spec.shape)} {spec.dtype}" for name, spec in plan.fields.items()),
+        *(f"{name}: {region}, room for {region.most:,}" for name, region in plan.layout.regions.items()),
+        *(f"{name}: a list of {rows}, in no slot" for name in plan.listed),
+        *(
+            "all other fields: measured at start" if name == ALL else f"{name}: measured at start"
+            for name in plan.open
+        ),
+        *_functions(plan),
+        *_checks(plan),
+        plan.pipeline.bad.describe(),
+        _deadlines(plan),
+        f"{_slots(plan)}; {workers}",
+    ]
+
+
+def _checks(plan: Plan) -> list[str]:
+    """What is asked of values."""
+    pipeline = plan.pipeline
+    finite = (
+        []
+        if pipeline.finite is None
+        else [f"floats of {', '.join(pipeline.finite) or 'all fields'} are finite"]
+    )
+    return [*finite, *(f"{labels.field}: {labels.describe()}" for labels in pipeline.labels)]
+
+
+def _deadlines(plan: Plan) -> str:
+    slow = f"what takes {plan.slow_after_s:g} s is named"
+    return slow if plan.stall_timeout_s is None else f"{slow}, what takes {plan.stall_timeout_s:g} s is bad"
+
+
+def _functions(plan: Plan) -> list[str]:
+    """What happens to whole batches."""
+    where = "on the device" if plan.mixings else "in the workers"
+    functions = [
+        text
+        for function in plan.pipeline.batch_functions
+        for text in (f"then {function.describe()}, {where}", function.note)
+        if text
+    ]
+    if plan.gathers:
+        return [*functions, "what it returns lies in no slot, and no forecast counts it"]
+    return [*functions, "arrays that keep shape and dtype stay in the slot"] if plan.functions else functions
+
+
+def _slots(plan: Plan) -> str:
+    if plan.open:
+        return f"{plan.depth} slots of a size measured at start, more if they are held"
+    size = show_bytes(plan.layout.stride_bytes)
+    return f"{plan.depth} slots of {size}, up to {plan.most_slots} when batches are held"
+
+
+def _memory(plan: Plan) -> list[str]:
+    forecast = plan.forecast
+    owners = [
+        ("process so far", forecast.process, "without the index"),
+        ("index", forecast.index, ""),
+        ("slots", forecast.slots, "without what is measured at start" if plan.open else ""),
+        *([("outside slots", forecast.waiting, "samples in no slot")] if forecast.waiting else []),
+        ("workers", forecast.workers, _worker_memory(plan)),
+        *([("read-ahead", forecast.read_ahead, "")] if forecast.read_ahead else []),
+        *([("frames", forecast.frames, "images that the GPU decoded")] if forecast.frames else []),
+        *([("cache", forecast.cache, "without its rows, which all jobs share")] if forecast.cache else []),
+        ("engine", forecast.engine, ""),
+        *(
+            [("whole frames", forecast.whole, "one for each worker, by the first samples")]
+            if forecast.whole
+            else []
+        ),
+        ("forecast", forecast.expected, "together"),
+        ("side arena", forecast.side, "at most; progressive JPEGs, other formats"),
+        ("ceiling", plan.memory_bytes, "memory=, of all but the process so far"),
+        *(
+            [("cache's rows", rows, "at most, of all jobs; not within memory=")]
+            if (rows := _rows_bytes(plan))
+            else []
+        ),
+    ]
+    return [f"{name:<15s}{show_bytes(size):>10s}  {note}".rstrip() for name, size, note in owners]
+
+
+def _rows_bytes(plan: Plan) -> int:
+    """What a cache's rows may take in memory."""
+    try:
+        return 0 if plan.cache is None else plan.cache.look().limits.memory
+    except CacheError:
+        return 0
+
+
+def _worker_memory(plan: Plan) -> str:
+    shared = plan.cost.shared
+    if not shared:
+        return ""
+    measured = "; measured at start" if plan.open else ""
+    return f"{show_bytes(shared)} shared, each replaced above {show_bytes(plan.worker_bytes)}{measured}"

@@ -1,0 +1,217 @@
+"""What samples hold: which kernels and functions make them, and how a batch has each field."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from standpipe.batch import Collation, Contents, SlotLayout
+from standpipe.contracts import Device, Encoded, Finish, OpenSource, PythonSource
+from standpipe.errors import PlanError
+from standpipe.pipeline.pipeline import Pipeline
+from standpipe.spec import Executor, Listed, Spec, Tail
+from standpipe.transform import (
+    NOT_INSTALLED,
+    ImageKernel,
+    Mixing,
+    NativeStep,
+    SampleProgram,
+    fuse,
+    is_installed,
+    sample_program,
+    split_at_cache,
+)
+
+ALL = "…"  # stands for fields whose names are measured too
+
+
+def kernel_or_program(
+    pipeline: Pipeline, source: OpenSource, executor: Executor, *, by_sample: bool
+) -> tuple[ImageKernel | None, SampleProgram | None]:
+    """The one native kernel of a pipeline without Python code; else, what Python workers do. Or neither: rows
+    are copied.
+
+    by_sample  whether samples are looked at one by one
+    """
+    declared = source.declared if isinstance(source, PythonSource) else source.fields
+    program = sample_program(pipeline.transforms, declared)
+    reasons = {
+        "a dataset in Python": isinstance(source, PythonSource),
+        "a Python transform": not program.is_native,
+        "executor='inline'": executor is Executor.INLINE,
+        "batch(collate=…)": bool(pipeline.collate),
+        "map_batch()": bool(pipeline.batch_functions),
+        "check_labels() of what no column tells": by_sample,
+    }
+    in_python = [reason for reason, holds in reasons.items() if holds]
+    if pipeline.gpu is not None:
+        _check_gpu(source, in_python)
+    if in_python:
+        return None, sample_program(pipeline.transforms, declared, _cached(pipeline))
+    if not program.steps:
+        return None, None
+    (step,) = program.steps
+    assert isinstance(step, NativeStep)
+    # Where the images' size isn't fixed there is no kernel, and this says so.
+    whole = step.kernel or fuse(step.transforms, None)
+    return kernels_around(pipeline, source)[1] if keeps_images(pipeline) else whole, None
+
+
+def keeps_images(pipeline: Pipeline) -> bool:
+    """Whether a cache stands behind transforms."""
+    return _cached(pipeline) > 0
+
+
+def _cached(pipeline: Pipeline) -> int:
+    """Transforms in front of a cache; 0 without one."""
+    cached = pipeline.cached
+    return 0 if cached is None or cached.cache.is_off else cached.after
+
+
+def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel, ImageKernel]:
+    """The kernel in front of a cache, which makes (H, W, 3) uint8, and the one behind it, of native transforms.
+
+    Together they do what one would: between two transforms images are bytes anyway. Raises ``PlanError`` where images
+    have no fixed size at the cache.
+    """
+    assert pipeline.cached is not None
+    before, behind = split_at_cache(pipeline.transforms, pipeline.cached.after)
+    image = source.fields.get("image")
+    source_px = (image.shape[0], image.shape[1]) if isinstance(image, Spec) else None
+    try:
+        first = fuse(before, source_px)
+    except PlanError as error:
+        raise PlanError(
+            "the images' size isn't fixed at cache(): put a transform that fixes it in front, such as "
+            "CenterCrop(size) or Resize((height, width)), or cache right after the source"
+        ) from error
+    return first, fuse(behind, first.size_px, earlier=before)
+
+
+def device_share(
+    pipeline: Pipeline, source: OpenSource, executor: Executor, device: Device, *, by_sample: bool
+) -> tuple[ImageKernel | None, SampleProgram | None, Finish | None, tuple[Mixing, ...]]:
+    """As ``kernel_or_program``, with slots as a device wants them, and what it takes part in: how images are finished
+    in the end, and how they are mixed. It mixes where native code does all the rest.
+    """
+    mixings = _mixings(pipeline, source) if device.mixes else ()
+    kernel, program = kernel_or_program(
+        replace(pipeline, batch_functions=()) if mixings else pipeline, source, executor, by_sample=by_sample
+    )
+    if mixings and kernel is None:
+        mixings = ()
+        kernel, program = kernel_or_program(pipeline, source, executor, by_sample=by_sample)
+    if kernel is None or kernel.finish is None:
+        return kernel, program, None, mixings
+    return kernel.finished_by(device.writes(kernel.finish)), program, kernel.finish, mixings
+
+
+def _mixings(pipeline: Pipeline, source: OpenSource) -> tuple[Mixing, ...]:
+    """What happens to batches, when all of it is mixing native images and plain labels."""
+    functions = [function.mixing for function in pipeline.batch_functions]
+    mixings = tuple(mixing for mixing in functions if mixing is not None)
+    plain = all(
+        mixing.image == "image" and isinstance(source.fields.get(mixing.label), Spec) for mixing in mixings
+    )
+    return mixings if plain and len(mixings) == len(functions) else ()
+
+
+def _check_gpu(source: OpenSource, in_python: Collection[str]) -> None:
+    """Raise ``PlanError`` where the GPU can't decode: its files come from native threads."""
+    if in_python:
+        raise PlanError(
+            f"decode('gpu') and decode('hybrid') go with native transforms, and here is {' and '.join(in_python)}: "
+            "leave that out, or use decode('exact')"
+        )
+    if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
+        raise PlanError("decode('gpu') and decode('hybrid') are for files, and this source has none")
+    if not is_installed():
+        raise PlanError(NOT_INSTALLED)
+
+
+def sample_contents(
+    pipeline: Pipeline,
+    source: OpenSource,
+    kernel: ImageKernel | None,
+    program: SampleProgram | None,
+    measured: Mapping[str, Spec | Listed] | None,
+) -> Mapping[str, Spec | Listed | None]:
+    """What a sample holds in the end, by field; None for what is measured when a loader starts."""
+    collate = pipeline.collate
+    if collate and pipeline.batch_functions:
+        raise PlanError(
+            "batch(collate=…) puts fields together once a batch is made, and map_batch() would need them before: "
+            "collate in the function, or leave map_batch() out"
+        )
+    contents: dict[str, Spec | Listed | None]
+    if any(function.samples for function in pipeline.batch_functions):
+        return {}  # its samples go to a function
+    if program is None:
+        contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, Spec)}
+        if kernel is not None:
+            contents = {**kernel.outputs, **{name: contents[name] for name in contents if name != "image"}}
+    elif program.fields is None:
+        contents = {ALL: None} if measured is None else dict(measured)
+    else:
+        contents = dict(program.fields)
+        if measured is not None:
+            _check_declared(contents, measured, collate)
+            contents = dict(measured)
+    if ALL not in contents and (unknown := [name for name in collate if name not in contents]):
+        raise PlanError(
+            f"batch(collate=…): there is no field {unknown[0]!r}; there are {', '.join(contents)}"
+        )
+    if ALL not in contents:
+        asked = [("check_finite", name) for name in pipeline.finite or ()]
+        asked += [("check_labels", labels.field) for labels in pipeline.labels]
+        for method, name in asked:
+            if name not in contents:
+                raise PlanError(f"{method}: there is no field {name!r}; there are {', '.join(contents)}")
+    if "index" in contents:
+        raise PlanError("a sample has a field 'index', which every batch has of its own: rename it")
+    return contents
+
+
+def _check_declared(
+    declared: Mapping[str, Spec | Listed | None],
+    measured: Mapping[str, Spec | Listed],
+    collate: Collection[str],
+) -> None:
+    for name in {*declared, *measured}.difference(collate):
+        spec, got = declared.get(name), measured.get(name)
+        if name not in declared or name not in measured or (spec is not None and spec != got):
+            raise PlanError(
+                f"the field {name!r} was declared as {declared.get(name, 'absent')} and is "
+                f"{measured.get(name, 'absent')} in the first sample"
+            )
+
+
+def slot_layout(contents: Contents, rows: int, tail: Tail) -> SlotLayout:
+    """Where each field lies in a slot. Raises ``PlanError`` for a name that padding takes."""
+    fields = {name: spec for name, spec in contents.items() if isinstance(spec, Spec)}
+    fields["index"] = Spec((), np.dtype(np.int64))
+    if tail is Tail.PAD:
+        if "valid" in contents:
+            raise PlanError(
+                "a sample has a field 'valid', which padding adds too: rename it, or use tail=\"drop\""
+            )
+        fields["valid"] = Spec((), np.dtype(np.bool_))
+    collated = [how for how in contents.values() if isinstance(how, Collation)]
+    regions = {name: region for how in collated for name, region in how.regions.items()}
+    return SlotLayout(fields, rows, regions)
+
+
+def bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:
+    """Of one sample, what lies in no slot, as far as was measured: lists, or all that a function makes a batch of."""
+    listed = sum(spec.nbytes for spec in fields.values() if isinstance(spec, Listed))
+    return listed + (
+        sum(spec.row_bytes for spec in fields.values() if isinstance(spec, Spec)) if whole else 0
+    )
+
+
+def has_more_than_slots(pipeline: Pipeline, contents: Contents) -> bool:
+    """Whether values lie in no slot, as far as is known."""
+    known = (spec for spec in contents.values() if spec is not None)
+    return bool(pipeline.batch_functions) or not all(isinstance(spec, Spec) for spec in known)

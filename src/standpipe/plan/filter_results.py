@@ -1,0 +1,192 @@
+"""Which records a function of their content keeps: what is known of that, in files of the user's cache folder.
+
+A file has a mark for each record that was asked about, in blocks of 256, each with a digest of its own. So what is
+damaged, or another question's, is told from what isn't, and of a file that is still written all whole blocks count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.contracts import OpenSource, PythonSource
+from standpipe.errors import PlanError
+from standpipe.identity.code import Unreadable, digest_of
+from standpipe.order import Chosen, numbers_of
+from standpipe.pipeline.content_filter import ByContent
+from standpipe.pipeline.pipeline import Pipeline
+from standpipe.source import cache_folder, is_believed
+from standpipe.spec import PIXEL_CONTRACT
+from standpipe.transform import decoder_version
+
+BLOCK = 256  # records
+BLOCK_BYTES = BLOCK // 8
+DIGEST_BYTES = 8
+BLOCKS_AT_ONCE = 1 << 10  # of a pass over a file: pieces of 2^18 marks, as orders take them
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which of some records a function keeps.
+
+    pipeline     of the records, as they come to the filter
+    condition    the filter
+    text         the filter in one phrase
+    source       digest of the records' source
+    num_records  how many are asked about
+    """
+
+    pipeline: Pipeline
+    condition: ByContent
+    text: str
+    source: str
+    num_records: int
+
+    @property
+    def header(self) -> bytes:
+        """What a file of answers begins with: all that the answers depend on, in 32 bytes."""
+        from hashlib import blake2b
+
+        facts = (
+            self.source,
+            [selection.describe() for selection in self.pipeline.selections],
+            self.text,
+            self.pipeline.decoding.describe(),
+            repr(self.pipeline.limits),
+            PIXEL_CONTRACT,
+            decoder_version(),
+        )
+        key = blake2b(repr(facts).encode(), digest_size=16).digest()
+        return b"pskept1\n" + key + self.num_records.to_bytes(8, "little")
+
+    @property
+    def path(self) -> bytes:
+        """Where its answers are, or will be."""
+        return cache_folder() + b"/filters/" + self.header[8:24].hex().encode()
+
+    @property
+    def blocks(self) -> int:
+        """Of all its answers."""
+        return -(-self.num_records // BLOCK)
+
+
+class Unscanned(PlanError):
+    """A plan needs answers that nobody has yet."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        super().__init__(
+            f"{question.text}: nobody has asked it about the {question.num_records:,} records yet; loader() does, "
+            "or pipeline.scan() ahead of it"
+        )
+
+
+def chosen(pipeline: Pipeline, number: int, source: OpenSource, num_records: int) -> Chosen:
+    """What the filter that is selection ``number`` of a pipeline leaves of ``num_records``.
+
+    Raises ``Unscanned`` when nobody has asked yet, ``PlanError`` when nothing is left.
+    """
+    condition = pipeline.selections[number]
+    assert isinstance(condition, ByContent)
+    before = Pipeline(
+        pipeline.source,
+        selections=pipeline.selections[:number],
+        decode_mode=pipeline.decode_mode,
+        limits=pipeline.limits,
+        allow_truncated=pipeline.allow_truncated,
+    )
+    question = Question(before, condition, condition.describe(), _identity(source), num_records)
+    with _answers(question) as file:
+        if file is None:
+            raise Unscanned(question)
+        found = numbers_of(_marks(file, question), num_records)
+    if len(found) == 0:
+        raise PlanError(f"{question.text} leaves nothing of {num_records:,} records")
+    return Chosen(found, question.text)
+
+
+def is_answered(question: Question) -> bool:
+    """Whether all answers are in the cache folder, undamaged."""
+    with _answers(question) as file:
+        return file is not None
+
+
+@contextlib.contextmanager
+def _answers(question: Question) -> Iterator[int | None]:
+    """The file that has all answers, if there is one and it is undamaged."""
+    try:
+        file = os.open(question.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        yield None
+        return
+    try:
+        yield file if _is_whole(file, question) else None
+    finally:
+        os.close(file)
+
+
+def _is_whole(file: int, question: Question) -> bool:
+    """Whether a file has all answers, and they may be believed."""
+    if not stat.S_ISREG(os.fstat(file).st_mode) or not is_believed(question.path):
+        return False
+    return whole_blocks(file, question) == question.blocks
+
+
+def whole_blocks(file: int, question: Question) -> int:
+    """How many of the first blocks of answers in a file are there and undamaged; 0 for another question's."""
+    if os.pread(file, len(question.header), 0) != question.header:
+        return 0
+    number = 0
+    for bits, digests in _blocks(file, question):
+        for block, digest in zip(bits, digests, strict=True):
+            if digest_of_block(question.header, number, block.tobytes()) != digest.tobytes():
+                return number
+            number += 1
+    return number
+
+
+def digest_of_block(header: bytes, number: int, bits: bytes) -> bytes:
+    """What stands behind a block's marks."""
+    from hashlib import blake2b
+
+    return blake2b(header + number.to_bytes(8, "little") + bits, digest_size=DIGEST_BYTES).digest()
+
+
+def _marks(file: int, question: Question) -> Iterator[NDArray[np.bool_]]:
+    """A mark for each record, in pieces of 2^18."""
+    left = question.num_records
+    for bits, _ in _blocks(file, question):
+        marks = np.unpackbits(bits, bitorder="little").view(np.bool_)[:left]
+        left -= len(marks)
+        yield marks
+
+
+def _blocks(file: int, question: Question) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+    """Marks and digests of the blocks that are there, (blocks, 32) and (blocks, 8) each."""
+    size = BLOCK_BYTES + DIGEST_BYTES
+    for first in range(0, question.blocks, BLOCKS_AT_ONCE):
+        number = min(BLOCKS_AT_ONCE, question.blocks - first)
+        data = os.pread(file, number * size, len(question.header) + first * size)
+        rows = np.frombuffer(data[: len(data) // size * size], np.uint8).reshape(-1, size)
+        yield rows[:, :BLOCK_BYTES], rows[:, BLOCK_BYTES:]
+        if len(rows) < number:
+            return
+
+
+def _identity(source: OpenSource) -> str:
+    """What tells a source's records from others. The digest of a dataset in Python knows its class and length only."""
+    if not isinstance(source, PythonSource) or isinstance(getattr(source.dataset, "_fingerprint", None), str):
+        return source.digest
+    try:
+        return f"{source.digest} {digest_of(source.dataset)}"
+    except Unreadable as error:
+        raise PlanError(
+            f"filter(…): the dataset can't be told from another one, so no result could be kept for it: {error}; give "
+            "it an attribute _fingerprint, a string that changes with its content"
+        ) from error

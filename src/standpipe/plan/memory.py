@@ -1,0 +1,336 @@
+"""How much memory a run takes, and what fits into the memory there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from standpipe.errors import BudgetError, PlanError
+from standpipe.plan.options import Settings
+from standpipe.units import is_count, parse_bytes, show_bytes
+
+MIB = 1 << 20
+WORKER_BYTES = (
+    2 * MIB
+)  # a decoding thread's stack, libjpeg's row buffers and kept scratch, measured at 500 × 375
+ENGINE_BYTES = 6 * MIB  # Python threads, batch arrays and the allocator's slack of a running loader, measured
+READ_BYTES = 4 * MIB  # of a file that a worker in Python reads without asking the side arena
+READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
+SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
+MOST_WORKERS = 4096
+MOST_DEPTH = 1 << 16
+MOST_TUNED = 64  # workers that are tried, where nobody has said how many
+ROWS_IN_HAND = (
+    4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
+)
+SMALL_SLOT_BYTES = 1 << 20  # of which there may be more than it takes to keep workers busy
+PROCESS_BYTES = 5 * MIB  # what a worker process has of its own, with a small dataset, measured
+SERVER_BYTES = 32 * MIB  # what worker processes share: Python, NumPy, standpipe, a small dataset
+FILES_OF_PROCESS = 3  # that the trainer has open for a worker process: its channel, its handle, an answer
+FILES_OF_SERVER = 14  # likewise for the server of them, most of these while it starts
+FILES_OF_CACHE = (
+    20  # folders, table, locks and what is written to; its other rows are read from as many more as there are
+)
+FILES_OF_FORK_SERVER = 6  # more, where there is a fork server
+GROWTH_BYTES = 8 * MIB  # that a worker process may grow by at least, before another one takes its place
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryForecast:
+    """Bytes by owner. All but ``process`` count against ``memory=``.
+
+    process     the process when the plan was made, with what it had loaded, without the index
+    index       the source's index, and what the order looks up
+    slots       depth × slot
+    waiting     samples outside the slots: until their batch is put together, and values that lie in no slot
+    workers     stacks and scratch of the threads; of processes all that they are, without room to grow
+    read_ahead  encoded samples, read and waiting to be decoded
+    frames      images that the GPU decoded
+    cache       marks of its rows, and rows on their way to the disk; the rows are nobody's
+    engine      the rest of a running loader
+    side        the side arena, at most: used only for progressive JPEGs, formats other than JPEG, very long filters
+    whole       of the side arena, the whole frames that all workers decode at once, by the first samples whose names
+                say that they are no JPEGs
+    """
+
+    process: int
+    index: int
+    slots: int
+    waiting: int
+    workers: int
+    read_ahead: int
+    frames: int
+    cache: int
+    engine: int
+    side: int
+    whole: int
+
+    @property
+    def expected(self) -> int:
+        """The process's memory while the loader runs, on data like the first samples."""
+        return self.process + self.allocated + self.whole
+
+    @property
+    def most(self) -> int:
+        """The same with all of the side arena."""
+        return self.process + self.allocated + self.side
+
+    @property
+    def allocated(self) -> int:
+        """Of these, what standpipe allocates whatever the data are: without the side arena."""
+        return (
+            self.index
+            + self.slots
+            + self.waiting
+            + self.workers
+            + self.read_ahead
+            + self.frames
+            + self.cache
+            + self.engine
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCost:
+    """Memory of those who make rows.
+
+    each    bytes of one worker
+    shared  bytes that all of them share
+    kind    what one is called
+    reads   whether encoded samples are read ahead of them
+    waits   whether more of them than CPUs are tried, as they may wait for something else; not processes, which take
+            much memory
+    slots   that are filled at once. Python code takes its time, and unevenly: whoever is done with a batch goes on
+            with the next one, while the caller holds a third
+    """
+
+    each: int
+    shared: int
+    kind: Literal["worker", "worker process"]
+    reads: bool
+    waits: bool
+    slots: int
+
+    def of(self, workers: int) -> int:
+        """Bytes of so many."""
+        return self.shared + workers * self.each
+
+
+NATIVE_WORKERS = WorkerCost(WORKER_BYTES, 0, "worker", True, False, 1)
+THREADS = WorkerCost(WORKER_BYTES, 0, "worker", False, True, 2)
+PROCESSES = WorkerCost(PROCESS_BYTES, SERVER_BYTES, "worker process", False, False, 2)
+
+
+def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool, slot_bytes: int) -> int:
+    """Slots that keep so many workers busy, and one that is lent.
+
+    rows   of a batch
+    whole  whether one worker makes a whole batch
+    """
+    if cost.kind == "worker process" and slot_bytes <= SMALL_SLOT_BYTES:
+        return 1 + 2 * workers  # each may make a whole batch, and have the next one in hand
+    filling = -(-ROWS_IN_HAND * workers // rows)
+    return 1 + (workers if whole else max(cost.slots, filling))
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a run has to have, in bytes.
+
+    slot     one slot
+    rows     of a batch
+    waiting  samples that wait until they are put together in a slot
+    apart    values of a batch that lie in no slot, as far as is known; like its slot they are there until it is dropped
+    index    the source's index, and what the order looks up
+    cost     of the workers
+    frames   images that the GPU decoded
+    cache    marks of rows that are kept, and rows on their way to the disk
+    whole    whether one worker makes a whole batch
+    side     whether something may need the side arena: whole frames, or what processes hand over beside the slots
+    """
+
+    slot: int
+    rows: int
+    waiting: int
+    apart: int
+    index: int
+    cost: WorkerCost
+    frames: int
+    cache: int
+    whole: bool
+    side: bool
+
+    def depth(self, workers: int) -> int:
+        """Slots that keep so many workers busy, and one that is lent."""
+        return slots_for(workers, self.cost, self.rows, whole=self.whole, slot_bytes=self.slot)
+
+    def batches(self, slots: int) -> int:
+        """Of so many slots, with what belongs to them."""
+        return slots * (self.slot + self.waiting + self.apart)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What was chosen.
+
+    workers     that begin, and the most that there may be where they are tuned
+    worker      bytes that a worker process may have of its own, before another one takes its place
+    read_ahead  bytes
+    side        bytes of the side arena
+    batches     bytes of all slots that there may be, with what belongs to them
+    """
+
+    workers: int
+    most_workers: int
+    worker: int
+    depth: int
+    most_slots: int
+    read_ahead: int
+    side: int
+    batches: int
+
+
+def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Settings, *, cpus: int) -> Sizes:
+    """Choose workers, slots and buffers within the budget; what the caller fixed stays.
+
+    budget    bytes
+    workers   as asked for
+    settings  all that was asked for
+    cpus      for the workers
+
+    Raises ``PlanError`` for settings that are none, ``BudgetError`` when nothing fits.
+    """
+    fixed = _Fixed.of(needs, workers, settings)
+
+    def needed(threads: int, slots: int) -> int:
+        least = (
+            needs.index
+            + needs.cost.shared
+            + threads * fixed.worker
+            + fixed.side
+            + ENGINE_BYTES
+            + needs.frames
+            + needs.cache
+        )
+        return least + needs.batches(slots) + fixed.read_ahead
+
+    threads = cpus if workers == "auto" else workers
+    if workers == "auto":
+        while threads > 1 and needed(threads, fixed.depth or needs.depth(threads)) > budget:
+            threads -= 1
+    slots = fixed.depth or needs.depth(threads)
+    if fixed.depth is None:
+        while slots > 2 and needed(threads, slots) > budget:
+            slots -= 1
+    smallest = needed(threads, slots)
+    if smallest > budget:
+        raise fixed.refusal(needs, threads, slots, smallest, budget)
+    spare = budget - smallest
+    read_ahead, side, worker = fixed.read_ahead, fixed.side, fixed.worker
+    if needs.cost.reads:
+        read_ahead = min(READ_AHEAD_BYTES[1], read_ahead + spare // 4)
+        spare -= read_ahead - fixed.read_ahead
+    most = threads
+    if workers == "auto" and needs.cost.waits and settings.get("autotune", True):
+        most = max(min(threads + spare // 4 // needs.cost.each, MOST_TUNED), threads)
+        spare -= needs.cost.of(most) - needs.cost.of(threads)
+    if needs.side and "side_memory" not in fixed.given:
+        side = min(SIDE_BYTES[1], side + spare // 2)
+        spare -= side - fixed.side
+    if needs.cost.shared and "worker_memory" not in fixed.given:
+        worker += spare // 2 // threads
+        spare -= (worker - fixed.worker) * threads
+    most_slots = slots + spare // (needs.slot + needs.apart)
+    return Sizes(threads, most, worker, slots, most_slots, read_ahead, side, needs.batches(slots) + spare)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Settings as they were given, checked, and the least of those that weren't; sizes in bytes.
+
+    given  what each setting could save, by name
+    """
+
+    depth: int | None
+    side: int
+    worker: int
+    read_ahead: int
+    given: Mapping[str, int]
+
+    @classmethod
+    def of(cls, needs: Needs, workers: int | Literal["auto"], settings: Settings) -> _Fixed:
+        """Raises ``PlanError`` for settings that are none."""
+        depth, cost = settings.get("depth"), needs.cost
+        if not isinstance(settings.get("autotune", True), bool):
+            raise PlanError(f"autotune={settings.get('autotune')!r}: True or False")
+        if workers != "auto" and not is_count(workers, 1, MOST_WORKERS):
+            raise PlanError(
+                f"workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"
+            )
+        if depth == "auto":
+            depth = None
+        if depth is not None and not is_count(depth, 2, MOST_DEPTH):
+            raise PlanError(
+                f"depth={depth!r}: 'auto' or a number of slots, at least 2, one lent and one filling, and at most "
+                f"{MOST_DEPTH}"
+            )
+        side, worker = SIDE_BYTES[0], cost.each + (GROWTH_BYTES if cost.shared else 0)
+        given = {}
+        if depth is not None:
+            given["depth"] = needs.batches(depth - 2)
+        if (side_memory := settings.get("side_memory")) is not None:
+            side = parse_bytes("side_memory", side_memory)
+            given["side_memory"] = side - SIDE_BYTES[0]
+        if (worker_memory := settings.get("worker_memory")) is not None:
+            given["worker_memory"] = parse_bytes("worker_memory", worker_memory) - worker
+            worker = _worker_memory(worker + given["worker_memory"], cost)
+        if workers != "auto":
+            given["workers"] = (workers - 1) * worker
+        return cls(depth, side, worker, READ_AHEAD_BYTES[0] if cost.reads else 0, given)
+
+    def refusal(self, needs: Needs, workers: int, slots: int, smallest: int, budget: int) -> BudgetError:
+        """What would be needed, and what could be lowered."""
+        more = [f"{show_bytes(self.side)} of side memory"]
+        if needs.frames:
+            more.append(f"{show_bytes(needs.frames)} of images from the GPU")
+        if needs.index > MIB:
+            more.append(f"{show_bytes(needs.index)} of index")
+        if needs.apart > MIB:
+            more.append(f"{slots} times {show_bytes(needs.apart)} that lie in no slot")
+        return BudgetError(
+            f"{slots} slots of {show_bytes(needs.slot)}, {_many(workers, needs.cost)} and {', '.join(more)} together "
+            f"need memory={show_bytes(smallest, up=True)!r}, the budget is {show_bytes(budget)}; raise it, "
+            f"{_lower(self.given)}or use a smaller batch or uint8",
+            asked_bytes=smallest,
+            budget_bytes=budget,
+            smallest_bytes=smallest,
+        )
+
+
+def _worker_memory(worker_memory: int, cost: WorkerCost) -> int:
+    """The setting. Raises ``PlanError`` without processes, ``BudgetError`` when each has more from the beginning."""
+    if not cost.shared:
+        raise PlanError("worker_memory= is for worker processes, executor='process'")
+    if worker_memory < cost.each:
+        raise BudgetError(
+            f"worker_memory={show_bytes(worker_memory)!r}: a worker process has {show_bytes(cost.each)} of its own "
+            "after its first sample; raise it, or leave it out",
+            asked_bytes=cost.each,
+            budget_bytes=worker_memory,
+            smallest_bytes=cost.each + GROWTH_BYTES,
+        )
+    return worker_memory
+
+
+def _many(workers: int, cost: WorkerCost) -> str:
+    """So many workers, and what they share."""
+    plural = "" if workers == 1 else "es" if cost.kind.endswith("s") else "s"
+    shared = f" of {show_bytes(cost.each)}, {show_bytes(cost.shared)} that they share" if cost.shared else ""
+    return f"{workers} {cost.kind}{plural}{shared}"
+
+
+def _lower(savings: Mapping[str, int]) -> str:
+    """Advice to lower the settings that save something, most first; empty when none does."""
+    names = sorted((name for name, saved in savings.items() if saved > 0), key=lambda name: -savings[name])
+    return "".join(f"lower {name}=, " for name in names)

@@ -1,0 +1,363 @@
+"""From the description of an order, and what a source knows of its records, to the order itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
+
+import numpy as np
+
+from standpipe.contracts import OpenSource, Order, PythonSource, StreamSource
+from standpipe.errors import PlanError
+from standpipe.order import (
+    MAX_POSITIONS,
+    MAX_ROWS,
+    Batches,
+    BlockShuffled,
+    Budget,
+    Chain,
+    Given,
+    Mixed,
+    OfColumns,
+    Repeated,
+    Selected,
+    Selection,
+    Sequential,
+    Shuffled,
+    Steps,
+    Streamed,
+    Table,
+    check_column,
+    whole_number,
+)
+from standpipe.pipeline.content_filter import ByContent
+from standpipe.pipeline.mix import Mix, OpenMix
+from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.filter_results import chosen
+from standpipe.spec import PIXEL_CONTRACT, AnyArray, Int64Array, Labels, Raise, Tail
+from standpipe.transform import Function
+
+READ_AT_ONCE = 1 << 18  # records of a column
+SPREAD = 4  # records that may be read for one that is wanted
+
+
+def planned_order(pipeline: Pipeline, source: OpenSource) -> Order | Batches | Given:
+    """What a run follows: ``order_of`` or, within a budget, whole batches of it."""
+    if pipeline.given:
+        return _given(pipeline, source)
+    if isinstance(source, StreamSource):
+        return _of_stream(pipeline, source)
+    if pipeline.budget is None or isinstance(source, OpenMix):
+        return order_of(pipeline, source)
+    return _batches(pipeline, pipeline.budget, source)
+
+
+def _given(pipeline: Pipeline, source: OpenSource) -> Given:
+    """Batches that are named later. Raises ``PlanError`` for what would name them too."""
+    asked = {
+        "a stream": isinstance(source, StreamSource),
+        "a mixture": isinstance(source, OpenMix),
+        "selections": bool(pipeline.selections),
+        "shuffle()": pipeline.shuffled,
+        "repeat()": pipeline.repeats != 1,
+        "shard()": pipeline.world > 1,
+        "tail=": pipeline.tail is not None,
+        "share of bad rows in on_bad(Replace(…))": isinstance(getattr(pipeline.bad, "at_most", 0), float),
+    }
+    if any(asked.values()):
+        what = ", ".join(name for name, is_asked in asked.items() if is_asked)
+        raise PlanError(
+            f"batch(given=True): whoever gives batches says which records they have, so no {what}"
+        )
+    assert pipeline.rows is not None
+    return Given(whole_number("batch", pipeline.rows, low=1, high=MAX_ROWS))
+
+
+def _of_stream(pipeline: Pipeline, source: StreamSource) -> Order:
+    """A stream's own order, which nobody else can choose from."""
+    asked = {
+        "selections": bool(pipeline.selections),
+        "shuffle()": pipeline.shuffled,
+        "repeat()": pipeline.repeats != 1,
+        "batch(budget=…)": pipeline.budget is not None,
+    }
+    if any(asked.values()):
+        what = ", ".join(name for name, is_asked in asked.items() if is_asked)
+        raise PlanError(
+            f"a stream comes in its own order, so {what} can't be: do it inside the factory, or give a dataset with "
+            "dataset[index] as Indexed(dataset)"
+        )
+    if source.length is None:
+        return Streamed(MAX_POSITIONS, known=False)
+    return Streamed(source.length * pipeline.world, known=True)
+
+
+def order_of(pipeline: Pipeline, source: OpenSource) -> Order:
+    """The order that the pipeline describes, over the records of its opened source."""
+    if isinstance(source, OpenMix):
+        return _mixed(pipeline, source)
+    selected = _select(pipeline, source)
+    num_records = selected.num_records
+    # Checks the seed too, which keys draws in any order.
+    shuffled = Shuffled(num_records, pipeline.seed)
+    order: Order = shuffled if pipeline.shuffled else Sequential(num_records)
+    if pipeline.sampling is not None:
+        order = pipeline.sampling.order(selected, pipeline.seed)
+    elif pipeline.shuffled and pipeline.block is not None:
+        order = BlockShuffled(num_records, pipeline.seed, pipeline.block, pipeline.window)
+    if selected.selections:
+        order = Selected(order, selected.selections, selected.sizes)
+    times = whole_number("repeat", pipeline.repeats, low=1, high=MAX_POSITIONS // num_records)
+    return order if times == 1 else Repeated(order, times)
+
+
+def _mixed(pipeline: Pipeline, source: OpenMix) -> Mixed:
+    """The order of a mixture, of its components' orders."""
+    if pipeline.selections or pipeline.shuffled or pipeline.repeats != 1 or pipeline.budget is not None:
+        raise PlanError(
+            "a mixture is an order already: write .take(), .filter(), .shuffle(), .repeat() and the like on its "
+            "components, and .batch(rows); a seed of the mixture is Pipeline(Mix(…), seed=…)"
+        )
+    mix, concat = source.mix, source.concat
+    seed = Shuffled(1, pipeline.seed).seed  # checked
+    orders = tuple(order_of(each, part) for each, part in zip(mix.components, concat.parts, strict=True))
+    return Mixed.over(orders, concat.begins[:-1], mix.weights, mix.until, seed)
+
+
+def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
+    """The batches within a budget that the pipeline describes."""
+    if budget.by not in source.columns:
+        raise PlanError(
+            f"batch(by={budget.by!r}): lengths are a column of the source, which has "
+            + (", ".join(source.columns) or "none")
+        )
+    if source.column(budget.by, 0, 1).dtype.kind not in "iu":
+        raise PlanError(f"batch(by={budget.by!r}): lengths are whole numbers, and this column isn't")
+    if pipeline.shuffled and pipeline.block is not None:
+        raise PlanError(
+            "batch(budget=…) gathers records by length, shuffle(block=…) by place: use one of them"
+        )
+    if pipeline.sampling is not None:
+        raise PlanError(
+            f"batch(budget=…) has every record in one batch, shuffle({pipeline.sampling.describe()}) samples: "
+            "use one of them"
+        )
+    selected = _select(pipeline, source)
+    times = whole_number("repeat", pipeline.repeats, low=1, high=MAX_POSITIONS // selected.num_records)
+    chain = Chain(source.num_records, selected.selections, times)
+    seed = Shuffled(selected.num_records, pipeline.seed).seed  # checked: it keys draws in any order
+    lengths = partial(selected.read, budget.by)
+    return Batches.of(budget, lengths, chain, seed=seed if pipeline.shuffled else None)
+
+
+def steps_of(pipeline: Pipeline, source: OpenSource, order: Order | Batches | Given) -> Steps:
+    """How an order is cut into steps. Raises ``PlanError`` for what can't be."""
+    tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
+    if isinstance(source, StreamSource):
+        tail = _stream_tail(pipeline, source)
+    elif isinstance(order, Given):
+        tail = Tail.DROP
+    return Steps(
+        num_positions=order.num_positions,
+        batch=1 if isinstance(order, Batches | Given) or pipeline.rows is None else pipeline.rows,
+        rank=pipeline.rank,
+        world=pipeline.world,
+        tail=tail,
+        unit="batches" if isinstance(order, Batches | Given) else "rows",
+    )
+
+
+def _stream_tail(pipeline: Pipeline, source: StreamSource) -> Tail:
+    """What happens at a stream's end. Raises ``PlanError`` for what a stream can't do."""
+    source.of_rank(pipeline.rank, pipeline.world)
+    if not isinstance(pipeline.bad, Raise):
+        raise PlanError(
+            "on_bad(Replace(…)): a stream's samples can't be replaced, since no other is known: leave bad ones out in "
+            "the factory, or give a dataset with dataset[index] as Indexed(dataset)"
+        )
+    default = Tail.SHORT if pipeline.world == 1 else Tail.DROP
+    if pipeline.tail is Tail.PAD:
+        raise PlanError(
+            'a stream can\'t be padded with its first samples, which are gone: tail="short" or "drop"'
+        )
+    return pipeline.tail or default
+
+
+def labels_to_check(pipeline: Pipeline, source: OpenSource) -> tuple[tuple[Labels, ...], tuple[Labels, ...]]:
+    """Those of ``pipeline.labels`` that a column of the source tells, and those that only samples tell."""
+    told = tuple(labels for labels in pipeline.labels if _is_told(pipeline, source, labels.field))
+    # A dataset's columns are what is known of its samples, which may hold something else.
+    sure = () if isinstance(source, PythonSource) else told
+    return told, tuple(labels for labels in pipeline.labels if labels not in sure)
+
+
+def _is_told(pipeline: Pipeline, source: OpenSource, name: str) -> bool:
+    functions = [each for each in pipeline.transforms if isinstance(each, Function)]
+    return name in source.columns and not any(each.field in (None, name) for each in functions)
+
+
+def check_labels(pipeline: Pipeline, source: OpenSource, told: Iterable[Labels]) -> None:
+    """Look at columns of labels, of the records that the pipeline selects. Raises ``PlanError``."""
+    parts = [(pipeline, source)]
+    if isinstance(source, OpenMix):
+        parts = list(zip(source.mix.components, source.concat.parts, strict=True))
+    for labels in told:
+        for part, of_part in parts:
+            check_column(_select(part, of_part), labels)
+
+
+def files_of(order: object) -> int:
+    """Files that an order holds open: one for each of its tables that doesn't fit the memory."""
+    return len({id(part) for part in _parts(order) if isinstance(part, Table) and part.in_file})
+
+
+def bytes_of(order: object) -> int:
+    """Memory of all that an order looks up."""
+    return sum({id(part): part.nbytes for part in _parts(order)}.values())
+
+
+def _parts(part: object) -> Iterator[Table | AnyArray]:
+    """All tables and arrays that an order, or a part of one, looks things up in."""
+    if isinstance(part, Table | np.ndarray):
+        yield part
+    elif isinstance(part, tuple):
+        for each in part:
+            yield from _parts(each)
+    elif is_dataclass(part):
+        for each in fields(part):
+            yield from _parts(getattr(part, each.name))
+
+
+def once_each(pipeline: Pipeline) -> bool:
+    """Whether an epoch has what is selected as often as it was selected, times ``repeat``."""
+    return pipeline.sampling is None and not isinstance(pipeline.source, Mix)
+
+
+def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
+    """What decides which record stands at a position of an epoch, beside the source."""
+    if pipeline.given:
+        return {"order": "given", "seed": pipeline.seed}
+    if isinstance(pipeline.source, Mix):
+        mix = pipeline.source
+        each = "; ".join(_in_short(order_recipe(component)) for component in mix.components)
+        return {"order": f"mix({list(mix.weights)}, until={mix.until!r}) of {each}", "seed": pipeline.seed}
+    order = "shuffled" if pipeline.shuffled else "sequential"
+    if pipeline.sampling is not None:
+        order += f"({pipeline.sampling.describe()})"
+    elif pipeline.shuffled and pipeline.block is not None:
+        order += f"(block={pipeline.block}, window={pipeline.window})"
+    return {
+        "selection": "; ".join(selection.describe() for selection in pipeline.selections),
+        "order": order,
+        "repeat": pipeline.repeats,
+        "seed": pipeline.seed,
+    }
+
+
+def whole_recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:
+    """What decides the content of a stream of samples. Not on which rank they come, or how fast; how many come at
+    once only where that decides which ones meet.
+    """
+    recipe: dict[str, str | int] = {
+        "source": source.digest,
+        "rows": source.num_records,
+        **order_recipe(pipeline),
+        "transforms": "; ".join(
+            [transform.describe() for transform in pipeline.transforms]
+            + [function.describe() for function in pipeline.batch_functions]
+        ),
+        "decode": pipeline.decoding.describe(),
+        "limits": repr(pipeline.limits),
+        "pixel_contract": PIXEL_CONTRACT,
+    }
+    if pipeline.budget is not None:
+        recipe["batches"] = pipeline.budget.describe()
+    return recipe
+
+
+def _in_short(recipe: dict[str, str | int]) -> str:
+    """An order's recipe in one phrase."""
+    return " ".join(f"{name}={value}" for name, value in recipe.items() if value not in ("", 0)).join("()")
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """What a chain of selections leaves of a source: ``order.Columns`` of it.
+
+    sizes  (selections,) how many records each is given
+    """
+
+    source: OpenSource
+    selections: tuple[Selection, ...] = ()
+    sizes: tuple[int, ...] = ()
+    num_records: int = 0
+    _tables: dict[str, Table] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.source.columns
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        return self.source.classes
+
+    def then(self, described: Selection | OfColumns) -> _Records:
+        """What one more selection leaves."""
+        selection = described.over(self) if isinstance(described, OfColumns) else described
+        left = selection.count(self.num_records)
+        return _Records(
+            self.source, (*self.selections, selection), (*self.sizes, self.num_records), left, self._tables
+        )
+
+    def read(self, name: str, start: int, stop: int) -> AnyArray:
+        """A column of the selected records [start, stop)."""
+        if not self.selections or start == stop:
+            return self.source.column(name, start, stop)
+        records = self.numbers(start, stop)
+        lowest, highest = int(records.min()), int(records.max())
+        if highest - lowest < SPREAD * len(records):
+            return self.source.column(name, lowest, highest + 1)[records - lowest]
+        return self._anywhere(name, records)
+
+    @property
+    def is_source(self) -> bool:
+        return not self.selections
+
+    @property
+    def source_records(self) -> int:
+        return self.source.num_records
+
+    @property
+    def source_digest(self) -> str:
+        return self.source.digest
+
+    def numbers(self, start: int, stop: int) -> Int64Array:
+        """Which of the source's records the selected ones [start, stop) are."""
+        if self.is_source or start == stop:
+            return np.arange(start, stop)
+        return Selected(Sequential(self.num_records), self.selections, self.sizes).indices(0, start, stop)
+
+    def name(self, number: int) -> str | None:
+        return self.source.name(number)
+
+    def _anywhere(self, name: str, records: Int64Array) -> AnyArray:
+        """A column of records that lie far from each other: by a table of the whole column, made once."""
+        dtype = self.source.column(name, 0, 0).dtype
+        as_words = np.dtype(np.float64 if dtype.kind in "fc" else np.int64)
+        if name not in self._tables:
+            total = self.source.num_records
+            self._tables[name] = Table.from_chunks(
+                self.source.column(name, at, min(at + READ_AT_ONCE, total)).astype(as_words).view(np.int64)
+                for at in range(0, total, READ_AT_ONCE)
+            )
+        return self._tables[name].at(records).view(as_words).astype(dtype)
+
+
+def _select(pipeline: Pipeline, source: OpenSource) -> _Records:
+    records = _Records(source, num_records=source.num_records)
+    for number, described in enumerate(pipeline.selections):
+        if isinstance(described, ByContent):
+            described = chosen(pipeline, number, source, records.num_records)
+        records = records.then(described)
+    return records

@@ -1,0 +1,559 @@
+"""From a description to everything a run needs: sizes, workers, and a forecast of memory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal, Unpack
+
+import numpy as np
+
+from standpipe.batch import Collation, Contents, SlotLayout, placed
+from standpipe.contracts import (
+    Device,
+    Encoded,
+    Finish,
+    KeepsIndex,
+    OpenSource,
+    Order,
+    PythonSource,
+    StreamSource,
+)
+from standpipe.device import HostMemory
+from standpipe.errors import PlanError
+from standpipe.order import Batches, Given, Steps, Streamed
+from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.cache import CachePlan, cache_plan, with_place
+from standpipe.plan.fields import bytes_apart, device_share, has_more_than_slots, sample_contents, slot_layout
+from standpipe.plan.memory import (
+    ENGINE_BYTES,
+    FILES_OF_CACHE,
+    FILES_OF_FORK_SERVER,
+    FILES_OF_PROCESS,
+    FILES_OF_SERVER,
+    NATIVE_WORKERS,
+    PROCESSES,
+    READ_BYTES,
+    SIDE_BYTES,
+    THREADS,
+    MemoryForecast,
+    Needs,
+    Sizes,
+    WorkerCost,
+    fit,
+    slots_for,
+)
+from standpipe.plan.options import (
+    Settings,
+    check_fork_from,
+    check_limits,
+    checked_decode_device,
+    checked_device,
+    checked_executor,
+    checked_reads,
+    checked_source,
+    deadlines,
+)
+from standpipe.plan.order import (
+    bytes_of,
+    check_labels,
+    files_of,
+    labels_to_check,
+    planned_order,
+    steps_of,
+    whole_recipe,
+)
+from standpipe.plan.whole_frames import frame_bytes
+from standpipe.read import ReadAhead
+from standpipe.spec import DecodeMode, Executor, Labels, Listed, Reads, Spec
+from standpipe.system import machine
+from standpipe.system.launcher import of_machine
+from standpipe.system.sharing import promised
+from standpipe.system.workers import ForkServer, worker_number
+from standpipe.transform import (
+    BatchFunction,
+    FunctionStep,
+    ImageKernel,
+    Mixing,
+    SampleProgram,
+    decoder_of_gpu,
+    decoder_version,
+    first_random,
+    simd_paths,
+)
+from standpipe.units import parse_bytes
+
+LEAST_PART = 16  # of the free memory, that a loader takes by default whatever others may take yet
+MOST_CLASSES = 1 << 16  # whose names are in a manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything a run needs, checked and sized. ``explain()`` prints it.
+
+    kernel    what native threads do to every image, when no Python code takes part
+    program   what workers in Python do to every sample, when some does
+    contents  how a batch holds each field of its samples; None for what is measured when a loader starts
+    settings  what the plan was asked for with
+    workers   that begin; ``most_workers`` is how many there may be where they are tuned
+    cost      memory of the workers: an estimate, which is measured for processes when a loader starts
+    labels    those that are looked at sample by sample, as no column tells them
+    device    where batches go
+    finish    the last step of images that native threads make, here or there; None where there is none
+    mixings   what is done to whole batches there
+    cache     where rows are kept, and what of them; None: nowhere
+    drawing   functions that were found to draw from global generators in this process, with the names of those
+    simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
+              the same bytes
+
+    ``worker_bytes`` is what a worker process may have of its own before another one takes its place,
+    ``batches_bytes`` what all slots that there may be take, with samples outside of them.
+    """
+
+    pipeline: Pipeline
+    source: OpenSource
+    order: Order | Batches | Given
+    steps: Steps
+    kernel: ImageKernel | None
+    program: SampleProgram | None
+    layout: SlotLayout
+    contents: Contents
+    settings: Settings
+    executor: Executor
+    cost: WorkerCost
+    workers: int
+    most_workers: int
+    depth: int
+    most_slots: int
+    worker_bytes: int
+    batches_bytes: int
+    memory_bytes: int
+    forecast: MemoryForecast
+    lend_wait_s: float
+    reads: Reads
+    labels: tuple[Labels, ...]
+    slow_after_s: float
+    stall_timeout_s: float | None
+    device: Device
+    finish: Finish | None
+    mixings: tuple[Mixing, ...]
+    cache: CachePlan | None
+    simd: str | None = None
+    recipe: Mapping[str, str | int] = field(default_factory=dict)
+    known_from: str = "as declared"
+    drawing: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Hex digest of the recipe: equal where equal states give equal batches."""
+        import hashlib  # with json a tenth of what importing standpipe costs, and no run needs it
+        import json
+
+        return hashlib.blake2b(json.dumps(self.recipe, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    @property
+    def decoder(self) -> str:
+        """Versions of what decodes JPEGs."""
+        return decoder_version() + ("" if self.pipeline.gpu is None else f", {decoder_of_gpu()}")
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names by label, or None."""
+        return self.source.classes
+
+    @property
+    def most_descriptors(self) -> int:
+        """Files that this process has open for the run at once, at most: one per thread that reads, two where reads may
+        be hedged, or those by which it talks to worker processes; the source's index, tables of the order that don't
+        fit the memory, what a cache can't do without, the arena of slots, the file of its snapshots, and that by which
+        loaders share the machine.
+        """
+        index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
+        others = index + (0 if self.cache is None else FILES_OF_CACHE) + files_of(self.order) + 3
+        if self.program is not None and self.executor is Executor.PROCESS:
+            return self.files_of_server + FILES_OF_PROCESS * self.most_workers + others
+        reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
+        if self.probes:
+            others += FILES_OF_SERVER + FILES_OF_PROCESS
+        threads = self.most_workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
+        each = 1 if self.reads.hedge_after_s is None else 2
+        return (each * threads if reads else 0) + others
+
+    @property
+    def files_of_server(self) -> int:
+        """Of these, those by which worker processes are started."""
+        shared = isinstance(self.settings.get("fork_from"), ForkServer)
+        return FILES_OF_SERVER + (FILES_OF_FORK_SERVER if shared else 0)
+
+    @property
+    def fields(self) -> Mapping[str, Spec]:
+        """The fields of a batch that lie in its slot, with shape and dtype of one row."""
+        return self.layout.fields
+
+    @property
+    def sample_fields(self) -> tuple[str, ...]:
+        """Of these, the fields that a sample fills."""
+        return tuple(name for name, spec in self.contents.items() if isinstance(spec, Spec))
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """Fields that lie in no slot: a batch has lists of them."""
+        return tuple(name for name, spec in self.contents.items() if isinstance(spec, Listed))
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Rows of an epoch, of all ranks together, without padding."""
+        return self.order.num_rows if isinstance(self.order, Batches) else self.order.num_positions
+
+    @property
+    def ends_known(self) -> bool:
+        """Whether epochs have a known end; not those of a stream without a length, or of batches that are given."""
+        if isinstance(self.order, Given):
+            return False
+        return not isinstance(self.order, Streamed) or self.order.known
+
+    @property
+    def functions(self) -> tuple[BatchFunction, ...]:
+        """What workers do to whole batches."""
+        return () if self.mixings else self.pipeline.batch_functions
+
+    @property
+    def runs_code_here(self) -> bool:
+        """Whether code of the user's runs in this process: then its global random numbers are this process's own."""
+        program = self.program
+        if program is None or self.executor is Executor.PROCESS:
+            return False
+        return (
+            isinstance(self.source, PythonSource)
+            or any(isinstance(step, FunctionStep) for step in program.steps)
+            or any(function.mixing is None for function in self.functions)
+        )
+
+    @property
+    def probes(self) -> bool:
+        """Whether a run makes one sample in a process of its own, to see what code that runs here draws from."""
+        return self.runs_code_here and self.settings.get("probe", True) and worker_number() is None
+
+    @property
+    def not_reproducible(self) -> str | None:
+        """Why batches aren't a function of seed, epoch and position alone, and the ways out; None where they are."""
+        if not self.drawing:
+            return None
+        draw = "draws" if len(self.drawing) == 1 else "draw"
+        return (
+            f"not reproducible: {', '.join(self.drawing)} {draw} from this process's own global generators; take a "
+            "parameter rng, which is keyed for each sample, or use executor='process'"
+        )
+
+    def probe(self) -> tuple[str, ...] | None:
+        """Return the functions that draw from global generators in this process, by one sample; ``drawing`` keeps them.
+
+        The sample is made in a process of its own. None where it can't be made there.
+        """
+        from standpipe.engine.probe import drawing
+
+        return drawing(self)
+
+    @property
+    def could_keep(self) -> bool:
+        """Whether ``.cache(…)`` could keep what is made of a record: nothing is kept yet, and drawing comes later."""
+        transforms = self.pipeline.transforms
+        drawn_first = first_random(transforms[:1]) is not None and not isinstance(self.source, PythonSource)
+        return self.pipeline.cached is None and not drawn_first and not isinstance(self.source, StreamSource)
+
+    @property
+    def decodes_exactly(self) -> bool:
+        """Whether images are decoded, and ``decode("fast")`` would be another way."""
+        encoded = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
+        return encoded and self.pipeline.decoding.mode is DecodeMode.EXACT and self.pipeline.gpu is None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a function takes the samples of a batch: then one worker makes all of them."""
+        return any(function.samples for function in self.functions)
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a batch's place in its epoch says which worker makes it."""
+        return bool(self.settings.get("in_turn"))
+
+    @property
+    def made_apart(self) -> tuple[str, ...]:
+        """Fields that workers hand over value by value: lists, and what is collated."""
+        return (*self.listed, *self.collated)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether worker processes hand over values that lie in no slot."""
+        in_processes = self.program is not None and self.executor is Executor.PROCESS
+        return in_processes and bool(self.made_apart or self.functions)
+
+    @property
+    def side_grows(self) -> bool:
+        """Whether the side arena would be larger with more memory."""
+        used = self.hands_over or any(isinstance(spec, Encoded) for spec in self.source.fields.values())
+        return used and "side_memory" not in self.settings and self.forecast.side < SIDE_BYTES[1]
+
+    @property
+    def collated(self) -> Mapping[str, Collation]:
+        """Fields whose samples differ in shape, and how they come into the slot."""
+        return {name: how for name, how in self.contents.items() if isinstance(how, Collation)}
+
+    @property
+    def takes_workers(self) -> bool:
+        """Return whether ``workers=`` has a meaning: more than one can make samples."""
+        return self.executor is not Executor.INLINE and not isinstance(self.source, StreamSource)
+
+    @property
+    def tunes_workers(self) -> bool:
+        """Whether a run finds out how many workers are best."""
+        return self.takes_workers and self._tunes("workers")
+
+    @property
+    def tunes_depth(self) -> bool:
+        """Whether a run finds out how many slots are best."""
+        return self.executor is not Executor.INLINE and self._tunes("depth")
+
+    @property
+    def most_depth(self) -> int:
+        """Slots that may be filled at once, with what belongs to them."""
+        one = (self.forecast.slots + self.forecast.waiting) // self.depth
+        return max(min(self.batches_bytes // max(one, 1), self.most_slots), self.depth)
+
+    def _tunes(self, name: Literal["workers", "depth"]) -> bool:
+        return self.settings.get("autotune", True) and self.settings.get(name, "auto") in ("auto", None)
+
+    def depth_for(self, workers: int) -> int:
+        """Slots that keep so many workers busy, and one that is lent; as many as there may be, at most."""
+        return min(
+            max(self._slots_for(workers), self.depth),
+            self.most_depth,
+        )
+
+    def _slots_for(self, workers: int) -> int:
+        return slots_for(
+            workers,
+            self.cost,
+            self.layout.rows,
+            whole=self.gathers or self.in_turn,
+            slot_bytes=self.layout.stride_bytes,
+        )
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """Fields that are measured when a loader starts; what the plan says of memory is without them."""
+        return tuple(name for name, spec in self.contents.items() if spec is None)
+
+    def measured(
+        self, fields: Mapping[str, Spec | Listed], record: int, cost: WorkerCost | None = None
+    ) -> Plan:
+        """The plan again, with what was measured at the start. Raises as ``make_plan`` does.
+
+        fields  of a sample
+        record  its number
+        cost    memory of worker processes
+        """
+        before = self if cost is None else replace(self, cost=cost)
+        made = make_plan(self.pipeline, before=before, measured=fields, **self.settings)
+        return replace(made, known_from=f"in record {record}")
+
+    def explain(self) -> str:
+        """What will happen, for a person: every place, every byte of the forecast."""
+        from standpipe.plan.explain import explain  # prints plans: its module imports this one
+
+        return explain(self)
+
+    def facts(self) -> dict[str, object]:
+        """What ``explain()`` says, as plain values for programs. Sizes in bytes."""
+        return {
+            "source": self.pipeline.source.describe(),
+            "records": self.source.num_records if self.ends_known else None,
+            "classes": None if self.source.classes is None else len(self.source.classes),
+            "order": self.order.describe(),
+            "rank": self.steps.rank,
+            "world": self.steps.world,
+            "steps_per_epoch": self.steps.per_epoch if self.ends_known else None,
+            "dropped_per_epoch": self.steps.dropped_per_epoch if self.ends_known else None,
+            "kernel": None if self.kernel is None else self.kernel.describe(),
+            "fields": {
+                name: {"shape": [self.layout.rows, *spec.shape], "dtype": spec.dtype.name}
+                for name, spec in self.fields.items()
+            }
+            | {
+                name: {"shape": region.text, "dtype": region.dtype.name}
+                for name, region in self.layout.regions.items()
+            },
+            "workers": self.workers,
+            "slots": self.depth,
+            "most_slots": self.most_slots,
+            "forecast": {**asdict(self.forecast), "expected": self.forecast.expected},
+            "memory": self.memory_bytes,
+            "digest": self.digest,
+            "recipe": dict(self.recipe),
+        }
+
+    def manifest(self) -> dict[str, object]:
+        """What ranks of one run must agree on, and which of them this is: small plain data for ``check_ranks``."""
+        classes = self.classes
+        return {
+            "rank": self.steps.rank,
+            "world": self.steps.world,
+            "batch": self.steps.batch,
+            "tail": self.steps.tail.value,
+            "steps": self.steps.per_epoch if self.ends_known else None,
+            "digest": self.digest,
+            "recipe": dict(self.recipe),
+            "classes": None if classes is None or len(classes) > MOST_CLASSES else list(classes),
+        }
+
+
+def make_plan(
+    pipeline: Pipeline,
+    *,
+    before: Plan | None = None,
+    measured: Mapping[str, Spec | Listed] | None = None,
+    **settings: Unpack[Settings],
+) -> Plan:
+    """``Pipeline.plan`` says what the settings mean.
+
+    before    a plan of this pipeline: its source is open, and its order stays
+    measured  what the fields of a sample look like, once that is known
+    """
+    memory, lend_wait_s = settings.get("memory"), settings.get("lend_wait_s", 0.0)
+    if pipeline.rows is None and pipeline.budget is None:
+        raise PlanError("the pipeline has no batch size: add .batch(rows), or .batch(budget=…, by=…)")
+    if not isinstance(lend_wait_s, int | float) or not lend_wait_s >= 0:
+        raise PlanError(f"lend_wait_s={lend_wait_s!r}: a number of seconds, at least 0")
+    checked_source(pipeline.source, "Pipeline")
+    check_limits(pipeline.limits)
+    for function in pipeline.batch_functions:
+        function.check()
+    reads = checked_reads(settings.get("reads", Reads()))
+    slow_after_s, stall_timeout_s = deadlines(settings)
+    source = pipeline.source.open() if before is None else before.source
+    pipeline = with_place(pipeline, source)
+    order = planned_order(pipeline, source) if before is None else before.order
+    told, labels = labels_to_check(pipeline, source)
+    if before is None:
+        check_labels(pipeline, source, told)
+    steps = steps_of(pipeline, source, order)
+    rows = order.most_rows if isinstance(order, Batches | Given) else steps.batch
+    executor = checked_executor(settings.get("executor"))
+    check_fork_from(settings.get("fork_from"))
+    if settings.get("in_turn") and not (
+        isinstance(order, Given) and executor is Executor.PROCESS and isinstance(settings.get("workers"), int)
+    ):
+        raise PlanError("in_turn=True takes batch(…, given=True), executor='process' and a number of workers")
+    device = checked_device(settings.get("device"), HostMemory())
+    checked_decode_device(settings.get("decode_device", "cuda"))
+    kernel, program, finish, mixings = device_share(
+        pipeline, source, executor, device, by_sample=bool(labels)
+    )
+    if program is None and settings.get("executor") is None:
+        executor = Executor.THREAD  # native ones
+    cache = cache_plan(pipeline, source, program)
+    samples = sample_contents(pipeline, source, kernel, program, measured)
+    most = None if pipeline.budget is None else pipeline.budget.most
+    contents = placed(samples, pipeline.collate, rows, most)
+    layout = slot_layout(contents, rows, steps.tail)
+    budget = _budget(memory) if before is None else before.memory_bytes
+    whole = any(function.samples for function in pipeline.batch_functions)
+    alone = executor is Executor.INLINE or isinstance(source, StreamSource)
+    asked = 1 if alone else settings.get("workers", "auto")
+    cost = _cost(executor, program, source, reads) if before is None else before.cost
+    if cache is not None and before is None:
+        cost = cache.of_worker(cost)
+    needs = Needs(
+        slot=layout.stride_bytes,
+        rows=rows,
+        waiting=layout.waiting_bytes,
+        apart=rows * bytes_apart((measured or {}) if whole else contents, whole=whole),
+        index=source.index_bytes + bytes_of(order),
+        cost=cost,
+        frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,
+        cache=0 if cache is None else cache.memory_bytes(),
+        whole=whole or settings.get("in_turn", False),
+        side=any(isinstance(spec, Encoded) for spec in source.fields.values())
+        or (executor is Executor.PROCESS and has_more_than_slots(pipeline, contents)),
+    )
+    sizes = fit(needs, budget, asked, settings, cpus=machine.cpu_count(near=device.cpus()))
+    frame = frame_bytes(source, pipeline.decoding)
+    return Plan(
+        pipeline=pipeline,
+        source=source,
+        order=order,
+        steps=steps,
+        kernel=kernel,
+        program=program,
+        layout=layout,
+        contents=contents,
+        settings=settings,
+        executor=executor,
+        cost=cost,
+        workers=sizes.workers,
+        most_workers=sizes.most_workers,
+        depth=sizes.depth,
+        most_slots=sizes.most_slots,
+        memory_bytes=budget,
+        forecast=_forecast(needs, sizes, frame),
+        worker_bytes=sizes.worker,
+        batches_bytes=sizes.batches,
+        lend_wait_s=lend_wait_s,
+        reads=reads,
+        labels=labels,
+        slow_after_s=slow_after_s,
+        stall_timeout_s=stall_timeout_s,
+        device=device,
+        finish=finish,
+        mixings=mixings,
+        cache=cache,
+        recipe=whole_recipe(pipeline, source),
+    )
+
+
+def _budget(memory: int | str | None) -> int:
+    """The ceiling. By default half of what is free and promised to no other loader, in equal parts for the processes
+    that a launcher has started on this machine.
+    """
+    if memory is not None:
+        return parse_bytes("memory", memory)
+    left = machine.memory_left()
+    _, processes = of_machine(os.environ)
+    spare = min(free - promised(pool) for pool, free in left.items())
+    return max(spare // 2, min(left.values()) // LEAST_PART) // processes
+
+
+def _forecast(needs: Needs, sizes: Sizes, frame: int) -> MemoryForecast:
+    return MemoryForecast(
+        process=max(machine.process_memory_bytes() - needs.index, 0),
+        index=needs.index,
+        slots=sizes.depth * needs.slot,
+        waiting=needs.batches(sizes.depth) - sizes.depth * needs.slot,
+        workers=needs.cost.of(sizes.workers),
+        read_ahead=sizes.read_ahead,
+        frames=needs.frames,
+        cache=needs.cache,
+        engine=ENGINE_BYTES,
+        side=sizes.side,
+        whole=min(sizes.workers * frame, sizes.side),
+    )
+
+
+def _cost(executor: Executor, program: SampleProgram | None, source: OpenSource, reads: Reads) -> WorkerCost:
+    """What a worker takes; in Python with the files that it reads, of which a hedged read has two."""
+    if program is None:
+        return NATIVE_WORKERS
+    cost = PROCESSES if executor is Executor.PROCESS else THREADS
+    if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
+        return cost
+    return replace(cost, each=cost.each + READ_BYTES * (1 if reads.hedge_after_s is None else 2))
+
+
+def environment() -> str:
+    """Versions that a person wants to see beside a figure."""
+    return (
+        f"Python {sys.version.split()[0]}, NumPy {np.__version__}, "
+        f"libjpeg-turbo {decoder_version()}, SIMD {simd_paths()[-1]}"
+    )

@@ -1,0 +1,1 @@
+"""Values that say how a run goes: counters, memory by owner, bad samples."""

@@ -1,0 +1,215 @@
+"""Bad samples: what is known of each, and how many a run takes before it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from standpipe.errors import PlanError, SampleError, TooManyBadSamples
+from standpipe.order import Cursor
+from standpipe.spec import Raise, Replace
+from standpipe.system.faults import faultpoint
+from standpipe.system.user_warnings import warn
+
+KEPT = 10_000  # of the newest bad samples, in memory; the file has all
+MOST_KINDS = 8  # that an error's message names; its ``counts`` has all
+PLACE = re.compile(r" at \[[\d, ]*\]")  # in an array
+
+
+@dataclass(frozen=True, slots=True)
+class BadSample:
+    """A sample that couldn't be delivered, and what was delivered in its place.
+
+    epoch        in which it came
+    position     its place in the epoch's global order
+    attempt      0 for the sample that belongs there, 1 for its first replacement, and so on
+    index        its record's number in the source
+    path         its file as a printable string, or None
+    offset       byte offset of the record inside ``path``
+    place        the place that found it: ``"source"``, ``"read"``, ``"transform"`` or ``"batch"``
+    reason       what is wrong
+    replacement  the number of the record that was tried next
+    counts       whether it counts against the limit: not rows that pad an epoch's last batch
+    """
+
+    epoch: int
+    position: int
+    attempt: int
+    index: int
+    path: str | None
+    offset: int
+    place: str
+    reason: str
+    replacement: int
+    counts: bool = True
+
+    @property
+    def kind(self) -> str:
+        """What is wrong, without the facts of this one sample: what a summary counts.
+
+        Of an exception in somebody's code it is where it was and of which type: ``"the dataset: KeyError"``.
+        """
+        what, _, rest = PLACE.sub("", self.reason).partition(": ")
+        exception = rest.partition(":")[0]
+        return f"{what}: {exception}" if exception.isidentifier() else what.partition(":")[0]
+
+
+class Ledger:
+    """The bad samples of what one rank was delivered.
+
+    policy      what happens to a bad sample
+    epoch_rows  of all ranks together
+    world       data ranks
+    rank        this one
+    path        of a file to which every bad sample is added as a line of JSON; None: of none
+    """
+
+    def __init__(
+        self, policy: Raise | Replace, *, epoch_rows: int, world: int, rank: int, path: Path | None
+    ) -> None:
+        self._most = policy.rows(epoch_rows, world) if isinstance(policy, Replace) else 0
+        self._policy, self._world, self._rank, self._path = policy, world, rank, path
+        self._taken = _Taken()
+        self._logged: tuple[Cursor | None, list[int]] = None, []  # the newest batch, and bytes of its lines
+
+    def samples(self, until: Cursor) -> list[BadSample]:
+        """The newest 10,000 of batches before a place, the oldest of them first."""
+        return list(self._taken.until(until).samples)
+
+    def open(self) -> None:
+        """See that the file can be written. Raises ``PlanError``."""
+        if self._path is None:
+            return
+        try:
+            os.close(self._opened(self._path))
+        except OSError as error:
+            raise PlanError(f"bad_log={str(self._path)!r} can't be written: {error.strerror}") from error
+
+    def start(self, epoch: int, rows: int) -> None:
+        """Count an epoch on from so many bad rows."""
+        self._taken = _Taken(samples=self._taken.samples, epoch=epoch, rows=rows)
+        self._logged = None, []
+
+    def rows(self, until: Cursor) -> int:
+        """Bad rows that count, of the epoch that a place is in and before it."""
+        taken = self._taken.until(until)
+        return taken.rows if taken.epoch == until.epoch else 0
+
+    def check(self, samples: Sequence[BadSample], error: SampleError) -> None:
+        """Raise ``TooManyBadSamples`` when a batch alone has more of them than an epoch may.
+
+        error  the last one's
+        """
+        self._check(_Taken(epoch=samples[0].epoch).more(None, samples), error)
+
+    def add(self, at: Cursor, samples: Sequence[BadSample], error: SampleError) -> None:
+        """Take down a batch's bad samples as it is delivered.
+
+        at     where the batch begins. One that an interrupt kept from its consumer comes again, and is taken down once
+        error  the last one's
+
+        Raises ``TooManyBadSamples`` when the epoch has too many with them; then nothing is taken down.
+        """
+        taken = self._taken.until(at).more(at, samples)
+        self._check(taken, error)
+        self._write(at, samples)
+        self._taken = taken  # in one step, also for an interrupt
+
+    def _check(self, taken: _Taken, error: SampleError) -> None:
+        if taken.rows > self._most:
+            raise self._too_many(taken, error)
+
+    def _too_many(self, taken: _Taken, error: SampleError) -> TooManyBadSamples:
+        rows, kinds = taken.rows, taken.kinds
+        each = ", ".join(f"{number:,} × {kind}" for kind, number in kinds.most_common(MOST_KINDS))
+        if len(kinds) > MOST_KINDS:
+            each += f", and {len(kinds) - MOST_KINDS:,} other kinds"
+        where = f"on rank {self._rank} of {self._world}, " if self._world > 1 else ""
+        raised = TooManyBadSamples(
+            f"{rows:,} rows of epoch {taken.epoch} had bad samples, {where}and {self._policy} allows {self._most:,}: "
+            f"{each}; the last one: {error.reason}",
+            place=error.place,
+            index=error.index,
+            path=error.path,
+            offset=error.offset,
+        )
+        raised.counts = dict(kinds.most_common())
+        raised.__cause__ = error
+        return raised
+
+    @staticmethod
+    def _opened(path: Path) -> int:
+        # Non-blocking, so that a pipe without a reader is an error at once.
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+
+    def _write(self, at: Cursor, samples: Sequence[BadSample]) -> None:
+        """One line each, in one write: so those of several ranks don't mix."""
+        if self._logged[0] != at:
+            self._logged = at, []
+        written = self._logged[1]
+        if self._path is None or written:
+            return
+        lines = "".join(
+            json.dumps({"rank": self._rank, **_facts(sample)}) + "\n" for sample in samples
+        ).encode()
+        try:
+            file = self._opened(self._path)
+            try:
+                faultpoint("ledger.write")
+                written.extend(
+                    map(os.write, [file], [lines])
+                )  # one call: no interrupt comes between write and note
+            finally:
+                os.close(file)
+        except OSError as error:
+            warn(f"bad_log={str(self._path)!r} can't be written any more: {error}")
+            self._path = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The bad samples that the ledger has counted.
+
+    epoch   the newest batch's
+    rows    of that epoch that were bad and count
+    kinds   bad samples of that epoch by what is wrong with them
+    newest  where the newest batch with bad samples begins
+    before  the ledger's count before that batch
+    """
+
+    samples: tuple[BadSample, ...] = ()
+    epoch: int = 0
+    rows: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    newest: Cursor | None = None
+    before: _Taken | None = None
+
+    def until(self, at: Cursor) -> _Taken:
+        """Return the count without the batch that begins there, if it was the newest."""
+        return self if self.before is None or self.newest != at else self.before
+
+    def more(self, at: Cursor | None, samples: Sequence[BadSample]) -> _Taken:
+        """Return the count with the samples of a batch."""
+        epoch = samples[0].epoch
+        rows, kinds = (self.rows, self.kinds) if epoch == self.epoch else (0, Counter[str]())
+        return _Taken(
+            samples=(*self.samples, *samples)[-KEPT:],
+            epoch=epoch,
+            rows=rows + len({sample.position for sample in samples if sample.counts}),
+            kinds=kinds + Counter(sample.kind for sample in samples),
+            newest=at,
+            before=replace(self, before=None),
+        )
+
+
+def _facts(sample: BadSample) -> dict[str, object]:
+    """As they stand in the file, where what doesn't count says so."""
+    facts = asdict(sample)
+    if facts.pop("counts"):
+        return facts
+    return {**facts, "padding": True}

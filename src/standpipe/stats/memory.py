@@ -1,0 +1,130 @@
+"""Who takes how much memory: the ledger that ``Loader.memory()`` gives."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from standpipe.plan.plan import Plan
+from standpipe.spec import Executor
+from standpipe.units import show_bytes
+
+COLUMNS, NAME_COLUMNS, NUMBER_COLUMNS = 80, 22, 10
+
+START, INDEX, SLOTS, WAITING = "process at start", "index", "slots", "outside the slots"
+PROCESSES = "worker processes"
+READ_AHEAD, FRAMES, CACHE, SIDE = "read-ahead", "frames", "cache, without its rows", "side arena"
+ENGINE, GROWTH = "engine", "growth of this process"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOwner:
+    """Bytes of one owner.
+
+    name
+    forecast  what the plan expects
+    now       what it takes
+    peak      most that it was seen to take since the loader started
+    most      what it may take; None where nothing bounds it
+    note      what else is to be said, such as how many slots are lent
+    """
+
+    name: str
+    forecast: int
+    now: int
+    peak: int
+    most: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLedger:
+    """Memory by owner, in bytes. ``str()`` of it is a table.
+
+    limit    ``memory=``, the ceiling of all ``owners`` together
+    owners   what standpipe allocates
+    parts    of the worker processes, the server of them and each of them
+    outside  what no ceiling holds: the process as it was, and what it has grown by for other reasons
+    peak     most that the owners were seen to take together, whenever somebody looked; no less than any one's own
+    """
+
+    limit: int
+    owners: tuple[MemoryOwner, ...]
+    parts: tuple[MemoryOwner, ...]
+    outside: tuple[MemoryOwner, ...]
+    peak: int
+
+    @property
+    def forecast(self) -> int:
+        """Of all owners; what they may take at most is ``limit``."""
+        return sum(owner.forecast for owner in self.owners)
+
+    @property
+    def now(self) -> int:
+        """Of all owners."""
+        return sum(owner.now for owner in self.owners)
+
+    def __getitem__(self, name: str) -> MemoryOwner:
+        """The owner of that name, also a part, or one outside. ``KeyError`` for another name."""
+        for owner in (*self.owners, *self.parts, *self.outside):
+            if owner.name == name:
+                return owner
+        raise KeyError(name)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield _line("", ("forecast", "now", "peak", "at most"), "")
+        for owner in self.owners:
+            yield _owner(owner)
+            if owner.name == PROCESSES:
+                yield from (_owner(part, indent="  ") for part in self.parts)
+        yield _owner(MemoryOwner("together", self.forecast, self.now, self.peak, self.limit, "memory="))
+        yield from map(_owner, self.outside)
+
+
+def worker_owner(plan: Plan) -> str:
+    """What workers are called in the ledger."""
+    if plan.program is None:
+        return "decoding threads"
+    return PROCESSES if plan.executor is Executor.PROCESS else "Python threads"
+
+
+def planned_memory(plan: Plan) -> MemoryLedger:
+    """The ledger of a loader that hasn't started: what is there is the index."""
+    forecast, cost = plan.forecast, plan.cost
+    processes = plan.program is not None and plan.executor is Executor.PROCESS
+    workers = cost.shared + plan.workers * plan.worker_bytes if processes else cost.of(plan.most_workers)
+    slots = plan.most_slots * plan.layout.stride_bytes
+    owners = (
+        MemoryOwner(INDEX, forecast.index, forecast.index, forecast.index, forecast.index),
+        MemoryOwner(SLOTS, forecast.slots, 0, 0, slots),
+        MemoryOwner(WAITING, forecast.waiting, 0, 0, plan.batches_bytes if processes else forecast.waiting),
+        MemoryOwner(worker_owner(plan), forecast.workers, 0, 0, workers),
+        MemoryOwner(READ_AHEAD, forecast.read_ahead, 0, 0, forecast.read_ahead),
+        *([MemoryOwner(FRAMES, forecast.frames, 0, 0, forecast.frames)] if forecast.frames else []),
+        *([MemoryOwner(CACHE, forecast.cache, 0, 0, forecast.cache)] if forecast.cache else []),
+        MemoryOwner(SIDE, forecast.whole, 0, 0, forecast.side),
+        MemoryOwner(ENGINE, forecast.engine, 0, 0, forecast.engine),
+    )
+    outside = (
+        MemoryOwner(START, forecast.process, forecast.process, forecast.process, None),
+        MemoryOwner(GROWTH, 0, 0, 0, None),
+    )
+    return MemoryLedger(plan.memory_bytes, owners, (), outside, forecast.index)
+
+
+def _owner(owner: MemoryOwner, indent: str = "") -> str:
+    sizes = [show_bytes(size) for size in (owner.forecast, owner.now, owner.peak)]
+    most = "" if owner.most is None else show_bytes(owner.most)
+    return _line(indent + owner.name, [*sizes, most], owner.note)
+
+
+def _line(name: str, numbers: Iterable[str], note: str) -> str:
+    """A row of the table; a long note goes on below itself."""
+    columns = f"{name:<{NAME_COLUMNS}s}" + "".join(f"{number:>{NUMBER_COLUMNS}s}" for number in numbers)
+    indent = len(columns) + 2
+    notes = textwrap.wrap(note, COLUMNS - indent) or [""]
+    return "\n".join([f"{columns}  {notes[0]}".rstrip(), *(f"{'':{indent}s}{more}" for more in notes[1:])])

@@ -1,0 +1,1 @@
+"""The machine, the launcher, other loaders, files, and faults that are made on purpose."""

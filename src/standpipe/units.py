@@ -1,0 +1,60 @@
+"""Bytes, counts and seconds: read from what users give, and shown to them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TypeGuard
+
+from standpipe.errors import PlanError
+
+MOST_BYTES = 1 << 60  # of a size that is given: sums of several still fit an int64
+
+
+def parse_bytes(name: str, value: int | str) -> int:
+    """Bytes from a number or from text such as ``"2GiB"``, ``"500 MB"``. Raises ``PlanError``."""
+    units = {
+        "": 1,
+        "b": 1,
+        "kb": 10**3,
+        "mb": 10**6,
+        "gb": 10**9,
+        "tb": 10**12,
+        "kib": 1 << 10,
+        "mib": 1 << 20,
+        "gib": 1 << 30,
+        "tib": 1 << 40,
+    }
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
+    unit = units.get(match[2].lower()) if match else None
+    number: float = 0  # of bytes
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif match is not None and unit is not None:
+        number = float(match[1]) * unit
+    if number <= 0:
+        raise PlanError(f"{name}={value!r}: a number of bytes above 0, or text such as '2GiB' or '500MB'")
+    if number > MOST_BYTES:
+        raise PlanError(
+            f"{name}={value!r}: above 2^60 bytes, which no machine has; write what this run may take"
+        )
+    return int(number)
+
+
+def show_bytes(number: int, *, up: bool = False) -> str:
+    """A number of bytes for people, such as ``"294.0MiB"``; ``up`` rounds up, so that it suffices."""
+    for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= size:
+            tenths = -(-number * 10 // size) if up else number * 10 // size
+            return f"{tenths // 10}.{tenths % 10}{unit}"
+    return f"{number}B"
+
+
+def is_count(value: object, least: int, most: int) -> TypeGuard[int]:
+    """Whether it is a whole number in [least, most]."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_seconds(value: object) -> bool:
+    """Whether it is a time in seconds, from 0 on."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

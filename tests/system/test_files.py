@@ -1,0 +1,48 @@
+"""Files are there as a whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+import standpipe as sp
+from standpipe.system.files import drafted, whole_file
+
+
+def test_it_takes_the_place_of_the_file_before(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("before")
+    (tmp_path / "link").symlink_to("real")
+    with whole_file(tmp_path / "link") as file:
+        file.write("after")
+        file.flush()
+        assert (tmp_path / "real").read_text() == "before"
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "after"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_fails_leaves_the_file_before(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("before")
+
+    def fail(error: BaseException) -> None:
+        with drafted(path) as draft:
+            draft.write_text("half")
+            raise error
+
+    with pytest.raises(sp.StandpipeError, match=r"can't write .*x: No space left on device"):
+        fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    with pytest.raises(KeyboardInterrupt):
+        fail(KeyboardInterrupt())
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("x", "before")]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a full disk of Linux's")  # noqa: PTH110
+def test_a_device_is_written_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "x").symlink_to("/dev/full")
+    with pytest.raises(sp.StandpipeError, match="No space left"), whole_file(tmp_path / "x") as file:
+        file.write("text")
+    assert os.path.exists("/dev/full")  # noqa: PTH110
