@@ -1,11 +1,11 @@
-"""Check who imports whom in src/standpipe: data flows one way, and a place never imports another place.
+"""Check who imports whom in src/standpipe and native: data flows one way, and a place never imports another place.
 
 A part is a package, a module of the first level, or what ``LAYERS`` names inside of them; the longest name that fits a
 module is its part. A module may import its own part and everything in the rows of ``LAYERS`` above its own; parts of
 one row never import one another. The native core is for those in ``NATIVE``. Those in ``OUTSIDE`` stand where a user
 stands: they see the names in ``standpipe.__all__`` and their own package, nothing else but the pairs in ``BESIDE``.
 A method that leads to the next step, as ``Pipeline.plan`` does, needs what comes after it: pairs in ``LATE``,
-imported when called.
+imported when called. In native, a file includes those of its own folder and of the rows of ``CORE`` above that.
 
 Prints one line per breach and exits with 1 if there is any.
 """
@@ -13,6 +13,7 @@ Prints one line per breach and exits with 1 if there is any.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,14 @@ LATE = {
     ("system", "engine"),
     ("loader", "observe"),
 }
+CORE = (
+    ("simd", "system"),
+    ("memory", "order"),
+    ("io",),
+    ("image", "cache"),
+    ("pool",),
+    ("bind", "fuzz"),
+)
 
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 WHOLE = "the public list"  # what ``import standpipe`` takes
@@ -154,7 +163,22 @@ def public_names(init: Path) -> frozenset[str]:
     return frozenset()
 
 
+def core_breaches(core: Path) -> Iterator[str]:
+    """Yield one line per include in ``core`` (the folder native) that breaks the rule."""
+    rank = {name: number for number, row in enumerate(CORE) for name in row}
+    for path in sorted(each for each in core.rglob("*") if each.suffix in (".h", ".cpp")):
+        owner = path.relative_to(core).parts[0]
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if found := re.match(r'#include "(\w+)/', line):
+                target, place = found[1], f"{path.relative_to(core.parent)}:{number}"
+                if owner not in rank or target not in rank:
+                    yield f"{place}: {owner} or {target} has no row in scripts/layers.py"
+                elif target != owner and rank[target] >= rank[owner]:
+                    yield f"{place}: {owner} must not include {target}, which is not below it"
+
+
 if __name__ == "__main__":
-    found = list(breaches(Path(__file__).parent.parent / "src" / "standpipe"))
+    root = Path(__file__).parent.parent
+    found = [*breaches(root / "src" / "standpipe"), *core_breaches(root / "native")]
     print(*found, sep="\n", end="\n" if found else "")
     sys.exit(bool(found))

@@ -1,4 +1,4 @@
-"""The random draws of a sample, in plain Python: what native/keys.h and RandomResizedCrop's box come to.
+"""The random draws of a sample, in plain Python: what native/system/keys.h and RandomResizedCrop's box come to.
 
 Written from the rule and not from the kernel, so that a change of either shows.
 """

@@ -6,11 +6,32 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-breaches = runpy.run_path(str(ROOT / "scripts" / "layers.py"))["breaches"]
+RULE = runpy.run_path(str(ROOT / "scripts" / "layers.py"))
+breaches, core_breaches = RULE["breaches"], RULE["core_breaches"]
 
 
 def test_the_source_keeps_the_import_rule() -> None:
     assert list(breaches(ROOT / "src" / "standpipe")) == []
+    assert list(core_breaches(ROOT / "native")) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "header", "is_breach"),
+    [
+        ("simd/avx2.cpp", "image/jpeg.h", True),
+        ("image/rows.h", "cache/store.h", True),
+        ("cache/store.cpp", "bind/bind.h", True),
+        ("junk/a.cpp", "simd/simd.h", True),
+        ("pool/pool.cpp", "cache/store.h", False),
+        ("pool/pool.cpp", "pool/state.h", False),
+    ],
+)
+def test_the_native_core_keeps_its_own_rule(tmp_path: Path, file: str, header: str, is_breach: bool) -> None:
+    path = tmp_path / "native" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(f'#include <vector>\n#include "{header}"\n', encoding="utf-8")
+    found = list(core_breaches(tmp_path / "native"))
+    assert [each.partition(": ")[0] for each in found] == [f"native/{file}:2"] * is_breach
 
 
 @pytest.mark.parametrize(

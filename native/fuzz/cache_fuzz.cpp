@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "cache_store.h"
-#include "checksum.h"
-#include "keys.h"
+#include "cache/store.h"
+#include "system/checksum.h"
+#include "system/keys.h"
 
 namespace standpipe {
 namespace {
@@ -83,14 +83,14 @@ void check_rows(const Folder& folder, Input extent) {
             std::vector<uint8_t> bytes(row->length);
             if (store.read(record, *row, bytes.data()))
                 check(checksum(bytes) == row->checksum, "bytes that weren't stored");
-            else
-                check(!store.find(record), "a row is found that can't be read");
+            else check(!store.find(record), "a row is found that can't be read");
         }
         const uint8_t content[] = {1, 2, 3, static_cast<uint8_t>(record)};
         check(store.add_extent(1, mine.get(), 4 * record, 4 * record + 4, false), "no room");
         const auto there = store.find(record);
-        check(store.put(record, content, {}, false, false, there ? std::optional(there->stamp) : std::nullopt),
-              "a row isn't stored");
+        check(
+            store.put(record, content, {}, false, false, there ? std::optional(there->stamp) : std::nullopt),
+            "a row isn't stored");
         const auto stored = store.find(record);
         uint8_t bytes[4] = {};
         check(stored && stored->length == 4 && store.read(record, *stored, bytes) &&
@@ -110,7 +110,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
     CacheHeader header{};
     std::ranges::copy(input.first(std::min(size, kHead)), header.begin());
-    check(wrong_with_header(header, kRecords, kSalt).text.empty() == (header == right), "another header is taken");
+    check(wrong_with_header(header, kRecords, kSalt).text.empty() == (header == right),
+          "another header is taken");
     check(!wrong_with_header(input.first(std::min<size_t>(size, 4095)), kRecords, kSalt).text.empty(),
           "a header that is cut off is taken");
 
@@ -124,7 +125,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
     table.resize(kCacheHeaderBytes + kRecords * kCacheEntryBytes);
     for (uint64_t record = 0; record < kRecords; ++record)
-        mend(std::span(table).subspan(kCacheHeaderBytes + record * kCacheEntryBytes, kCacheEntryBytes), record);
+        mend(std::span(table).subspan(kCacheHeaderBytes + record * kCacheEntryBytes, kCacheEntryBytes),
+             record);
     folder.write("table", table);
     check_rows(folder, extent);
     return 0;

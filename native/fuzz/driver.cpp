@@ -21,7 +21,7 @@
 #include <iterator>
 #include <string>
 
-#include "mutate.h"
+#include "fuzz/mutate.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 extern "C" [[gnu::weak]] void __asan_init();

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "faults.h"
+#include "system/faults.h"
 
 namespace {
 

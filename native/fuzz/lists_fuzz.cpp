@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "list_lines.h"
-#include "packed.h"
-#include "sealed.h"
+#include "io/list_lines.h"
+#include "io/packed.h"
+#include "io/sealed.h"
 
 namespace standpipe {
 namespace {

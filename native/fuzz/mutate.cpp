@@ -1,4 +1,4 @@
-#include "mutate.h"
+#include "fuzz/mutate.h"
 
 #include <algorithm>
 #include <array>

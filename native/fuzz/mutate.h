@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "keys.h"
+#include "system/keys.h"
 
 namespace standpipe {
 

@@ -1,4 +1,4 @@
-#include "own_malloc.h"
+#include "fuzz/own_malloc.h"
 
 #include <malloc.h>
 

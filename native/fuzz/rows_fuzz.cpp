@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "own_malloc.h"
-#include "rows.h"
+#include "fuzz/own_malloc.h"
+#include "image/rows.h"
 
 namespace standpipe {
 namespace {

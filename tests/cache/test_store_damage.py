@@ -102,7 +102,7 @@ def test_an_entry_of_a_row_that_cant_be(tmp_path: Path, fields: dict[str, int]) 
 
 
 def key_of(salt: int, record: int) -> int:
-    """``mix`` of ``native/keys.h``."""
+    """``mix`` of ``native/system/keys.h``."""
     mask = (1 << 64) - 1
 
     def scramble(z: int) -> int:

@@ -21,9 +21,9 @@
 #include <thread>
 #include <vector>
 
-#include "faults.h"
+#include "system/faults.h"
 #include "fuzz/own_malloc.h"
-#include "pool.h"
+#include "pool/pool.h"
 
 namespace standpipe {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "checksum.h"
-#include "keys.h"
-#include "simd.h"
+#include "system/checksum.h"
+#include "system/keys.h"
+#include "simd/simd.h"
 
 namespace standpipe {
 namespace {

@@ -43,7 +43,7 @@ def scattered(lane: int) -> int:
 
 
 def described(content: bytes) -> int:
-    """As ``native/checksum.h`` describes it."""
+    """As ``native/system/checksum.h`` describes it."""
     whole = len(content) // 32 * 32
     words = [content[at : at + 8] for at in range(0, whole, 8)]
     lanes = [crc32c(0xFFFFFFFF, b"".join(words[lane::4])) for lane in range(4)]

@@ -17,8 +17,8 @@ CORE = next((Path(__file__).parents[2] / "build").glob(f"{TAG}-{TAG}-*/CMakeFile
 NO_OBJECTS = "build has no objects: rm .venv/.standpipe/package && scripts/setup test"
 QEMU = shutil.which("qemu-x86_64")
 TABLES = {
-    "simd_avx2.cpp.o": "_ZN9standpipe12kAvx2KernelsE",
-    "simd_avx512.cpp.o": "_ZN9standpipe14kAvx512KernelsE",
+    "simd/avx2.cpp.o": "_ZN9standpipe12kAvx2KernelsE",
+    "simd/avx512.cpp.o": "_ZN9standpipe14kAvx512KernelsE",
 }
 KERNELS = {"Nehalem": ["scalar"], "SandyBridge": ["scalar"], "Haswell": ["scalar", "avx2"]}
 
@@ -62,7 +62,7 @@ def has_avx(item: Path) -> bool:
 def test_only_kernels_have_instructions_of_later_cpus() -> None:
     assert CORE, NO_OBJECTS
     objects = [*CORE.parent.rglob("*.o")]
-    assert {item.name for item in objects if has_avx(item)} == TABLES.keys()
+    assert {f"{item.parent.name}/{item.name}" for item in objects if has_avx(item)} == TABLES.keys()
 
 
 @needs_objdump

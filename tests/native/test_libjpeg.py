@@ -161,7 +161,7 @@ def test_the_stamp_of_the_build_includes_the_library(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     for name in (
         "scripts/package_key",
-        "native/jpeg.h",
+        "native/image/jpeg.h",
         "CMakeLists.txt",
         "pyproject.toml",
         "constraints.txt",

@@ -84,7 +84,7 @@ def _less(after: T, before: T, keep: tuple[str, ...] = ()) -> T:
 
 
 def edges(bucket: int) -> tuple[float, float]:
-    """The durations in seconds between which a bucket of ``Latency.counts`` counts; native/latency.h chooses it."""
+    """The seconds between which a bucket of ``Latency.counts`` counts, as native/system/latency.h has it."""
     doubling, part = divmod(bucket, PARTS)
     begin = LEAST_NS * (1 << doubling)
     width = begin / PARTS

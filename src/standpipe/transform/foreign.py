@@ -27,8 +27,8 @@ STRIP_BYTES = 256 << 10  # of an array that is filled strip by strip
 # 1 MB where they pointed at the same bytes, and put a GIF's comment together in a time that grew with its square.
 MOST_HEADER_READS = 20_000
 SPARE_HEADER_BYTES = 64 << 10  # beyond two times the file
-# Of JPEGs that Pillow decodes, as native/jpeg.cpp has them: scans after these many are refused when they pass over more
-# blocks than this.
+# Of JPEGs that Pillow decodes, as native/image/jpeg.cpp has them: scans after these many are refused when they pass
+# over more blocks than this.
 ANY_SCANS = 16
 MOST_BLOCKS = 1 << 25
 

@@ -1,7 +1,7 @@
 """What every worker in Python is at, as it writes it down itself, for whoever asks why it takes so long.
 
 A desk is some 64-bit words, of a worker process in shared memory, where it outlives the worker. Writing it costs some
-0.3 µs a sample. Native code writes there too while it waits: native/desk.h knows the first four words.
+0.3 µs a sample. Native code writes there too while it waits: native/memory/desk.h knows the first four words.
 """
 
 from __future__ import annotations

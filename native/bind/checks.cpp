@@ -1,0 +1,94 @@
+// What Python needs to look through files: each is read and decoded in one call, without the GIL.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "bind/bind.h"
+#include "image/check.h"
+
+namespace standpipe {
+namespace {
+
+template <typename Value>
+using Column = nb::ndarray<const Value, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
+const char* kind_name(const CheckedFile& file) {
+    switch (file.outcome.kind) {
+        case Outcome::Kind::ok: return "whole";
+        case Outcome::Kind::read_error: return "read";
+        case Outcome::Kind::decode_error: return "decode";
+        case Outcome::Kind::foreign: return "foreign";
+        case Outcome::Kind::cancelled: break;
+    }
+    return "cancelled";
+}
+
+std::pair<Int64s::Array, Int64s::Array> file_marks(Column<uint8_t> blob, Column<int64_t> ends) {
+    check_paths(blob, ends);
+    const size_t count = ends.shape(0);
+    Int64s sizes(count), times(count);
+    {
+        nb::gil_scoped_release unlocked;
+        const auto* text = reinterpret_cast<const char*>(blob.data());
+        int64_t begin = 0;
+        for (size_t i = 0; i < count; begin = ends.data()[i++]) {
+            const FileMark mark = mark_of({text + begin, static_cast<size_t>(ends.data()[i] - begin)});
+            sizes.values()[i] = mark.size;
+            times.values()[i] = mark.mtime_ns;
+        }
+    }
+    return {std::move(sizes).array(), std::move(times).array()};
+}
+
+}  // namespace
+
+void bind_checks(nb::module_& m) {
+    m.def("file_marks", &file_marks, "blob"_a, "ends"_a,
+          "(sizes, modification times in ns) of n paths, each (n,); -1 for files that can't be asked.");
+
+    nb::class_<CheckedFile>(m, "CheckedFile", "A file that was read and, if it is a JPEG, decoded.")
+        .def_prop_ro("kind", &kind_name,
+                     "'whole'; 'read' or 'decode', where that failed; 'foreign': for Pillow; or 'cancelled'.")
+        .def_prop_ro(
+            "text", [](const CheckedFile& file) { return printable(file.outcome.text); },
+            nb::sig("def text(self) -> str"), "What is wrong.")
+        .def_prop_ro("damaged", [](const CheckedFile& f) { return f.outcome.damaged; })
+        .def_prop_ro("truncated", [](const CheckedFile& f) { return f.outcome.truncated; })
+        .def_prop_ro("smoothed", [](const CheckedFile& f) { return f.outcome.smoothed; })
+        .def_prop_ro("size", [](const CheckedFile& f) { return f.read.size; })
+        .def_prop_ro("mtime_ns", [](const CheckedFile& f) { return f.read.stamp.mtime_ns; })
+        .def_prop_ro(
+            "data",
+            [](CheckedFile& f) {
+                return nb::ndarray<nb::numpy, const uint8_t, nb::shape<-1>>(f.read.buffer.data(),
+                                                                            {f.read.size}, nb::find(f));
+            },
+            "The file's bytes, no copy.")
+        .def("reserve", &CheckedFile::reserve, nb::call_guard<nb::gil_scoped_release>(), "frame_bytes"_a,
+             "Wait for the memory that decoding takes, until this file ends; an error text when it can't be "
+             "had.");
+
+    nb::class_<FileChecks>(m, "FileChecks", "Reads and decodes files, for any number of threads.")
+        .def(nb::new_([](const ReadPolicy& reads, uint64_t max_pixels, int max_scans, bool allow_truncated,
+                         uint64_t side_bytes, uint64_t buffer_bytes) {
+                 return std::make_shared<FileChecks>(
+                     CheckPolicy{{max_pixels, max_scans, allow_truncated}, side_bytes, buffer_bytes, reads});
+             }),
+             "reads"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a, "side_bytes"_a, "buffer_bytes"_a)
+        .def(
+            "check",
+            [](FileChecks& checks, const nb::bytes& path, int64_t offset, int64_t length) {
+                FileRange range{{path.c_str(), path.size()}, offset, length};
+                nb::gil_scoped_release unlocked;
+                return checks.check(std::move(range));
+            },
+            "path"_a, "offset"_a, "length"_a, "Read and decode a range of a file; see ``CheckedFile``.")
+        .def("close", &FileChecks::close, nb::call_guard<nb::gil_scoped_release>(),
+             "End every wait: files are 'cancelled' from now on.");
+}
+
+}  // namespace standpipe

@@ -1,0 +1,196 @@
+// Lists taken apart, and the rows of index files.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bind/bind.h"
+#include "io/list_lines.h"
+#include "io/packed.h"
+#include "io/sealed.h"
+
+namespace standpipe {
+namespace {
+
+// Views of what the last chunk held; they are there until the next one is taken.
+template <typename Value>
+nb::ndarray<nb::numpy, const Value, nb::shape<-1>> view_of(const std::vector<Value>& values,
+                                                           nb::handle owner) {
+    return {values.data(), {values.size()}, owner};
+}
+
+const char* fault_name(LineFault fault) {
+    constexpr const char* names[] = {"none",       "nul",         "carriage_return",
+                                     "too_long",   "empty_label", "empty_path",
+                                     "other_kind", "too_large",   "image_name"};
+    return names[static_cast<int>(fault)];
+}
+
+const char* kind_name(LabelKind kind) {
+    constexpr const char* names[] = {"absent", "number", "name"};
+    return names[static_cast<int>(kind)];
+}
+
+nb::object fault_of(const ListLines& lines) {
+    if (lines.fault() == LineFault::none) return nb::none();
+    return nb::make_tuple(fault_name(lines.fault()), lines.fault_line(), kind_name(lines.fault_kind()),
+                          kind_name(lines.first_kind()), lines.first_line(),
+                          nb::bytes(lines.fault_label().data(), lines.fault_label().size()));
+}
+
+nb::list names_of(const ListLines& lines) {
+    nb::list out;
+    for (const std::string& name : lines.names()) out.append(nb::bytes(name.data(), name.size()));
+    return out;
+}
+
+void raise_fault(const PackedResult& result) {
+    switch (result.fault) {
+        case PackedFault::none: return;
+        case PackedFault::cant_read:
+            errno = result.error;
+            PyErr_SetFromErrno(PyExc_OSError);
+            throw nb::python_error();
+        case PackedFault::too_short: throw nb::value_error("it ends too soon");
+        case PackedFault::damaged:
+            throw nb::value_error(("the bytes from " + std::to_string(result.index) +
+                                   " on aren't what was written: the disk or a program changed them")
+                                      .c_str());
+        case PackedFault::bad_place:
+            throw nb::value_error(
+                ("the place of record " + std::to_string(result.index) + " lies outside it").c_str());
+        case PackedFault::bad_path:
+            throw nb::value_error(
+                ("where record " + std::to_string(result.index) + " should be is no path").c_str());
+        case PackedFault::leads_out:
+            throw nb::value_error(
+                ("the path of record " + std::to_string(result.index) + " leads out of its folder").c_str());
+    }
+}
+
+// (file, first byte, bytes of data, key)
+using SectionTuple = std::tuple<int, uint64_t, uint64_t, std::optional<uint64_t>>;
+
+PackedSection section_of(const SectionTuple& parts) { return std::make_from_tuple<PackedSection>(parts); }
+
+}  // namespace
+
+void bind_index(nb::module_& m) {
+    nb::class_<ListLines>(m, "ListLines", "Splits the lines of a list into paths and labels, chunk by chunk.")
+        .def(nb::init<bool>(), "labels"_a)
+        .def(
+            "take",
+            [](ListLines& lines, Column<uint8_t> text, uint64_t offset, bool last) {
+                nb::gil_scoped_release unlocked;
+                return lines.take({text.data(), text.shape(0)}, offset, last);
+            },
+            "text"_a, "offset"_a, "last"_a, "Take whole lines; how many bytes they are.")
+        .def_prop_ro(
+            "places", [](nb::pointer_and_handle<ListLines> l) { return view_of(l.p->places(), l.h); },
+            "(n,) where the chunk's paths are: offset, and length from bit 48 on.")
+        .def_prop_ro(
+            "labels", [](nb::pointer_and_handle<ListLines> l) { return view_of(l.p->labels(), l.h); },
+            "(n,) the chunk's labels: numbers, or places in ``names``.")
+        .def_prop_ro(
+            "paths", [](nb::pointer_and_handle<ListLines> l) { return view_of(l.p->paths(), l.h); },
+            "The chunk's paths, one after another.")
+        .def_prop_ro("line_that_leads_out", &ListLines::line_that_leads_out,
+                     "The first line whose path is absolute or has a '..'; 0: none so far.")
+        .def_prop_ro("has_labels", &ListLines::has_labels)
+        .def_prop_ro("has_names", &ListLines::has_names)
+        .def_prop_ro("names", &names_of, nb::sig("def names(self) -> list[bytes]"),
+                     "Class names in the order in which they came.")
+        .def_prop_ro(
+            "fault", &fault_of, nb::sig("def fault(self) -> tuple[str, int, str, str, int, bytes] | None"),
+            "Why a line can't be read: (what, line, its label's kind, the first record's kind, the first "
+            "record's line, label).");
+
+    m.def(
+        "sealed",
+        [](Column<uint8_t> data, uint64_t key, uint64_t first) {
+            const std::span bytes(data.data(), data.shape(0));
+            Numbers<uint8_t> out(sealed_size(bytes.size()));
+            {
+                nb::gil_scoped_release unlocked;
+                seal(bytes, key, first, out.values());
+            }
+            return std::move(out).array();
+        },
+        "data"_a, "key"_a, "first"_a,
+        "Blocks that hold ``data``, each with its checksum. ``first``: the number of the first one.");
+    m.attr("BLOCK_DATA_BYTES") = kDataBytes;
+    m.def(
+        "sealed_size", [](uint64_t size) { return sealed_size(size); }, "size"_a,
+        "How many bytes of a file hold ``size`` bytes of data in sealed blocks.");
+    m.def(
+        "packed_part",
+        [](const SectionTuple& section, uint64_t begin, uint64_t end) {
+            const PackedSection of = section_of(section);
+            if (begin > end || end > of.size) throw nb::index_error("a part lies outside its section");
+            Numbers<uint8_t> out(end - begin);
+            PackedResult result;
+            {
+                nb::gil_scoped_release unlocked;
+                result = read_part(of, begin, out.values());
+            }
+            raise_fault(result);
+            return std::move(out).array();
+        },
+        "section"_a, "begin"_a, "end"_a, "The bytes [begin, end) of a section's data.");
+    m.def(
+        "packed_rows",
+        [](const SectionTuple& section, uint64_t row_bytes, Column<int64_t> indices) {
+            const PackedSection of = section_of(section);
+            if (row_bytes == 0) throw nb::value_error("a row has at least one byte");
+            const auto asked = records_of(indices, of.size / row_bytes);
+            Numbers<uint8_t> out(asked.size() * row_bytes);
+            PackedResult result;
+            {
+                nb::gil_scoped_release unlocked;
+                result = read_rows({of, row_bytes}, asked, out.values().data());
+            }
+            raise_fault(result);
+            return std::move(out).array();
+        },
+        "section"_a, "row_bytes"_a, "indices"_a,
+        "Rows of a column, packed. ``section``: (file, first byte, bytes of data, key of its seals, or "
+        "None).");
+    m.def(
+        "packed_paths",
+        [](const SectionTuple& places, const SectionTuple& text,
+           std::tuple<nb::bytes, nb::bytes, nb::bytes> around, nb::bytes base, bool stays,
+           Column<int64_t> indices) {
+            const auto view = [](const nb::bytes& b) { return std::string_view(b.c_str(), b.size()); };
+            const PackedSection from = section_of(places);
+            const auto asked = records_of(indices, from.size / sizeof(uint64_t));
+            const PackedText of{section_of(text), view(std::get<0>(around)), view(std::get<1>(around)),
+                                view(std::get<2>(around)), stays};
+            auto blob = std::make_unique<std::vector<uint8_t>>();
+            Int64s ends(asked.size());
+            PackedResult result;
+            {
+                nb::gil_scoped_release unlocked;
+                result = read_paths({from, sizeof(uint64_t)}, of, view(base), asked, *blob, ends.values());
+            }
+            raise_fault(result);
+            nb::capsule owner(blob.get(),
+                              [](void* p) noexcept { delete static_cast<std::vector<uint8_t>*>(p); });
+            const Bytes bytes(blob->data(), {blob->size()}, owner);
+            blob.release();
+            return std::make_tuple(bytes, std::move(ends).array());
+        },
+        "places"_a, "text"_a, "around"_a, "base"_a, "stays"_a, "indices"_a,
+        "Paths of records, as (blob, ends). ``places``, ``text``: sections, as ``packed_rows`` takes them; "
+        "``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of "
+        "``base``.");
+}
+
+}  // namespace standpipe

@@ -1,0 +1,78 @@
+// Orders that are computed: records by their positions.
+#include "order/order.h"
+
+#include <nanobind/stl/tuple.h>
+
+#include <utility>
+
+#include "bind/bind.h"
+#include "system/keys.h"
+
+namespace standpipe {
+void bind_order(nb::module_& m) {
+    m.def(
+        "shuffled_indices",
+        [](uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start, uint64_t stop) {
+            if (n > (uint64_t{1} << 62)) throw nb::value_error("n must be at most 2**62");
+            if (start > stop || stop > n) throw nb::value_error("positions must lie in [0, n)");
+            Int64s out(stop - start);
+            {
+                nb::gil_scoped_release unlocked;
+                shuffled_indices(seed, epoch, n, start, out.values());
+            }
+            return std::move(out).array();
+        },
+        "seed"_a, "epoch"_a, "n"_a, "start"_a, "stop"_a,
+        "Records at positions [start, stop) of an epoch's shuffled order.");
+    m.def(
+        "shuffled_at",
+        [](uint64_t seed, uint64_t epoch, uint64_t n, Column<int64_t> positions) {
+            if (n > (uint64_t{1} << 62)) throw nb::value_error("n must be at most 2**62");
+            const std::span<const int64_t> asked(positions.data(), positions.shape(0));
+            for (const int64_t position : asked)
+                if (position < 0 || static_cast<uint64_t>(position) >= n)
+                    throw nb::value_error("positions must lie in [0, n)");
+            Int64s out(asked.size());
+            {
+                nb::gil_scoped_release unlocked;
+                shuffled_at(seed, epoch, n, asked, out.values());
+            }
+            return std::move(out).array();
+        },
+        "seed"_a, "epoch"_a, "n"_a, "positions"_a, "Records at any positions of an epoch's shuffled order.");
+    m.def(
+        "stratified_points",
+        [](uint64_t seed, uint64_t epoch, uint64_t n, uint64_t total, uint64_t start, uint64_t stop) {
+            if (n >= (uint64_t{1} << 29)) throw nb::value_error("n must be below 2**29");
+            if (total < n || total >= (uint64_t{1} << 62))
+                throw nb::value_error("total must lie in [n, 2**62)");
+            if (start > stop || stop > n) throw nb::value_error("positions must lie in [0, n)");
+            Int64s strata(stop - start), points(stop - start);
+            {
+                nb::gil_scoped_release unlocked;
+                stratified_points(seed, epoch, n, total, start, strata.values(), points.values());
+            }
+            return std::make_tuple(std::move(strata).array(), std::move(points).array());
+        },
+        "seed"_a, "epoch"_a, "n"_a, "total"_a, "start"_a, "stop"_a,
+        "Each position's stratum of a line of ``total`` units in n strata, and a random point in it.");
+    m.def(
+        "marked_at",
+        [](Column<uint64_t> words, Column<int64_t> ranks, Column<int64_t> places) {
+            const std::span<const uint64_t> bits(words.data(), words.shape(0));
+            const std::span<const int64_t> before(ranks.data(), ranks.shape(0));
+            if (bits.empty() || bits.size() % 8 != 0 || before.size() != bits.size() / 8 + 1)
+                throw nb::value_error("ranks must have an entry for each 8 words, and one more");
+            const auto asked = records_of(places, static_cast<uint64_t>(before.back()));
+            Int64s out(asked.size());
+            {
+                nb::gil_scoped_release unlocked;
+                marked_at(bits, before, asked, out.values());
+            }
+            return std::move(out).array();
+        },
+        "words"_a, "ranks"_a, "places"_a, "Numbers of the bits that are set, by their place among them.");
+    m.def("mix", &mix, "key"_a, "word"_a, "A new 64-bit key of a key and a word.");
+}
+
+}  // namespace standpipe

@@ -1,0 +1,343 @@
+// The native threads of a loader, their jobs, and rows that Python finishes for them.
+#include "pool/pool.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "bind/bind.h"
+
+namespace standpipe {
+namespace {
+
+using Pictures = nb::ndarray<const uint8_t, nb::shape<-1, -1, -1, 3>, nb::c_contig, nb::device::cpu>;
+using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+
+const char* kind_name(Outcome::Kind kind) {
+    switch (kind) {
+        case Outcome::Kind::read_error: return "read";
+        case Outcome::Kind::cancelled: return "cancelled";
+        case Outcome::Kind::ok:
+        case Outcome::Kind::foreign:
+        case Outcome::Kind::decode_error: break;
+    }
+    return "decode";
+}
+
+const char* desk_name(Desk::Kind kind) {
+    constexpr const char* names[] = {"decoding", "reading", "Pillow", "GPU"};
+    return names[static_cast<size_t>(kind)];
+}
+
+const char* phase_name(Phase phase) {
+    constexpr const char* names[] = {"reading", "waiting", "decoding"};
+    return names[static_cast<size_t>(phase)];
+}
+
+void check_rows(size_t have, int rows, const char* what) {
+    if (have != static_cast<size_t>(rows)) throw nb::value_error(what);
+}
+
+// Attaches a job's inputs; the arrays stay alive with the Python object that this makes.
+struct SubmittedJob {
+    std::shared_ptr<Job> job;
+    std::vector<nb::object> arrays;
+};
+
+// Says which rows of the slot a job's rows are, and which attempts.
+void place_rows(Job& job, const std::optional<Column<int64_t>>& slot_rows,
+                const std::optional<Column<int64_t>>& attempts) {
+    if (slot_rows) {
+        check_rows(slot_rows->shape(0), job.rows, "slot_rows: one per row");
+        for (size_t i = 0; i < slot_rows->shape(0); ++i) {
+            const int64_t row = slot_rows->data()[i];
+            if (row < 0 || static_cast<uint64_t>(row) >= job.arena->slot_bytes())
+                throw nb::value_error("a row lies outside the slot");
+            job.slot_rows.push_back(static_cast<int>(row));
+        }
+    }
+    if (attempts) {
+        check_rows(attempts->shape(0), job.rows, "attempts: one per row");
+        job.attempts.assign(attempts->data(), attempts->data() + attempts->shape(0));
+    }
+}
+
+// Rows of the slot up to the last one that the job makes.
+size_t rows_spanned(const Job& job) {
+    if (job.slot_rows.empty()) return static_cast<size_t>(job.rows);
+    return static_cast<size_t>(*std::max_element(job.slot_rows.begin(), job.slot_rows.end())) + 1;
+}
+
+// partial: a row may be -1, for one that is in another array.
+void check_records(Column<int64_t> rows, size_t records, bool partial) {
+    for (size_t i = 0; i < rows.shape(0); ++i) {
+        const int64_t row = rows.data()[i];
+        if (partial && row == -1) continue;
+        if (row < 0 || static_cast<size_t>(row) >= records)
+            throw nb::value_error("a row number lies outside its array");
+    }
+}
+
+void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, Column<int64_t> offset,
+                  Column<int64_t> length) {
+    check_rows(ends.shape(0), s.job->rows, "files: one path per row");
+    check_rows(offset.shape(0), s.job->rows, "files: one offset per row");
+    check_rows(length.shape(0), s.job->rows, "files: one length per row");
+    check_paths(blob, ends);
+    s.job->files = {blob.data(), ends.data(), offset.data(), length.data()};
+    for (nb::object array : {nb::cast(blob), nb::cast(ends), nb::cast(offset), nb::cast(length)})
+        s.arrays.push_back(array);
+}
+
+void attach_pixels(SubmittedJob& s, Pictures pictures, Column<int64_t> rows, bool partial) {
+    check_rows(rows.shape(0), s.job->rows, "pixels: one record per row");
+    check_records(rows, pictures.shape(0), partial);
+    s.job->pixels.push_back({pictures.data(),
+                             rows.data(),
+                             {static_cast<int>(pictures.shape(1)), static_cast<int>(pictures.shape(2))}});
+    s.arrays.push_back(nb::cast(pictures));
+    s.arrays.push_back(nb::cast(rows));
+}
+
+void attach_copy(SubmittedJob& s, AnyRows array, Column<int64_t> rows, size_t slot_offset, size_t row_bytes,
+                 bool partial, uint8_t* slot) {
+    check_rows(rows.shape(0), s.job->rows, "copy: one record per row");
+    if (array.ndim() < 1 || array.nbytes() != array.shape(0) * row_bytes)
+        throw nb::value_error("copy: rows have another size");
+    check_records(rows, array.shape(0), partial);
+    if (slot_offset + row_bytes * rows_spanned(*s.job) > s.job->arena->slot_bytes())
+        throw nb::value_error("copy: rows don't fit the slot");
+    s.job->copies.push_back(
+        {static_cast<const uint8_t*>(array.data()), rows.data(), row_bytes, slot + slot_offset});
+    s.arrays.push_back(nb::cast(array));
+    s.arrays.push_back(nb::cast(rows));
+}
+
+void attach_cache(SubmittedJob& s, std::shared_ptr<CacheStore> store, Column<int64_t> records,
+                  std::shared_ptr<Program> before, bool checks) {
+    check_rows(records.shape(0), s.job->rows, "cache: one record per row");
+    if (store) records_of(records, store->records());
+    if (before && (before->format.type != ElementType::u8 || before->format.planar))
+        throw nb::value_error("cache: what is kept is (height, width, 3) uint8");
+    s.job->cache = JobCache{std::move(store), records.data(), std::move(before), checks};
+    s.arrays.push_back(nb::cast(records));
+}
+
+nb::list failures_of(Job& job) {
+    std::scoped_lock lock(job.mutex);
+    nb::list out;
+    for (const Failure& f : job.failures)
+        out.append(nb::make_tuple(job.slot_row(f.row), kind_name(f.outcome.kind), printable(f.outcome.text)));
+    return out;
+}
+
+constexpr const char* kLatency = "How many rows took how long, as standpipe.counters.Latency counts.";
+
+nb::list threads_of(const PoolStats& stats) {
+    nb::list out;
+    for (const ThreadStats& t : stats.threads)
+        out.append(nb::make_tuple(desk_name(t.kind), t.number, t.rows, t.busy_s));
+    return out;
+}
+
+// Keeps the pool that lent the row's buffer.
+struct PendingRow {
+    std::shared_ptr<Pool> pool;
+    ForeignRow row;
+};
+
+}  // namespace
+
+void bind_pool(nb::module_& m) {
+    nb::class_<PoolStats>(m, "PoolStats", "Counters of a loader's native threads since they started.")
+        .def_ro("rows", &PoolStats::rows)
+        .def_ro("bytes", &PoolStats::bytes)
+        .def_ro("decode_s", &PoolStats::decode_s)
+        .def_ro("decode_wait_s", &PoolStats::decode_wait_s)
+        .def_prop_ro(
+            "decode_latency", [](const PoolStats& s) { return counts_of(s.decode); },
+            nb::sig("def decode_latency(self) -> tuple[int, ...]"), kLatency)
+        .def_ro("foreign", &PoolStats::foreign)
+        .def_ro("gpu_rows", &PoolStats::gpu_rows)
+        .def_ro("gpu_refused", &PoolStats::gpu_refused)
+        .def_ro("damaged", &PoolStats::damaged)
+        .def_ro("truncated", &PoolStats::truncated)
+        .def_ro("read_s", &PoolStats::read_s)
+        .def_ro("read_wait_s", &PoolStats::read_wait_s)
+        .def_prop_ro(
+            "read_latency", [](const PoolStats& s) { return counts_of(s.read); },
+            nb::sig("def read_latency(self) -> tuple[int, ...]"), kLatency)
+        .def_prop_ro("threads", &threads_of,
+                     nb::sig("def threads(self) -> list[tuple[str, int, int, float]]"),
+                     "Kind, number, rows and seconds of work of every thread.")
+        .def_ro("decoders", &PoolStats::decoders)
+        .def_ro("readers", &PoolStats::readers)
+        .def_ro("retries", &PoolStats::retries)
+        .def_ro("hedged", &PoolStats::hedged)
+        .def_ro("slowest_read_s", &PoolStats::slowest_read_s)
+        .def_ro("side_bytes", &PoolStats::side_bytes)
+        .def_ro("side_peak_bytes", &PoolStats::side_peak_bytes)
+        .def_ro("frame_bytes", &PoolStats::frame_bytes)
+        .def_ro("read_ahead_bytes", &PoolStats::read_ahead_bytes)
+        .def_ro("read_ahead_peak_bytes", &PoolStats::read_ahead_peak_bytes)
+        .def_ro("reading_ahead", &PoolStats::reading_ahead);
+
+    nb::class_<SubmittedJob>(m, "Job", "The rows of one slot.")
+        .def(
+            "__init__",
+            [](SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t> positions,
+               std::shared_ptr<Program> program, size_t image_offset, uint64_t seed, uint64_t epoch,
+               std::optional<Column<int64_t>> slot_rows, std::optional<Column<int64_t>> attempts) {
+                auto job = std::make_shared<Job>();
+                job->program = std::move(program);
+                job->rows = static_cast<int>(positions.shape(0));
+                job->positions.assign(positions.data(), positions.data() + positions.shape(0));
+                job->arena = ring.arena();
+                job->epoch_key = epoch_key(seed, epoch);
+                job->out = job->arena->slot(static_cast<size_t>(slot)) + image_offset;
+                if (job->rows < 1) throw nb::value_error("a job needs rows");
+                place_rows(*job, slot_rows, attempts);
+                if (job->program && image_offset + rows_spanned(*job) * job->program->format.row_bytes() >
+                                        job->arena->slot_bytes())
+                    throw nb::value_error("the image rows don't fit the slot");
+                new (self) SubmittedJob{std::move(job), {}};
+            },
+            "ring"_a, "slot"_a, "positions"_a, "program"_a.none(), "image_offset"_a, "seed"_a, "epoch"_a,
+            "slot_rows"_a.none() = nb::none(), "attempts"_a.none() = nb::none(),
+            "``slot_rows``: where the rows are in the slot, for samples that take others' place as their "
+            "``attempts``.")
+        .def("files", &attach_files, "blob"_a, "ends"_a, "offset"_a, "length"_a)
+        .def("pixels", &attach_pixels, "pictures"_a, "rows"_a, "partial"_a = false,
+             "Make rows from pixels of an array; with ``partial`` a row -1 is one of another array's.")
+        .def(
+            "copy",
+            [](SubmittedJob& s, const SlotRing& ring, int slot, AnyRows array, Column<int64_t> rows,
+               size_t slot_offset, size_t row_bytes, bool partial) {
+                attach_copy(s, array, rows, slot_offset, row_bytes, partial,
+                            ring.arena()->slot(static_cast<size_t>(slot)));
+            },
+            "ring"_a, "slot"_a, "array"_a, "rows"_a, "slot_offset"_a, "row_bytes"_a, "partial"_a = false,
+            "Copy rows of an array; with ``partial`` a row -1 is one of another array's.")
+        .def(
+            "for_gpu",
+            [](SubmittedJob& s, Column<int64_t> records, double share, uint64_t most_pixels) {
+                check_rows(records.shape(0), s.job->rows, "for_gpu: one record per row");
+                for (size_t i = 0; i < records.shape(0); ++i)
+                    s.job->on_gpu.push_back(in_share(static_cast<uint64_t>(records.data()[i]), share));
+                s.job->most_gpu_pixels = most_pixels;
+            },
+            "records"_a, "share"_a, "most_pixels"_a,
+            "Have a share of the records decoded by the GPU, where any decoder takes the file.")
+        .def(
+            "cache", &attach_cache, "store"_a.none(), "records"_a, "before"_a.none(), "checks"_a,
+            "Keep what is made of the rows, and take what is kept: the pixels that ``before`` makes, from "
+            "which "
+            "the job's program goes on, or the bytes of files where it is None. ``checks``: whether a row is "
+            "compared with its file before it is used. Without a ``store`` nothing is kept or found.")
+        .def_prop_ro("done", [](const SubmittedJob& s) { return s.job->remaining == 0; })
+        .def(
+            "has", [](const SubmittedJob& s, const AtWork& row) { return s.job == row.job.lock(); }, "row"_a,
+            "Whether a row at work is one of its rows.")
+        .def(
+            "failures", [](SubmittedJob& s) { return failures_of(*s.job); },
+            nb::sig("def failures(self) -> list[tuple[int, str, str]]"),
+            "(row, kind, text) of rows that failed.");
+
+    nb::class_<PendingRow>(m, "ForeignRow", "A row whose bytes Pillow decodes.")
+        .def_prop_ro(
+            "data",
+            [](PendingRow& r) {
+                return nb::ndarray<nb::numpy, const uint8_t, nb::shape<-1>>(r.row.bytes.data(), {r.row.size},
+                                                                            nb::find(r));
+            },
+            "The row's bytes, no copy: there until it is finished or failed.")
+        .def(
+            "reserve",
+            [](PendingRow& r, int height, int width, uint64_t frame_bytes) {
+                nb::gil_scoped_release unlocked;
+                return r.pool->reserve_for(r.row, {height, width}, frame_bytes);
+            },
+            "height"_a, "width"_a, "frame_bytes"_a,
+            "Wait for the memory that decoding and transforming takes; an error text when it can't be had.")
+        .def(
+            "finish",
+            [](PendingRow& r, Picture rgb, bool truncated) {
+                const Size size{static_cast<int>(rgb.shape(0)), static_cast<int>(rgb.shape(1))};
+                nb::gil_scoped_release unlocked;
+                r.pool->finish_foreign(r.row, rgb.data(), size, truncated);
+            },
+            "rgb"_a, "truncated"_a)
+        .def(
+            "fail", [](PendingRow& r, std::string text) { r.pool->fail_foreign(r.row, std::move(text)); },
+            "text"_a)
+        .def(
+            "release", [](PendingRow& r) { r.pool->release_foreign(r.row); },
+            "Give back what was reserved, once nothing of it is in use any more.");
+
+    nb::class_<AtWork>(m, "AtWork", "A row at work.")
+        .def_prop_ro("kind", [](const AtWork& w) { return desk_name(w.kind); })
+        .def_ro("number", &AtWork::number)
+        .def_ro("system_id", &AtWork::system_id, "Of its thread, as /proc names it.")
+        .def_ro("thread", &AtWork::thread, "As threading.get_ident() names it.")
+        .def_ro("row", &AtWork::row)
+        .def_ro("rows_begun", &AtWork::rows_begun, "By its thread so far.")
+        .def_prop_ro("phase", [](const AtWork& w) { return phase_name(w.phase); })
+        .def_ro("begin_s", &AtWork::begin_s,
+                "As time.monotonic() counts, later by what it waited for others.");
+
+    nb::class_<Pool>(m, "Pool", "The native threads of a loader.")
+        .def(nb::new_([](int workers, int io_threads, size_t read_ahead_bytes, uint64_t side_bytes,
+                         const ReadPolicy& reads, std::shared_ptr<Bell> bell, size_t frame_bytes) {
+                 if (workers < 1 || io_threads < 1) throw nb::value_error("a pool needs threads");
+                 return std::make_shared<Pool>(
+                     PoolOptions{workers, io_threads, read_ahead_bytes, side_bytes, reads, frame_bytes},
+                     std::move(bell));
+             }),
+             "workers"_a, "io_threads"_a, "read_ahead_bytes"_a, "side_bytes"_a, "reads"_a, "bell"_a,
+             "frame_bytes"_a = 0)
+        .def(
+            "submit", [](Pool& p, const SubmittedJob& s, bool first) { p.submit(s.job, first); }, "job"_a,
+            "first"_a = false)
+        .def(
+            "cancel", [](Pool& p, const SubmittedJob& s) { p.cancel(s.job); }, "job"_a)
+        .def("employ", &Pool::employ, Unlocked(), "workers"_a,
+             "From now on so many of the decoding threads work at once, at least one; the others wait.")
+        .def(
+            "take_foreign",
+            [](std::shared_ptr<Pool> p) -> std::optional<PendingRow> {
+                PendingRow pending{p, {}};
+                nb::gil_scoped_release unlocked;
+                if (!p->take_foreign(pending.row)) return std::nullopt;
+                return pending;
+            },
+            "Wait for a row that Pillow decodes; None when the pool is closed.")
+        .def_prop_ro("foreign_waiting", &Pool::foreign_waiting)
+        .def("take_for_gpu", &take_for_gpu, nb::sig("def take_for_gpu(self) -> GpuBatch | None"),
+             "Wait for rows whose JPEGs are for the GPU's decoder; None when the pool is closed.")
+        .def_prop_ro(
+            "broken",
+            [](const Pool& p) -> std::optional<std::string> {
+                const auto broken = p.broken();
+                if (!broken) return std::nullopt;
+                return std::string(desk_name(broken->kind)) + " thread " + std::to_string(broken->number) +
+                       " ended by an error: " + broken->error;
+            },
+            "Which thread an error ended, and by which; None while there is none.")
+        .def("at_work", &Pool::at_work, Unlocked(), "What every thread is at that has a row.")
+        .def("give_up", &Pool::give_up, Unlocked(), "row"_a,
+             "Give up the row and its job; another thread takes its thread's place. False when it has ended.")
+        .def(
+            "close", [](Pool& p, int patience_ms) { return p.close(std::chrono::milliseconds(patience_ms)); },
+            Unlocked(), "patience_ms"_a, "End the threads; False when some are still inside a system call.")
+        .def("stats", &Pool::stats);
+}
+
+}  // namespace standpipe

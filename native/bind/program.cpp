@@ -1,0 +1,113 @@
+// What happens to an image, described: stages, the slot's rows, and the program of both.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "bind/bind.h"
+#include "image/rows.h"
+
+namespace standpipe {
+namespace {
+
+template <typename Value>
+using Table = nb::ndarray<const Value, nb::shape<3, 256>, nb::c_contig, nb::device::cpu>;
+
+Filter filter_named(const std::string& name) {
+    constexpr const char* names[] = {"nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"};
+    for (int i = 0; i < 6; ++i)
+        if (name == names[i]) return static_cast<Filter>(i);
+    throw nb::value_error(("unknown interpolation " + name).c_str());
+}
+
+const Kernels* chosen_kernels(const std::optional<std::string>& simd) {
+    const Kernels* kernels = simd ? kernels_named(simd->c_str()) : &best_kernels();
+    if (!kernels) throw nb::value_error(("this machine doesn't run " + *simd).c_str());
+    return kernels;
+}
+
+}  // namespace
+
+void bind_program(nb::module_& m) {
+    nb::class_<Stage>(m, "Stage", "Adjacent geometric transforms that one pass does.")
+        .def(nb::init<>())
+        .def(
+            "crop",
+            [](Stage& s, uint32_t op, std::tuple<double, double> scale, std::tuple<double, double> ratio) {
+                s.has_crop = true;
+                s.crop = {op, std::get<0>(scale), std::get<1>(scale), std::get<0>(ratio), std::get<1>(ratio)};
+            },
+            "op"_a, "scale"_a, "ratio"_a)
+        .def(
+            "resize",
+            [](Stage& s, int height, int width, const std::string& filter) {
+                s.resize = Stage::Resize::exact;
+                s.target = {height, width};
+                s.filter = filter_named(filter);
+            },
+            "height"_a, "width"_a, "filter"_a)
+        .def(
+            "resize_shorter",
+            [](Stage& s, int size, int max_size, const std::string& filter) {
+                s.resize = Stage::Resize::shorter_side;
+                s.target = {size, size};
+                s.max_size = max_size;
+                s.filter = filter_named(filter);
+            },
+            "size"_a, "max_size"_a, "filter"_a)
+        .def(
+            "window",
+            [](Stage& s, int height, int width) {
+                s.has_window = true;
+                s.window = {height, width};
+            },
+            "height"_a, "width"_a)
+        .def("mirror", [](Stage& s, uint32_t op, double p) { s.mirrors.push_back({op, p}); }, "op"_a, "p"_a);
+
+    nb::class_<RowFormat>(m, "RowFormat", "Size, element type and layout of a slot's image rows.")
+        .def_static(
+            "uint8",
+            [](int height, int width, bool planar) {
+                return RowFormat{height, width, ElementType::u8, planar, {}, {}};
+            },
+            "height"_a, "width"_a, "planar"_a)
+        .def_static(
+            "float32",
+            [](int height, int width, bool planar, Table<float> table) {
+                RowFormat format{height, width, ElementType::f32, planar, {}, {}};
+                std::copy_n(table.data(), 768, format.f32[0].data());
+                return format;
+            },
+            "height"_a, "width"_a, "planar"_a, "table"_a)
+        .def_static(
+            "float16",
+            [](int height, int width, bool planar, Table<uint16_t> table) {
+                RowFormat format{height, width, ElementType::f16, planar, {}, {}};
+                std::copy_n(table.data(), 768, format.f16[0].data());
+                return format;
+            },
+            "height"_a, "width"_a, "planar"_a, "table"_a, "``table``: float16 bit patterns.");
+
+    nb::class_<Program>(m, "Program", "A fused kernel for image rows.")
+        .def(nb::new_([](std::vector<Stage> stages, RowFormat format, bool fast, uint64_t max_pixels,
+                         int max_scans, bool allow_truncated, std::optional<std::string> simd) {
+                 if (stages.empty()) throw nb::value_error("a program needs a stage");
+                 auto program = std::make_shared<Program>();
+                 program->stages = std::move(stages);
+                 program->format = format;
+                 program->fast = fast;
+                 program->limits = {max_pixels, max_scans, allow_truncated};
+                 program->kernels = chosen_kernels(simd);
+                 return program;
+             }),
+             "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
+             "simd"_a.none() = nb::none())
+        .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
+}
+
+}  // namespace standpipe

@@ -1,0 +1,82 @@
+// The table of a set: which rows are stored, and who is storing which.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "cache/format.h"
+#include "system/descriptor.h"
+
+namespace standpipe {
+
+// How often this process has forked, or its forefathers have: in a forked child it is another number.
+int forks() noexcept;
+
+class CacheTable;
+
+// The right to store a record's row, of one thread in all processes, for as long as it lives. The system ends
+// those of processes that ended; one that is stopped keeps it, and nobody waits for it.
+class Claim {
+  public:
+    Claim() = default;
+    Claim(Claim&& other) noexcept;
+    Claim& operator=(Claim&& other) noexcept;
+    ~Claim();
+    explicit operator bool() const noexcept { return table_ != nullptr; }
+
+  private:
+    friend class CacheTable;
+    Claim(CacheTable* table, uint64_t record) noexcept : table_(table), record_(record) {}
+
+    CacheTable* table_ = nullptr;
+    uint64_t record_ = 0;
+};
+
+// Nothing here throws but the constructor, and std::bad_alloc.
+class CacheTable {
+  public:
+    // Throws std::invalid_argument for what is no table of such a set, std::system_error when it can't be
+    // had.
+    CacheTable(int directory, uint64_t records, uint64_t salt, bool writes);
+    CacheTable(const CacheTable&) = delete;
+    CacheTable& operator=(const CacheTable&) = delete;
+
+    // A row that was stored. `wrong`: set when there is something else, or it can't be read.
+    std::optional<CachedRow> find(uint64_t record, bool& wrong) noexcept;
+    // found[i]: whether there is an entry for record first + i
+    void have(uint64_t first, std::span<bool> found) noexcept;
+    // Until another entry is there, its row isn't found by this process.
+    void forget(uint64_t record, const CachedRow& row);
+
+    // No claim when somebody else has it, or the system gives none.
+    Claim claim(uint64_t record);
+    // With the claim, once the row's bytes are where it says. The system's error, or 0.
+    int write(uint64_t record, const CachedRow& row) noexcept;
+
+    uint64_t records() const noexcept { return records_; }
+    // Claims are the open file's, which a forked process shares: in one nothing can be stored.
+    bool is_forked() const noexcept { return forks_ != forks(); }
+    bool writes() const noexcept { return writes_ && !is_forked(); }
+
+  private:
+    friend class Claim;
+    void release(uint64_t record) noexcept;
+    int lock(uint64_t record, short kind) const noexcept;
+    bool is_forgotten(uint64_t record, uint32_t check) noexcept;
+
+    const uint64_t records_, salt_;
+    const bool writes_;
+    const int forks_ = forks();
+    Descriptor file_;
+    std::mutex mutex_;
+    std::unordered_set<uint64_t> claimed_;
+    std::unordered_map<uint64_t, uint32_t> forgotten_;  // the entry's check, by record
+    std::atomic<bool> forgets_{false};                  // whether there are such
+};
+
+}  // namespace standpipe

@@ -1,0 +1,88 @@
+// Decoding JPEG row by row, and only the part of the picture that is wanted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "image/geometry.h"
+
+namespace standpipe {
+
+// What is refused.
+struct DecodeLimits {
+    uint64_t max_pixels = 178'956'970;
+    int max_scans = 100;
+    bool allow_truncated = false;  // files that end too soon are decoded as far as they go, and grey below
+};
+
+// Takes rows of decoded RGB pixels, in order, some at a time: an even number of them but for the last ones.
+class PixelSink {
+  public:
+    virtual ~PixelSink() = default;
+    virtual void pixels(const uint8_t* const* rows, int count) noexcept = 0;
+};
+
+// One JPEG, from header to pixels. Methods return an empty string, or what is wrong with the file.
+class JpegImage {
+  public:
+    JpegImage();
+    ~JpegImage();
+    JpegImage(const JpegImage&) = delete;
+    JpegImage& operator=(const JpegImage&) = delete;
+
+    // True for JPEGs that are decoded here. Pillow decodes the others: those whose header is out of the
+    // ordinary, and arithmetic and lossless coding.
+    static bool recognises(std::span<const uint8_t> bytes) noexcept;
+
+    // Parses the header; allocates nothing that grows with the image. `bytes` must outlive the object.
+    std::string open(std::span<const uint8_t> bytes, const DecodeLimits& limits);
+
+    Size size() const noexcept;
+
+    // Memory beyond row_bytes() that decoding will take: the coefficients of images with several scans.
+    uint64_t frame_bytes() const noexcept;
+
+    // At most this for the rows that decoding holds at once: libjpeg's and its own.
+    uint64_t row_bytes() const noexcept;
+
+    // Whether any decoder takes it: baseline, one scan without stray markers, 8 bits, grey or YCbCr.
+    bool plain() const noexcept;
+
+    // What size() becomes at 1/denominator.
+    Size scaled(int denominator) const noexcept;
+
+    // Decodes `region` of the image at 1/denominator into `sink`, exactly as a full decode would give it. The
+    // answer doesn't depend on the region: a file that isn't surely whole is decoded to its end.
+    std::string decode(const Region& region, int denominator, PixelSink& sink);
+
+    // Decodes all of it and keeps nothing: what decode() would say of the whole image. Every bit is looked
+    // at, and pixels are made at 1/8 of the size, which takes half the time.
+    std::string parse();
+
+    // Gives back what decoding allocated.
+    void close() noexcept;
+
+    // Damage inside the scan that was decoded over, as Pillow does too.
+    bool damaged() const noexcept;
+
+    // It ends too soon; where that is allowed, decoding made up the rest.
+    bool truncated() const noexcept;
+
+    // It lacks scans, and the libjpeg-turbo in use, older than 3.0.1, may smooth over that otherwise than
+    // Pillow 13 does.
+    bool smoothed_otherwise() const noexcept;
+
+  private:
+    std::string decode_part(const Region& region, int denominator, PixelSink& sink);
+    std::string decode_to_end(const Region& region, int denominator, PixelSink& sink);
+
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+// The version of libjpeg-turbo this was compiled with, such as "2.1.5".
+const char* jpeg_library_version() noexcept;
+
+}  // namespace standpipe

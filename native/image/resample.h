@@ -1,0 +1,91 @@
+// An antialiased, separable resize that takes its rows one by one and keeps only the filter's window of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "simd/filters.h"
+#include "simd/simd.h"
+
+namespace standpipe {
+
+// A rectangle of source pixels: [x0, x1) × [y0, y1).
+struct Region {
+    int x0 = 0, y0 = 0, x1 = 0, y1 = 0;
+
+    int width() const noexcept { return x1 - x0; }
+    int height() const noexcept { return y1 - y0; }
+    bool empty() const noexcept { return x1 <= x0 || y1 <= y0; }
+};
+
+// What one image goes through: a box of the source, resized, of which a window is wanted.
+struct Geometry {
+    Filter filter = Filter::bilinear;
+    bool mirror = false;
+    AxisResize x, y;
+    bool resize_x = false, resize_y = false;  // false: outputs are the source's own pixels
+    bool vertical_first = false;
+};
+
+// Where finished rows go: `row` is called for output rows 0, 1, … with geometry.x.count RGB pixels each.
+class RowSink {
+  public:
+    virtual ~RowSink() = default;
+    virtual void row(int y, const uint8_t* rgb) noexcept = 0;
+};
+
+class Resampler {
+  public:
+    // At most the bytes that this geometry makes it allocate: rows and weights.
+    static size_t scratch_bytes(const Geometry& geometry) noexcept;
+
+    void begin(const Kernels& kernels, const Geometry& geometry, RowSink& sink);
+
+    // The source pixels that are needed; rows are pushed for y in [y0, y1), in order.
+    Region region() const noexcept { return region_; }
+
+    // The next `count` rows, from column region().x0 on; kSlack bytes behind each may be read. The horizontal
+    // pass takes two at a time: a single one costs as much.
+    void push(const uint8_t* const* rows, int count) noexcept;
+
+    // Gives all memory back where it is more than `keep_bytes`: what an unusually large image made it
+    // allocate.
+    void shrink(size_t keep_bytes);
+
+  private:
+    template <typename Visit>
+    void each_buffer(Visit visit) {
+        for (auto* rows : {&ring_, &lines_, &across_}) visit(*rows);
+        for (AxisWeights* axis : {&x_weights_, &y_weights_}) {
+            for (auto* column : {&axis->start, &axis->length, &axis->weight}) visit(*column);
+            visit(axis->scratch);
+        }
+        for (auto* column : {&plan_.start, &plan_.weight}) visit(*column);
+        visit(plan_.split);
+        visit(window_);
+    }
+
+    void push_some(const uint8_t* const* rows, int count) noexcept;
+    void finish_rows() noexcept;
+    const uint8_t* down(int y, uint8_t* line) noexcept;
+    void across(const uint8_t** rows, uint8_t* const* out, int count) noexcept;
+    void emit_across(const uint8_t* const* rows, int count) noexcept;
+    void emit(const uint8_t* rgb) noexcept;
+    uint8_t* ring_row(int y) noexcept {
+        return ring_.data() + static_cast<size_t>(y & ring_mask_) * row_stride_;
+    }
+
+    const Kernels* kernels_ = nullptr;
+    Geometry geometry_;
+    RowSink* sink_ = nullptr;
+    Region region_;
+    AxisWeights x_weights_, y_weights_;
+    HorizontalPlan plan_;
+    AlignedVector<uint8_t> ring_, lines_, across_;  // lines_: of the vertical pass, across_: of the other
+    std::vector<const uint8_t*> window_;
+    size_t row_bytes_ = 0, row_stride_ = 0, across_stride_ = 0;  // rows: of ring_ and lines_
+    int ring_mask_ = 0, next_in_ = 0, next_out_ = 0;
+    int held_ = 0;  // lines that wait for a second one, to go through the horizontal pass with it
+};
+
+}  // namespace standpipe

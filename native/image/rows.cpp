@@ -1,0 +1,346 @@
+#include "image/rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "system/faults.h"
+
+namespace standpipe {
+namespace {
+
+// Scratch up to this size stays with its thread and is part of the forecast per worker; what needs more waits
+// for the side arena and gives it back.
+constexpr uint64_t kKeptScratch = 1 << 20;
+
+uint64_t picture_bytes(Size size) noexcept {
+    return uint64_t{3} * static_cast<uint64_t>(size.height) * static_cast<uint64_t>(size.width) + kSlack;
+}
+
+// Puts an inner picture's rows into a larger one whose border is zero.
+class Frame : public RowSink {
+  public:
+    void row(int y, const uint8_t* rgb) noexcept final {
+        if (padded_) {
+            std::memcpy(line_.data() + 3 * static_cast<size_t>(left_), rgb,
+                        3 * static_cast<size_t>(inner_width_));
+            rgb = line_.data();
+        }
+        write(top_ + y, rgb);
+    }
+
+  protected:
+    void frame(const StageGeometry& geometry) {
+        const AxisResize &x = geometry.resample.x, &y = geometry.resample.y;
+        top_ = geometry.pad_top;
+        left_ = geometry.pad_left;
+        inner_width_ = x.count;
+        padded_ = x.count != geometry.out.width;
+        const bool rows_missing = y.count != geometry.out.height;
+        if (padded_ || rows_missing) line_.assign(3 * static_cast<size_t>(geometry.out.width) + kSlack, 0);
+        if (!rows_missing) return;
+        for (int i = 0; i < geometry.out.height; ++i)
+            if (i < top_ || i >= top_ + y.count) write(i, line_.data());
+    }
+
+    virtual void write(int y, const uint8_t* rgb) noexcept = 0;
+
+  private:
+    bool padded_ = false;
+    int top_ = 0, left_ = 0, inner_width_ = 0;
+    std::vector<uint8_t> line_;
+};
+
+// A picture between two stages.
+class Picture final : public Frame {
+  public:
+    void begin(const StageGeometry& geometry) {
+        size = geometry.out;
+        stride_ = 3 * static_cast<size_t>(size.width);
+        refit(pixels, picture_bytes(size));
+        frame(geometry);
+    }
+
+    Size size;
+    std::vector<uint8_t> pixels;
+
+  private:
+    void write(int y, const uint8_t* rgb) noexcept override {
+        std::memcpy(pixels.data() + static_cast<size_t>(y) * stride_, rgb, stride_);
+    }
+
+    size_t stride_ = 0;
+};
+
+// The slot's own layout and element type.
+class SlotRow final : public Frame {
+  public:
+    void begin(const Kernels& kernels, const RowFormat& format, const StageGeometry& geometry, uint8_t* out) {
+        kernels_ = &kernels;
+        format_ = &format;
+        out_ = out;
+        plane_stride_ = whole_lines(static_cast<size_t>(format.width)) + kSlack;
+        if (format.planar) planes_.resize(3 * plane_stride_);
+        frame(geometry);
+    }
+
+  private:
+    void write(int y, const uint8_t* rgb) noexcept override {
+        const RowFormat& f = *format_;
+        const auto width = static_cast<size_t>(f.width), line = static_cast<size_t>(y) * width;
+        if (!f.planar) return write_interleaved(rgb, 3 * width, out_ + 3 * line * f.element_bytes());
+        const size_t plane = static_cast<size_t>(f.height) * width;
+        uint8_t* const planes[3] = {planes_.data(), planes_.data() + plane_stride_,
+                                    planes_.data() + 2 * plane_stride_};
+        kernels_->separate(rgb, f.width, planes);
+        for (size_t c = 0; c < 3; ++c) {
+            uint8_t* out = out_ + (line + c * plane) * f.element_bytes();
+            switch (f.type) {
+                case ElementType::u8: std::memcpy(out, planes[c], width); break;
+                case ElementType::f16:
+                    kernels_->look_up_f16(planes[c], f.width, f.f16[c].data(),
+                                          reinterpret_cast<uint16_t*>(out));
+                    break;
+                case ElementType::f32:
+                    kernels_->look_up_f32(planes[c], f.width, f.f32[c].data(), reinterpret_cast<float*>(out));
+                    break;
+            }
+        }
+    }
+
+    void write_interleaved(const uint8_t* rgb, size_t bytes, uint8_t* out) const noexcept {
+        const auto each = [&](const auto& tables, auto* to) {
+            for (size_t i = 0; i < bytes; i += 3)
+                for (size_t c = 0; c < 3; ++c) to[i + c] = tables[c][rgb[i + c]];
+        };
+        switch (format_->type) {
+            case ElementType::u8: std::memcpy(out, rgb, bytes); return;
+            case ElementType::f16: return each(format_->f16, reinterpret_cast<uint16_t*>(out));
+            case ElementType::f32: return each(format_->f32, reinterpret_cast<float*>(out));
+        }
+    }
+
+    AlignedVector<uint8_t> planes_;
+    size_t plane_stride_ = 0;
+    const Kernels* kernels_ = nullptr;
+    const RowFormat* format_ = nullptr;
+    uint8_t* out_ = nullptr;
+};
+
+class IntoResampler final : public PixelSink {
+  public:
+    explicit IntoResampler(Resampler& resampler) : resampler_(resampler) {}
+    void pixels(const uint8_t* const* rows, int count) noexcept override { resampler_.push(rows, count); }
+
+  private:
+    Resampler& resampler_;
+};
+
+}  // namespace
+
+std::string over_side_cap(uint64_t needed, uint64_t cap) {
+    return "too large: needs " + std::to_string(needed) +
+           " bytes at once, more than side_memory=" + std::to_string(cap);
+}
+
+struct RowMaker::Scratch {
+    JpegImage jpeg;
+    std::vector<Resampler> resamplers;
+    std::vector<StageGeometry> geometries;
+    std::vector<Picture> pictures;  // the result of each stage but the last
+    SlotRow slot_row;
+    std::vector<uint8_t> lines;
+    std::vector<uint8_t> between;  // two programs
+    int denominator = 1;
+
+    void fit(const Program& program) {
+        if (resamplers.size() == program.stages.size()) return;
+        geometries.resize(program.stages.size());
+        pictures.resize(program.stages.size());
+        resamplers.resize(program.stages.size());  // last: it tells that all of them fit
+    }
+
+    // What stays is at most kKeptScratch over all stages.
+    void shrink() {
+        jpeg.close();
+        const size_t keep = kKeptScratch / (3 * std::max<size_t>(resamplers.size(), 1));
+        for (Resampler& resampler : resamplers) resampler.shrink(keep);
+        for (Picture& picture : pictures)
+            if (picture.pixels.capacity() > keep) std::vector<uint8_t>().swap(picture.pixels);
+        if (lines.capacity() > keep) std::vector<uint8_t>().swap(lines);
+    }
+};
+
+uint64_t not_kept(uint64_t bytes) noexcept { return bytes > kKeptScratch ? bytes : 0; }
+
+RowMaker::RowMaker(SideArena& side) : side_(side), scratch_(std::make_unique<Scratch>()) {}
+RowMaker::~RowMaker() = default;
+
+uint8_t* RowMaker::room(size_t bytes) {
+    refit(scratch_->between, bytes);
+    return scratch_->between.data();
+}
+
+bool only_copies(const Program& program, Size size) noexcept {
+    const RowFormat& format = program.format;
+    const bool moves = std::ranges::any_of(program.stages, [](const Stage& stage) {
+        return stage.has_crop || stage.resize != Stage::Resize::none || stage.has_window ||
+               !stage.mirrors.empty();
+    });
+    return !moves && format.type == ElementType::u8 && !format.planar && format.height == size.height &&
+           format.width == size.width;
+}
+
+namespace {
+
+// A resize to more than this along one side is refused: positions would leave Pillow's single-precision
+// boxes.
+constexpr int kMaxSide = 1 << 24;
+
+// What a stage allocates: rows and weights, copies of two rows of its source, a line of its result with
+// planes of it, and the result itself where that isn't the slot.
+uint64_t stage_bytes(const StageGeometry& geometry, bool last) noexcept {
+    const AxisResize& x = geometry.resample.x;
+    const auto in = static_cast<uint64_t>(x.clip_high - x.clip_low),
+               out = static_cast<uint64_t>(geometry.out.width);
+    return Resampler::scratch_bytes(geometry.resample) + 6 * in + 6 * out + 6 * kSlack +
+           (last ? 0 : picture_bytes(geometry.out));
+}
+
+}  // namespace
+
+// Draws and sizes every stage for an image of `source`; `bytes`: what they allocate. `scales`: whether the
+// image can be had at 1/2, 1/4 or 1/8.
+Outcome RowMaker::size_stages(const Program& program, Size source, bool scales, const SampleKey& key,
+                              uint64_t& bytes) {
+    scratch_->fit(program);
+    bytes = 0;
+    Size from = source;
+    for (size_t i = 0; i < program.stages.size(); ++i) {
+        const Stage& stage = program.stages[i];
+        const Box box =
+            stage.has_crop ? draw_crop(stage.crop, from, key) : Box{0, 0, from.width, from.height};
+        const Size whole = resized(stage, {box.height, box.width});
+        if (whole.height > kMaxSide || whole.width > kMaxSide)
+            return Outcome::decode_error("too large: would be resized to " + std::to_string(whole.width) +
+                                         " × " + std::to_string(whole.height) + " pixels");
+        const int denominator = i == 0 && scales ? scale_denominator(stage, box) : 1;
+        if (i == 0) scratch_->denominator = denominator;
+        const Size decoded{(from.height + denominator - 1) / denominator,
+                           (from.width + denominator - 1) / denominator};
+        StageGeometry& geometry = scratch_->geometries[i];
+        geometry = stage_geometry(stage, box, draw_mirror(stage.mirrors, key), denominator, decoded);
+        bytes += stage_bytes(geometry, i + 1 == program.stages.size());
+        from = geometry.out;
+    }
+    return {};
+}
+
+// Sizes every stage and takes the memory that the row needs beyond the thread's own, `source_bytes` of it for
+// its encoded and decoded source.
+Outcome RowMaker::prepare(const Program& program, Size source, bool scales, uint64_t source_bytes,
+                          const SampleKey& key, SideArena::Part& part) {
+    uint64_t bytes = 0;
+    if (Outcome outcome = size_stages(program, source, scales, key, bytes); outcome.kind != Outcome::Kind::ok)
+        return outcome;
+    const uint64_t extra = source_bytes + not_kept(bytes);
+    if (extra == 0 && part.bytes() == 0) return {};
+    if (!part.fits(extra)) return Outcome::decode_error(over_side_cap(part.bytes() + extra, side_.cap()));
+    if (!part.add(extra)) return {Outcome::Kind::cancelled, false, {}};
+    return {};
+}
+
+std::string RowMaker::bytes_from_pixels(const Program& program, Size size, const SampleKey& key,
+                                        uint64_t& bytes) {
+    return size_stages(program, size, false, key, bytes).text;
+}
+
+Resampler& RowMaker::begin(const Program& program, size_t stage, uint8_t* out) {
+    const StageGeometry& geometry = scratch_->geometries[stage];
+    RowSink* sink = &scratch_->slot_row;
+    if (stage + 1 < program.stages.size()) {
+        scratch_->pictures[stage].begin(geometry);
+        sink = &scratch_->pictures[stage];
+    } else {
+        scratch_->slot_row.begin(*program.kernels, program.format, geometry, out);
+    }
+    scratch_->resamplers[stage].begin(*program.kernels, geometry.resample, *sink);
+    return scratch_->resamplers[stage];
+}
+
+// Stages after the first, each from the picture that the one before it left.
+void RowMaker::later_stages(const Program& program, uint8_t* out) {
+    for (size_t i = 1; i < program.stages.size(); ++i) {
+        const Picture& from = scratch_->pictures[i - 1];
+        push_pixels(from.pixels.data(), from.size, begin(program, i, out));
+    }
+}
+
+// Rows are copied first: kernels may read a little past a row's end, and the array may end there.
+void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) {
+    const Region region = resampler.region();
+    const size_t bytes = 3 * static_cast<size_t>(region.width()),
+                 stride = 3 * static_cast<size_t>(size.width);
+    refit(scratch_->lines, 2 * (bytes + kSlack));
+    uint8_t* const lines[2] = {scratch_->lines.data(), scratch_->lines.data() + bytes + kSlack};
+    const uint8_t* from = rgb + static_cast<size_t>(region.y0) * stride + 3 * static_cast<size_t>(region.x0);
+    for (int y = region.y0; y < region.y1; y += 2) {
+        const int count = std::min(region.y1 - y, 2);
+        for (int i = 0; i < count; ++i, from += stride) std::memcpy(lines[i], from, bytes);
+        resampler.push(lines, count);
+    }
+}
+
+Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes,
+                         SideArena::Part& part, uint8_t* out) {
+    JpegImage& jpeg = scratch_->jpeg;
+    const uint64_t source_bytes = encoded_bytes + jpeg.frame_bytes() + not_kept(jpeg.row_bytes());
+    if (Outcome outcome = prepare(program, jpeg.size(), program.fast, source_bytes, key, part);
+        outcome.kind != Outcome::Kind::ok)
+        return outcome;
+    Resampler& resampler = begin(program, 0, out);
+    IntoResampler sink(resampler);
+    std::string text = jpeg.decode(resampler.region(), scratch_->denominator, sink);
+    if (!text.empty()) return Outcome::decode_error(std::move(text));
+    later_stages(program, out);
+    return {Outcome::Kind::ok, jpeg.damaged(), {}, jpeg.truncated()};
+}
+
+Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
+                               uint8_t* out, uint64_t uncounted_bytes) {
+    SideArena::Part part(side_);
+    return from_encoded(program, bytes, key, out, uncounted_bytes, part);
+}
+
+Outcome RowMaker::from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
+                               uint8_t* out, uint64_t uncounted_bytes, SideArena::Part& part) {
+    faultpoint(Point::decode_row, key.position, static_cast<int>(key.attempt));
+    if (bytes.empty()) return Outcome::decode_error("empty file");
+    if (!JpegImage::recognises(bytes)) return {Outcome::Kind::foreign, false, {}};
+    std::string text = scratch_->jpeg.open(bytes, program.limits);
+    Outcome outcome = text.empty() ? decode(program, key, uncounted_bytes, part, out)
+                                   : Outcome::decode_error(std::move(text));
+    scratch_->shrink();  // before the side arena counts it as free
+    return outcome;
+}
+
+Size RowMaker::plain_jpeg(const Program& program, std::span<const uint8_t> bytes) {
+    if (!JpegImage::recognises(bytes)) return {};
+    JpegImage& jpeg = scratch_->jpeg;
+    const bool plain = jpeg.open(bytes, program.limits).empty() && jpeg.plain();
+    const Size size = plain ? jpeg.size() : Size{};
+    jpeg.close();
+    return size;
+}
+
+Outcome RowMaker::from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
+                              uint8_t* out) {
+    SideArena::Part part(side_);
+    Outcome outcome = prepare(program, size, false, 0, key, part);
+    if (outcome.kind != Outcome::Kind::ok) return outcome;
+    push_pixels(rgb, size, begin(program, 0, out));
+    later_stages(program, out);
+    scratch_->shrink();
+    return outcome;
+}
+
+}  // namespace standpipe

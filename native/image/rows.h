@@ -1,0 +1,113 @@
+// One row of a batch: from encoded bytes or pixels to its place in the slot.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "image/geometry.h"
+#include "image/jpeg.h"
+#include "memory/no_memory.h"
+#include "memory/side_arena.h"
+
+namespace standpipe {
+
+enum class ElementType : uint8_t { u8, f16, f32 };
+
+// What a row of the slot looks like: `height` × `width` × 3 elements, planes first or pixels first.
+struct RowFormat {
+    int height = 0, width = 0;
+    ElementType type = ElementType::u8;
+    bool planar = false;
+    // What each channel's byte becomes, by element type; the other table is unused, and both are for u8.
+    std::array<std::array<float, 256>, 3> f32{};
+    std::array<std::array<uint16_t, 256>, 3> f16{};
+
+    size_t element_bytes() const noexcept {
+        return type == ElementType::u8 ? 1 : type == ElementType::f16 ? 2 : 4;
+    }
+    size_t row_bytes() const noexcept {
+        return size_t{3} * static_cast<size_t>(height) * static_cast<size_t>(width) * element_bytes();
+    }
+};
+
+// The fused form of a pipeline's image transforms.
+struct Program : std::enable_shared_from_this<Program> {
+    std::vector<Stage> stages;
+    RowFormat format;
+    bool fast = false;  // decode at 1/2, 1/4 or 1/8 where the first stage allows it
+    DecodeLimits limits;
+    const Kernels* kernels = &best_kernels();
+};
+
+// Whether all that it does to pixels of `size` is to copy them.
+bool only_copies(const Program& program, Size size) noexcept;
+
+struct Outcome {
+    enum class Kind : uint8_t { ok, read_error, decode_error, foreign, cancelled };
+
+    Kind kind = Kind::ok;
+    bool damaged = false;  // decoded over damage, as Pillow does too
+    std::string text;
+    bool truncated = false;  // decoded although it ends too soon
+    bool smoothed = false;   // it lacks scans, and Pillow's pixels may differ
+
+    static Outcome decode_error(std::string text) { return {Kind::decode_error, false, std::move(text)}; }
+    static Outcome no_memory() noexcept { return {Kind::decode_error, false, kNoMemory}; }
+};
+
+// That a row needs more of the side arena than there is.
+std::string over_side_cap(uint64_t needed, uint64_t cap);
+
+// What of a row's scratch is beyond what its thread keeps.
+uint64_t not_kept(uint64_t bytes) noexcept;
+
+// Makes rows, one at a time; every thread has its own, whose scratch memory is reused from row to row.
+class RowMaker {
+  public:
+    explicit RowMaker(SideArena& side);
+    ~RowMaker();
+
+    // `out`: the row's first byte in the slot. Bytes for Pillow to decode give Kind::foreign and leave `out`
+    // alone. `uncounted_bytes`: of `bytes`, how much lies in memory that no other budget counts.
+    Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
+                         uint8_t* out, uint64_t uncounted_bytes = 0);
+    // Likewise, with what the row takes of the side arena added to what `part` has; that ends when it is
+    // told.
+    Outcome from_encoded(const Program& program, std::span<const uint8_t> bytes, const SampleKey& key,
+                         uint8_t* out, uint64_t uncounted_bytes, SideArena::Part& part);
+
+    // The size of a JPEG that any decoder takes, within the limits; {0, 0} of all other files.
+    Size plain_jpeg(const Program& program, std::span<const uint8_t> bytes);
+
+    // `rgb`: (height, width, 3) bytes, rows packed.
+    Outcome from_pixels(const Program& program, const uint8_t* rgb, Size size, const SampleKey& key,
+                        uint8_t* out);
+
+    // What from_pixels would allocate for it; a text when it can't be made.
+    std::string bytes_from_pixels(const Program& program, Size size, const SampleKey& key, uint64_t& bytes);
+
+    // Memory for a row between two programs, until the next call. It stays with the maker.
+    uint8_t* room(size_t bytes);
+
+  private:
+    struct Scratch;
+
+    Outcome size_stages(const Program& program, Size source, bool scales, const SampleKey& key,
+                        uint64_t& bytes);
+    Outcome prepare(const Program& program, Size source, bool scales, uint64_t source_bytes,
+                    const SampleKey& key, SideArena::Part& part);
+    Outcome decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes,
+                   SideArena::Part& part, uint8_t* out);
+    Resampler& begin(const Program& program, size_t stage, uint8_t* out);
+    void later_stages(const Program& program, uint8_t* out);
+    void push_pixels(const uint8_t* rgb, Size size, Resampler& resampler);
+
+    SideArena& side_;
+    std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace standpipe

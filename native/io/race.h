@@ -1,0 +1,35 @@
+// One read, or two of the same file of which the first that succeeds counts.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "io/reader.h"
+
+namespace standpipe {
+
+// What the one who asked for a read shares with those who do it. `range` and `buffers` stay; the rest changes
+// under the lock.
+struct Race {
+    Race(const FileRange& r, std::shared_ptr<BufferPool> b) : range(r), buffers(std::move(b)) {}
+
+    // The lock is held. Whoever still reads goes on until the system lets it go, and is dropped then.
+    void end(ReadResult with) {
+        result = std::move(with);
+        over = true;
+        changed.notify_all();
+    }
+
+    const FileRange range;
+    const std::shared_ptr<BufferPool> buffers;
+    std::mutex mutex;
+    std::condition_variable changed;
+    int running = 0;     // reads
+    bool waits = false;  // the first of them, for a buffer that others hold
+    bool over = false;
+    ReadResult result;
+};
+
+}  // namespace standpipe

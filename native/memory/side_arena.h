@@ -1,0 +1,78 @@
+// Memory for the rare rows that need a whole frame at once, under one cap for all threads, or all processes.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "memory/shared_side.h"
+
+namespace standpipe {
+
+// Has the C library give back to the system what the calling thread has freed, and what others have where
+// that isn't the end of their heap.
+void give_back_free_memory() noexcept;
+
+// Counts bytes; whoever holds some allocates and frees them itself. Served in the order of asking, so that a
+// large image isn't overtaken for ever by small ones.
+//
+// What was freed may stay with the C library: once it has freed a large piece, it keeps up to 64 MiB for
+// every thread. So freed bytes count as its own, and it is told to give all back before they would exceed the
+// cap.
+class SideArena {
+  public:
+    explicit SideArena(uint64_t cap_bytes) : cap_(cap_bytes) {}
+    // One that several processes share: it is what this one's account says. For one thread.
+    SideArena(std::shared_ptr<SharedSide> shared, size_t account)
+        : cap_(0), shared_(std::move(shared)), account_(account) {}
+
+    uint64_t cap() const noexcept { return shared_ ? shared_->cap() : cap_; }
+    uint64_t used() const;
+    uint64_t peak() const;
+
+    void close();  // ends every wait
+
+    // What one row holds of the arena.
+    class Part {
+      public:
+        explicit Part(SideArena& arena) noexcept : arena_(arena) {}
+        Part(const Part&) = delete;
+        Part& operator=(const Part&) = delete;
+        ~Part() { release(); }
+
+        uint64_t bytes() const noexcept { return bytes_; }
+        bool fits(uint64_t more) const noexcept { return bytes_ + more <= arena_.cap(); }
+
+        // Waits for so many more, which must fit. False when the arena was closed meanwhile.
+        //
+        // With `more_follows` nobody else is served until this part asks again or ends: a row that knows what
+        // it needs only when it has some of it would else wait for another such row, and that one for it.
+        bool add(uint64_t more, bool more_follows = false);
+        void release() noexcept;
+
+      private:
+        SideArena& arena_;
+        uint64_t bytes_ = 0;
+        bool has_turn_ = false;
+    };
+
+    // For a part whose end no block of code is.
+    bool acquire(uint64_t bytes) { return take(bytes, false, false); }
+    void release(uint64_t bytes) noexcept { give_back(bytes, false); }  // by the thread that has freed them
+
+  private:
+    bool take(uint64_t bytes, bool has_turn, bool keeps_turn);
+    void give_back(uint64_t bytes, bool had_turn) noexcept;
+
+    const uint64_t cap_;
+    const std::shared_ptr<SharedSide> shared_;
+    const size_t account_ = 0;
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    uint64_t used_ = 0, peak_ = 0;
+    uint64_t next_ticket_ = 0, serving_ = 0;
+    bool closed_ = false;
+};
+
+}  // namespace standpipe

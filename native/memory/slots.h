@@ -1,0 +1,152 @@
+// Fixed memory for batches: one anonymous arena of equal slots, and the ring that says who owns each.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "memory/forks.h"
+
+namespace standpipe {
+
+// Wakes whoever watches a loader's slots and jobs. A sequence number, so that no ring between two looks is
+// lost.
+class Bell : public std::enable_shared_from_this<Bell> {
+  public:
+    void ring() {
+        std::scoped_lock lock(mutex_);
+        ++sequence_;
+        changed_.notify_all();
+    }
+
+    // Waits until the bell has been rung since the call that returned `seen`; returns the new number.
+    uint64_t wait(uint64_t seen) {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return sequence_ != seen; });
+        return sequence_;
+    }
+
+    // Likewise, for at most so long; returns `seen` when nothing rang.
+    uint64_t wait_for(uint64_t seen, std::chrono::duration<double> patience) {
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, patience, [&] { return sequence_ != seen; });
+        return sequence_;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    uint64_t sequence_ = 0;
+};
+
+// Anonymous shared memory (a memfd), mapped once and sparse: a slot takes memory from its first use on.
+class Arena {
+  public:
+    // Throws std::system_error when the system refuses.
+    Arena(size_t slot_bytes, size_t slots);
+    ~Arena();
+    Arena(const Arena&) = delete;
+    Arena& operator=(const Arena&) = delete;
+
+    uint8_t* slot(size_t i) const noexcept { return base_ + i * stride_; }
+    size_t slots() const noexcept { return slots_; }
+    size_t slot_bytes() const noexcept { return slot_bytes_; }
+    size_t stride_bytes() const noexcept { return stride_; }
+    int descriptor() const noexcept { return fd_; }  // of the memfd, for another process to map
+
+    // Gives a slot's memory back to the system; it reads as zeros until it is written again.
+    void punch(size_t i) noexcept;
+
+  private:
+    size_t slot_bytes_, stride_, slots_;
+    int fd_ = -1;
+    uint8_t* base_ = nullptr;
+};
+
+enum class SlotState : uint8_t { absent, free, filling, ready, lent, spare, quarantined, held };
+
+// FREE → FILLING → READY → LENT → FREE, one owner at any time. `absent` slots take no memory; `spare` ones
+// came back while more than `base` were in use and wait to be punched; a `quarantined` one was given up, and
+// a thread that is stuck may write into it yet: another may come in its place. So it may for one that is
+// `held`: this process is done with it, and a child that was forked while it was lent may read it yet. Every
+// call takes the same time however many slots there are; what grows with the slots that were used at once
+// says so.
+class SlotRing : public std::enable_shared_from_this<SlotRing> {
+  public:
+    // With `keeps`, slots keep their memory, pinned by somebody, until the ring is retired.
+    SlotRing(std::shared_ptr<Arena> arena, size_t base, std::shared_ptr<Bell> bell, bool keeps = false);
+    ~SlotRing();
+
+    // A slot to fill, or -1. Up to `base` slots exist at first; with `grow` one more may come into being.
+    int take(bool grow);
+    void mark_ready(int slot);
+    void mark_lent(int slot);
+    // A slot that was being filled. It counts among all slots there may be, not among the `base` ones.
+    void quarantine(int slot);
+    // From any state: the owner is done with it. Rings the bell.
+    void release(int slot);
+    // Releases every ready slot; looks at all.
+    void release_ready();
+    // Takes back slots that children don't hold any more, which nothing else tells. Rings the bell then.
+    void reclaim();
+    // Lent slots are held for the child as long as `base` others are left and the system allows it; beyond
+    // that they are hidden from it.
+    void before_fork() noexcept;
+    void after_fork(bool in_child) noexcept;
+    // How many slots exist at first, from now on; of more, those that come back are spare.
+    void set_base(size_t base);
+    // Punches spare slots.
+    void trim();
+    // For a ring that won't be filled again: punches all slots but the lent ones, and these as they come
+    // back.
+    void retire();
+
+    size_t count(SlotState state) const;
+    // Whether a slot is somebody's.
+    bool is_taken(int slot) const;
+    // Slots that take memory: all but absent ones; and most that did at once.
+    size_t used() const;
+    size_t peak() const;
+    const std::shared_ptr<Arena>& arena() const noexcept { return arena_; }
+
+  private:
+    struct Slot {
+        SlotState state = SlotState::absent;
+        int below = -1;          // in the stack of slots of this state
+        Inherited by_child;      // begun when it was lent at a fork
+        HiddenFor hidden_for{};  // from the child, at the fork that is under way
+    };
+    struct Stack {
+        int top = -1;
+    };
+
+    // With the lock held.
+    void push(Stack& stack, int slot) noexcept;
+    int pop(Stack& stack) noexcept;
+    void move(int slot, SlotState to) noexcept;
+    void put_back(int slot) noexcept;
+    void reclaim_held() noexcept;
+    size_t in_use() const noexcept {
+        return arena_->slots() - counts_[static_cast<size_t>(SlotState::absent)];
+    }
+
+    const std::shared_ptr<Arena> arena_;
+    const std::shared_ptr<Bell> bell_;
+    const pid_t process_;
+    mutable std::mutex mutex_;
+    size_t base_;
+    bool keeps_;
+    std::vector<Slot> slots_;  // those that were ever used
+    Stack free_, spare_, absent_;
+    std::array<size_t, 8> counts_{};
+    size_t peak_ = 0;
+    size_t live_ = 0;  // slots in use or free, none quarantined or held
+};
+
+}  // namespace standpipe

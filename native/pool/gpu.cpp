@@ -1,0 +1,151 @@
+// Rows for the GPU's decoder: a Python thread takes them, has them decoded, and gives their frames back.
+#include <algorithm>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "pool/state.h"
+
+namespace standpipe {
+
+// There is room for what comes back: new_frames() has made it.
+Frames Pool::State::lend_frames() {
+    struct Lent {
+        std::unique_ptr<uint8_t[]> memory;
+        std::weak_ptr<State> state;
+        ~Lent() {
+            const auto pool = state.lock();
+            if (!pool || !memory) return;
+            std::scoped_lock lock(pool->mutex);
+            pool->idle_frames.push_back(std::move(memory));
+            pool->gpus.notify_one();
+        }
+    };
+    auto lent = std::make_shared<Lent>();
+    lent->state = weak_from_this();
+    lent->memory = std::move(idle_frames.back());
+    idle_frames.pop_back();
+    uint8_t* const first = lent->memory.get();
+    return {std::move(lent), first};
+}
+
+// Makes a row in the calling thread, which isn't one of the decoding threads. Holds the lock before and
+// after.
+void Pool::State::make_one(std::unique_lock<std::mutex>& lock, Desk& desk, ReadyRow row) {
+    begin(desk, row.job, row.row, Phase::decoding);
+    lock.unlock();
+    const bool wanted = !row.job->cancelled;
+    Outcome outcome{Outcome::Kind::cancelled, false, {}};
+    try {
+        RowMaker maker(side);
+        if (wanted) outcome = make_row(maker, row);
+    } catch (const std::bad_alloc&) {
+        outcome = Outcome::no_memory();
+    }
+    finish(*row.job, row.row, std::move(outcome));
+    const auto took = desk.worked();
+    row = {};
+    lock.lock();
+    desk.job.reset();
+    note_row(desk, took, wanted);
+}
+
+// Frames that wait to become rows are made here where none are left to decode into: the decoding threads may
+// all wait for buffers that rows for the GPU hold.
+bool Pool::take_for_gpu(GpuBatch& out) {
+    State& s = *state_;
+    std::unique_lock lock(s.mutex);
+    if (!Desk::mine()) {
+        s.desks.push_back(s.new_desk(Desk::Kind::gpu));
+        s.desks.back()->sit_down();
+    }
+    Desk* const desk = Desk::mine();
+    for (;;) {
+        const auto decoded = [&] { return std::ranges::find_if(s.ready, &ReadyRow::rgb); };
+        const auto has_work = [&] {
+            return s.closed || (!s.for_gpu.empty() && (!s.idle_frames.empty() || decoded() != s.ready.end()));
+        };
+        if (!desk->given_up) s.gpus.wait(lock, has_work);
+        if (s.closed || desk->given_up) {
+            Desk::mine() = nullptr;
+            return false;
+        }
+        if (s.for_gpu.front().job->cancelled) {
+            GpuRow dropped = std::move(s.for_gpu.front());
+            s.for_gpu.pop_front();
+            lock.unlock();
+            dropped.bytes.reset();
+            s.finish(*dropped.job, dropped.row, {Outcome::Kind::cancelled, false, {}});
+            lock.lock();
+        } else if (s.idle_frames.empty()) {
+            const auto first = decoded();
+            ReadyRow row = std::move(*first);
+            s.ready.erase(first);
+            s.make_one(lock, *desk, std::move(row));
+        } else {
+            break;
+        }
+    }
+    out.frames = s.lend_frames();
+    const std::shared_ptr<Job> job = s.for_gpu.front().job;
+    size_t used = 0;
+    for (; !s.for_gpu.empty(); s.for_gpu.pop_front()) {
+        GpuRow& row = s.for_gpu.front();
+        if (row.job != job || used + row.frame_bytes() > s.options.frame_bytes) break;
+        out.offset.push_back(used);
+        used += row.frame_bytes();
+        out.rows.push_back(std::move(row));
+    }
+    s.stats.frame_bytes = std::max<uint64_t>(s.stats.frame_bytes, 2 * used);
+    s.begin(*desk, job, out.rows.front().row, Phase::decoding);
+    return true;
+}
+
+void Pool::hand_back(GpuBatch& batch, const std::vector<bool>& decoded) {
+    State& s = *state_;
+    std::vector<ReadyRow> done, refused;
+    done.reserve(batch.rows.size());
+    refused.reserve(batch.rows.size());
+    for (size_t i = 0; i < batch.rows.size(); ++i) {
+        GpuRow& row = batch.rows[i];
+        ReadyRow& ready = (decoded[i] ? done : refused).emplace_back();
+        ready.job = std::move(row.job);
+        ready.row = row.row;
+        if (decoded[i]) {
+            row.bytes.reset();
+            ready.frames = batch.frames;
+            ready.rgb = batch.frames.get() + batch.offset[i];
+            ready.size = row.size;
+        } else {
+            ready.read.buffer = std::move(row.bytes);
+            ready.read.size = row.encoded;
+        }
+    }
+    batch.rows.clear();
+    batch.frames.reset();
+    std::unique_lock lock(s.mutex);
+    Desk* const desk = Desk::mine();
+    desk->job.reset();
+    if (s.closed) return;
+    for (ReadyRow& row : done) s.ready.push_back(std::move(row));
+    s.decoders.notify_all();
+    // Here and now: the decoding threads may wait for the buffers that these hold.
+    for (ReadyRow& row : refused) {
+        ++s.stats.gpu_refused;
+        s.make_one(lock, *desk, std::move(row));
+    }
+}
+
+void Pool::fail(GpuBatch& batch, const std::string& text) {
+    State& s = *state_;
+    for (GpuRow& row : batch.rows) {
+        row.bytes.reset();
+        s.finish(*row.job, row.row, Outcome::decode_error(text));
+    }
+    batch.rows.clear();
+    batch.frames.reset();
+    std::scoped_lock lock(s.mutex);
+    Desk::mine()->job.reset();
+}
+
+}  // namespace standpipe

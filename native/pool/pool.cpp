@@ -1,0 +1,148 @@
+#include "pool/pool.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "pool/state.h"
+
+namespace standpipe {
+
+Pool::Pool(const PoolOptions& options, std::shared_ptr<Bell> bell)
+    : state_(std::make_shared<State>(options, std::move(bell))) {
+    std::scoped_lock lock(state_->mutex);
+    // One memory is decoded into while rows are made of another.
+    for (int i = 0; i < 2 && options.frame_bytes > 0; ++i) state_->new_frames();
+    try {
+        for (int i = 0; i < options.workers; ++i) state_->start(Desk::Kind::decoder);
+    } catch (...) {
+        state_->closed = true;
+        state_->decoders.notify_all();
+        state_->spare_decoders.notify_all();
+        throw;
+    }
+}
+
+Pool::~Pool() { close(std::chrono::milliseconds(0)); }
+
+void Pool::submit(std::shared_ptr<Job> job, bool first) {
+    job->remaining = job->rows;
+    job->failures.reserve(static_cast<size_t>(job->rows));
+    std::scoped_lock lock(state_->mutex);
+    std::deque<std::shared_ptr<Job>>& unread = state_->unread;
+    unread.insert(first ? unread.begin() : unread.end(), std::move(job));
+    state_->decoders.notify_all();
+    state_->readers.notify_all();
+}
+
+void Pool::employ(int workers) {
+    State& s = *state_;
+    std::scoped_lock lock(s.mutex);
+    s.employed = std::clamp(workers, 1, s.options.workers);
+    s.spare_decoders.notify_all();
+    s.decoders.notify_all();
+    s.foreigners.notify_all();
+}
+
+void Pool::cancel(const std::shared_ptr<Job>& job) {
+    job->cancelled = true;
+    std::scoped_lock lock(state_->mutex);
+    state_->decoders.notify_all();
+}
+
+std::optional<Broken> Pool::broken() const {
+    std::scoped_lock lock(state_->mutex);
+    if (!state_->broken) return std::nullopt;
+    return Broken{state_->broken->kind, state_->broken->number, state_->broken_by.data()};
+}
+
+std::vector<AtWork> Pool::at_work() const {
+    std::scoped_lock lock(state_->mutex);
+    std::vector<AtWork> found;
+    for (const auto& desk : state_->desks) {
+        if (!desk->job || desk->given_up) continue;
+        const std::chrono::duration<double> begin = (desk->begin + desk->waited.load()).time_since_epoch();
+        found.push_back({desk->kind, desk->number, desk->system_id, desk->thread, desk->job, desk->row,
+                         desk->rows_begun, desk->phase, begin.count()});
+    }
+    return found;
+}
+
+bool Pool::give_up(const AtWork& row) {
+    State& s = *state_;
+    std::scoped_lock lock(s.mutex);
+    Desk& desk = *s.desks.at(static_cast<size_t>(row.number));
+    if (s.closed || desk.given_up || !desk.job || desk.rows_begun != row.rows_begun) return false;
+    if (desk.kind < Desk::Kind::pillow) s.start(desk.kind);
+    if (desk.kind == Desk::Kind::gpu) s.new_frames();  // it keeps those that it has
+    desk.given_up = true;
+    desk.job->cancelled = true;
+    if (desk.kind == Desk::Kind::reader) --s.reading;
+    if (desk.kind == Desk::Kind::decoder) --s.on_duty;
+    s.decoders.notify_all();
+    s.foreigners.notify_all();
+    return true;
+}
+
+bool Pool::close(std::chrono::milliseconds patience) {
+    State& s = *state_;
+    const auto ends = std::chrono::steady_clock::now() + patience;
+    std::unique_lock lock(s.mutex);
+    s.closed = true;
+    // Rows in flight finish; what nobody has begun is dropped with its buffers.
+    s.unread.clear();
+    while (!s.ready.empty()) {
+        ReadyRow row = std::move(s.ready.front());
+        s.ready.pop_front();
+        lock.unlock();
+        row = {};  // its frames ask for the lock when they go
+        lock.lock();
+    }
+    s.foreign.clear();
+    s.for_gpu.clear();
+    s.decoders.notify_all();
+    s.spare_decoders.notify_all();
+    s.readers.notify_all();
+    s.foreigners.notify_all();
+    s.gpus.notify_all();
+    lock.unlock();
+    s.side.close();
+    s.buffers->close();
+    s.reader->close(std::chrono::milliseconds(0));
+    lock.lock();
+    const bool all_ended = s.ended.wait_until(lock, ends, [&] { return s.alive == 0; });
+    lock.unlock();
+    // Its own threads write into no slot: nothing has to be kept for one that is stuck.
+    s.reader->close(
+        std::chrono::duration_cast<std::chrono::milliseconds>(ends - std::chrono::steady_clock::now()));
+    return all_ended;
+}
+
+PoolStats Pool::stats() const {
+    std::scoped_lock lock(state_->mutex);
+    PoolStats stats = state_->stats;
+    {
+        std::scoped_lock counting(state_->counting);
+        const RowCounts& counts = state_->counts;
+        stats.rows = counts.made;
+        stats.damaged = counts.damaged;
+        stats.truncated = counts.truncated;
+    }
+    for (const auto& desk : state_->desks)
+        stats.threads.push_back(
+            {desk->kind, desk->number, desk->rows_ended, std::chrono::duration<double>(desk->busy).count()});
+    stats.decoders = state_->employed;
+    stats.readers = state_->ahead ? state_->num_readers : 0;
+    stats.side_bytes = state_->side.used();
+    stats.side_peak_bytes = state_->side.peak();
+    stats.read_ahead_bytes = state_->buffers->total();
+    stats.read_ahead_peak_bytes = state_->buffers->peak();
+    stats.reading_ahead = state_->ahead;
+    const ReadStats reads = state_->reader->stats();
+    stats.retries = reads.retries;
+    stats.hedged = reads.hedged;
+    stats.slowest_read_s = reads.slowest_s;
+    return stats;
+}
+
+}  // namespace standpipe

@@ -1,0 +1,259 @@
+// The threads of a loader: some decode, some read ahead of them.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/store.h"
+#include "image/rows.h"
+#include "io/reader.h"
+#include "memory/desk.h"
+#include "memory/slots.h"
+#include "system/latency.h"
+
+namespace standpipe {
+
+// Where a job's rows come from. Arrays are borrowed: whoever submits the job keeps them alive until it is
+// done.
+struct FileInput {
+    const uint8_t* blob = nullptr;    // paths, one after another
+    const int64_t* ends = nullptr;    // (rows,) where each path ends
+    const int64_t* offset = nullptr;  // (rows,) first byte
+    const int64_t* length = nullptr;  // (rows,) bytes, -1: to the end
+};
+
+struct PixelInput {
+    const uint8_t* base = nullptr;  // (records, height, width, 3)
+    const int64_t* rows = nullptr;  // (rows,) record of each row; -1: it is in another array
+    Size size;
+};
+
+// A field that is copied as it is: row i of `out` becomes record rows[i] of `base`, unless that is -1.
+struct CopyInput {
+    const uint8_t* base = nullptr;
+    const int64_t* rows = nullptr;
+    size_t row_bytes = 0;
+    uint8_t* out = nullptr;
+};
+
+// Where what is made of a job's rows is kept, and found again.
+struct JobCache {
+    std::shared_ptr<CacheStore>
+        store;  // null: there is none to be had, and rows are made in two parts all the same
+    const int64_t* records = nullptr;       // (rows,)
+    std::shared_ptr<const Program> before;  // makes what is kept, (height, width, 3) bytes; null: files are
+    bool checks = true;                     // whether a row is compared with its file before it is used
+
+    Size size() const noexcept { return {before->format.height, before->format.width}; }
+};
+
+struct Failure {
+    int row;
+    Outcome outcome;
+};
+
+// The rows of one slot.
+struct Job {
+    std::shared_ptr<const Program> program;  // null: nothing but copies
+    std::optional<JobCache> cache;           // with `before`: `program` goes on from what that made
+    FileInput files;
+    std::vector<PixelInput> pixels;
+    std::vector<CopyInput> copies;
+    int rows = 0;
+    uint64_t epoch_key = 0;
+    std::vector<uint64_t> positions;  // of the rows in the epoch's global order
+    std::vector<uint64_t> attempts;   // of the rows that take a bad sample's place; empty: all are first ones
+    std::vector<int> slot_rows;       // where the rows are in the slot; empty: in order from its first on
+    std::vector<uint8_t> on_gpu;      // of each row, whether its JPEG is for the GPU's decoder; empty: none
+    uint64_t most_gpu_pixels = 0;     // of these: larger ones aren't
+    uint8_t* out = nullptr;
+    std::shared_ptr<Arena> arena;  // holds `out`
+
+    SampleKey key(int row) const {
+        const auto i = static_cast<size_t>(row);
+        return {epoch_key, positions[i], attempts.empty() ? 0 : attempts[i]};
+    }
+    size_t slot_row(int row) const {
+        return static_cast<size_t>(slot_rows.empty() ? row : slot_rows[static_cast<size_t>(row)]);
+    }
+    uint8_t* image_row(int row) const { return out + slot_row(row) * program->format.row_bytes(); }
+
+    uint64_t record(int row) const { return static_cast<uint64_t>(cache->records[row]); }
+    bool keeps_images() const noexcept { return cache && cache->before; }
+    bool reads_files() const noexcept { return program && files.blob; }
+    std::string path(int row) const {
+        const int64_t begin = row == 0 ? 0 : files.ends[row - 1];
+        return {reinterpret_cast<const char*>(files.blob) + begin,
+                static_cast<size_t>(files.ends[row] - begin)};
+    }
+    // Keeps what was made of a row. `stale`: of what it takes the place of.
+    void keep(int row, std::span<const uint8_t> bytes, const Stamp& stamp, const Outcome& made,
+              const std::optional<Stamp>& stale) {
+        if (cache->store && cache->store->put(record(row), bytes, stamp, made.damaged, made.truncated, stale))
+            cache->store->set_checked(record(row));
+    }
+
+    int next_row = 0;  // the first that nobody has begun; under the pool's lock
+    std::atomic<int> remaining{0};
+    std::atomic<bool> cancelled{false};
+    std::mutex mutex;
+    std::vector<Failure> failures;
+};
+
+// A row whose bytes Python has Pillow decode.
+struct ForeignRow {
+    std::shared_ptr<Job> job;
+    int row = 0;
+    Buffer bytes;
+    size_t size = 0;
+    Stamp stamp;
+    std::optional<Stamp> stale;  // of what is kept of it and is wrong
+    uint64_t reserved = 0;       // bytes of the side arena
+};
+
+// A JPEG for the GPU's decoder.
+struct GpuRow {
+    std::shared_ptr<Job> job;
+    int row = 0;
+    Buffer bytes;
+    size_t encoded = 0;  // bytes
+    Size size;
+
+    size_t frame_bytes() const noexcept {
+        return size_t{3} * static_cast<size_t>(size.height) * static_cast<size_t>(size.width);
+    }
+};
+
+// Memory for what it decodes; goes back to its pool when nobody uses it any more.
+using Frames = std::shared_ptr<uint8_t>;
+
+// Rows of one slot that are decoded together: row i into `frames`, from offset[i] on.
+struct GpuBatch {
+    GpuBatch() = default;
+    GpuBatch(GpuBatch&&) = default;
+
+    std::vector<GpuRow> rows;
+    std::vector<size_t> offset;
+    Frames frames;
+};
+
+// A row at work, as `Pool::at_work` saw it.
+struct AtWork {
+    Desk::Kind kind;
+    int number;                    // of the thread among its pool's
+    pid_t system_id;               // likewise, as /proc names it
+    uint64_t thread;               // and as pthreads and Python do
+    std::weak_ptr<const Job> job;  // not its address, which a later job may have
+    int row;
+    uint64_t rows_begun;  // by that thread
+    Phase phase;
+    double begin_s;  // of the steady clock, later by what the row has waited for others
+};
+
+// A thread that has ended by an error.
+struct Broken {
+    Desk::Kind kind;
+    int number;  // among its pool's
+    std::string error;
+};
+
+struct PoolOptions {
+    int workers = 1;
+    int io_threads = 16;
+    size_t read_ahead_bytes = 16 << 20;
+    uint64_t side_bytes = 64 << 20;
+    ReadPolicy reads;
+    size_t frame_bytes = 0;  // of either memory for what the GPU decodes
+};
+
+// What a thread of a pool has done.
+struct ThreadStats {
+    Desk::Kind kind;
+    int number;  // among its pool's
+    uint64_t rows;
+    double busy_s;
+};
+
+struct PoolStats {
+    uint64_t rows = 0;                       // made
+    uint64_t bytes = 0;                      // of files that were read
+    uint64_t foreign = 0;                    // of the rows, those that Pillow decodes
+    uint64_t damaged = 0, truncated = 0;     // of the rows, those of files that aren't whole
+    uint64_t gpu_rows = 0, gpu_refused = 0;  // of the rows, those for the GPU's decoder, and those it refused
+    double decode_s = 0, decode_wait_s = 0;  // of all threads that make rows; without work, decoding threads
+    double read_s = 0, read_wait_s = 0;      // of all threads; without work, those that read ahead
+    Latency decode, read;                    // of each row, each file
+    std::vector<ThreadStats> threads;
+    int decoders = 0;                              // threads that decode, of those that there are
+    int readers = 0;                               // threads that read ahead, while that pays
+    uint64_t retries = 0, hedged = 0;              // of reads
+    double slowest_read_s = 0;                     // of all tries that have ended
+    uint64_t side_bytes = 0, side_peak_bytes = 0;  // of the side arena
+    uint64_t frame_bytes = 0;                      // of the memory for what the GPU decodes, at most touched
+    uint64_t read_ahead_bytes = 0, read_ahead_peak_bytes = 0;  // in buffers of encoded samples
+    bool reading_ahead = false;
+};
+
+class Pool : public std::enable_shared_from_this<Pool> {
+  public:
+    Pool(const PoolOptions& options, std::shared_ptr<Bell> bell);
+    ~Pool();
+
+    // Its rows come after those of all jobs before, or `first`, before those of all that nobody has begun.
+    void submit(std::shared_ptr<Job> job, bool first = false);
+    // Rows not begun yet are given up; the job still finishes.
+    void cancel(const std::shared_ptr<Job>& job);
+
+    // From now on so many of the `workers` decoding threads work at once, at least one; the others wait.
+    void employ(int workers);
+
+    // Waits for a row that Pillow decodes. False when the pool is closed.
+    bool take_foreign(ForeignRow& out);
+    int foreign_waiting() const;
+    // Waits for bytes of the side arena: `frame_bytes` for decoding the row, whose size is `size`, and what
+    // making a row of that takes. The text of an error when they can't be had.
+    std::string reserve_for(ForeignRow& row, Size size, uint64_t frame_bytes);
+    void finish_foreign(ForeignRow& row, const uint8_t* rgb, Size size, bool truncated);
+    void fail_foreign(ForeignRow& row, std::string text);
+    // Gives back what was reserved, once nothing of it is in use any more.
+    void release_foreign(ForeignRow& row) noexcept;
+
+    // Waits for rows whose JPEGs are for the GPU's decoder, as many of one slot as there are and fit. False
+    // when the pool is closed.
+    bool take_for_gpu(GpuBatch& out);
+    // Has the other threads go on with the frames; where `decoded` is false, from the file.
+    void hand_back(GpuBatch& batch, const std::vector<bool>& decoded);
+    void fail(GpuBatch& batch, const std::string& text);
+
+    // The first thread that an error ended. Rows that it had in hand are never done.
+    std::optional<Broken> broken() const;
+
+    // What every thread is at that has a row.
+    std::vector<AtWork> at_work() const;
+    // Gives the row up, and its whole job: what nobody has begun is dropped. The thread ends when it comes
+    // back, until when the job isn't done, and another one takes its place; for Pillow's the caller starts
+    // it. False when the row is no longer at work. Throws std::system_error when the system allows no more
+    // threads.
+    bool give_up(const AtWork& row);
+
+    // Ends all threads; false when some were still inside a system call after `patience`: these end by
+    // themselves, and memory that they may still write stays alive until then.
+    bool close(std::chrono::milliseconds patience);
+
+    PoolStats stats() const;
+
+  private:
+    struct State;
+    void end_foreign(ForeignRow& row, Outcome outcome);
+
+    std::shared_ptr<State> state_;
+};
+
+}  // namespace standpipe

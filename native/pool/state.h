@@ -1,0 +1,133 @@
+// What the threads of a pool share; the files pool*.cpp alone know it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "pool/pool.h"
+
+namespace standpipe {
+
+// The pixels of an array that a row is made of; null when no array has it.
+const PixelInput* pixels_of(const Job& job, int row) noexcept;
+const uint8_t* first_pixel(const PixelInput& input, int row) noexcept;
+
+// A row that has been read.
+struct ReadyRow {
+    std::shared_ptr<Job> job;
+    int row = 0;
+    ReadResult read;
+    std::optional<CachedRow> kept;  // what the cache has; its bytes are in `read`, if they were read
+    std::optional<Stamp> stale;     // of what the cache has, which is replaced when the row is made anew
+    Frames frames;                  // where the GPU has decoded it
+    const uint8_t* rgb = nullptr;
+    Size size;
+};
+
+// Of a row whose file couldn't be read, or that nobody wants since the pool was closed.
+Outcome without_file(ReadyRow& row);
+
+// What became of rows.
+struct RowCounts {
+    uint64_t made = 0, damaged = 0, truncated = 0;
+};
+
+struct Pool::State : std::enable_shared_from_this<Pool::State> {
+    State(const PoolOptions& given, std::shared_ptr<Bell> b)
+        : options(given), bell(std::move(b)), side(given.side_bytes) {}
+
+    const PoolOptions options;
+    const std::shared_ptr<Bell> bell;
+    SideArena side;
+    const std::shared_ptr<BufferPool> buffers = std::make_shared<BufferPool>(options.read_ahead_bytes);
+    const std::shared_ptr<Reader> reader = std::make_shared<Reader>(options.reads, buffers, max_encoded());
+
+    mutable std::mutex mutex;
+    std::condition_variable decoders, spare_decoders, readers, foreigners, gpus, ended;
+    std::deque<std::shared_ptr<Job>> unread;  // jobs with rows that nobody has begun
+    std::deque<ReadyRow> ready;
+    std::deque<ForeignRow> foreign;
+    std::deque<GpuRow> for_gpu;
+    std::vector<std::unique_ptr<uint8_t[]>> idle_frames;
+    size_t num_frames = 0;  // idle ones and others
+    bool closed = false, ahead = false;
+    const Desk* broken = nullptr;  // of the first thread that an error ended
+    std::array<char, 80> broken_by{};
+    int alive = 0, num_readers = 0;
+    int employed = options.workers, on_duty = 0;  // decoding threads: that may work at once, and that do;
+                                                  // of Pillow's as many may work
+    std::vector<std::unique_ptr<Desk>> desks;
+    int reading = 0;                               // rows in the hands of reading threads
+    double mean_blocked_s = 0, blocked_share = 0;  // of recent reads
+    double long_mean_blocked_s = 0;                // of more of them
+    int calm_reads = 0;
+    PoolStats stats;
+    std::mutex counting;  // taken last
+    RowCounts counts;     // under it
+
+    // With the lock held:
+    std::unique_ptr<Desk> new_desk(Desk::Kind kind);  // one that there is room for
+    void begin(Desk& desk, std::shared_ptr<Job> job, int row, Phase phase);
+    // Whether a thread that reads ahead is in a read that takes far longer than others.
+    bool reads_stall() const;
+    // The next row in order that nobody has begun.
+    bool take_unread(ReadyRow& out);
+    // Decides whether reading ahead pays.
+    void note_read(Desk::Clock::duration took, const ReadyRow& row);
+    // A thread is done with its row; `ended`, no other one goes on with it.
+    void note_row(Desk& desk, Desk::Clock::duration took, bool ended);
+    // Throws std::system_error when the system allows no more threads.
+    void start(Desk::Kind kind);
+    // Lets the calling thread, which decodes, wait while more than enough others do.
+    void make_way(std::unique_lock<std::mutex>& lock);
+    void start_readers();
+    int pillows_at_work() const;
+
+    // Without it:
+    void read(ReadyRow& row);
+    ReadResult read_file(const ReadyRow& row);
+    // Whether a row is kept: it is in `kept` then, and its bytes in `read`, where they aren't images in
+    // memory that go into the slot.
+    bool find_kept(ReadyRow& row);
+    // What is kept of it, compared with its file if that wasn't done yet. What is of no use is `stale`.
+    std::optional<CachedRow> look_up(ReadyRow& row);
+    // Into a buffer.
+    bool read_kept(ReadyRow& row, const CachedRow& kept);
+    Outcome make_kept(RowMaker& maker, ReadyRow& row);
+    std::optional<Outcome> make_of_kept(RowMaker& maker, ReadyRow& row);
+    // A thread of the pool, from its beginning to its end.
+    void work(Desk& desk) noexcept;
+    void decode_loop(Desk& desk);
+    void read_loop(Desk& desk);
+    Outcome make_row(RowMaker& maker, ReadyRow& row);
+    bool goes_to_gpu(RowMaker& maker, ReadyRow& row);
+    // Whether that was all; else another thread has it now.
+    bool run_row(RowMaker& maker, ReadyRow& row) noexcept;
+    bool goes_to_pillow(ReadyRow& row);
+    void make_one(std::unique_lock<std::mutex>& lock, Desk& desk, ReadyRow row);
+    Frames lend_frames();
+    void new_frames() {
+        idle_frames.reserve(num_frames + 1);  // also for those that are lent now
+        idle_frames.push_back(std::make_unique_for_overwrite<uint8_t[]>(options.frame_bytes));
+        ++num_frames;
+    }
+    // Puts a row that was read where others go on with it.
+    void hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noexcept;
+    void finish(Job& job, int row, Outcome outcome) noexcept;
+
+    // A buffer above the whole read-ahead is lent when no other is; what it has too much is the side arena's.
+    uint64_t uncounted(const Buffer& buffer) const noexcept {
+        return std::max<uint64_t>(buffer.capacity(), options.read_ahead_bytes) - options.read_ahead_bytes;
+    }
+    uint64_t max_encoded() const { return std::max<uint64_t>(options.side_bytes, options.read_ahead_bytes); }
+};
+
+}  // namespace standpipe

@@ -1,0 +1,380 @@
+// The threads of a pool: those that decode, and those that read ahead of them while storage is slow.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "pool/state.h"
+#include "system/signals.h"
+
+namespace standpipe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+// Waits for storage of this mean length are worth the hop through a reading thread (about 20 µs).
+// One wait proves nothing: on a busy machine any lock can cost milliseconds.
+constexpr double kSlowRead_s = 100e-6, kFastRead_s = 20e-6, kOftenBlocked = 0.5;
+constexpr double kReadWeight = 1.0 / 16;  // of the newest read in the running mean
+// Reads that are seldom slow, and very, cost as much: one in a hundred of some seconds. So over more of them.
+constexpr double kCostlyRead_s = 2e-3, kLongReadWeight = 1.0 / 256;
+constexpr int kCalmReads = 512;  // reads without a wait in a row before reading ahead ends
+// Decoding threads read themselves only when the reading threads are done: not while one of these is stuck.
+constexpr auto kLongRead = std::chrono::milliseconds(100);
+
+// libjpeg allocates and frees some hundred kB for every image. They come from the top of the thread's heap,
+// which the C library gives back to the system each time, only to fault it in again page by page (2% of a
+// row's time). A small block above a hole of that size keeps the top from moving.
+class HeapPin {
+  public:
+    HeapPin() noexcept {
+        try {
+            std::vector<std::unique_ptr<char[]>> hole;
+            for (int i = 0; i < 12; ++i) hole.push_back(std::make_unique_for_overwrite<char[]>(100'000));
+            pin_ = std::make_unique<char[]>(16);
+        } catch (const std::bad_alloc&) {
+            // It only saves time.
+        }
+    }
+
+  private:
+    std::unique_ptr<char[]> pin_;
+};
+
+}  // namespace
+
+std::unique_ptr<Desk> Pool::State::new_desk(Desk::Kind kind) {
+    desks.reserve(desks.size() + 1);
+    return std::make_unique<Desk>(kind, static_cast<int>(desks.size()));
+}
+
+void Pool::State::begin(Desk& desk, std::shared_ptr<Job> job, int row, Phase phase) {
+    desk.job = std::move(job);
+    desk.row = row;
+    ++desk.rows_begun;
+    desk.begin = Clock::now();
+    desk.phase = phase;
+    desk.waited = Clock::duration::zero();
+}
+
+// Threads own the state with the pool, so that one stuck in a system call can outlive it.
+void Pool::State::start(Desk::Kind kind) {
+    auto desk = new_desk(kind);
+    const SignalsBlocked blocked;
+    std::thread([state = shared_from_this(), desk = desk.get()] { state->work(*desk); }).detach();
+    ++alive;
+    on_duty += desk->kind == Desk::Kind::decoder;
+    desks.push_back(std::move(desk));
+}
+
+void Pool::State::work(Desk& desk) noexcept {
+    std::array<char, 80> error{};
+    try {
+        if (desk.kind == Desk::Kind::reader) read_loop(desk);
+        else decode_loop(desk);
+    } catch (const std::bad_alloc&) {
+        std::strcpy(error.data(), kNoMemory);
+    } catch (const std::exception& unforeseen) {
+        std::strncpy(error.data(), unforeseen.what(), error.size() - 1);
+    }
+    {
+        std::scoped_lock lock(mutex);
+        --alive;
+        if (error[0] && !broken) {
+            broken = &desk;
+            broken_by = error;
+        }
+        ended.notify_all();
+    }
+    if (error[0]) bell->ring();
+}
+
+void Pool::State::make_way(std::unique_lock<std::mutex>& lock) {
+    if (on_duty <= employed) return;
+    --on_duty;
+    spare_decoders.wait(lock, [this] { return closed || on_duty < employed; });
+    ++on_duty;
+}
+
+// Those that wait for a buffer have it as soon as what was read is decoded.
+bool Pool::State::reads_stall() const {
+    return std::ranges::any_of(desks, [&](const auto& desk) {
+        const bool reads = desk->kind == Desk::Kind::reader && desk->job && !desk->given_up;
+        return reads && desk->phase != Phase::waiting && desk->worked() > kLongRead;
+    });
+}
+
+bool Pool::State::take_unread(ReadyRow& out) {
+    if (unread.empty()) return false;
+    out.job = unread.front();
+    out.row = out.job->next_row++;
+    if (out.job->next_row == out.job->rows) unread.pop_front();
+    return true;
+}
+
+void Pool::State::read(ReadyRow& row) {
+    Job& job = *row.job;
+    try {
+        if (job.cache && find_kept(row)) return;
+        row.read = {};  // others may wait for its buffer
+        row.read = read_file(row);
+        if (job.cache && !job.keeps_images() && row.read.error.empty())
+            job.keep(row.row, {row.read.buffer.data(), row.read.size}, row.read.stamp, {}, row.stale);
+    } catch (const std::bad_alloc&) {
+        row.read = {};
+        row.read.error = kNoMemory;
+    }
+}
+
+ReadResult Pool::State::read_file(const ReadyRow& row) {
+    const FileInput& files = row.job->files;
+    const FileRange range{row.job->path(row.row), files.offset[row.row], files.length[row.row],
+                          max_encoded()};
+    return reader->read(range, *buffers);
+}
+
+void Pool::State::note_row(Desk& desk, Clock::duration took, bool ended) {
+    stats.decode_s += seconds(took);
+    desk.busy += took;
+    if (!ended) return;
+    ++desk.rows_ended;
+    stats.decode.add(took);
+}
+
+void Pool::State::note_read(Clock::duration took, const ReadyRow& row) {
+    const ReadResult& read = row.read;
+    stats.read_s += seconds(took);
+    if (!row.kept) {  // what a cache had is no file
+        stats.read.add(took);
+        stats.bytes += read.size;
+    }
+    mean_blocked_s += (read.blocked_s - mean_blocked_s) * kReadWeight;
+    long_mean_blocked_s += (read.blocked_s - long_mean_blocked_s) * kLongReadWeight;
+    blocked_share += ((read.blocked_s > 0 ? 1.0 : 0.0) - blocked_share) * kReadWeight;
+    calm_reads = read.blocked_s == 0 ? calm_reads + 1 : 0;
+    const bool often_slow = mean_blocked_s > kSlowRead_s && blocked_share > kOftenBlocked;
+    if (!ahead && (often_slow || long_mean_blocked_s > kCostlyRead_s)) {
+        if (num_readers == 0) start_readers();
+        ahead = num_readers > 0;
+        calm_reads = 0;
+        readers.notify_all();
+    } else if (ahead && mean_blocked_s < kFastRead_s && calm_reads > kCalmReads && !reads_stall()) {
+        long_mean_blocked_s = 0;
+        ahead = false;
+        decoders.notify_all();
+    }
+}
+
+// submit() has made room for all failures that there can be.
+void Pool::State::finish(Job& job, int row, Outcome outcome) noexcept {
+    {
+        std::scoped_lock lock(counting);
+        counts.made += outcome.kind == Outcome::Kind::ok;
+        counts.damaged += outcome.damaged;
+        counts.truncated += outcome.truncated;
+    }
+    if (outcome.kind != Outcome::Kind::ok) {
+        std::scoped_lock lock(job.mutex);
+        job.failures.push_back({row, std::move(outcome)});
+    }
+    if (--job.remaining == 0) bell->ring();
+}
+
+const PixelInput* pixels_of(const Job& job, int row) noexcept {
+    const auto from =
+        std::ranges::find_if(job.pixels, [&](const PixelInput& input) { return input.rows[row] >= 0; });
+    return from == job.pixels.end() ? nullptr : &*from;
+}
+
+const uint8_t* first_pixel(const PixelInput& input, int row) noexcept {
+    const size_t record_bytes =
+        size_t{3} * static_cast<size_t>(input.size.height) * static_cast<size_t>(input.size.width);
+    return input.base + static_cast<size_t>(input.rows[row]) * record_bytes;
+}
+
+Outcome without_file(ReadyRow& row) {
+    const auto kind = row.read.closed ? Outcome::Kind::cancelled : Outcome::Kind::read_error;
+    return {kind, false, std::move(row.read.error)};
+}
+
+Outcome Pool::State::make_row(RowMaker& maker, ReadyRow& row) {
+    Job& job = *row.job;
+    for (const CopyInput& copy : job.copies) {
+        if (copy.rows[row.row] < 0) continue;
+        std::memcpy(copy.out + job.slot_row(row.row) * copy.row_bytes,
+                    copy.base + static_cast<size_t>(copy.rows[row.row]) * copy.row_bytes, copy.row_bytes);
+    }
+    if (!job.program) return {};
+    const SampleKey key = job.key(row.row);
+    uint8_t* out = job.image_row(row.row);
+    if (row.rgb) return maker.from_pixels(*job.program, row.rgb, row.size, key, out);
+    if (job.keeps_images()) return make_kept(maker, row);
+    if (!job.reads_files()) {
+        const PixelInput* const from = pixels_of(job, row.row);
+        if (!from) return Outcome::decode_error("its pixels are in no array");
+        return maker.from_pixels(*job.program, first_pixel(*from, row.row), from->size, key, out);
+    }
+    if (!row.read.error.empty()) return without_file(row);
+    return maker.from_encoded(*job.program, {row.read.buffer.data(), row.read.size}, key, out,
+                              uncounted(row.read.buffer));
+}
+
+// Hands a row to the GPU's decoder, if it is one for it.
+bool Pool::State::goes_to_gpu(RowMaker& maker, ReadyRow& row) {
+    Job& job = *row.job;
+    const bool chosen = !job.on_gpu.empty() && job.on_gpu[static_cast<size_t>(row.row)];
+    if (!chosen || row.rgb || !row.read.error.empty()) return false;
+    const Size size = maker.plain_jpeg(*job.program, {row.read.buffer.data(), row.read.size});
+    const uint64_t pixels = static_cast<uint64_t>(size.height) * static_cast<uint64_t>(size.width);
+    // A file of more bytes than its pixels is none of a camera's.
+    if (pixels == 0 || pixels > job.most_gpu_pixels || row.read.size > 3 * pixels) return false;
+    if (3 * pixels > options.frame_bytes) return false;
+    std::scoped_lock lock(mutex);
+    if (closed) return false;
+    for_gpu.push_back({row.job, row.row, std::move(row.read.buffer), row.read.size, size});
+    ++stats.gpu_rows;
+    gpus.notify_one();
+    return true;
+}
+
+// False when the pool is closed.
+bool Pool::State::goes_to_pillow(ReadyRow& row) {
+    std::scoped_lock lock(mutex);
+    if (closed) return false;
+    foreign.push_back(
+        {row.job, row.row, std::move(row.read.buffer), row.read.size, row.read.stamp, row.stale});
+    foreigners.notify_one();
+    return true;
+}
+
+bool Pool::State::run_row(RowMaker& maker, ReadyRow& row) noexcept {
+    Outcome outcome;
+    try {
+        if (goes_to_gpu(maker, row)) return false;
+        outcome = make_row(maker, row);
+        if (outcome.kind == Outcome::Kind::foreign) {
+            if (goes_to_pillow(row)) return false;
+            outcome.kind = Outcome::Kind::cancelled;
+        }
+    } catch (const std::bad_alloc&) {
+        outcome = Outcome::no_memory();
+    }
+    const bool ended = outcome.kind != Outcome::Kind::cancelled;
+    finish(*row.job, row.row, std::move(outcome));
+    return ended;
+}
+
+// Rows that were read ahead come first. While nobody reads ahead, a decoding thread reads its row itself:
+// warm in the page cache that is quicker than handing it over. Not before the reading threads are done with
+// theirs: with all decoding threads waiting for buffers, nobody would be left to empty those.
+void Pool::State::decode_loop(Desk& desk) {
+    const HeapPin pin;
+    RowMaker maker(side);
+    std::unique_lock lock(mutex);
+    desk.sit_down();
+    const auto has_work = [this] {
+        return closed || on_duty > employed || !ready.empty() ||
+               (!unread.empty() && !((ahead || reading > 0) && unread.front()->reads_files()));
+    };
+    for (;;) {
+        make_way(lock);
+        if (!has_work()) {
+            const auto start = Clock::now();
+            decoders.wait(lock, has_work);
+            stats.decode_wait_s += seconds(Clock::now() - start);
+            continue;
+        }
+        ReadyRow row;
+        bool was_read = false;
+        if (!ready.empty()) {
+            row = std::move(ready.front());
+            ready.pop_front();
+            was_read = true;
+        } else if (closed || !take_unread(row)) {
+            return;
+        }
+        const bool reads = !was_read && row.job->reads_files();
+        begin(desk, row.job, row.row, reads ? Phase::reading : Phase::decoding);
+        lock.unlock();
+        Clock::duration read_time{};
+        if (reads && !row.job->cancelled) {
+            read(row);
+            read_time = desk.worked();
+            lock.lock();
+            note_read(read_time, row);
+            desk.busy += read_time;
+            lock.unlock();
+            desk.phase = Phase::decoding;
+        }
+        bool ended = false;
+        if (!row.job->cancelled) ended = run_row(maker, row);
+        else finish(*row.job, row.row, {Outcome::Kind::cancelled, false, {}});
+        const auto took = desk.worked() - read_time;
+        row = {};
+        lock.lock();
+        desk.job.reset();
+        note_row(desk, took, ended);
+        if (desk.given_up) return;
+    }
+}
+
+void Pool::State::hand_on(std::unique_lock<std::mutex>& lock, ReadyRow row) noexcept {
+    try {
+        ready.push_back(std::move(row));  // or the row is as it was
+    } catch (const std::bad_alloc&) {
+        lock.unlock();
+        finish(*row.job, row.row, Outcome::no_memory());
+        row = {};
+        lock.lock();
+    }
+}
+
+void Pool::State::read_loop(Desk& desk) {
+    std::unique_lock lock(mutex);
+    desk.sit_down();
+    const auto has_work = [this] {
+        return closed || (ahead && !unread.empty() && unread.front()->reads_files());
+    };
+    for (;;) {
+        if (!has_work()) {
+            const auto start = Clock::now();
+            readers.wait(lock, has_work);
+            if (ahead) stats.read_wait_s += seconds(Clock::now() - start);
+        }
+        ReadyRow row;
+        if (closed || !take_unread(row)) return;
+        ++reading;
+        begin(desk, row.job, row.row, Phase::reading);
+        // Rows in memory may follow now, and those need a decoding thread.
+        if (!unread.empty() && !unread.front()->reads_files()) decoders.notify_one();
+        lock.unlock();
+        const bool wanted = !row.job->cancelled;
+        if (wanted) read(row);
+        const auto took = desk.worked();
+        lock.lock();
+        if (wanted) note_read(took, row);
+        desk.busy += took;
+        desk.rows_ended += wanted;
+        hand_on(lock, std::move(row));
+        desk.job.reset();
+        if (desk.given_up) return decoders.notify_one();
+        if (--reading == 0 && !ahead) decoders.notify_all();
+        else decoders.notify_one();
+    }
+}
+
+void Pool::State::start_readers() {
+    try {
+        for (; num_readers < options.io_threads; ++num_readers) start(Desk::Kind::reader);
+    } catch (const std::exception&) {  // the system refuses threads, or memory for them
+        // Fewer will do, and without any the decoding threads go on reading.
+    }
+}
+
+}  // namespace standpipe

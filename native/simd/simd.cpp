@@ -1,0 +1,74 @@
+#include "simd/simd.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace standpipe {
+
+SplitWeights split_weights(int32_t first, int32_t second) noexcept {
+    constexpr int32_t half = 1 << (kSplitBits - 1);
+    const auto hi = [](int32_t w) { return (w + half) >> kSplitBits; };
+    const auto lo = [hi](int32_t w) { return w - (hi(w) << kSplitBits); };
+    const auto both = [](int32_t a, int32_t b) {
+        return static_cast<int32_t>(static_cast<uint32_t>(b) << 16 | (static_cast<uint32_t>(a) & 0xffff));
+    };
+    return {both(hi(first), hi(second)), both(lo(first), lo(second))};
+}
+
+void HorizontalPlan::prepare(const AxisWeights& axis, int origin, int columns, bool mirror, bool splits) {
+    width = static_cast<int>(axis.start.size());
+    taps = axis.taps;
+    const auto stride = static_cast<size_t>(taps);
+    start.assign(static_cast<size_t>(groups() * kGroup), 0);
+    refit(weight, static_cast<size_t>(width) * stride);
+    for (int i = 0; i < width; ++i) {
+        const auto from = static_cast<size_t>(mirror ? width - 1 - i : i);
+        // Outputs at the right edge have fewer taps: their padding goes in front, so that no tap lies
+        // outside.
+        const int first = axis.start[from] - origin, outside = std::max(first + taps - columns, 0);
+        start[static_cast<size_t>(i)] = (first - outside) * 3;
+        int32_t* to = &weight[static_cast<size_t>(i) * stride];
+        std::fill_n(to, outside, 0);
+        std::copy_n(&axis.weight[from * stride], taps - outside, to + outside);
+    }
+    if (splits) fill_split();
+}
+
+void HorizontalPlan::fill_split() {
+    refit(split, static_cast<size_t>(groups() * pairs() * kGroup * 2));
+    int32_t* to = split.data();
+    for (int g = 0; g < groups(); ++g)
+        for (int t = 0; t < taps; t += 2)
+            for (int i = g * kGroup; i < (g + 1) * kGroup; ++i, to += 2) {
+                const int32_t* w =
+                    weight.data() + static_cast<ptrdiff_t>(i) * taps;  // not read from `width` on
+                const SplitWeights pair =
+                    i < width ? split_weights(w[t], t + 1 < taps ? w[t + 1] : 0) : SplitWeights{};
+                to[0] = pair.hi;
+                to[1] = pair.lo;
+            }
+}
+
+const Kernels* kernels_named(const char* name) noexcept {
+    if (!std::strcmp(name, "scalar")) return &kScalarKernels;
+#if defined(__x86_64__)
+    if (!std::strcmp(name, "avx2")) return __builtin_cpu_supports("avx2") ? &kAvx2Kernels : nullptr;
+    if (!std::strcmp(name, "avx512")) {
+        const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("avx512vnni");
+        return runs ? &kAvx512Kernels : nullptr;
+    }
+#elif defined(__aarch64__)
+    if (!std::strcmp(name, "neon")) return &kNeonKernels;
+#endif
+    return nullptr;
+}
+
+const Kernels& best_kernels() noexcept {
+    for (const char* name : {"avx512", "avx2", "neon"})
+        if (const Kernels* kernels = kernels_named(name)) return *kernels;
+    return kScalarKernels;
+}
+
+}  // namespace standpipe

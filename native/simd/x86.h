@@ -1,0 +1,200 @@
+// The x86-64 kernels. They are compiled once for each set of instructions that this is included for, and so
+// everything here belongs to the file that includes it.
+//
+// All vectors have 128 bits. After dense multiplications of 256 bits and more libjpeg, which has nine tenths
+// of a row's time, takes 6 to 14% longer: many processors lower their clock then for a millisecond or two.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "simd/kernels.h"
+
+namespace standpipe {
+namespace {
+
+inline __m128i load(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+inline void store(void* p, __m128i x) { _mm_storeu_si128(static_cast<__m128i*>(p), x); }
+
+// Four copies of *p, which takes no part of the shuffle unit as other ways of spreading it do.
+inline __m128i spread(const int32_t* p) {
+    float bits;
+    std::memcpy(&bits, p, sizeof bits);
+    return _mm_castps_si128(_mm_set1_ps(bits));
+}
+
+// Sums of products with both halves of the weights. Dot::add(sum, x, w) adds to each 32-bit lane of `sum` the
+// products of both 16-bit lanes of x and w that it consists of.
+template <typename Dot>
+struct Sums {
+    __m128i hi = _mm_setzero_si128(), lo = _mm_set1_epi32(1 << (kWeightBits - 1));
+
+    void add(__m128i x, __m128i weights_hi, __m128i weights_lo) {
+        hi = Dot::add(hi, x, weights_hi);
+        lo = Dot::add(lo, x, weights_lo);
+    }
+    __m128i rounded() const {
+        return _mm_srai_epi32(_mm_add_epi32(hi, _mm_srai_epi32(lo, kSplitBits)), kWeightBits - kSplitBits);
+    }
+};
+
+template <typename Dot>
+inline __m128i to_bytes(const Sums<Dot> (&sums)[4]) {
+    return _mm_packus_epi16(_mm_packs_epi32(sums[0].rounded(), sums[1].rounded()),
+                            _mm_packs_epi32(sums[2].rounded(), sums[3].rounded()));
+}
+
+// Two rows at a time, so that weights are loaded once for both. Pairs is the number of tap pairs where it is
+// small, else 0: read it from the pass.
+template <typename Dot, int Pairs>
+void horizontal_pass(const uint8_t* const* rows, const HorizontalPass& pass, uint8_t* const* out) {
+    // 16 bytes hold five RGB pixels. Taps 0 and 1 as 16-bit lanes R0 R1 G0 G1 B0 B1 0 0; likewise taps 2
+    // and 3.
+    const __m128i taps01 = _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
+    const __m128i taps23 = _mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
+    const __m128i packed = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    const int pairs = Pairs ? Pairs : pass.pairs;
+    const int32_t* weights = pass.split;
+    const int32_t* start = pass.start;
+    uint8_t *out0 = out[0], *out1 = out[1];
+    for (int g = 0, groups = pass.groups; g < groups; ++g, start += kGroup, out0 += 12, out1 += 12) {
+        Sums<Dot> sums0[kGroup], sums1[kGroup];
+        const int32_t* w = weights;
+        for (int p = 0; p < pairs; p += 2, w += 4 * kGroup) {
+#pragma GCC unroll 4
+            for (int k = 0; k < kGroup; ++k) {
+                const int at = start[k] + 6 * p;
+                const __m128i x0 = load(rows[0] + at), x1 = load(rows[1] + at);
+                const __m128i hi = spread(w + 2 * k), lo = spread(w + 2 * k + 1);
+                sums0[k].add(_mm_shuffle_epi8(x0, taps01), hi, lo);
+                sums1[k].add(_mm_shuffle_epi8(x1, taps01), hi, lo);
+                if (p + 1 == pairs) continue;
+                const __m128i hi2 = spread(w + 2 * (kGroup + k)), lo2 = spread(w + 2 * (kGroup + k) + 1);
+                sums0[k].add(_mm_shuffle_epi8(x0, taps23), hi2, lo2);
+                sums1[k].add(_mm_shuffle_epi8(x1, taps23), hi2, lo2);
+            }
+        }
+        weights += 2 * kGroup * pairs;
+        store(out0, _mm_shuffle_epi8(to_bytes(sums0), packed));
+        store(out1, _mm_shuffle_epi8(to_bytes(sums1), packed));
+    }
+}
+
+template <typename Dot>
+void horizontal(const uint8_t* const* rows, const HorizontalPass& pass, uint8_t* const* out) noexcept {
+    switch (pass.pairs) {
+        case 1: return horizontal_pass<Dot, 1>(rows, pass, out);
+        case 2: return horizontal_pass<Dot, 2>(rows, pass, out);
+        case 3: return horizontal_pass<Dot, 3>(rows, pass, out);
+        default: return horizontal_pass<Dot, 0>(rows, pass, out);
+    }
+}
+
+// Two rows and their weights, in every lane.
+struct RowPair {
+    const uint8_t *a, *b;
+    __m128i hi, lo;
+
+    // Rows t and t + 1; an odd last row is paired with itself, at weight zero.
+    RowPair() = default;
+    RowPair(const uint8_t* const* rows, const int32_t* weight, int t, int taps) {
+        const bool both = t + 1 < taps;
+        const SplitWeights w = split_weights(weight[t], both ? weight[t + 1] : 0);
+        a = rows[t];
+        b = rows[both ? t + 1 : t];
+        hi = spread(&w.hi);
+        lo = spread(&w.lo);
+    }
+};
+
+// 16 bytes of sums; unpacking and packing leave their order.
+template <typename Dot>
+struct Block {
+    Sums<Dot> sums[4];
+
+    void add(const RowPair& pair, size_t i) {
+        const __m128i zero = _mm_setzero_si128(), a = load(pair.a + i), b = load(pair.b + i);
+        const __m128i low = _mm_unpacklo_epi8(a, b), high = _mm_unpackhi_epi8(a, b);
+        sums[0].add(_mm_unpacklo_epi8(low, zero), pair.hi, pair.lo);
+        sums[1].add(_mm_unpackhi_epi8(low, zero), pair.hi, pair.lo);
+        sums[2].add(_mm_unpacklo_epi8(high, zero), pair.hi, pair.lo);
+        sums[3].add(_mm_unpackhi_epi8(high, zero), pair.hi, pair.lo);
+    }
+};
+
+template <typename Dot, int Pairs>
+void vertical_pass(const uint8_t* const* rows, const int32_t* weight, int taps, size_t bytes, uint8_t* out) {
+    RowPair pairs[Pairs];
+    for (int p = 0; p < Pairs; ++p) pairs[p] = RowPair(rows, weight, 2 * p, taps);
+    for (size_t i = 0; i < bytes; i += 16) {
+        Block<Dot> block;
+        for (int p = 0; p < Pairs; ++p) block.add(pairs[p], i);
+        store(out + i, to_bytes(block.sums));
+    }
+}
+
+// Up to six taps, their weights are spread over registers once per row and not once per 16 bytes.
+template <typename Dot>
+void vertical(const uint8_t* const* rows, const int32_t* weight, int taps, size_t bytes,
+              uint8_t* out) noexcept {
+    switch ((taps + 1) / 2) {
+        case 1: return vertical_pass<Dot, 1>(rows, weight, taps, bytes, out);
+        case 2: return vertical_pass<Dot, 2>(rows, weight, taps, bytes, out);
+        case 3: return vertical_pass<Dot, 3>(rows, weight, taps, bytes, out);
+    }
+    for (size_t i = 0; i < bytes; i += 16) {
+        Block<Dot> block;
+        for (int t = 0; t < taps; t += 2) block.add(RowPair(rows, weight, t, taps), i);
+        store(out + i, to_bytes(block.sums));
+    }
+}
+
+// The bytes of one channel of 8 RGB pixels.
+inline __m128i channel_of(__m128i a, __m128i b, int c) {
+    const __m128i from_a = _mm_add_epi8(
+        _mm_setr_epi8(0, 3, 6, 9, 12, 15, 18, 21, -128, -128, -128, -128, -128, -128, -128, -128),
+        _mm_set1_epi8(static_cast<char>(c)));
+    // Indices of 16 and above belong to the second load; a set high bit makes pshufb write zero.
+    const __m128i in_a = _mm_or_si128(from_a, _mm_cmpgt_epi8(from_a, _mm_set1_epi8(15)));
+    const __m128i in_b = _mm_sub_epi8(from_a, _mm_set1_epi8(16));
+    return _mm_or_si128(_mm_shuffle_epi8(a, in_a), _mm_shuffle_epi8(b, in_b));
+}
+
+void separate(const uint8_t* rgb, int width, uint8_t* const* planes) noexcept {
+    for (int x = 0; x < width; x += 8, rgb += 24) {
+        const __m128i a = load(rgb), b = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(rgb + 16));
+        for (int c = 0; c < 3; ++c)
+            _mm_storel_epi64(reinterpret_cast<__m128i*>(planes[c] + x), channel_of(a, b, c));
+    }
+}
+
+// Eight indices per load, four values per store.
+void look_up_f32(const uint8_t* bytes, int width, const float* table, float* out) noexcept {
+    const auto value = [table](uint64_t index) {
+        int bits;
+        std::memcpy(&bits, table + (index & 255), sizeof bits);
+        return bits;
+    };
+    int x = 0;
+    for (; x + 8 <= width; x += 8) {
+        uint64_t indices;
+        std::memcpy(&indices, bytes + x, 8);
+        for (int half = 0; half < 8; half += 4, indices >>= 32) {
+            __m128i four = _mm_cvtsi32_si128(value(indices));
+            four = _mm_insert_epi32(four, value(indices >> 8), 1);
+            four = _mm_insert_epi32(four, value(indices >> 16), 2);
+            four = _mm_insert_epi32(four, value(indices >> 24), 3);
+            store(out + x + half, four);
+        }
+    }
+    scalar_look_up_f32(bytes + x, width - x, table, out + x);
+}
+
+template <typename Dot>
+constexpr Kernels kernels_of(const char* name) {
+    return {name, true, horizontal<Dot>, vertical<Dot>, separate, look_up_f32, scalar_look_up_f16};
+}
+
+}  // namespace
+}  // namespace standpipe

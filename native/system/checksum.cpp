@@ -1,0 +1,146 @@
+#include "system/checksum.h"
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+namespace standpipe {
+namespace {
+
+constexpr size_t kLanes = 4, kWord = 8, kGroup = kLanes * kWord;
+constexpr uint32_t kPolynomial = 0x82f63b78;  // CRC-32C's, reflected
+
+// entry [n][b]: what byte b does to the state n bytes later
+using Tables = std::array<std::array<uint32_t, 256>, kWord>;
+
+constexpr Tables make_tables() {
+    Tables tables{};
+    for (uint32_t byte = 0; byte < 256; ++byte) {
+        uint32_t state = byte;
+        for (int bit = 0; bit < 8; ++bit) state = state >> 1 ^ (state & 1 ? kPolynomial : 0);
+        tables[0][byte] = state;
+    }
+    for (size_t n = 1; n < kWord; ++n)
+        for (size_t byte = 0; byte < 256; ++byte) {
+            const uint32_t before = tables[n - 1][byte];
+            tables[n][byte] = before >> 8 ^ tables[0][before & 0xff];
+        }
+    return tables;
+}
+
+constexpr Tables kTables = make_tables();
+
+// A word's first byte in memory counts first, on machines of either byte order.
+uint64_t word_at(const uint8_t* bytes) noexcept {
+    uint64_t word;
+    std::memcpy(&word, bytes, kWord);
+    if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
+    return word;
+}
+
+using Lanes = std::array<uint32_t, kLanes>;
+
+uint32_t step(uint32_t state, uint64_t word) noexcept {
+    word ^= state;
+    uint32_t next = 0;
+    for (size_t i = 0; i < kWord; ++i) next ^= kTables[kWord - 1 - i][word >> (8 * i) & 0xff];
+    return next;
+}
+
+// `groups` words into each lane. Once for each instruction set, since a function that has an instruction
+// isn't inlined into one that may not have it.
+
+Lanes fill_by_table(const uint8_t* at, size_t groups) noexcept {
+    Lanes lanes{~0u, ~0u, ~0u, ~0u};
+    for (; groups > 0; --groups)
+        for (uint32_t& lane : lanes) lane = step(lane, word_at(std::exchange(at, at + kWord)));
+    return lanes;
+}
+
+#if defined(__x86_64__)
+[[gnu::target("sse4.2")]] Lanes fill_by_sse42(const uint8_t* at, size_t groups) noexcept {
+    uint64_t a = ~0u, b = ~0u, c = ~0u, d = ~0u;
+    for (; groups > 0; --groups, at += kGroup) {
+        a = _mm_crc32_u64(a, word_at(at));
+        b = _mm_crc32_u64(b, word_at(at + kWord));
+        c = _mm_crc32_u64(c, word_at(at + 2 * kWord));
+        d = _mm_crc32_u64(d, word_at(at + 3 * kWord));
+    }
+    return {static_cast<uint32_t>(a), static_cast<uint32_t>(b), static_cast<uint32_t>(c),
+            static_cast<uint32_t>(d)};
+}
+#elif defined(__aarch64__)
+[[gnu::target("+crc")]] Lanes fill_by_armv8(const uint8_t* at, size_t groups) noexcept {
+    uint32_t a = ~0u, b = ~0u, c = ~0u, d = ~0u;
+    for (; groups > 0; --groups, at += kGroup) {
+        a = __crc32cd(a, word_at(at));
+        b = __crc32cd(b, word_at(at + kWord));
+        c = __crc32cd(c, word_at(at + 2 * kWord));
+        d = __crc32cd(d, word_at(at + 3 * kWord));
+    }
+    return {a, b, c, d};
+}
+#endif
+
+// A bijection that is not linear, as CRCs are (MurmurHash3's finaliser). Without it a change in one lane and
+// the same change 16 bytes on, in another one, would cancel each other.
+uint32_t scattered(uint32_t lane) noexcept {
+    lane = (lane ^ lane >> 16) * 0x85ebca6bu;
+    lane = (lane ^ lane >> 13) * 0xc2b2ae35u;
+    return lane ^ lane >> 16;
+}
+
+template <Lanes (*Fill)(const uint8_t*, size_t) noexcept>
+uint32_t take(std::span<const uint8_t> bytes) noexcept {
+    const Lanes lanes = Fill(bytes.data(), bytes.size() / kGroup);
+    uint32_t state = ~0u;
+    for (size_t i = 0; i < kLanes; i += 2)
+        state = step(state, uint64_t{scattered(lanes[i + 1])} << 32 | scattered(lanes[i]));
+    const size_t left = bytes.size() % kGroup;
+    uint8_t rest[kGroup] = {};
+    if (left > 0) std::memcpy(rest, bytes.data() + bytes.size() - left, left);
+    for (size_t i = 0; i < left; i += kWord) state = step(state, word_at(rest + i));
+    return ~step(state, bytes.size());
+}
+
+constexpr ChecksumPath kTable = {"table", &take<fill_by_table>};
+#if defined(__x86_64__)
+constexpr ChecksumPath kSse42 = {"sse4.2", &take<fill_by_sse42>};
+#elif defined(__aarch64__)
+constexpr ChecksumPath kArmv8 = {"armv8", &take<fill_by_armv8>};
+#endif
+
+const ChecksumPath& best_path() noexcept {
+    for (const char* name : {"sse4.2", "armv8"})
+        if (const ChecksumPath* path = checksum_path(name)) return *path;
+    return kTable;
+}
+
+}  // namespace
+
+const ChecksumPath* checksum_path(const char* name) noexcept {
+    if (!std::strcmp(name, kTable.name)) return &kTable;
+#if defined(__x86_64__)
+    if (!std::strcmp(name, kSse42.name)) return __builtin_cpu_supports("sse4.2") ? &kSse42 : nullptr;
+#elif defined(__aarch64__)
+    if (!std::strcmp(name, kArmv8.name)) return getauxval(AT_HWCAP) & HWCAP_CRC32 ? &kArmv8 : nullptr;
+#endif
+    return nullptr;
+}
+
+uint32_t checksum(std::span<const uint8_t> bytes) noexcept {
+    static const ChecksumPath& path = best_path();
+    return path.take(bytes);
+}
+
+}  // namespace standpipe
