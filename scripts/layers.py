@@ -7,7 +7,8 @@ stands: they see the names in ``standpipe.__all__`` and their own package, nothi
 A method that leads to the next step, as ``Pipeline.plan`` does, needs what comes after it: pairs in ``LATE``,
 imported when called. In native, a file includes those of its own folder and of the rows of ``CORE`` above that.
 
-Prints one line per breach and exits with 1 if there is any.
+Prints one line per breach and exits with 1 if there is any; with ``--draw`` the rows, as
+docs/architecture.md shows them.
 """
 
 from __future__ import annotations
@@ -177,7 +178,15 @@ def core_breaches(core: Path) -> Iterator[str]:
                     yield f"{place}: {owner} must not include {target}, which is not below it"
 
 
+def drawing(rows: tuple[tuple[str, ...], ...]) -> str:
+    """Return the rows as lines of text, the first on top."""
+    return "\n".join("  ".join(row) for row in rows)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--draw"]:
+        print(drawing(LAYERS), drawing(CORE), sep="\n\n")
+        sys.exit()
     root = Path(__file__).parent.parent
     found = [*breaches(root / "src" / "standpipe"), *core_breaches(root / "native")]
     print(*found, sep="\n", end="\n" if found else "")

@@ -15,6 +15,12 @@ def test_the_source_keeps_the_import_rule() -> None:
     assert list(core_breaches(ROOT / "native")) == []
 
 
+def test_the_page_about_the_architecture_shows_the_rule() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for rows in (RULE["LAYERS"], RULE["CORE"]):
+        assert f"```text\n{RULE['drawing'](rows)}\n```" in page, "python scripts/layers.py --draw prints it"
+
+
 @pytest.mark.parametrize(
     ("file", "header", "is_breach"),
     [
