@@ -254,7 +254,7 @@ def test_judgements(host: dict[str, Any], loader: dict[str, Any], codes: list[st
 
 
 def test_the_guide_has_every_code() -> None:
-    code = "".join(path.read_text() for path in (ROOT / "src/standpipe/observe/doctor").glob("*.py"))
+    code = "".join(path.read_text() for path in (ROOT / "src/standpipe/doctor").glob("*.py"))
     page = (ROOT / "docs" / "guide" / "stuck.md").read_text(encoding="utf-8")
     codes = re.findall(r'code="([\w-]+)"', code) + list(ADVICE)
     assert len(codes) > 30

@@ -18,7 +18,7 @@ import standpipe as sp
 from caches import base
 from programs import LIMIT_S, output
 from samples import Samples
-from standpipe.engine import caching
+from standpipe.engine import cache
 
 EXECUTORS = ("thread", "process", "inline")
 ROWS = 12
@@ -88,7 +88,7 @@ def test_room_that_another_process_kept_is_asked_for_again_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else would wake the thread for it: it looks after the set once in a day here."""
-    monkeypatch.setattr(caching, "STAMPS_S", 86400.0)  # private: no loader waits so long
+    monkeypatch.setattr(cache, "STAMPS_S", 86400.0)  # private: no loader waits so long
     pipeline = sp.Pipeline(sp.Indexed(Samples(given, ROWS)))
     pipeline = pipeline.cache(sp.Cache("eval", "32MiB", directory=tmp_path)).batch(4)
     sp.create_cache(sp.Cache("eval", "32MiB", directory=tmp_path))

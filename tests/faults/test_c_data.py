@@ -75,8 +75,8 @@ def several(kind: str, frames: list[np.ndarray[Any, Any]], **options: object) ->
 def test_zero_byte_file(tmp_path: Path, way: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file without a byte is a bad sample, "empty", and no decoder is asked."""
     for module in (
-        "native_workers.finish_foreign",
-        "images.decode_foreign",
+        "native.workers.finish_foreign",
+        "python.images.decode_foreign",
     ):  # to see that nobody calls them
         monkeypatch.setattr(f"standpipe.engine.{module}", None)
     error = refused(tmp_path, b"", way)

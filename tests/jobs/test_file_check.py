@@ -431,7 +431,7 @@ def test_a_file_that_takes_long_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     text = output(
         f"""
         import logging
-        from standpipe.engine import checking
+        from standpipe.jobs.file_check import checking
         checking.SLOW_S = 0.5
         logging.basicConfig(stream=sys.stdout, format="%(message)s")
         print(sp.check_files(sp.FileList({str(source.path)!r})).looked)

@@ -21,7 +21,7 @@ from photos import Watched, numbers, write_photos
 from preloaded import SERVER
 from programs import census, check_nothing_is_left
 
-PLACES = ("standpipe/engine/", "standpipe/loader.py", "standpipe/epochs.py")
+PLACES = ("standpipe/engine/", "standpipe/loader/")
 
 
 class Squares:

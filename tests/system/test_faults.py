@@ -13,7 +13,7 @@ from programs import output, run
 from standpipe import _native
 
 PASSES = """
-from standpipe.faults import faultpoint
+from standpipe.system.faults import faultpoint
 
 def outcome(name, key=0, attempt=0):
     try:
@@ -89,7 +89,7 @@ def test_a_process_ends_where_it_says() -> None:
 
 def test_a_stopped_process_goes_on_when_it_is_told_to() -> None:
     program = """
-from standpipe.faults import faultpoint
+from standpipe.system.faults import faultpoint
 child = os.fork()
 if child == 0:
     faultpoint("worker.row")
@@ -105,7 +105,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_forked_process_counts_its_own_passes() -> None:
     program = """
 from standpipe import _native
-from standpipe.faults import faultpoint
+from standpipe.system.faults import faultpoint
 faultpoint("worker.row")
 faultpoint("worker.row")
 child = os.fork()
