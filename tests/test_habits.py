@@ -12,7 +12,7 @@ import pytest
 import standpipe as sp
 from photos import write_photos
 from standpipe.habits import BATCH, NAMES, RUN
-from standpipe.plan.options import Settings
+from standpipe.plan.options import LoaderOptions
 
 ROOT = Path(__file__).parent.parent
 
@@ -75,7 +75,7 @@ def test_a_name_of_torch_names_ours(name: str, says: str) -> None:
 
 
 def test_what_is_advised_is_there_and_what_is_refused_is_not() -> None:
-    assert not RUN.keys() & Settings.__annotations__.keys()
+    assert not RUN.keys() & LoaderOptions.__annotations__.keys()
     assert not NAMES.keys() & set(sp.__all__)
     assert "rows" not in BATCH
     for text in (*RUN.values(), *BATCH.values(), *NAMES.values()):

@@ -53,6 +53,7 @@ from standpipe.pipeline.mix import Mix
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.plan.audit import Audit
 from standpipe.plan.memory import MemoryForecast
+from standpipe.plan.options import LoaderOptions
 from standpipe.plan.plan import Plan
 from standpipe.plan.tuning import Trial, Tuning, load_tuning
 from standpipe.source import (
@@ -116,6 +117,7 @@ __all__ = [
     "LabelFinding",
     "Latency",
     "Loader",
+    "LoaderOptions",
     "MemoryForecast",
     "MemoryLedger",
     "MemoryOwner",

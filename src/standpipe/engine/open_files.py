@@ -29,7 +29,7 @@ def least_files(plan: Plan) -> int:
 def reading_threads(plan: Plan) -> int:
     """As many as may have a file open at once, of those that read ahead; at least 1."""
     open_now, limit = machine.open_files()
-    each = 1 if plan.reads.hedge_after_s is None else 2
+    each = 1 if plan.options.reads.hedge_after_s is None else 2
     free = (limit - open_now - SPARE_FILES) // each - plan.workers
     return max(min(ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead).threads, free), 1)
 

@@ -79,7 +79,7 @@ class Run:
         self._pid = os.getpid()
         self._ledger = ledger
         self._bell = _native.Bell()
-        self._watch = Watch(plan.slow_after_s, plan.stall_timeout_s, self._bell)
+        self._watch = Watch(plan.options.slow_after_s, plan.options.stall_timeout_s, self._bell)
         self._unattended = Unattended(self._watch.end)
         # What follows is shared by the consumer and the threads, under the lock. The lock is entered itself,
         # not through a condition, whose methods are Python: an interrupt inside them would leave it locked.
@@ -400,7 +400,7 @@ class Run:
     def _await_news(self, begin: float) -> None:
         if self._starved:
             self._ring.reclaim()
-            patience = begin + self.plan.lend_wait_s - time.perf_counter()
+            patience = begin + self.plan.options.lend_wait_s - time.perf_counter()
             if patience > 0:
                 self._news.acquire(timeout=min(patience, INTERRUPTED_S))
                 return

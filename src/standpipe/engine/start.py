@@ -146,7 +146,7 @@ def _in_processes(
     workers: list[WorkerProcess] = []
     try:
         with refusals(plan):
-            fork_from = plan.settings.get("fork_from")
+            fork_from = plan.options.fork_from
             server = WorkerServer(recipe, pack_lists=packs, workers=_most(plan), fork_from=fork_from)
             watch.start()  # which is a thread, with which this process couldn't be forked
         with watch.errand(
@@ -155,7 +155,7 @@ def _in_processes(
             f"the server of worker processes ({server.process})",
             where=server.where,
             give_up=lambda _: server.end(),
-            least_s=plan.settings.get("start_timeout_s") or 0.0,
+            least_s=plan.options.start_timeout_s or 0.0,
         ):
             server.wait_until_ready()
         server.side.cap_bytes = plan.forecast.side
@@ -188,7 +188,7 @@ def _in_processes(
 
 def _most(plan: Plan) -> int:
     """Worker processes that there may be, once it is known how much memory each takes."""
-    fixed = plan.settings.get("workers", "auto") != "auto"
+    fixed = plan.options.workers != "auto"
     return plan.workers if fixed else max(plan.workers, cpu_count(near=plan.device.cpus()))
 
 
@@ -328,7 +328,7 @@ def recipe_of(plan: Plan) -> Recipe:
         names=source.names if isinstance(source, PythonSource) else NAMES,
         seed=plan.pipeline.seed,
         decoding=plan.pipeline.decoding,
-        reads=plan.reads,
+        reads=plan.options.reads,
         simd=plan.simd,
         collate=plan.pipeline.collate,
         checks=Checks(plan.pipeline.finite, plan.labels),

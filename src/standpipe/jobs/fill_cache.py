@@ -5,29 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Unpack, cast
 
 from standpipe.errors import CacheError, PlanError
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.pipeline import Pipeline
-from standpipe.plan.options import Settings
-from standpipe.plan.plan import Plan
+from standpipe.plan.options import LoaderOptions
+from standpipe.plan.plan import Plan, make_plan
 from standpipe.spec import Tail
 from standpipe.system.launcher import of_machine
 from standpipe.transform import CenterCrop
 
 ROWS = 64  # of a batch, where the pipeline has more
-# Settings that filling has too.
-PASSED_ON = (
-    "memory",
-    "workers",
-    "executor",
-    "side_memory",
-    "reads",
-    "slow_after_s",
-    "stall_timeout_s",
-    "fork_from",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +35,13 @@ class Warmed:
 
 
 def warm(
-    pipeline: Pipeline, *, progress: Callable[[int, int], None] | None = None, **settings: Unpack[Settings]
+    pipeline: Pipeline, options: LoaderOptions, progress: Callable[[int, int], None] | None = None
 ) -> Warmed:
     """``Pipeline.warm`` says what it does."""
     if pipeline.cached is None:
         raise PlanError("warm() fills a cache, and the pipeline has none: add .cache(sp.Cache(…))")
-    placed = pipeline if pipeline.cached.chosen else pipeline.plan(**settings).pipeline
-    plan = whole(placed).plan(**settings)
+    placed = pipeline if pipeline.cached.chosen else make_plan(pipeline, options).pipeline
+    plan = make_plan(whole(placed), options)
     if plan.cache is None:
         raise PlanError("warm() fills a cache, and this one is off")
     total, rows = plan.steps.per_epoch * plan.steps.batch, 0
@@ -69,7 +57,7 @@ def warm(
     return Warmed(rows, counted.cache_stored, rows - counted.cache_stored - left_out, left_out)
 
 
-def filled(plan: Plan, settings: Settings) -> Plan:
+def filled(plan: Plan) -> Plan:
     """The plan, once this process has done its share of filling a cache that shall have the rows of other machines'
     ranks too. Where all ranks are on this one, or all rows are there, there is nothing to do.
     """
@@ -83,9 +71,8 @@ def filled(plan: Plan, settings: Settings) -> Plan:
             raise
         return plan  # the loader says why there is none
     if present is None or present.rows < plan.order.num_positions:
-        wanted = {name: value for name, value in settings.items() if name in PASSED_ON}
         try:
-            warm(pipeline, **cast(Settings, wanted))
+            warm(pipeline, plan.options.for_job())
         except CacheError:  # likewise
             if kept.cache.strict:
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TypeVar, Unpack, cast
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,39 +24,37 @@ from standpipe.plan.filter_results import (
     is_answered,
     whole_blocks,
 )
-from standpipe.plan.options import Settings
+from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import planned_order
-from standpipe.plan.plan import Plan
+from standpipe.plan.plan import Plan, make_plan
 from standpipe.source import NoRoom, claimed, published
 
 PROGRESS_S = 5.0  # between lines of the log
-# Settings that a scan has too.
-PASSED_ON = ("memory", "workers", "executor", "side_memory", "reads", "slow_after_s", "stall_timeout_s")
 
 Made = TypeVar("Made")
 
 
-def scan(pipeline: Pipeline, **settings: Unpack[Settings]) -> None:
+def scan(pipeline: Pipeline, options: LoaderOptions) -> None:
     """``Pipeline.scan`` says what it does."""
-    _when_answered(lambda: planned_order(pipeline, pipeline.source.open()), settings)
+    _when_answered(lambda: planned_order(pipeline, pipeline.source.open()), options)
 
 
-def planned(pipeline: Pipeline, **settings: Unpack[Settings]) -> Plan:
+def planned(pipeline: Pipeline, options: LoaderOptions) -> Plan:
     """The plan, with whatever has to be asked for it."""
-    return _when_answered(lambda: pipeline.plan(**settings), settings)
+    return _when_answered(lambda: make_plan(pipeline, options), options)
 
 
-def _when_answered(make: Callable[[], Made], settings: Settings) -> Made:
+def _when_answered(make: Callable[[], Made], options: LoaderOptions) -> Made:
     """What needs answers, which may be several functions'."""
     while True:
         try:
             return make()
         except Unscanned as missing:
             question = missing.question
-        _answer(question, settings)
+        _answer(question, options)
 
 
-def _answer(question: Question, settings: Settings) -> None:
+def _answer(question: Question, options: LoaderOptions) -> None:
     """Ask about the records that nobody has asked about yet, unless another process is just doing that."""
     try:
         with claimed(question.path, keep=True) as file:
@@ -64,7 +62,7 @@ def _answer(question: Question, settings: Settings) -> None:
                 return
             answers = _Answers(file, question)
             if answers.records < question.num_records:
-                _ask(answers, question, settings)
+                _ask(answers, question, options)
             published(file, question.path)
     except NoRoom as error:
         raise PlanError(
@@ -73,16 +71,15 @@ def _answer(question: Question, settings: Settings) -> None:
         ) from error
 
 
-def _ask(answers: _Answers, question: Question, settings: Settings) -> None:
+def _ask(answers: _Answers, question: Question, options: LoaderOptions) -> None:
     import logging  # a tenth of what importing standpipe costs beside NumPy
 
     log, name, total = logging.getLogger("standpipe"), question.condition.name, f"{question.num_records:,}"
     log.info("%s: asking about records %s to %s", name, f"{answers.records:,}", total)
     samples = question.pipeline.map(*question.condition.functions()).batch(BLOCK, tail="short")
-    wanted = {name: value for name, value in settings.items() if name in PASSED_ON}
     begin = told = time.monotonic()
     first = answers.records
-    with Loader(samples.plan(**cast(Settings, wanted))) as loader:
+    with Loader(make_plan(samples, options.for_job())) as loader:
         loader.load_state_dict({**loader.state_dict(), "consumed": first})
         for batch in loader:
             answers.add(cast(NDArray[np.bool_], batch[KEPT]))

@@ -11,7 +11,7 @@ from standpipe import _native
 from standpipe.contracts import Encoded, Files
 from standpipe.errors import PlanError, StandpipeError
 from standpipe.order import Cursor
-from standpipe.plan.memory import MOST_WORKERS
+from standpipe.plan.options import MOST_WORKERS
 from standpipe.plan.plan import Plan
 from standpipe.read import ReadAhead, read_policy
 from standpipe.units import is_count, is_seconds
@@ -93,7 +93,7 @@ def _timed(plan: Plan, files: Files, threads: int, seconds: float) -> _native.Re
         threads=threads,
         seconds=seconds,
         patience_s=PATIENCE_S,
-        policy=read_policy(plan.reads),
+        policy=read_policy(plan.options.reads),
         buffer_bytes=plan.forecast.read_ahead,
     )
 

@@ -20,7 +20,6 @@ from standpipe.loader.monitoring import Observable
 from standpipe.loader.state import MOST, STATE_VERSION, Edit, saved_state
 from standpipe.order import Batches, Cursor, Given, Mixed
 from standpipe.pipeline.mix import OpenMix
-from standpipe.plan.options import checked_log
 from standpipe.plan.plan import Plan
 from standpipe.plan.tuning import Tuning, untried
 from standpipe.spec import AnyArray
@@ -471,11 +470,10 @@ def _reweighed(order: Order | Batches | Given, edit: Edit) -> Order | Batches | 
 
 
 def _ledger(plan: Plan) -> Ledger:
-    log = checked_log(plan.settings.get("bad_log"))
     return Ledger(
         plan.pipeline.bad,
         epoch_rows=plan.rows_per_epoch,
         world=plan.steps.world,
         rank=plan.steps.rank,
-        path=log,
+        path=plan.options.log_path,
     )

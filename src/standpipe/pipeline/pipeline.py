@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, TypeGuard, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, TypeGuard, cast
 
 from standpipe.batch import Collate, checked_collate
 from standpipe.cache import Cache, Cached
-from standpipe.contracts import Transform
+from standpipe.contracts import Device, Transform
 from standpipe.errors import PlanError
 from standpipe.habits import BATCH, unknown_argument
 from standpipe.order import Budget
 from standpipe.pipeline.records import Ordered
-from standpipe.plan.options import Settings, check_at_most, check_known, checked_gpu
+from standpipe.plan.options import DEFAULTS, LoaderOptions, check_at_most, checked_gpu
 from standpipe.spec import (
     DecodeLimits,
     DecodeMode,
@@ -21,11 +22,13 @@ from standpipe.spec import (
     GpuDecode,
     Labels,
     Raise,
+    Reads,
     Replace,
     Spec,
     Tail,
 )
 from standpipe.system.launcher import DeviceMesh, data_rank
+from standpipe.system.workers import ForkFrom
 from standpipe.transform import BatchFunction, Function
 from standpipe.transform.function import As
 
@@ -344,7 +347,29 @@ class Pipeline(Ordered):
         others = tuple(labels for labels in self.labels if labels.field != field)
         return replace(self, labels=(*others, Labels(field, classes, ignore)))
 
-    def plan(self, **settings: Unpack[Settings]) -> Plan:
+    def plan(
+        self,
+        *,
+        memory: int | str | None = DEFAULTS.memory,
+        workers: int | Literal["auto"] = DEFAULTS.workers,
+        executor: Literal["process", "thread", "inline"] | None = DEFAULTS.executor,
+        depth: int | Literal["auto"] = DEFAULTS.depth,
+        autotune: bool = DEFAULTS.autotune,
+        side_memory: int | str | None = DEFAULTS.side_memory,
+        worker_memory: int | str | None = DEFAULTS.worker_memory,
+        lend_wait_s: float = DEFAULTS.lend_wait_s,
+        reads: Reads = DEFAULTS.reads,
+        slow_after_s: float = DEFAULTS.slow_after_s,
+        stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
+        start_timeout_s: float | None = DEFAULTS.start_timeout_s,
+        fork_from: ForkFrom = DEFAULTS.fork_from,
+        in_turn: bool = DEFAULTS.in_turn,
+        probe: bool = DEFAULTS.probe,
+        decode_device: str = DEFAULTS.decode_device,
+        bad_log: str | os.PathLike[str] | None = DEFAULTS.bad_log,
+        device: Device | None = DEFAULTS.device,
+        **unknown: Any,
+    ) -> Plan:
         """Check the description, size everything and forecast memory. Reads metadata, and the headers of up to 16
         files that are no JPEGs by their names; decodes no sample.
 
@@ -394,8 +419,30 @@ class Pipeline(Ordered):
         """
         from standpipe.plan.plan import make_plan  # a plan is made of a pipeline: its module imports this one
 
-        check_known(settings)
-        return make_plan(self, **settings)
+        options = LoaderOptions.of(
+            {
+                "memory": memory,
+                "workers": workers,
+                "executor": executor,
+                "depth": depth,
+                "autotune": autotune,
+                "side_memory": side_memory,
+                "worker_memory": worker_memory,
+                "lend_wait_s": lend_wait_s,
+                "reads": reads,
+                "slow_after_s": slow_after_s,
+                "stall_timeout_s": stall_timeout_s,
+                "start_timeout_s": start_timeout_s,
+                "fork_from": fork_from,
+                "in_turn": in_turn,
+                "probe": probe,
+                "decode_device": decode_device,
+                "bad_log": bad_log,
+                "device": device,
+                **unknown,
+            }
+        )
+        return make_plan(self, options)
 
     def audit(
         self,
@@ -414,7 +461,29 @@ class Pipeline(Ordered):
 
         return audit(self, ranks=ranks, epochs=epochs, executor=executor)
 
-    def loader(self, **settings: Unpack[Settings]) -> Loader:
+    def loader(
+        self,
+        *,
+        memory: int | str | None = DEFAULTS.memory,
+        workers: int | Literal["auto"] = DEFAULTS.workers,
+        executor: Literal["process", "thread", "inline"] | None = DEFAULTS.executor,
+        depth: int | Literal["auto"] = DEFAULTS.depth,
+        autotune: bool = DEFAULTS.autotune,
+        side_memory: int | str | None = DEFAULTS.side_memory,
+        worker_memory: int | str | None = DEFAULTS.worker_memory,
+        lend_wait_s: float = DEFAULTS.lend_wait_s,
+        reads: Reads = DEFAULTS.reads,
+        slow_after_s: float = DEFAULTS.slow_after_s,
+        stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
+        start_timeout_s: float | None = DEFAULTS.start_timeout_s,
+        fork_from: ForkFrom = DEFAULTS.fork_from,
+        in_turn: bool = DEFAULTS.in_turn,
+        probe: bool = DEFAULTS.probe,
+        decode_device: str = DEFAULTS.decode_device,
+        bad_log: str | os.PathLike[str] | None = DEFAULTS.bad_log,
+        device: Device | None = DEFAULTS.device,
+        **unknown: Any,
+    ) -> Loader:
         """Plan, then run: an iterable of batches. Arguments and errors as of ``plan()``.
 
         Where a function filters and nobody asked it yet, ``scan`` comes first; where several machines train and each
@@ -424,43 +493,62 @@ class Pipeline(Ordered):
         from standpipe.jobs.filter_scan import planned
         from standpipe.loader.loader import Loader  # likewise
 
-        return Loader(filled(planned(self, **settings), settings))
+        options = LoaderOptions.of(
+            {
+                "memory": memory,
+                "workers": workers,
+                "executor": executor,
+                "depth": depth,
+                "autotune": autotune,
+                "side_memory": side_memory,
+                "worker_memory": worker_memory,
+                "lend_wait_s": lend_wait_s,
+                "reads": reads,
+                "slow_after_s": slow_after_s,
+                "stall_timeout_s": stall_timeout_s,
+                "start_timeout_s": start_timeout_s,
+                "fork_from": fork_from,
+                "in_turn": in_turn,
+                "probe": probe,
+                "decode_device": decode_device,
+                "bad_log": bad_log,
+                "device": device,
+                **unknown,
+            }
+        )
+        return Loader(filled(planned(self, options)))
 
-    def warm(
-        self, *, progress: Callable[[int, int], None] | None = None, **settings: Unpack[Settings]
-    ) -> Warmed:
+    def warm(self, *, progress: Callable[[int, int], None] | None = None, **options: Any) -> Warmed:
         """Fill the pipeline's cache ahead: ask once for every record that it will keep.
 
         With ``Cache(scope="node")`` these are all records, which the processes that a launcher has started on this
         machine share out; else those of this rank's epoch 0.
 
         progress  called now and then with the rows that were asked for so far, and how many there are
+        options   as of ``plan()``
 
         Raises ``PlanError`` without a cache, and what a loader raises for a sample that can't be made.
         """
         from standpipe.jobs.fill_cache import warm  # likewise
 
-        check_known(settings)
-        return warm(self, progress=progress, **settings)
+        return warm(self, LoaderOptions.of(options), progress)
 
-    def scan(self, **settings: Unpack[Settings]) -> None:
+    def scan(self, **options: Any) -> None:
         """Ask the functions of ``filter`` about all samples, unless their answers are in the user's cache folder.
 
         After that ``plan()`` knows which records there are. One process of a machine asks, the others wait. What
         it has done is kept however it ends, so one that was killed goes on from there. Progress goes to the log
         ``standpipe`` every few seconds.
 
-        settings  ``memory``, ``workers``, ``executor``, ``side_memory``, ``reads``, ``slow_after_s`` and
-                  ``stall_timeout_s``, as of ``plan()``; others mean
-                  nothing
+        options  ``memory``, ``workers``, ``executor``, ``side_memory``, ``reads``, ``slow_after_s``,
+                 ``stall_timeout_s`` and ``fork_from``, as of ``plan()``; others mean nothing
 
         Raises the ``SampleError`` of the first sample that can't be read or that a function fails on, and
         ``PlanError`` when the cache folder can't be written.
         """
         from standpipe.jobs.filter_scan import scan  # likewise
 
-        check_known(settings)
-        scan(self, **settings)
+        scan(self, LoaderOptions.of(options))
 
 
 def _described(part: object) -> str:

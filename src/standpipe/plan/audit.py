@@ -12,6 +12,7 @@ from standpipe.contracts import Order, StreamSource
 from standpipe.errors import PlanError
 from standpipe.order import Batches, Given, Steps, whole_number
 from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import once_each, order_of
 from standpipe.plan.plan import Plan, make_plan
 from standpipe.units import show_bytes
@@ -130,7 +131,7 @@ def audit(
     """``Pipeline.audit`` says what the arguments mean."""
     ranks = whole_number("ranks", ranks, low=1, high=1 << 20)
     epochs = whole_number("epochs", epochs, low=1, high=1 << 20)
-    plan = make_plan(replace(pipeline, rank=0, world=ranks), executor=executor)
+    plan = make_plan(replace(pipeline, rank=0, world=ranks), LoaderOptions(executor=executor))
     if pipeline.given:
         raise PlanError("batches that are given name their records only when a loader runs")
     if isinstance(plan.source, StreamSource):

@@ -96,7 +96,7 @@ def _read(plan: Plan) -> list[str]:
         if plan.program is None
         else "files by the workers"
     )
-    return [by, _reads(plan.reads)]
+    return [by, _reads(plan.options.reads)]
 
 
 def _reads(reads: Reads) -> str:
@@ -202,7 +202,7 @@ def _decoder(plan: Plan) -> list[str]:
     """Who else decodes, and where."""
     if (gpu := plan.pipeline.gpu) is None:
         return []
-    where = plan.settings.get("decode_device", "cuda")
+    where = plan.options.decode_device
     return [f"{decoder_of_gpu()} on {where}, in at most {show_bytes(gpu.memory)} of the GPU's memory"]
 
 
@@ -212,7 +212,7 @@ def _workers(plan: Plan) -> str:
         case Executor.INLINE:
             return "the thread that asks for a batch"
         case Executor.THREAD:
-            asked = HAS_PROCESSES or plan.settings.get("executor") is not None
+            asked = HAS_PROCESSES or plan.options.executor is not None
             return f"{plan.workers} Python thread{many}" + (
                 "" if asked else ", as worker processes need Linux"
             )
@@ -253,8 +253,8 @@ def _checks(plan: Plan) -> list[str]:
 
 
 def _deadlines(plan: Plan) -> str:
-    slow = f"what takes {plan.slow_after_s:g} s is named"
-    return slow if plan.stall_timeout_s is None else f"{slow}, what takes {plan.stall_timeout_s:g} s is bad"
+    slow, stalled = f"what takes {plan.options.slow_after_s:g} s is named", plan.options.stall_timeout_s
+    return slow if stalled is None else f"{slow}, what takes {stalled:g} s is bad"
 
 
 def _functions(plan: Plan) -> list[str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from standpipe.errors import BudgetError, PlanError
-from standpipe.plan.options import Settings
-from standpipe.units import is_count, parse_bytes, show_bytes
+from standpipe.plan.options import LoaderOptions
+from standpipe.units import show_bytes
 
 MIB = 1 << 20
 WORKER_BYTES = (
@@ -18,8 +18,6 @@ ENGINE_BYTES = 6 * MIB  # Python threads, batch arrays and the allocator's slack
 READ_BYTES = 4 * MIB  # of a file that a worker in Python reads without asking the side arena
 READ_AHEAD_BYTES = (4 * MIB, 16 * MIB)  # least and usual
 SIDE_BYTES = (8 * MIB, 256 * MIB)  # least and usual
-MOST_WORKERS = 4096
-MOST_DEPTH = 1 << 16
 MOST_TUNED = 64  # workers that are tried, where nobody has said how many
 ROWS_IN_HAND = (
     4  # per worker: with fewer rows filling than this, workers wait for each other at a batch's end
@@ -191,17 +189,19 @@ class Sizes:
     batches: int
 
 
-def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Settings, *, cpus: int) -> Sizes:
+def fit(
+    needs: Needs, budget: int, workers: int | Literal["auto"], options: LoaderOptions, *, cpus: int
+) -> Sizes:
     """Choose workers, slots and buffers within the budget; what the caller fixed stays.
 
-    budget    bytes
-    workers   as asked for
-    settings  all that was asked for
-    cpus      for the workers
+    budget   bytes
+    workers  as asked for, or one where no more can make samples
+    options  all that was asked for
+    cpus     for the workers
 
-    Raises ``PlanError`` for settings that are none, ``BudgetError`` when nothing fits.
+    Raises ``PlanError`` for options that don't go with these needs, ``BudgetError`` when nothing fits.
     """
-    fixed = _Fixed.of(needs, workers, settings)
+    fixed = _Fixed.of(needs, workers, options)
 
     def needed(threads: int, slots: int) -> int:
         least = (
@@ -232,7 +232,7 @@ def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Set
         read_ahead = min(READ_AHEAD_BYTES[1], read_ahead + spare // 4)
         spare -= read_ahead - fixed.read_ahead
     most = threads
-    if workers == "auto" and needs.cost.waits and settings.get("autotune", True):
+    if workers == "auto" and needs.cost.waits and options.autotune:
         most = max(min(threads + spare // 4 // needs.cost.each, MOST_TUNED), threads)
         spare -= needs.cost.of(most) - needs.cost.of(threads)
     if needs.side and "side_memory" not in fixed.given:
@@ -247,9 +247,9 @@ def fit(needs: Needs, budget: int, workers: int | Literal["auto"], settings: Set
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """Settings as they were given, checked, and the least of those that weren't; sizes in bytes.
+    """Options as they were given, checked, and the least of those that weren't; sizes in bytes.
 
-    given  what each setting could save, by name
+    given  what each option could save, by name
     """
 
     depth: int | None
@@ -259,31 +259,18 @@ class _Fixed:
     given: Mapping[str, int]
 
     @classmethod
-    def of(cls, needs: Needs, workers: int | Literal["auto"], settings: Settings) -> _Fixed:
-        """Raises ``PlanError`` for settings that are none."""
-        depth, cost = settings.get("depth"), needs.cost
-        if not isinstance(settings.get("autotune", True), bool):
-            raise PlanError(f"autotune={settings.get('autotune')!r}: True or False")
-        if workers != "auto" and not is_count(workers, 1, MOST_WORKERS):
-            raise PlanError(
-                f"workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"
-            )
-        if depth == "auto":
-            depth = None
-        if depth is not None and not is_count(depth, 2, MOST_DEPTH):
-            raise PlanError(
-                f"depth={depth!r}: 'auto' or a number of slots, at least 2, one lent and one filling, and at most "
-                f"{MOST_DEPTH}"
-            )
+    def of(cls, needs: Needs, workers: int | Literal["auto"], options: LoaderOptions) -> _Fixed:
+        """Raises ``PlanError`` for options that don't go with these needs."""
+        cost, depth = needs.cost, None if options.depth == "auto" else options.depth
         side, worker = SIDE_BYTES[0], cost.each + (GROWTH_BYTES if cost.shared else 0)
         given = {}
         if depth is not None:
             given["depth"] = needs.batches(depth - 2)
-        if (side_memory := settings.get("side_memory")) is not None:
-            side = parse_bytes("side_memory", side_memory)
+        if (side_memory := options.bytes_of("side_memory")) is not None:
+            side = side_memory
             given["side_memory"] = side - SIDE_BYTES[0]
-        if (worker_memory := settings.get("worker_memory")) is not None:
-            given["worker_memory"] = parse_bytes("worker_memory", worker_memory) - worker
+        if (worker_memory := options.bytes_of("worker_memory")) is not None:
+            given["worker_memory"] = worker_memory - worker
             worker = _worker_memory(worker + given["worker_memory"], cost)
         if workers != "auto":
             given["workers"] = (workers - 1) * worker

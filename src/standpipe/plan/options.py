@@ -1,12 +1,14 @@
-"""What ``plan()`` and ``loader()`` take, and which values of it can be."""
+"""What ``plan()`` and ``loader()`` take: every default, and which values can be."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Any, Literal, Self
 
 from standpipe import habits
 from standpipe.contracts import Device, Source
@@ -17,37 +19,103 @@ from standpipe.system.workers import ForkFrom, ForkServer
 from standpipe.units import is_count, is_seconds, parse_bytes
 
 MOST_RETRIES = 1000
+MOST_WORKERS = 4096
+MOST_DEPTH = 1 << 16
 LEAST_GPU_BYTES = 16 << 20  # fit images of 170,000 pixels
 HAS_PROCESSES = sys.platform == "linux"  # worker processes take memfd and pidfd
+_READS = Reads()
+# What jobs take too that read samples ahead of a run, such as a filter's scan.
+OF_JOBS = (
+    "memory",
+    "workers",
+    "executor",
+    "side_memory",
+    "reads",
+    "slow_after_s",
+    "stall_timeout_s",
+    "fork_from",
+)
 
 
-class Settings(TypedDict, total=False):
-    """What ``plan()`` and ``loader()`` take; ``Pipeline.plan`` says what each means."""
+@dataclass(frozen=True, kw_only=True)
+class LoaderOptions:
+    """What ``Pipeline.plan`` and ``Pipeline.loader`` take, which say what each means. All defaults are here.
 
-    memory: int | str | None
-    workers: int | Literal["auto"]
-    executor: Literal["process", "thread", "inline"] | None
-    depth: int | Literal["auto"] | None
-    autotune: bool
-    side_memory: int | str | None
-    worker_memory: int | str | None
-    lend_wait_s: float
-    reads: Reads
-    slow_after_s: float
-    stall_timeout_s: float | None
-    start_timeout_s: float | None
-    decode_device: str
-    bad_log: str | os.PathLike[str] | None
-    fork_from: ForkFrom
-    in_turn: bool
-    probe: bool
-    device: Device | None
+    Raises ``PlanError`` for a value that can't be; ``plan()`` raises for options that don't fit the pipeline.
+    """
+
+    memory: int | str | None = None
+    workers: int | Literal["auto"] = "auto"
+    executor: Literal["process", "thread", "inline"] | None = None
+    depth: int | Literal["auto"] = "auto"
+    autotune: bool = True
+    side_memory: int | str | None = None
+    worker_memory: int | str | None = None
+    lend_wait_s: float = 0.0
+    reads: Reads = _READS
+    slow_after_s: float = 5.0
+    stall_timeout_s: float | None = 120.0
+    start_timeout_s: float | None = None
+    fork_from: ForkFrom = None
+    in_turn: bool = False
+    probe: bool = True
+    decode_device: str = "cuda"
+    bad_log: str | os.PathLike[str] | None = None
+    device: Device | None = None
+
+    def __post_init__(self) -> None:
+        _check_workers(self.workers, self.depth)
+        checked_executor(self.executor)
+        for name in ("autotune", "in_turn", "probe"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise PlanError(f"{name}={value!r}: True or False")
+        for name in ("memory", "side_memory", "worker_memory"):
+            self.bytes_of(name)
+        _check_deadlines(self)
+        check_reads(self.reads)
+        check_fork_from(self.fork_from)
+        _check_device(self.device, self.decode_device)
+        path = self.bad_log
+        if path is not None and (not isinstance(path, str | os.PathLike) or not os.fspath(path)):
+            raise PlanError(f"bad_log={path!r}: the path of a file")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Options by name. Raises ``TypeError`` for names that there aren't, with what to write instead."""
+        names = [each.name for each in fields(cls)]
+        if unknown := given.keys() - names:
+            raise unknown_argument("a plan or loader", unknown, names, habits.RUN)
+        return cls(**given)
+
+    def bytes_of(self, name: str) -> int | None:
+        """A size in bytes that was given as a number or as text, by the option's name; None where none was given."""
+        value = getattr(self, name)
+        return None if value is None else parse_bytes(name, value)
+
+    @property
+    def log_path(self) -> Path | None:
+        """The file of ``bad_log=``."""
+        return None if self.bad_log is None else Path(self.bad_log)
+
+    def tunes(self, name: Literal["workers", "depth"]) -> bool:
+        """Whether a run finds out how many are best."""
+        return self.autotune and getattr(self, name) == "auto"
+
+    def for_job(self) -> LoaderOptions:
+        """The same for what reads samples ahead of a run: other options mean nothing there."""
+        return replace(LoaderOptions(), **{name: getattr(self, name) for name in OF_JOBS})
 
 
-def check_known(settings: Settings) -> None:
-    """Raise ``TypeError`` for settings that there aren't."""
-    if unknown := settings.keys() - Settings.__annotations__:
-        raise unknown_argument("a plan or loader", unknown, Settings.__annotations__, habits.RUN)
+def _check_workers(workers: object, depth: object) -> None:
+    if workers != "auto" and not is_count(workers, 1, MOST_WORKERS):
+        raise PlanError(
+            f"workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"
+        )
+    if depth != "auto" and not is_count(depth, 2, MOST_DEPTH):
+        raise PlanError(
+            f"depth={depth!r}: 'auto' or a number of slots, at least 2, one lent and one filling, and at most "
+            f"{MOST_DEPTH}"
+        )
 
 
 def checked_executor(value: object) -> Executor:
@@ -67,38 +135,40 @@ def check_fork_from(value: object) -> None:
         )
 
 
-def checked_device(device: object, default: Device) -> Device:
-    """Where batches go, or ``PlanError`` for what is no such place."""
-    if device is None:
-        return default
-    if isinstance(device, type) or not isinstance(device, Device):
-        raise PlanError(
-            f"device={device!r}: standpipe.torch.loader(…, device='cuda') takes the names of devices"
-        )
-    device.check()
-    return device
+def _check_device(device: object, decodes: object) -> None:
+    if device is not None:
+        if isinstance(device, type) or not isinstance(device, Device):
+            raise PlanError(
+                f"device={device!r}: standpipe.torch.loader(…, device='cuda') takes the names of devices"
+            )
+        device.check()
+    if not isinstance(decodes, str) or not re.fullmatch(r"cpu|cuda(:\d{1,4})?", decodes):
+        raise PlanError(f"decode_device={decodes!r}: 'cuda', 'cuda:1' and the like, or 'cpu'")
 
 
-def deadlines(settings: Settings) -> tuple[float, float | None]:
-    """After how many seconds a sample is slow, and after how many it is bad. Raises ``PlanError``."""
-    slow, stalled = settings.get("slow_after_s", 5.0), settings.get("stall_timeout_s", 120.0)
+def _check_deadlines(options: LoaderOptions) -> None:
+    if not is_seconds(options.lend_wait_s):
+        raise PlanError(f"lend_wait_s={options.lend_wait_s!r}: a number of seconds, at least 0")
+    slow = options.slow_after_s
     if not is_seconds(slow) or slow == 0:
         raise PlanError(f"slow_after_s={slow!r}: a number of seconds above 0")
-    if stalled is not None and (not is_seconds(stalled) or stalled == 0):
-        raise PlanError(f"stall_timeout_s={stalled!r}: a number of seconds above 0, or None")
-    start = settings.get("start_timeout_s")
-    if start is not None and (not is_seconds(start) or start == 0):
-        raise PlanError(f"start_timeout_s={start!r}: a number of seconds above 0, or None")
-    return slow, stalled
+    for name in ("stall_timeout_s", "start_timeout_s"):
+        value = getattr(options, name)
+        if value is not None and (not is_seconds(value) or value == 0):
+            raise PlanError(f"{name}={value!r}: a number of seconds above 0, or None")
 
 
-def checked_log(path: object) -> Path | None:
-    """The file of ``bad_log=``, or ``PlanError`` for what names none."""
-    if path is None:
-        return None
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise PlanError(f"bad_log={path!r}: the path of a file")
-    return Path(path)
+def check_reads(reads: object) -> None:
+    """Raise ``PlanError`` for what can't be done about failing reads."""
+    if not isinstance(reads, Reads):
+        raise PlanError(f"reads={reads!r}: Reads(retries=…, backoff_s=…, hedge_after_s=…)")
+    if not is_count(reads.retries, 0, MOST_RETRIES):
+        raise PlanError(f"Reads(retries={reads.retries!r}): a whole number, from 0 to {MOST_RETRIES}")
+    if not is_seconds(reads.backoff_s):
+        raise PlanError(f"Reads(backoff_s={reads.backoff_s!r}): a number of seconds, at least 0")
+    after = reads.hedge_after_s
+    if after is not None and not (is_seconds(after) and after > 0):
+        raise PlanError(f"Reads(hedge_after_s={after!r}): a number of seconds above 0, or None")
 
 
 def checked_gpu(mode: object, share: object, memory: int | str) -> GpuDecode | None:
@@ -118,13 +188,6 @@ def checked_gpu(mode: object, share: object, memory: int | str) -> GpuDecode | N
     return GpuDecode(float(part), given)
 
 
-def checked_decode_device(value: object) -> str:
-    """Where JPEGs for the GPU are decoded, or ``PlanError``."""
-    if not isinstance(value, str) or not re.fullmatch(r"cpu|cuda(:\d{1,4})?", value):
-        raise PlanError(f"decode_device={value!r}: 'cuda', 'cuda:1' and the like, or 'cpu'")
-    return value
-
-
 def check_limits(limits: object) -> None:
     """Raise ``PlanError`` for limits that can't be."""
     if not isinstance(limits, DecodeLimits):
@@ -135,20 +198,6 @@ def check_limits(limits: object) -> None:
     ):
         if not is_count(value, 1, most):
             raise PlanError(f"DecodeLimits({name}={value!r}): a whole number, at least 1")
-
-
-def checked_reads(reads: object) -> Reads:
-    """What is done about failing reads, or ``PlanError`` for what can't be."""
-    if not isinstance(reads, Reads):
-        raise PlanError(f"reads={reads!r}: Reads(retries=…, backoff_s=…, hedge_after_s=…)")
-    if not is_count(reads.retries, 0, MOST_RETRIES):
-        raise PlanError(f"Reads(retries={reads.retries!r}): a whole number, from 0 to {MOST_RETRIES}")
-    if not is_seconds(reads.backoff_s):
-        raise PlanError(f"Reads(backoff_s={reads.backoff_s!r}): a number of seconds, at least 0")
-    after = reads.hedge_after_s
-    if after is not None and not (is_seconds(after) and after > 0):
-        raise PlanError(f"Reads(hedge_after_s={after!r}): a number of seconds above 0, or None")
-    return reads
 
 
 def checked_source(given: object, asked_by: str) -> Source:
@@ -178,3 +227,6 @@ def check_at_most(at_most: object) -> None:
         raise PlanError(
             f"Replace(at_most={at_most!r}): a share such as 0.001, or a number of rows such as 100"
         )
+
+
+DEFAULTS = LoaderOptions()

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, Unpack
 
 import numpy as np
 
@@ -45,17 +44,7 @@ from standpipe.plan.memory import (
     fit,
     slots_for,
 )
-from standpipe.plan.options import (
-    Settings,
-    check_fork_from,
-    check_limits,
-    checked_decode_device,
-    checked_device,
-    checked_executor,
-    checked_reads,
-    checked_source,
-    deadlines,
-)
+from standpipe.plan.options import LoaderOptions, check_limits, checked_executor, checked_source
 from standpipe.plan.order import (
     bytes_of,
     check_labels,
@@ -83,7 +72,6 @@ from standpipe.transform import (
     first_random,
     simd_paths,
 )
-from standpipe.units import parse_bytes
 
 LEAST_PART = 16  # of the free memory, that a loader takes by default whatever others may take yet
 MOST_CLASSES = 1 << 16  # whose names are in a manifest
@@ -96,7 +84,7 @@ class Plan:
     kernel    what native threads do to every image, when no Python code takes part
     program   what workers in Python do to every sample, when some does
     contents  how a batch holds each field of its samples; None for what is measured when a loader starts
-    settings  what the plan was asked for with
+    options   what the plan was asked for with
     workers   that begin; ``most_workers`` is how many there may be where they are tuned
     cost      memory of the workers: an estimate, which is measured for processes when a loader starts
     labels    those that are looked at sample by sample, as no column tells them
@@ -120,7 +108,7 @@ class Plan:
     program: SampleProgram | None
     layout: SlotLayout
     contents: Contents
-    settings: Settings
+    options: LoaderOptions
     executor: Executor
     cost: WorkerCost
     workers: int
@@ -131,11 +119,7 @@ class Plan:
     batches_bytes: int
     memory_bytes: int
     forecast: MemoryForecast
-    lend_wait_s: float
-    reads: Reads
     labels: tuple[Labels, ...]
-    slow_after_s: float
-    stall_timeout_s: float | None
     device: Device
     finish: Finish | None
     mixings: tuple[Mixing, ...]
@@ -178,13 +162,13 @@ class Plan:
         if self.probes:
             others += FILES_OF_SERVER + FILES_OF_PROCESS
         threads = self.most_workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
-        each = 1 if self.reads.hedge_after_s is None else 2
+        each = 1 if self.options.reads.hedge_after_s is None else 2
         return (each * threads if reads else 0) + others
 
     @property
     def files_of_server(self) -> int:
         """Of these, those by which worker processes are started."""
-        shared = isinstance(self.settings.get("fork_from"), ForkServer)
+        shared = isinstance(self.options.fork_from, ForkServer)
         return FILES_OF_SERVER + (FILES_OF_FORK_SERVER if shared else 0)
 
     @property
@@ -234,7 +218,7 @@ class Plan:
     @property
     def probes(self) -> bool:
         """Whether a run makes one sample in a process of its own, to see what code that runs here draws from."""
-        return self.runs_code_here and self.settings.get("probe", True) and worker_number() is None
+        return self.runs_code_here and self.options.probe and worker_number() is None
 
     @property
     def not_reproducible(self) -> str | None:
@@ -277,7 +261,7 @@ class Plan:
     @property
     def in_turn(self) -> bool:
         """Whether a batch's place in its epoch says which worker makes it."""
-        return bool(self.settings.get("in_turn"))
+        return self.options.in_turn
 
     @property
     def made_apart(self) -> tuple[str, ...]:
@@ -294,7 +278,7 @@ class Plan:
     def side_grows(self) -> bool:
         """Whether the side arena would be larger with more memory."""
         used = self.hands_over or any(isinstance(spec, Encoded) for spec in self.source.fields.values())
-        return used and "side_memory" not in self.settings and self.forecast.side < SIDE_BYTES[1]
+        return used and self.options.side_memory is None and self.forecast.side < SIDE_BYTES[1]
 
     @property
     def collated(self) -> Mapping[str, Collation]:
@@ -309,21 +293,18 @@ class Plan:
     @property
     def tunes_workers(self) -> bool:
         """Whether a run finds out how many workers are best."""
-        return self.takes_workers and self._tunes("workers")
+        return self.takes_workers and self.options.tunes("workers")
 
     @property
     def tunes_depth(self) -> bool:
         """Whether a run finds out how many slots are best."""
-        return self.executor is not Executor.INLINE and self._tunes("depth")
+        return self.executor is not Executor.INLINE and self.options.tunes("depth")
 
     @property
     def most_depth(self) -> int:
         """Slots that may be filled at once, with what belongs to them."""
         one = (self.forecast.slots + self.forecast.waiting) // self.depth
         return max(min(self.batches_bytes // max(one, 1), self.most_slots), self.depth)
-
-    def _tunes(self, name: Literal["workers", "depth"]) -> bool:
-        return self.settings.get("autotune", True) and self.settings.get(name, "auto") in ("auto", None)
 
     def depth_for(self, workers: int) -> int:
         """Slots that keep so many workers busy, and one that is lent; as many as there may be, at most."""
@@ -356,7 +337,7 @@ class Plan:
         cost    memory of worker processes
         """
         before = self if cost is None else replace(self, cost=cost)
-        made = make_plan(self.pipeline, before=before, measured=fields, **self.settings)
+        made = make_plan(self.pipeline, self.options, before=before, measured=fields)
         return replace(made, known_from=f"in record {record}")
 
     def explain(self) -> str:
@@ -411,27 +392,22 @@ class Plan:
 
 def make_plan(
     pipeline: Pipeline,
+    options: LoaderOptions,
     *,
     before: Plan | None = None,
     measured: Mapping[str, Spec | Listed] | None = None,
-    **settings: Unpack[Settings],
 ) -> Plan:
-    """``Pipeline.plan`` says what the settings mean.
+    """``Pipeline.plan`` says what it raises.
 
     before    a plan of this pipeline: its source is open, and its order stays
     measured  what the fields of a sample look like, once that is known
     """
-    memory, lend_wait_s = settings.get("memory"), settings.get("lend_wait_s", 0.0)
     if pipeline.rows is None and pipeline.budget is None:
         raise PlanError("the pipeline has no batch size: add .batch(rows), or .batch(budget=…, by=…)")
-    if not isinstance(lend_wait_s, int | float) or not lend_wait_s >= 0:
-        raise PlanError(f"lend_wait_s={lend_wait_s!r}: a number of seconds, at least 0")
     checked_source(pipeline.source, "Pipeline")
     check_limits(pipeline.limits)
     for function in pipeline.batch_functions:
         function.check()
-    reads = checked_reads(settings.get("reads", Reads()))
-    slow_after_s, stall_timeout_s = deadlines(settings)
     source = pipeline.source.open() if before is None else before.source
     pipeline = with_place(pipeline, source)
     order = planned_order(pipeline, source) if before is None else before.order
@@ -440,29 +416,27 @@ def make_plan(
         check_labels(pipeline, source, told)
     steps = steps_of(pipeline, source, order)
     rows = order.most_rows if isinstance(order, Batches | Given) else steps.batch
-    executor = checked_executor(settings.get("executor"))
-    check_fork_from(settings.get("fork_from"))
-    if settings.get("in_turn") and not (
-        isinstance(order, Given) and executor is Executor.PROCESS and isinstance(settings.get("workers"), int)
+    executor = checked_executor(options.executor)
+    if options.in_turn and not (
+        isinstance(order, Given) and executor is Executor.PROCESS and options.workers != "auto"
     ):
         raise PlanError("in_turn=True takes batch(…, given=True), executor='process' and a number of workers")
-    device = checked_device(settings.get("device"), HostMemory())
-    checked_decode_device(settings.get("decode_device", "cuda"))
+    device = HostMemory() if options.device is None else options.device
     kernel, program, finish, mixings = device_share(
         pipeline, source, executor, device, by_sample=bool(labels)
     )
-    if program is None and settings.get("executor") is None:
+    if program is None and options.executor is None:
         executor = Executor.THREAD  # native ones
     cache = cache_plan(pipeline, source, program)
     samples = sample_contents(pipeline, source, kernel, program, measured)
     most = None if pipeline.budget is None else pipeline.budget.most
     contents = placed(samples, pipeline.collate, rows, most)
     layout = slot_layout(contents, rows, steps.tail)
-    budget = _budget(memory) if before is None else before.memory_bytes
+    budget = _budget(options) if before is None else before.memory_bytes
     whole = any(function.samples for function in pipeline.batch_functions)
     alone = executor is Executor.INLINE or isinstance(source, StreamSource)
-    asked = 1 if alone else settings.get("workers", "auto")
-    cost = _cost(executor, program, source, reads) if before is None else before.cost
+    asked = 1 if alone else options.workers
+    cost = _cost(executor, program, source, options.reads) if before is None else before.cost
     if cache is not None and before is None:
         cost = cache.of_worker(cost)
     needs = Needs(
@@ -474,11 +448,11 @@ def make_plan(
         cost=cost,
         frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,
         cache=0 if cache is None else cache.memory_bytes(),
-        whole=whole or settings.get("in_turn", False),
+        whole=whole or options.in_turn,
         side=any(isinstance(spec, Encoded) for spec in source.fields.values())
         or (executor is Executor.PROCESS and has_more_than_slots(pipeline, contents)),
     )
-    sizes = fit(needs, budget, asked, settings, cpus=machine.cpu_count(near=device.cpus()))
+    sizes = fit(needs, budget, asked, options, cpus=machine.cpu_count(near=device.cpus()))
     frame = frame_bytes(source, pipeline.decoding)
     return Plan(
         pipeline=pipeline,
@@ -489,7 +463,7 @@ def make_plan(
         program=program,
         layout=layout,
         contents=contents,
-        settings=settings,
+        options=options,
         executor=executor,
         cost=cost,
         workers=sizes.workers,
@@ -500,11 +474,7 @@ def make_plan(
         forecast=_forecast(needs, sizes, frame),
         worker_bytes=sizes.worker,
         batches_bytes=sizes.batches,
-        lend_wait_s=lend_wait_s,
-        reads=reads,
         labels=labels,
-        slow_after_s=slow_after_s,
-        stall_timeout_s=stall_timeout_s,
         device=device,
         finish=finish,
         mixings=mixings,
@@ -513,12 +483,12 @@ def make_plan(
     )
 
 
-def _budget(memory: int | str | None) -> int:
+def _budget(options: LoaderOptions) -> int:
     """The ceiling. By default half of what is free and promised to no other loader, in equal parts for the processes
     that a launcher has started on this machine.
     """
-    if memory is not None:
-        return parse_bytes("memory", memory)
+    if (given := options.bytes_of("memory")) is not None:
+        return given
     left = machine.memory_left()
     _, processes = of_machine(os.environ)
     spare = min(free - promised(pool) for pool, free in left.items())

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from standpipe.errors import PlanError
-from standpipe.plan.memory import MOST_DEPTH, MOST_WORKERS
-from standpipe.plan.options import Settings, checked_executor
+from standpipe.plan.options import MOST_DEPTH, MOST_WORKERS, checked_executor
 from standpipe.plan.plan import Plan
 from standpipe.system.files import whole_file
 from standpipe.units import is_count
@@ -68,9 +67,9 @@ class Tuning:
     trials: tuple[Trial, ...] = ()
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> dict[str, Any]:
         """What ``plan()`` and ``loader()`` take to begin, and stay, with this."""
-        workers: Settings = {} if self.executor == "inline" else {"workers": self.workers}
+        workers: dict[str, Any] = {} if self.executor == "inline" else {"workers": self.workers}
         return {**workers, "depth": self.depth, "executor": self.executor}
 
     def __str__(self) -> str:
@@ -90,7 +89,7 @@ def untried(plan: Plan) -> Tuning:
     return Tuning(plan.workers, plan.depth, plan.executor.value, plan.most_workers, settled)
 
 
-def load_tuning(path: str | os.PathLike[str]) -> Settings:
+def load_tuning(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The settings that ``loader.tuning().save(path)`` or ``standpipe tune --save`` wrote.
 
     ``pipeline.loader(**load_tuning(path))`` begins with them. They name no data and no functions, so they are good for
@@ -116,7 +115,7 @@ def _parsed(text: bytes) -> Mapping[str, Any]:
     return value
 
 
-def _settings(value: Mapping[str, Any]) -> Settings:
+def _settings(value: Mapping[str, Any]) -> dict[str, Any]:
     workers, depth = value.get("workers"), value.get("depth")
     if not is_count(workers, 1, MOST_WORKERS):
         raise ValueError(f"workers={workers!r}")

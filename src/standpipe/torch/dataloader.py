@@ -18,16 +18,18 @@ from standpipe.torch.samples import Samples
 from standpipe.torch.turns import shares_itself_out
 
 STATE_VERSION = 2
-SETTINGS: dict[str, Any] = {  # of standpipe's own loader, beside those that arguments of torch's stand for
-    "memory": None,
-    "depth": None,
-    "side_memory": None,
-    "worker_memory": None,
-    "lend_wait_s": 0.0,
-    "slow_after_s": 5.0,
-    "stall_timeout_s": 120.0,
-    "bad_log": None,
-}
+DEFAULTS = sp.LoaderOptions()
+# Options of standpipe's own loader, beside those that arguments of torch's stand for.
+OPTIONS = (
+    "memory",
+    "depth",
+    "side_memory",
+    "worker_memory",
+    "lend_wait_s",
+    "slow_after_s",
+    "stall_timeout_s",
+    "bad_log",
+)
 RAISE = sp.Raise()
 Sample = TypeVar("Sample", covariant=True)
 
@@ -107,14 +109,14 @@ class DataLoader(data.DataLoader[Sample]):
         split_by_worker: bool | None = None,
         on_bad: sp.Raise | sp.Replace = RAISE,
         pack: bool = True,
-        memory: int | str | None = None,
-        depth: int | None = None,
-        side_memory: int | str | None = None,
-        worker_memory: int | str | None = None,
-        lend_wait_s: float = 0.0,
-        slow_after_s: float = 5.0,
-        stall_timeout_s: float | None = 120.0,
-        bad_log: str | os.PathLike[str] | None = None,
+        memory: int | str | None = DEFAULTS.memory,
+        depth: int | Literal["auto"] = DEFAULTS.depth,
+        side_memory: int | str | None = DEFAULTS.side_memory,
+        worker_memory: int | str | None = DEFAULTS.worker_memory,
+        lend_wait_s: float = DEFAULTS.lend_wait_s,
+        slow_after_s: float = DEFAULTS.slow_after_s,
+        stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
+        bad_log: str | os.PathLike[str] | None = DEFAULTS.bad_log,
     ) -> None:
         # Every argument is an attribute, as torch's are: Lightning makes a loader like this one from them.
         self.executor, self.pack, self.split_by_worker, self.on_bad = executor, pack, split_by_worker, on_bad
@@ -231,10 +233,8 @@ class DataLoader(data.DataLoader[Sample]):
         return sp.Replace(at_most=max(1, math.ceil(policy.at_most * len(sampler))))
 
     def _engine_settings(self) -> dict[str, Any]:
-        """Settings of standpipe's own loader."""
-        settings = {
-            name: getattr(self, name) for name, default in SETTINGS.items() if getattr(self, name) != default
-        }
+        """Options of standpipe's own loader."""
+        settings: dict[str, Any] = {name: getattr(self, name) for name in OPTIONS}
         if self.num_workers == 0:
             return settings | {
                 "executor": "inline",
@@ -242,8 +242,8 @@ class DataLoader(data.DataLoader[Sample]):
             }  # as torch's: samples are this process's doing
         if self.timeout:
             settings |= {"stall_timeout_s": self.timeout, "start_timeout_s": self.stall_timeout_s}
-        if self._prefetches:
-            settings.setdefault("depth", 1 + self.num_workers * (self.prefetch_factor or 1))
+        if self._prefetches and self.depth == "auto":
+            settings["depth"] = 1 + self.num_workers * (self.prefetch_factor or 1)
         if self.executor == "process":
             settings["fork_from"] = "trainer" if self._forks else self._fork_server
             if self.worker_init_fn is not None and not self._is_stream:

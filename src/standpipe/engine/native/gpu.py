@@ -28,7 +28,7 @@ class GpuDecoding:
 
     def __init__(self, plan: Plan, pool: _native.Pool, ends: Ends) -> None:
         # With a number: the current device of the thread that starts another one later isn't this one's.
-        self._device = numbered(plan.settings.get("decode_device", "cuda"))
+        self._device = numbered(plan.options.decode_device)
         self._pool, self._ends = pool, ends
         self._decoder: Decoder = NvDecoder(self._device)
         self._threads: list[threading.Thread] = []

@@ -117,7 +117,7 @@ class NativeWorkers:
             reading_threads(plan),
             plan.forecast.read_ahead,
             plan.forecast.side,
-            read_policy(plan.reads),
+            read_policy(plan.options.reads),
             bell,
             0 if gpu is None else gpu.frame_bytes,
         )

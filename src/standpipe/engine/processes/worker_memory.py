@@ -91,7 +91,7 @@ class WorkerMemory:
 def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> BudgetError:
     """What to say when even a new worker has more than its share."""
     budget, share = plan.memory_bytes, plan.worker_bytes
-    if plan.settings.get("worker_memory") is not None:
+    if plan.options.worker_memory is not None:
         smallest = own + GROWTH_BYTES
         return BudgetError(
             f"{worker} has {show_bytes(own)} of its own after one piece of work, above "

@@ -23,7 +23,7 @@ from standpipe.jobs.file_check.files import Progress
 from standpipe.jobs.file_check.findings import CheckedFiles, counts_of, skipped_files
 from standpipe.jobs.file_check.labels import LabelCounts
 from standpipe.jobs.file_check.store import UNKNOWN, VERSION, Store
-from standpipe.plan.options import check_limits, checked_reads, checked_source
+from standpipe.plan.options import check_limits, check_reads, checked_source
 from standpipe.source import ImageFolder
 from standpipe.spec import Decoding, Int64Array, Reads
 from standpipe.system import machine
@@ -50,9 +50,10 @@ def run(
 ) -> CheckedFiles:
     """``check_files`` says what the arguments mean."""
     begin = time.monotonic()
+    check_reads(reads)
     spec = FileCheckSpec(
         decoding=decoding,
-        reads=checked_reads(reads),
+        reads=reads,
         side_bytes=SIDE_BYTES if side_memory is None else parse_bytes("side_memory", side_memory),
         digests=duplicates,
     )
