@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -359,7 +360,9 @@ def test_what_another_version_or_machine_made_is_refused(
     opened(cache).close()
     (manifest,) = tmp_path.rglob("set.json")
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | facts))
-    with pytest.raises(sp.CacheError, match=f"{says}.*standpipe cache destroy removes it"):
+    with pytest.raises(
+        sp.CacheError, match=f"{says}.*standpipe cache destroy eval --directory {tmp_path} removes"
+    ):
         opened(cache)
     (session,) = sp.list_caches(cache.directory)
     assert len(session.problems) == 1
@@ -367,37 +370,52 @@ def test_what_another_version_or_machine_made_is_refused(
     opened(cache).close()
 
 
-DAMAGE = {
+CONTENTS = {
     "zeros": b"\0" * 100,
     "empty": b"",
     "not text": b"\xff\xfe{}",
     "no object": b"[1, 2]",
     "no facts": b"{}",
-    "missing": None,
 }
+DAMAGE = [*CONTENTS, "missing", "folder", "link", "pipe"]
 
 
 def damage(directory: Path, name: str, how: str) -> None:
-    """Damage the only file, or remove the only folder, of that name."""
+    """Put something else in the place of the only file or folder of that name, or nothing."""
     (file,) = directory.rglob(name)
-    content = DAMAGE[how]
-    if content is not None:
-        file.write_bytes(content)
-    elif file.is_dir():
+    if file.is_dir():
         shutil.rmtree(file)
     else:
         file.unlink()
+    match how:
+        case "missing":
+            pass
+        case "folder":
+            (file / "more").mkdir(parents=True)
+        case "link":
+            file.symlink_to(directory)
+        case "pipe":
+            os.mkfifo(file)
+        case _:
+            file.write_bytes(CONTENTS[how])
 
 
-@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("how", [*DAMAGE, "cut off"])
 @pytest.mark.parametrize("name", ["set.json", "table"])
 def test_a_damaged_set_is_filled_again(cache: sp.Cache, tmp_path: Path, name: str, how: str) -> None:
     with opened(cache) as found:
         assert fill(found) == RECORDS
-    damage(tmp_path, name, how)
+    if how == "cut off":
+        (file,) = tmp_path.rglob(name)
+        os.truncate(file, file.stat().st_size * 3 // 4)
+    else:
+        damage(tmp_path, name, how)
     (checked,) = sp.verify_cache(cache).sets
     assert f"is unusable: its {name}" in checked.problem
-    assert "removes it and fills it again; standpipe cache destroy removes it now" in checked.problem
+    assert "The next job that uses this set removes it and fills it again" in checked.problem
+    assert f"standpipe cache destroy eval --directory {tmp_path} removes" in checked.problem
+    if name == "set.json":  # listing looks at no table
+        assert sp.list_caches(tmp_path)[0].problems == (checked.problem,)
     forecast = look(cache, identity())
     with opened(cache) as found:
         (note,) = found.notes()
@@ -413,11 +431,12 @@ def test_a_damaged_set_is_filled_again(cache: sp.Cache, tmp_path: Path, name: st
     assert open_below(tmp_path) == []
 
 
-def test_a_set_without_its_folder_of_users_is_filled_again(cache: sp.Cache, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["missing", "empty", "link", "pipe"])
+def test_a_set_without_its_folder_of_users_is_filled_again(cache: sp.Cache, tmp_path: Path, how: str) -> None:
     opened(cache).close()
-    damage(tmp_path, "users", "missing")
+    damage(tmp_path, "users", how)
     with opened(cache) as found:
-        assert "its users is missing" in found.notes()[0]
+        assert "its users is " in found.notes()[0]
         assert fill(found) == RECORDS
 
 
@@ -429,8 +448,9 @@ def test_a_damaged_session_gets_the_limits_of_the_job_that_opens_it(
         fill(found)
     damage(tmp_path, "session.json", how)
     (listed,) = sp.list_caches(tmp_path)
+    assert listed.memory_limit is None
     assert "session.json is" in listed.problems[0]
-    assert "standpipe cache destroy eval removes it" in listed.problems[0]
+    assert f"standpipe cache destroy eval --directory {tmp_path} removes" in listed.problems[0]
     small = sp.Cache("eval", "3MiB", directory=tmp_path)
     assert look(small, identity()).limits.memory == 3 << 20
     with opened(small) as found:
@@ -441,6 +461,43 @@ def test_a_damaged_session_gets_the_limits_of_the_job_that_opens_it(
     assert (session.memory_limit, session.problems, len(session.sets)) == (3 << 20, (), 1)
     with opened(small) as found:
         assert found.notes() == []
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "link", "pipe"])
+def test_a_session_without_its_folder_of_sets_gets_a_new_one(
+    cache: sp.Cache, tmp_path: Path, how: str
+) -> None:
+    opened(cache).close()
+    damage(tmp_path, "sessions/eval/sets", how)
+    with pytest.raises(sp.CacheError, match=r"'eval' .* its sets is .* destroy eval --directory"):
+        sp.verify_cache(cache)
+    assert look(cache, identity()).limits.memory == 64 << 20
+    with opened(cache) as found:
+        assert "its sets is " in found.notes()[0]
+        assert fill(found) == RECORDS
+    assert sp.verify_cache(cache).rows == RECORDS
+    damage(tmp_path, "sessions/eval/sets", how)
+    sp.destroy_cache(cache)
+    assert sp.list_caches(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"memory": -1},
+        {"memory": True},
+        {"spill_limit": -1},
+        {"idle_after_s": -1.0},
+        {"idle_after_s": math.nan},
+    ],
+    ids=str,
+)
+def test_a_limit_that_cant_be_is_damage(cache: sp.Cache, tmp_path: Path, wrong: dict[str, float]) -> None:
+    sp.create_cache(cache)
+    (manifest,) = tmp_path.rglob("session.json")
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | wrong))
+    (listed,) = sp.list_caches(tmp_path)
+    assert "session.json is damaged" in listed.problems[0]
 
 
 @pytest.mark.parametrize("name", ["set.json", "table"])
@@ -507,6 +564,27 @@ def test_nothing_is_removed_for_want_of_files(cache: sp.Cache, tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     with opened(cache) as found:
         assert right(found) == RECORDS
+
+
+def test_a_set_is_closed_where_no_more_files_can_be_opened(cache: sp.Cache, tmp_path: Path) -> None:
+    done = run(
+        f"""
+        import resource
+        from caches import *
+        from programs import open_below
+        found = opened(sp.Cache("eval", "64MiB", directory={str(tmp_path)!r}))
+        fill(found)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        found.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        del found
+        assert open_below({str(tmp_path)!r}) == []
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = listed(cache)
+    assert (found.users, found.counts.stored) == (0, RECORDS)
 
 
 # Time

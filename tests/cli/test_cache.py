@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import termios
@@ -204,7 +205,7 @@ def test_verify_says_what_is_damaged_and_what_to_do(
     text = " ".join(" ".join(lines).split())
     assert f"{identity(crop=1).digest[:8]} unusable the cached set {identity(crop=1).digest}" in text
     assert f"its {name}" in text
-    assert "standpipe cache destroy removes it now" in text
+    assert f"standpipe cache destroy eval --directory {here} removes the whole cache now" in text
     assert "codec" not in text
     assert lines[-1] == f"{RECORDS} rows, 0 wrong, 1 set unusable"
 
@@ -255,11 +256,14 @@ def test_a_damaged_session_is_listed_with_what_is_wrong(
     next(here.rglob("sessions/train/session.json")).write_text("{}")
     text = said(capsys, "list", "--directory", str(here))
     assert (
-        "train: 0B of 0B in memory\n  cache 'train' has unknown limits: its session.json is damaged" in text
+        "train: what it has isn't known\n  cache 'train' has unknown limits: its session.json is damaged"
+        in text
     )
     assert main(["cache", "verify", "train", "--directory", str(here)]) == 1
-    assert "standpipe cache destroy train removes it" in " ".join(capsys.readouterr().err.split())
-    said(capsys, "destroy", "train", "--directory", str(here))
+    text = " ".join(capsys.readouterr().err.split())
+    (command,) = re.findall("standpipe (cache destroy .+) removes", text)
+    assert "give way" not in said(capsys, "info", "train", "--directory", str(here))
+    assert main(shlex.split(command)) == 0
     assert [session.name for session in sp.list_caches(here)] == ["eval"]
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from standpipe.cache.description import SHARED_MEMORY
 from standpipe.errors import CacheError
 
 VERSION = "v1"
@@ -34,10 +35,15 @@ TRIES = 32  # of something that others may undo between two steps of ours
 
 READ_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+WRITE_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Damaged(CacheError):
+class Unusable(CacheError):
+    """A set that this process can't use until it is removed. Callers that know the cache's name add how."""
+
+
+class Damaged(Unusable):
     """A file of a set or session is missing or makes no sense, for a reason that doesn't pass.
 
     what    is damaged, a sentence without its full stop
@@ -113,6 +119,17 @@ class Home:
         """Close its descriptors."""
         for descriptor in (self.sessions, self.sets, self.spilled, self.aside):
             os.close(descriptor)
+
+    def destroying(self, name: str) -> str:
+        """Return the command that destroys the session ``name``."""
+        import shlex  # here and below: a start without a cache needs none of these
+
+        words = ["standpipe", "cache", "destroy", name]
+        if (directory := os.path.dirname(self.path)) != SHARED_MEMORY:  # noqa: PTH120
+            words += ["--directory", directory]
+        if self.access.group is not None:
+            words += ["--shared-group", str(self.access.group)]
+        return shlex.join(words)
 
     @property
     def mark(self) -> dict[str, int]:
@@ -245,7 +262,7 @@ def publish(home: Home, made: str, above: int, name: str) -> None:
 
 def write_manifest(home: Home, folder: int, name: str, facts: Mapping[str, Any]) -> None:
     """Put a file of JSON in place of the one that is there, at once. Raises ``OSError``."""
-    import json  # here and below: a start without a cache needs none of these
+    import json
 
     with new_file(home, home.access.file_mode) as (made, file):
         write_all(file, json.dumps(dict(facts), indent=1).encode() + b"\n", 0)
@@ -258,7 +275,7 @@ def read_manifest(folder: int, name: str) -> dict[str, Any]:
     """Return the object in a file of JSON. Raises ``OSError``, and ``Damaged`` for a file that has none."""
     import json
 
-    file = os.open(name, READ_FILE, dir_fd=folder)
+    file = open_regular(folder, name)
     try:
         facts = json.loads(os.read(file, MOST_MANIFEST_BYTES))
     except ValueError as error:
@@ -270,6 +287,28 @@ def read_manifest(folder: int, name: str) -> dict[str, Any]:
     if not isinstance(facts, dict):
         raise Damaged(f"{name} is damaged: it is no JSON object")
     return facts
+
+
+def open_regular(folder: int, name: str, flags: int = READ_FILE) -> int:
+    """Open a file, and nothing else of that name. Raises ``OSError``."""
+    file = os.open(name, flags, dir_fd=folder)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
+
+
+def damage_of(error: OSError) -> str | None:
+    """Return what an error says of a file or folder that should be there; None for an error that may pass."""
+    match error.errno:
+        case errno.ENOENT:
+            return f"{error.filename} is missing"
+        case errno.ENOTDIR:
+            return f"{error.filename} is no folder"
+        case errno.EISDIR | errno.ELOOP | errno.ENXIO | errno.EINVAL:  # of a folder, link, socket, pipe
+            return f"{error.filename} is no file"
+        case _:
+            return None
 
 
 def write_all(file: int, data: bytes, offset: int) -> None:

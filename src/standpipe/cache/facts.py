@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.cache.description import Cache
-from standpipe.cache.directory import READ_FILE, READ_FOLDER, Access, Damaged, Home, open_home
+from standpipe.cache.directory import READ_FOLDER, Access, Damaged, Home, open_home, open_regular
 from standpipe.cache.manifest import Manifest, missing_is_damage, read_set
 from standpipe.cache.removal import USERS
 from standpipe.cache.room import ENTRY_BYTES, free_bytes, room, taken
@@ -215,6 +215,11 @@ def _taken_on_disk(manifest: Manifest, home: Home) -> int:
         spilled.close()
 
 
+def table_bytes(records: int) -> int:
+    """Return the size of a table for so many records, holes included."""
+    return HEADER_BYTES + ENTRY_BYTES * records
+
+
 def _counted(folder: int) -> tuple[int, int, int]:
     """Rows, how many of them are on the disk, and bytes of all, as the table says; nothing is checked."""
     rows = on_disk = row_bytes = 0
@@ -228,7 +233,7 @@ def _counted(folder: int) -> tuple[int, int, int]:
 
 def entries_of(folder: int) -> Iterator[tuple[int, NDArray[np.void]]]:
     """Yield a set's table in pieces, without its holes: the first record's number, and an entry for each from there."""
-    file = os.open(TABLE, READ_FILE, dir_fd=folder)
+    file = open_regular(folder, TABLE)
     try:
         for first, stop in _written(file):
             for at in range(first, stop, ENTRIES_AT_ONCE):

@@ -9,9 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from standpipe.cache.directory import Damaged, Home, is_at, read_manifest, write_manifest
+from standpipe.cache.directory import (
+    Damaged,
+    Home,
+    Unusable,
+    damage_of,
+    is_at,
+    read_manifest,
+    write_manifest,
+)
 from standpipe.cache.spilled import SET, Place
-from standpipe.errors import CacheError
 from standpipe.identity.cached_set import Identity
 
 FORMAT = 1
@@ -76,27 +83,42 @@ class Manifest:
 
 def damaged(digest: str, what: str) -> Damaged:
     """Return the error for a set of which ``what`` is true, such as ``"table is missing"``."""
-    return Damaged(
-        f"the cached set {digest} is unusable: its {what}",
-        "The next job that uses this set removes it and fills it again; standpipe cache destroy removes it now",
-    )
+    return Damaged(f"the cached set {digest} is unusable: its {what}")
+
+
+def remedied(error: Exception, home: Home, name: str) -> str:
+    """Return the text of an error of one of a session's sets, with what removes the set."""
+    match error:
+        case Damaged():
+            return (
+                f"{error}. The next job that uses this set removes it and fills it again; {home.destroying(name)} "
+                "removes the whole cache now"
+            )
+        case Unusable():
+            return f"{error}; {home.destroying(name)} removes the whole cache"
+        case _:
+            return str(error)
 
 
 @contextlib.contextmanager
 def missing_is_damage(home: Home, folder: int, digest: str) -> Iterator[None]:
-    """Raise ``Damaged`` for a file that is missing while the set has its name: removed sets lose their name first."""
+    """Raise ``Damaged`` for a file that is missing, or no file, while the set has its name.
+
+    Removed sets lose their name first.
+    """
     try:
         yield
-    except FileNotFoundError as error:
-        if not is_at(folder, home.sets, digest):
+    except OSError as error:
+        damage = damage_of(error)
+        if damage is None or not is_at(folder, home.sets, digest):
             raise
-        raise damaged(digest, f"{error.filename} is missing") from error
+        raise damaged(digest, damage) from error
 
 
 def read_set(folder: int, digest: str) -> Manifest:
     """Return the manifest of a set that is open.
 
-    Raises ``OSError``, ``Damaged`` for one that makes no sense, ``CacheError`` for one that can't be used here.
+    Raises ``OSError``, ``Damaged`` for one that makes no sense, ``Unusable`` for one of another version or machine.
     """
     try:
         facts = read_manifest(folder, SET)
@@ -104,14 +126,14 @@ def read_set(folder: int, digest: str) -> Manifest:
         raise damaged(digest, str(error)) from error
     match facts:
         case {"format": int(made)} if made != FORMAT:
-            raise CacheError(
+            raise Unusable(
                 f"the cached set {digest} is of format {made}, and this standpipe has format {FORMAT}: "
-                "another version made it; standpipe cache destroy removes it"
+                "another version made it"
             )
         case {"byte_order": "little" | "big" as order} if order != sys.byteorder:
-            raise CacheError(
+            raise Unusable(
                 f"the cached set {digest} was made on a machine with {order}-endian numbers, and this "
-                f"one's are {sys.byteorder}-endian; standpipe cache destroy removes it"
+                f"one's are {sys.byteorder}-endian"
             )
         case {
             "format": int(),

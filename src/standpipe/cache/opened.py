@@ -125,15 +125,15 @@ class OpenSet:
                 extent.leave()
             else:
                 extent.abandon()
-        folder = os.dup(self._parts.folder)
-        self._parts.opened.close()
-        if self._spilled is not None:
-            self._spilled.close()
-        try:
-            self._fold(folder)
-        finally:
-            os.close(folder)
-            self._parts.home.close()
+        with contextlib.ExitStack() as last:
+            last.callback(self._parts.home.close)
+            with contextlib.suppress(OSError):  # no descriptor is left: the next loader adds what was counted
+                folder = os.dup(self._parts.folder)
+                last.callback(os.close, folder)
+                last.callback(self._fold, folder)
+            self._parts.opened.close()
+            if self._spilled is not None:
+                self._spilled.close()
 
     def _fold(self, folder: int) -> None:
         """Add what the gone have counted; whoever comes next does it where this one can't."""

@@ -153,7 +153,7 @@ def _is_used(folder: int) -> bool:
     try:
         with _users(folder) as users:
             return is_used(users)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

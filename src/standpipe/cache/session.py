@@ -15,12 +15,14 @@ from standpipe.cache.directory import (
     Access,
     Damaged,
     Home,
+    damage_of,
     is_at,
     names_in,
     new_folder,
     open_folder,
     publish,
     read_manifest,
+    remove,
     write_manifest,
 )
 from standpipe.cache.room import free_bytes
@@ -65,19 +67,20 @@ class Session:
     folder  descriptor; who holds its lock gives out room
     links   descriptor of the folder with a file for each set
     limits  what it was created with
-    note    a warning about damage that was repaired; empty without any
+    notes   warnings about damage that was repaired
     """
 
     def __init__(self, home: Home, name: str, *, make: Limits | None = None) -> None:
-        """Open it, or create it with the limits of ``make``, which a damaged one gets too.
+        """Open it, or create it with the limits of ``make``, with which a damaged one is repaired.
 
         Raises ``OSError``, ``CacheError``; ``Damaged`` without ``make``.
         """
-        self.name, self._home, self.note = name, home, ""
+        self.name, self._home = name, home
+        self.notes: list[str] = []
         with contextlib.ExitStack() as opened:
             self.folder = self._open(make)
             opened.callback(os.close, self.folder)
-            self.links = open_folder(self.folder, LINKS, home.access, make=False)
+            self.links = self._open_links(make)
             opened.callback(os.close, self.links)
             self.limits = self._read_limits(make)
             self._opened = opened.pop_all()
@@ -89,24 +92,41 @@ class Session:
                 create_session(self._home, self.name, make)
         return open_folder(self._home.sessions, self.name, self._home.access, make=False)
 
+    def _open_links(self, make: Limits | None) -> int:
+        """Its folder of sets, or a new one in the place of what is damaged."""
+        try:
+            return open_folder(self.folder, LINKS, self._home.access, make=False)
+        except OSError as error:
+            self._drop(LINKS, "sets", error, make)
+        return open_folder(self.folder, LINKS, self._home.access, make=True)
+
     def _read_limits(self, make: Limits | None) -> Limits:
         """What session.json says, or ``make``, written there, if it is damaged."""
         try:
             return _limits(read_manifest(self.folder, MANIFEST))
-        except FileNotFoundError:
-            if not self.is_there:  # it is being destroyed
-                raise
-            damage = f"{MANIFEST} is missing"
-        except Damaged as error:
-            damage = str(error)
+        except (OSError, Damaged) as error:
+            made = self._drop(MANIFEST, "limits", error, make)
+        _write_limits(self._home, self.folder, made)
+        return made
+
+    def _drop(self, name: str, what: str, error: OSError | Damaged, make: Limits | None) -> Limits:
+        """Remove its file or folder ``name``, which is damaged, and note that. Returns ``make``.
+
+        what  is lost with it
+
+        Raises ``error`` if it may pass or the session is being destroyed, ``Damaged`` without ``make``.
+        """
+        damage = damage_of(error) if isinstance(error, OSError) else str(error)
+        if damage is None or not self.is_there:
+            raise error
         if make is None:
             raise Damaged(
-                f"cache {self.name!r} has unknown limits: its {damage}",
-                "The next job that uses the cache writes its own limits; "
-                f"standpipe cache destroy {self.name} removes it",
+                f"cache {self.name!r} has unknown {what}: its {damage}",
+                f"The next job that uses the cache gives it {what} of its own; "
+                f"{self._home.destroying(self.name)} removes it",
             )
-        _write_limits(self._home, self.folder, make)
-        self.note = f"cache {self.name!r} has the limits of this job from now on: its {damage}"
+        remove(self.folder, name)
+        self.notes.append(f"cache {self.name!r} has the {what} of this job from now on: its {damage}")
         return make
 
     @property
@@ -168,21 +188,18 @@ def sessions_of(home: Home) -> Iterator[Session]:
 
 def linked_sets(home: Home) -> set[str]:
     """Digests of all that any session has, a damaged one too. Raises ``OSError`` when that can't be told."""
-    found: set[str] = set()
-    for name in names_in(home.sessions):
-        with contextlib.suppress(FileNotFoundError):  # destroyed meanwhile
-            found.update(links_in(home.sessions, name))
-    return found
+    return {digest for name in names_in(home.sessions) for digest in links_in(home.sessions, name)}
 
 
 def links_in(above: int, name: str) -> list[str]:
-    """Digests of a session's sets, by its folder's name. Raises ``OSError``."""
-    with contextlib.ExitStack() as opened:
+    """Digests of a session's sets, by its folder's name; none where there is no such folder. Raises ``OSError``."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), contextlib.ExitStack() as opened:
         folder = os.open(name, READ_FOLDER, dir_fd=above)
         opened.callback(os.close, folder)
         links = os.open(LINKS, READ_FOLDER, dir_fd=folder)
         opened.callback(os.close, links)
         return names_in(links)
+    return []
 
 
 def first_limits(cache: Cache) -> Limits:
@@ -216,6 +233,11 @@ def _limits(facts: dict[str, object]) -> Limits:
             "spill": str() | None as spill,
             "spill_limit": int() | None as spill_limit,
             "idle_after_s": int() | float() | None as idle_after,
-        } if spill is None or "\0" not in spill:
+        } if (spill is None or "\0" not in spill) and all(map(_is_size, (memory, spill_limit, idle_after))):
             return Limits(memory, spill, spill_limit, idle_after)
     raise Damaged(f"{MANIFEST} is damaged: a limit is missing or wrong")
+
+
+def _is_size(number: float | None) -> bool:
+    """Whether a limit can be: from 0 on, or None."""
+    return number is None or (number >= 0 and not isinstance(number, bool))

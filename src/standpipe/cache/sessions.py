@@ -11,6 +11,7 @@ from typing import Any
 from standpipe.cache.description import Cache, check_given
 from standpipe.cache.directory import GONE, Home, names_in, open_home, remove
 from standpipe.cache.facts import CachedSet, set_facts
+from standpipe.cache.manifest import remedied
 from standpipe.cache.removal import FreedCache, clear, remove_set
 from standpipe.cache.session import (
     Limits,
@@ -32,7 +33,7 @@ class CacheSession:
     """A cache by its name, as it is.
 
     name          of the session
-    memory_limit  bytes that it may take in its directory
+    memory_limit  bytes that it may take in its directory; None: not known, as ``problems`` says
     spill         a folder on a disk for rows that don't fit; None: it has none
     spill_limit   bytes that it may take there; None: what there is
     idle_after_s  seconds after its last use from which on a set gives way to another one; None: never
@@ -41,7 +42,7 @@ class CacheSession:
     """
 
     name: str
-    memory_limit: int
+    memory_limit: int | None
     spill: str | None
     spill_limit: int | None
     idle_after_s: float | None
@@ -163,7 +164,7 @@ def _listed(home: Home, name: str) -> CacheSession:
     try:
         return _session_facts(home, Session(home, name))
     except (OSError, CacheError) as error:
-        return CacheSession(name, 0, None, None, None, (), (str(error),))
+        return CacheSession(name, None, None, None, None, (), (str(error),))
 
 
 def _session_facts(home: Home, session: Session) -> CacheSession:
@@ -176,7 +177,7 @@ def _session_facts(home: Home, session: Session) -> CacheSession:
             except FileNotFoundError:  # gone meanwhile
                 continue
             except (OSError, CacheError) as error:
-                problems.append(str(error))
+                problems.append(remedied(error, home, session.name))
         limits = session.limits
     finally:
         session.close()
@@ -202,10 +203,7 @@ def _destroy(home: Home, name: str) -> FreedCache:
     faultpoint("cache.destroy")
     kept = linked_sets(home)
     freed = FreedCache()
-    links: list[str] = []
-    with contextlib.suppress(FileNotFoundError):
-        links = links_in(home.aside, gone)
-    for digest in links:
+    for digest in links_in(home.aside, gone):
         if digest not in kept:
             freed += remove_set(home, digest, used_too=True) or FreedCache()
     remove(home.aside, gone)

@@ -12,22 +12,24 @@ from standpipe.cache.directory import (
     NEW_FILE,
     READ_FOLDER,
     TRIES,
+    WRITE_FILE,
     Damaged,
     Home,
+    Unusable,
     is_at,
     new_folder,
     open_folder,
     open_home,
+    open_regular,
     publish,
     settle,
     write_all,
 )
 from standpipe.cache.extents import FULL
-from standpipe.cache.facts import HEADER_BYTES, TABLE
-from standpipe.cache.manifest import Kind, Manifest, damaged, missing_is_damage, read_set
+from standpipe.cache.facts import TABLE, table_bytes
+from standpipe.cache.manifest import Kind, Manifest, damaged, missing_is_damage, read_set, remedied
 from standpipe.cache.opened import OpenSet, Parts
 from standpipe.cache.removal import USERS, clear, drop_damaged
-from standpipe.cache.room import ENTRY_BYTES
 from standpipe.cache.session import Session, access_of, first_limits
 from standpipe.cache.users import User
 from standpipe.errors import CacheError
@@ -74,9 +76,9 @@ def open_set(
                 return _opened(home, cache, wanted, writes, notes)
             except _Gone:
                 continue
-            except Damaged as error:
-                if dropped:  # the one that was made anew is damaged too
-                    raise CacheError(str(error)) from error
+            except Unusable as error:
+                if dropped or not isinstance(error, Damaged):  # one that was made anew is damaged too
+                    raise CacheError(remedied(error, home, cache.name)) from error
                 dropped = True
                 notes.append(f"cache {cache.name!r}: {error.what}. It was removed, and is filled again")
     except OSError as error:
@@ -102,8 +104,7 @@ def _opened(home: Home, cache: Cache, wanted: Manifest, writes: bool, notes: lis
         try:
             session = Session(home, cache.name, make=first_limits(cache))
             opened.callback(session.close)
-            if session.note:
-                notes.append(session.note)
+            notes += session.notes
             folder, user = _found_or_made(home, wanted, opened)
             if user is not None:
                 session.link(wanted.digest)
@@ -160,7 +161,7 @@ def _made(home: Home, wanted: Manifest, opened: contextlib.ExitStack) -> tuple[i
         try:
             settle(table, home.access, home.access.file_mode)
             write_all(table, bytes(_native.CacheStore.table_header(wanted.records, wanted.salt)), 0)
-            os.ftruncate(table, HEADER_BYTES + ENTRY_BYTES * wanted.records)
+            os.ftruncate(table, table_bytes(wanted.records))
         finally:
             os.close(table)
         wanted.write(home, folder)
@@ -190,19 +191,19 @@ def _is_there(home: Home, digest: str) -> bool:
 
 
 def _check(wanted: Manifest, found: Manifest) -> None:
-    """Raise ``CacheError`` for a set of other rows: its identity didn't say all that they depend on."""
+    """Raise ``Unusable`` for a set of other rows: its identity didn't say all that they depend on."""
     for name in ("records", "kind", "row_bytes"):
         if getattr(found, name) != getattr(wanted, name):
-            raise CacheError(
+            raise Unusable(
                 f"the cached set {wanted.digest} has {name} {getattr(found, name)!r}, and {getattr(wanted, name)!r} is "
-                "asked for; standpipe cache destroy removes it"
+                "asked for"
             )
 
 
 def _may_write(folder: int) -> bool:
     """Whether this user may add rows to a set, which a group's may forbid."""
     try:
-        os.close(os.open(TABLE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
+        os.close(open_regular(folder, TABLE, WRITE_FILE))
     except PermissionError:
         return False
     return True
@@ -211,18 +212,20 @@ def _may_write(folder: int) -> bool:
 def open_store(folder: int, manifest: Manifest, writes: bool, queue: int) -> _native.CacheStore:
     """Open the native store of a set, with ``queue`` bytes for rows on their way to a disk.
 
-    Raises ``OSError``, ``Damaged``, and ``CacheError`` for another version's table.
+    Raises ``OSError``, ``Damaged``, and ``Unusable`` for another version's table.
     """
     try:
-        return _native.CacheStore(folder, manifest.records, manifest.salt, writes, queue)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(error.errno, error.strerror, TABLE) from error
+        store = _native.CacheStore(folder, manifest.records, manifest.salt, writes, queue)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, TABLE) from error
     except ValueError as error:
         raise damaged(manifest.digest, str(error)) from error
     except RuntimeError as error:
-        raise CacheError(
-            f"the cached set {manifest.digest} can't be used: {error}; standpipe cache destroy removes it"
-        ) from error
+        raise Unusable(f"the cached set {manifest.digest} can't be used: {error}") from error
+    if os.stat(TABLE, dir_fd=folder).st_size < table_bytes(manifest.records):
+        store.close(0)
+        raise damaged(manifest.digest, f"{TABLE} is cut off")
+    return store
 
 
 def _why(error: OSError) -> str:

@@ -14,7 +14,7 @@ from standpipe import _native
 from standpipe.cache.description import Cache, check_given
 from standpipe.cache.directory import READ_FOLDER, Home, names_in, open_home
 from standpipe.cache.facts import entries_of
-from standpipe.cache.manifest import Manifest, missing_is_damage, read_set
+from standpipe.cache.manifest import Manifest, missing_is_damage, read_set, remedied
 from standpipe.cache.session import Session, access_of, no_session
 from standpipe.cache.sets import open_store
 from standpipe.cache.spilled import Spilled
@@ -89,7 +89,7 @@ def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> Checke
             for digest in session.sets:
                 before = sum(each.rows for each in checked)
                 with contextlib.suppress(FileNotFoundError):  # gone meanwhile
-                    checked.append(_checked(home, digest, _from(before, on_progress)))
+                    checked.append(_checked(home, cache.name, digest, _from(before, on_progress)))
         finally:
             session.close()
     except FileNotFoundError as error:
@@ -111,8 +111,8 @@ def _from(before: int, on_progress: Progress | None) -> Callable[[int], None]:
     return tell
 
 
-def _checked(home: Home, digest: str, tell: Callable[[int], None]) -> CheckedSet:
-    """Check one set. Raises ``FileNotFoundError`` when it is gone."""
+def _checked(home: Home, name: str, digest: str, tell: Callable[[int], None]) -> CheckedSet:
+    """Check one set of the session ``name``. Raises ``FileNotFoundError`` when it is gone."""
     with contextlib.ExitStack() as opened:
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
         opened.callback(os.close, folder)
@@ -122,7 +122,7 @@ def _checked(home: Home, digest: str, tell: Callable[[int], None]) -> CheckedSet
                 store = open_store(folder, manifest, writes=False, queue=0)
             opened.callback(store.close, 0)
         except CacheError as error:
-            return CheckedSet(digest, "", 0, 0, str(error))
+            return CheckedSet(digest, "", 0, 0, remedied(error, home, name))
         if manifest.spill is not None:
             with contextlib.suppress(OSError, CacheError):  # its rows can't be read then, so they are wrong
                 spilled = Spilled(manifest.spill, home.access)

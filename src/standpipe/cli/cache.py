@@ -152,8 +152,9 @@ def _info(args: argparse.Namespace) -> int:
         print_json(session.facts())
         return 0
     say("\n".join(_headline(session)))
-    idle = session.idle_after_s
-    say(f"  idle sets give way {'never' if idle is None else f'after {_time(idle)}'}")
+    if session.memory_limit is not None:
+        idle = session.idle_after_s
+        say(f"  idle sets give way {'never' if idle is None else f'after {_time(idle)}'}")
     for each in session.sets:
         say("\n".join(_told(each)))
     return 0
@@ -212,11 +213,9 @@ def _named(args: argparse.Namespace) -> sp.Cache:
 
 def _headline(session: sp.CacheSession) -> list[str]:
     """A session, and what it has of what it may have."""
-    name, memory = (
-        session.name,
-        f"{size(session.bytes)} of {size(session.memory_limit)} in memory",
-    )
-    disk = ""
+    name, memory, disk = session.name, "what it has isn't known", ""
+    if session.memory_limit is not None:
+        memory = f"{size(session.bytes)} of {size(session.memory_limit)} in memory"
     if session.spill is not None:
         limit = "" if session.spill_limit is None else f" of {size(session.spill_limit)}"
         disk = f", {size(session.bytes_on_disk)}{limit} in {printable(session.spill)}"
