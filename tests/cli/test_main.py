@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from photos import write_photos
 from standpipe import StandpipeError
@@ -244,6 +246,35 @@ def test_a_bad_sample_says_how_to_find_all(tmp_path: Path, capsys: pytest.Captur
         f"standpipe: empty file (transform, record 0, {tmp_path}/cat/empty.jpg); "
         f"standpipe scan {tmp_path} finds all that are bad\n"
     )
+
+
+@pytest.mark.parametrize("name", ["large.png", "large.jpg"])
+def test_a_good_file_without_room_is_answered_with_memory(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its name a PNG is planned for; a PNG of another name is only found by reading it."""
+    (tmp_path / "cat").mkdir()
+    Image.new("RGB", (2000, 2000)).save(tmp_path / "cat" / name, "PNG")
+    words = [
+        "bench",
+        str(tmp_path),
+        "--batch",
+        "2",
+        "--memory",
+        "30MiB",
+        "--workers",
+        "1",
+        "--seconds",
+        "0.1",
+    ]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "scan" not in said
+    if name == "large.png":
+        words[words.index("--memory") + 1] = re.findall("need memory='(.+)',", said)[0]
+        assert main(words) == 0
+    else:
+        assert said.endswith("; raise --memory\n")
 
 
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from programs import output, peak_memory, small_container
 from standpipe.spec import UInt8Array
 
 MIB = 1 << 20
+NUMBER = r"\d+\.\d"
 
 
 def smooth(height_px: int, width_px: int) -> UInt8Array:
@@ -210,6 +211,34 @@ def test_whole_frames_are_forecast_by_the_headers_of_the_first_samples(tmp_path:
     ).plan(memory="300MiB", workers=2).forecast.whole == 2 * (
         9 * 100 * 300 + (tmp_path / "100.png").stat().st_size
     )
+
+
+@pytest.mark.parametrize(("executor", "measured"), [(None, 0), ("thread", MIB), ("process", 8 * MIB)])
+def test_a_budget_below_a_whole_frame_is_refused_with_one_that_works(
+    tmp_path: Path, executor: str | None, measured: int
+) -> None:
+    """``measured``: what workers turn out to take more than a plan knows, at most."""
+    files = {f"{seed}.png": encoded(smooth(1000, 1400 + seed), "PNG", compress_level=0) for seed in range(4)}
+    pipeline = sp.Pipeline(write_list(tmp_path, files)).map(sp.Resize((64, 64)))
+    if executor is not None:
+        pipeline = pipeline.map(lambda image: image, field="image")
+    settings: dict[str, Any] = {"executor": executor, "workers": 1, "depth": 2}
+    frames = f"side memory for a whole frame.* need memory='{NUMBER}MiB', the budget is 20.0MiB; raise it, "
+    with pytest.raises(sp.BudgetError, match=frames) as caught:
+        pipeline.batch(2).plan(memory="20MiB", **settings)
+    smallest = caught.value.smallest_bytes or 0
+    with pipeline.batch(2).loader(memory=smallest + measured, **settings) as loader:
+        assert sum(len(batch["index"]) for batch in loader) == 4
+    assert pipeline.batch(2).plan(memory="1GiB", **settings).forecast.side == 256 * MIB
+    assert pipeline.batch(2).plan(memory="1GiB", side_memory="1MiB", **settings).forecast.side == MIB
+
+
+def test_a_frame_above_the_usual_side_arena_has_room(tmp_path: Path) -> None:
+    Image.new("RGB", (6000, 5500)).save(tmp_path / "large.png")
+    (tmp_path / "list.txt").write_text("large.png")
+    pipeline = sp.Pipeline(sp.FileList(tmp_path / "list.txt")).map(sp.Resize((8, 8))).batch(1)
+    side = pipeline.plan(memory="1GiB", workers=1).forecast.side
+    assert 9 * 6000 * 5500 < side < 10 * 6000 * 5500
 
 
 def test_what_the_trainer_allocates_is_its_own_growth(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def _insist_on_interrupts() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    from standpipe import SampleError, StandpipeError
+    from standpipe import DecodeError, ReadError, StandpipeError
     from standpipe.cli.terminal import Unwritten, check_stdout, printable, written
 
     parser = _parser()
@@ -94,7 +94,9 @@ def _run(argv: list[str]) -> int:
     except Unwritten as error:
         _drop_stdout()
         return _fail(str(error), failed)
-    except SampleError as error:
+    except (ReadError, DecodeError) as error:
+        if "side_memory=" in error.reason:  # a good file, for which there is no room
+            return _fail(f"{error}; raise --memory", failed)
         return _fail(f"{error}; standpipe scan {printable(args.path)} finds all that are bad", failed)
     except StandpipeError as error:
         return _fail(str(error), failed)

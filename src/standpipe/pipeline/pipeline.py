@@ -386,7 +386,8 @@ class Pipeline(Ordered):
         autotune         whether ``workers="auto"`` and ``depth="auto"`` are tuned while a loader runs, within
                          ``memory`` and the CPUs that there are (default); False: they stay what they are at first
         side_memory      bytes (or text) for rows that need a whole frame at once: progressive JPEGs, other formats;
-                         default: 256 MiB, less when ``memory`` is short
+                         default: 256 MiB, less when ``memory`` is short, and enough for each of the first samples
+                         that are no JPEGs by their names
         worker_memory    bytes (or text) that a worker process may have of its own; one with more gives way to a new
                          one, between two pieces of work, and no batch changes. Default: an equal part of half of what
                          ``memory`` leaves

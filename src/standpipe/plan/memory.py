@@ -146,6 +146,7 @@ class Needs:
     cache    marks of rows that are kept, and rows on their way to the disk
     whole    whether one worker makes a whole batch
     side     whether something may need the side arena: whole frames, or what processes hand over beside the slots
+    frame    largest whole frame among the first samples, with its file
     """
 
     slot: int
@@ -158,6 +159,12 @@ class Needs:
     cache: int
     whole: bool
     side: bool
+    frame: int
+
+    @property
+    def least_side(self) -> int:
+        """What the side arena has at least, where ``side_memory=`` doesn't say it."""
+        return max(SIDE_BYTES[0], self.frame and self.frame + MIB)  # resizing takes some, too
 
     def depth(self, workers: int) -> int:
         """Slots that keep so many workers busy, and one that is lent."""
@@ -236,7 +243,7 @@ def fit(
         most = max(min(threads + spare // 4 // needs.cost.each, MOST_TUNED), threads)
         spare -= needs.cost.of(most) - needs.cost.of(threads)
     if needs.side and "side_memory" not in fixed.given:
-        side = min(SIDE_BYTES[1], side + spare // 2)
+        side = max(side, min(SIDE_BYTES[1], side + spare // 2))
         spare -= side - fixed.side
     if needs.cost.shared and "worker_memory" not in fixed.given:
         worker += spare // 2 // threads
@@ -262,13 +269,13 @@ class _Fixed:
     def of(cls, needs: Needs, workers: int | Literal["auto"], options: LoaderOptions) -> _Fixed:
         """Raises ``PlanError`` for options that don't go with these needs."""
         cost, depth = needs.cost, None if options.depth == "auto" else options.depth
-        side, worker = SIDE_BYTES[0], cost.each + (GROWTH_BYTES if cost.shared else 0)
+        side, worker = needs.least_side, cost.each + (GROWTH_BYTES if cost.shared else 0)
         given = {}
         if depth is not None:
             given["depth"] = needs.batches(depth - 2)
         if (side_memory := options.bytes_of("side_memory")) is not None:
             side = side_memory
-            given["side_memory"] = side - SIDE_BYTES[0]
+            given["side_memory"] = side - needs.least_side
         if (worker_memory := options.bytes_of("worker_memory")) is not None:
             given["worker_memory"] = worker_memory - worker
             worker = _worker_memory(worker + given["worker_memory"], cost)
@@ -278,7 +285,8 @@ class _Fixed:
 
     def refusal(self, needs: Needs, workers: int, slots: int, smallest: int, budget: int) -> BudgetError:
         """What would be needed, and what could be lowered."""
-        more = [f"{show_bytes(self.side)} of side memory"]
+        holds = " for a whole frame" if self.side == needs.least_side > SIDE_BYTES[0] else ""
+        more = [f"{show_bytes(self.side)} of side memory{holds}"]
         if needs.frames:
             more.append(f"{show_bytes(needs.frames)} of images from the GPU")
         if needs.index > MIB:

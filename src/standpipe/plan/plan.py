@@ -54,7 +54,7 @@ from standpipe.plan.order import (
     steps_of,
     whole_recipe,
 )
-from standpipe.plan.whole_frames import frame_bytes
+from standpipe.plan.whole_frames import largest_frame
 from standpipe.read import ReadAhead
 from standpipe.spec import DecodeMode, Executor, Labels, Listed, Reads, Spec
 from standpipe.system import machine
@@ -439,6 +439,7 @@ def make_plan(
     cost = _cost(executor, program, source, options.reads) if before is None else before.cost
     if cache is not None and before is None:
         cost = cache.of_worker(cost)
+    frame = largest_frame(source, pipeline.decoding)
     needs = Needs(
         slot=layout.stride_bytes,
         rows=rows,
@@ -451,9 +452,9 @@ def make_plan(
         whole=whole or options.in_turn,
         side=any(isinstance(spec, Encoded) for spec in source.fields.values())
         or (executor is Executor.PROCESS and has_more_than_slots(pipeline, contents)),
+        frame=sum(frame),
     )
     sizes = fit(needs, budget, asked, options, cpus=machine.cpu_count(near=device.cpus()))
-    frame = frame_bytes(source, pipeline.decoding)
     return Plan(
         pipeline=pipeline,
         source=source,
@@ -471,7 +472,7 @@ def make_plan(
         depth=sizes.depth,
         most_slots=sizes.most_slots,
         memory_bytes=budget,
-        forecast=_forecast(needs, sizes, frame),
+        forecast=_forecast(needs, sizes, frame.decoded),
         worker_bytes=sizes.worker,
         batches_bytes=sizes.batches,
         labels=labels,

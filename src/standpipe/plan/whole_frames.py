@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,21 +21,33 @@ HEADER_BYTES = 64 << 10  # of each, in which its size is said
 WHOLE = frozenset(suffix for each in FORMATS if each.name != "JPEG" for suffix in each.suffixes)
 
 
-def frame_bytes(source: OpenSource, decoding: Decoding) -> int:
-    """Bytes of the largest whole frame among the first samples; 0 where their names say that they are JPEGs.
+class WholeFrame(NamedTuple):
+    """A sample that needs a whole frame at once, in bytes.
+
+    decoded  what decoding takes, with its file
+    file     that file, which may be there a second time, as it was read
+    """
+
+    decoded: int = 0
+    file: int = 0
+
+
+def largest_frame(source: OpenSource, decoding: Decoding) -> WholeFrame:
+    """Return the largest whole frame among the first samples; an empty one where their names say JPEG.
 
     Names are in the index. Only files that are something else by their name are opened, and of these the headers are
     read; those that say no size count nothing.
     """
     fields = [name for name, spec in source.fields.items() if isinstance(spec, Encoded)]
     if not fields or source.num_records == 0:
-        return 0
+        return WholeFrame()
     numbers = np.unique(np.linspace(0, source.num_records - 1, LOOKED_AT).astype(np.int64))
     try:
         files = source.locate(numbers).files
     except StandpipeError:  # the run meets it, and says so
-        return 0
-    return max((_frame(path, decoding) for name in fields for path in _whole(files[name])), default=0)
+        return WholeFrame()
+    found = (_frame(path, decoding) for name in fields for path in _whole(files[name]))
+    return max(found, default=WholeFrame())
 
 
 def _whole(files: Files) -> Iterator[Path]:
@@ -45,9 +58,9 @@ def _whole(files: Files) -> Iterator[Path]:
             yield path
 
 
-def _frame(path: Path, decoding: Decoding) -> int:
-    """Bytes that decoding a file would take; nothing is decoded. 0 for one whose header doesn't say it."""
-    asked = 0
+def _frame(path: Path, decoding: Decoding) -> WholeFrame:
+    """What decoding a file would take; nothing is decoded. Empty for one whose header doesn't say it."""
+    asked = size_bytes = 0
 
     def refuse(height: int, width: int, size: int) -> str:
         nonlocal asked
@@ -56,9 +69,9 @@ def _frame(path: Path, decoding: Decoding) -> int:
 
     with contextlib.suppress(OSError, Undecodable), open(path, "rb", opener=_at_once) as file:
         head = np.frombuffer(file.read(HEADER_BYTES), np.uint8)
-        rest = os.fstat(file.fileno()).st_size - head.nbytes
+        size_bytes = os.fstat(file.fileno()).st_size
         decode_foreign(head, decoding, refuse)
-    return asked and asked + rest
+    return WholeFrame(asked + size_bytes - head.nbytes, size_bytes) if asked else WholeFrame()
 
 
 def _at_once(path: str, flags: int) -> int:
