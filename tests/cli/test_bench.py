@@ -164,6 +164,16 @@ def test_it_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["bench", folder, "--batch", "2", "--seconds", "0.1", "--report", str(facts)]) == 0
     known = json.loads(facts.read_text(encoding="ascii"))
     assert known["now"]["stats"]["step"]["rows"] > 0
+    capsys.readouterr()
+    full = tmp_path / "full.html"
+    full.symlink_to("/dev/full")
+    facts.unlink()
+    words = ["--batch", "2", "--seconds", "0.1", "--report", str(facts), "--report", str(full), "--json"]
+    assert main(["bench", folder, *words]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["images_per_s"] > 0
+    assert said.err == f"standpipe: can't write {full}: No space left on device\n"
+    assert not facts.exists()
     taken = tmp_path / "taken.html"
     taken.mkdir()
     for nowhere, why in ((taken, "it is a folder"), (tmp_path / "none/report.html", "there is no folder")):

@@ -22,6 +22,7 @@ from standpipe.cli.bench import Result, measure
 from standpipe.cli.top import text as top_text
 from standpipe.observe import Found, Snapshot
 from standpipe.observe.posted import Posted
+from standpipe.observe.report import write_report
 from standpipe.observe.snapshot import facts
 
 
@@ -37,8 +38,10 @@ def measured(
     pipeline: sp.Pipeline, *, step_ms: float = 0.0, report: Sequence[Path] = (), **settings: Any
 ) -> Result:
     plan = pipeline.plan(**{"memory": "256MiB", "workers": 2, **settings})
-    args = {"seconds": 0.5, "step_ms": step_ms, "task": "test", "output": "uint8", "report": report}
-    return measure(plan, argparse.Namespace(**args))
+    args = {"seconds": 0.5, "step_ms": step_ms, "task": "test", "output": "uint8"}
+    with measure(plan, argparse.Namespace(**args)) as (result, loader):
+        write_report(loader, result.now, *report)
+    return result
 
 
 def page_figures(page: str) -> dict[str, str]:

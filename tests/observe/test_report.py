@@ -188,18 +188,23 @@ def test_only_the_file_is_written_that_was_asked_for(name: str, begins: str, tmp
     assert (tmp_path / name).read_text(encoding="utf-8").startswith(begins)
 
 
-@pytest.mark.parametrize("name", ["report.html", "report.json"])
-def test_where_the_disk_is_full_the_report_before_stays(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [["report.html"], ["report.json"], ["report.json", "report.html"]])
+def test_where_the_disk_is_full_the_report_before_stays(names: list[str], tmp_path: Path) -> None:
+    """Of several that are written together all stay, though the first one has room."""
     loader = sp.Pipeline(numbers(8)).batch(4).loader(memory="64MiB")
-    (tmp_path / name).write_text("before")
+    loader.report(tmp_path / "room.json")
+    room = (tmp_path / "room.json").stat().st_size + 1000 if len(names) == 2 else 100
+    (tmp_path / "room.json").unlink()
+    for name in names:
+        (tmp_path / name).write_text("before")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # of bytes in a file
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))  # of bytes in a file
     try:
-        with pytest.raises(sp.StandpipeError, match=rf"can't write .*{name}: File too large"):
-            loader.report(tmp_path / name)
+        with pytest.raises(sp.StandpipeError, match=rf"can't write .*{names[-1]}: File too large"):
+            loader.report(*(tmp_path / name for name in names))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "before")]
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(names, "before")
 
 
 def test_a_chart_has_the_values_it_was_given() -> None:

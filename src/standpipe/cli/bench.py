@@ -7,6 +7,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -77,17 +78,14 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from standpipe.cli.terminal import print_json, say
-
     check_seconds(args.seconds)
     check_step(args.step_ms)
-    result: Result | IoResult | CacheResult
     if args.cache_memory is not None and not args.cache:
         raise sp.PlanError("--cache-memory is of --cache: ask for both")
     if args.io and args.cache:
         raise sp.PlanError("--io and --cache are two measurements: ask for one at a time")
     if args.report:
-        from standpipe.observe.report import is_page
+        from standpipe.observe.report import is_page, write_report
         from standpipe.system.files import check_place
 
         if args.io or args.cache:
@@ -100,18 +98,28 @@ def run(args: argparse.Namespace) -> int:
     if args.cache:
         from standpipe.cli.bench_cache import measure_cache
 
-        result = measure_cache(args)
+        _show(measure_cache(args), args)
     elif args.io:
         from standpipe.cli.bench_io import measure_io
 
-        result = measure_io(args, standard_task(args))
+        _show(measure_io(args, standard_task(args)), args)
     else:
-        result = measure(standard_task(args).plan(memory=args.memory, workers=args.workers), args)
+        plan = standard_task(args).plan(memory=args.memory, workers=args.workers)
+        with measure(plan, args) as (result, loader):
+            _show(result, args)  # first: a report may find no room
+            if args.report:
+                write_report(loader, result.now, *args.report)
+    return 0
+
+
+def _show(result: Result | IoResult | CacheResult, args: argparse.Namespace) -> None:
+    """Print the figures, as text or JSON."""
+    from standpipe.cli.terminal import print_json, say
+
     if args.json:
         print_json(result.as_json())
     else:
         say(result.as_text())
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +211,9 @@ class Result:
         )
 
 
-def measure(plan: sp.Plan, args: argparse.Namespace) -> Result:
-    """Run a plan as ``args`` say and measure it. Its report has the same figures, of the same snapshot."""
+@contextlib.contextmanager
+def measure(plan: sp.Plan, args: argparse.Namespace) -> Iterator[tuple[Result, sp.Loader]]:
+    """Run a plan as ``args`` say, measure it, and yield that with the loader, which is closed afterwards."""
     with PeakMemory() as memory, sp.Loader(plan) as loader:
         batches = endless(loader)
         next(batches)
@@ -227,11 +236,7 @@ def measure(plan: sp.Plan, args: argparse.Namespace) -> Result:
             ledger=loader.memory(),
             first_batch_s=first_batch_s,
         )
-        if args.report:
-            from standpipe.observe.report import write_report
-
-            write_report(loader, now, *args.report)
-        return result
+        yield result, loader
 
 
 def noted(note: str) -> str:

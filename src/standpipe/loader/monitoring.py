@@ -78,8 +78,8 @@ class Observable:
         path  of the file; what it ends in says which of the two it is
         more  paths, for both with the same figures: ``loader.report("report.html", "report.json")``
 
-        The page needs nothing else: no network, no other file. After ``close()`` it is about the whole run. Each file
-        is there as a whole or not at all. Raises ``PlanError`` where a path ends in neither ``.html`` nor ``.json``,
+        The page needs nothing else: no network, no other file. After ``close()`` it is about the whole run. All
+        files are there, or none is. Raises ``PlanError`` where a path ends in neither ``.html`` nor ``.json``,
         and ``StandpipeError`` where it can't be written.
         """
         from standpipe.observe.report import write_report

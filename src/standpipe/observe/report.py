@@ -7,6 +7,7 @@ import os
 import platform
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,17 @@ MOST_BAD = 1000  # samples with all that is known of them, of the newest
 
 
 def write_report(loader: sp.Loader, now: Snapshot, *paths: str | Path) -> None:
-    """Write pages and their facts. Raises ``PlanError`` for a name with another ending.
+    """Write pages and their facts, all or none. Raises ``PlanError`` for a name with another ending.
 
     now  the loader's snapshot, which has the figures
     """
     as_page = {path: is_page(path) for path in paths}
     known, moments = known_of(loader, now), loader.history.moments
-    for path, for_people in as_page.items():
-        with whole_file(path) as file:
+    with ExitStack() as files:  # whose end gives all of them their names
+        for path, for_people in as_page.items():
+            file = files.enter_context(whole_file(path))
             file.write(page(known, now, moments) if for_people else json.dumps(known, indent=1))
+            file.flush()
 
 
 def is_page(path: str | Path) -> bool:
