@@ -44,6 +44,9 @@ ARGUMENTS: dict[str, Callable[[Any], Any]] = {
     "batch_sampler": lambda loader: loader(
         Table(), batch_sampler=[[1, 2, 3], [7], [4, 4, 4, 4, 4, 9], [0] * 19]
     ),
+    "batch_sampler with batches without records": lambda loader: loader(
+        Table(), batch_sampler=[[], [1, 2], [], [], [3, 4, 5, 6, 7], []], collate_fn=list
+    ),
     "batch_sampler without length": lambda loader: loader(Table(), batch_sampler=iter([[1], [2, 3]])),
     "collate_fn": lambda loader: loader(
         Table(), 4, collate_fn=lambda samples: (samples[0], {"n": len(samples)})

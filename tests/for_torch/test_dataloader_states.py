@@ -17,6 +17,7 @@ STATES: dict[str, dict[str, Any]] = {
     "a generator": {"shuffle": True, "generator": 5},
     "an eager sampler": {"sampler": Eager()},
     "batch_sampler": {"batch_sampler": [[1, 2, 3], [7], [4, 4, 4, 4, 4, 9], [0] * 19]},
+    "batches without records": {"batch_sampler": [[1, 2], [], [4, 4, 4], [5], []], "collate_fn": list},
 }
 
 

@@ -99,6 +99,21 @@ def test_a_sample_that_hangs_is_a_runtime_error() -> None:
         never.set()
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_without_records_fails_when_it_comes_and_no_other_does(workers: int) -> None:
+    for kind in (data.DataLoader, standpipe.torch.DataLoader):
+        more = THREADS if workers and kind is not data.DataLoader else {}
+        batches = iter(kind(Table(), batch_sampler=[[1], [], [2]], num_workers=workers, **more))
+        assert next(batches)[1].tolist() == [1]
+        with pytest.raises(IndexError, match="list index out of range") as error:
+            next(batches)
+        assert next(batches)[1].tolist() == [2]
+        assert next(batches, None) is None
+    assert error.value.__notes__ == [
+        "the sampler named a batch without records, for which collate_fn got an empty list"
+    ]
+
+
 class Late:
     """Takes longer than a second to be rebuilt in another process."""
 

@@ -201,8 +201,10 @@ class Epoch(_BaseDataLoaderIter):
             except StopIteration:
                 if self._named is None or self._named.waits is None:
                     raise
-                self._named.make_room()
                 self._stop()
+                if not self._named.waits:
+                    return self._made_of_none(self._named)
+                self._named.make_room()
             except sp.SampleError as error:
                 if misfit is not None:
                     error.add_note(str(misfit))
@@ -211,6 +213,18 @@ class Epoch(_BaseDataLoaderIter):
                 # Its samples aren't all of one kind and shape: default_collate knows what that means.
                 misfit, self._course.collates = error, True
                 self._stop()
+
+    def _made_of_none(self, named: Named) -> Any:
+        """Return what ``collate_fn`` makes of a batch without records, as torch does."""
+        named.hand_out()
+        try:
+            return self._collate_fn([])
+        except Exception as error:
+            error.add_note(
+                "the sampler named a batch without records, for which collate_fn got an empty list"
+            )
+            self._passed()
+            raise
 
     def _made(self, fields: dict[str, Any]) -> Any:
         """What a training step takes."""
@@ -229,7 +243,7 @@ class Epoch(_BaseDataLoaderIter):
         if self._named is not None:
             self._named.delivered()
             self._place.digest = self._named.digest
-            self._place.ended = bool(self._ahead) and not self._named.is_pending and self._named.waits is None
+            self._place.ended = bool(self._ahead) and not self._named.is_left()
 
     def _stop(self) -> None:
         if self._engine is not None:

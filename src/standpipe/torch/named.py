@@ -35,7 +35,7 @@ class Named:
         self._names: Iterator[Records] = map(self._records, sampler)
         self._fixed = most_rows
         self.most_rows = most_rows or 1
-        self.waits: Records | None = None  # the next one, for which there is no room
+        self.waits: Records | None = None  # the next one, for which there is no room, or which has no records
         self._pending: deque[Records] = deque()  # handed out, and not delivered
         self._digest = blake2b(digest_size=16)
 
@@ -44,10 +44,13 @@ class Named:
         """Of the records of all batches that were delivered."""
         return self._digest.hexdigest()
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether a batch is handed out that isn't delivered."""
-        return bool(self._pending)
+    def is_left(self) -> bool:
+        """Return whether a batch isn't delivered yet. Where none is handed out, the sampler is asked for the next."""
+        if self._pending or self.waits is not None:
+            return True
+        first = list(islice(self._names, 1))
+        self._names = chain(first, self._names)
+        return bool(first)
 
     def look(self, ahead: int) -> bool:
         """Draw so many batches now; whether there was one. Where batches differ in size, they say what to expect."""
@@ -63,10 +66,10 @@ class Named:
             self._enter(records)
 
     def batches(self) -> Iterator[Records]:
-        """All that aren't delivered, up to the first one for which there is no room."""
+        """All that aren't delivered, up to the first one for which there is no room, or which has no records."""
         again, self._pending = self._pending, deque()
         for records in chain(again, self._names):
-            if len(records) > self.most_rows:
+            if not 0 < len(records) <= self.most_rows:
                 self.waits = records
                 return
             self._pending.append(records)
@@ -77,6 +80,12 @@ class Named:
         assert self.waits is not None
         self.most_rows = 2 * len(self.waits)
         self._names = chain([self.waits], self._names)
+        self.waits = None
+
+    def hand_out(self) -> None:
+        """The one that waits, which has no records, is made."""
+        assert self.waits == []
+        self._pending.append(self.waits)
         self.waits = None
 
     def delivered(self) -> None:
