@@ -106,20 +106,32 @@ def test_a_pipeline_and_a_loader_are_one_readable_line(pipeline: sp.Pipeline, tm
 def test_every_part_of_a_pipeline_is_shown_also_one_that_cant_be() -> None:
     numbers = sp.Arrays(x=list(range(10)))
     pipeline = sp.Pipeline(numbers).take(5).shuffle(seed=1).repeat(2).map(str.upper, field="x")
-    text = repr(pipeline.cache(sp.Cache("eval")).map(sp.Normalize()).batch(budget=9, by="x").shard(1, 4))
+    pipeline = pipeline.cache(sp.Cache("eval")).map(sp.Normalize()).on_bad(sp.Replace(at_most=0.1))
+    text = repr(pipeline.batch(budget=9, by="x", tail="pad").shard(1, 4))
     for part in (
         ".take(5)",
         ".shuffle(seed=1)",
         ".repeat(2)",
         ".cache('eval')",
         ".map(Normalize(",
-        ".batch(budget=9, by='x')",
+        ".batch(budget=9, by='x', tail='pad')",
         ".shard(1, 4)",
+        ".on_bad(Replace(at_most=0.1))",
     ):
         assert part in text
     assert "\n" not in text
     wrong: Any = sp.Pipeline
     assert repr(wrong(sp.ImageFolder).map(lambda x: x)).startswith("Pipeline(<class ")
+
+
+def test_a_long_pipeline_is_shown_without_its_middle() -> None:
+    many = sp.Concat([sp.ImageFolder(f"photos-{number}") for number in range(100)])
+    text = repr(sp.Pipeline(many).batch(4, tail="drop").shard(1, 2).on_bad(sp.Replace(at_most=3)))
+    assert len(text) == 600
+    assert text.startswith("Pipeline(Concat([ImageFolder(root='photos-0', ")
+    assert text.endswith(
+        "allow_empty=False, index=None)])).batch(4, tail='drop').shard(1, 2).on_bad(Replace(at_most=3))"
+    )
 
 
 def test_a_build_shows_how_far_it_is() -> None:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from standpipe.plan.audit import Audit
     from standpipe.plan.plan import Plan
 
+MOST_SHOWN = 600  # letters of a pipeline's text
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline(Ordered):
@@ -76,7 +78,7 @@ class Pipeline(Ordered):
         )
 
     def __repr__(self) -> str:
-        """One line that shows what was written, in the order in which it happens."""
+        """One line that shows what was written, in the order in which it happens; a long one lacks its middle."""
         steps = [f"Pipeline({_described(self.source)})", *map(_described, self.selections)]
         if self.shuffled:
             steps.append(f"shuffle(seed={self.seed})")
@@ -88,13 +90,17 @@ class Pipeline(Ordered):
         steps += [f"map({', '.join(first)})"] if first else []
         steps += [] if self.cached is None else [f"cache({self.cached.cache.name!r})"]
         steps += [f"map({', '.join(then)})"] if then else []
+        tail = "" if self.tail is None else f", tail={self.tail.value!r}"
         if self.rows is not None:
-            steps.append(f"batch({self.rows})")
+            steps.append(f"batch({self.rows}{tail})")
         elif self.budget is not None:
-            steps.append(f"batch(budget={self.budget.most}, by={self.budget.by!r})")
+            steps.append(f"batch(budget={self.budget.most}, by={self.budget.by!r}{tail})")
         steps += ["map_batch(…)"] if self.batch_functions else []
         steps += [f"shard({self.rank}, {self.world})"] if self.world != 1 else []
-        return ".".join(steps)
+        steps += [f"on_bad({self.bad!r})"] if self.bad != Raise() else []
+        text = ".".join(steps)
+        half = MOST_SHOWN // 2
+        return text if len(text) <= MOST_SHOWN else f"{text[: half - 1]} … {text[2 - half :]}"
 
     def map(
         self,
