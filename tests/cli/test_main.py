@@ -79,6 +79,9 @@ def test_a_typo_suggests_the_nearest_command(capsys: pytest.CaptureFixture[str])
         (["show", "photos", "--output", "sheet.png"], "no option --output; did you mean --out?"),
         (["synth", "out", "--imagse", "3"], "no option --imagse; did you mean --images?"),
         (["synth", "out", "--xyzzy"], "no option --xyzzy; there are --help, --images, "),
+        (["bench", "photos", "--out", "x.html"], "no option --out; did you mean --output or --report?"),
+        (["bench", "photos", "--epochs", "3"], "no option --epochs; did you mean --seconds?"),
+        (["bench", "photos", "--epoch", "3"], "no option --epoch; there are --help, --task, "),
         (["cache", "list", "--dircetory", "."], "no option --dircetory; did you mean --directory?"),
     ],
 )
@@ -142,7 +145,10 @@ def test_a_closed_pipe_is_quiet() -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a full disk of Linux's")  # noqa: PTH110
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize(("command", "code"), [(["--version"], 1), (["scan", "photos"], 2)])
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(["--version"], 1), (["--help"], 1), (["cache", "list", "-h"], 1), (["scan", "photos"], 2)],
+)
 def test_a_full_disk_is_one_line(
     command: list[str], code: int, unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +217,33 @@ def test_a_folder_that_has_no_room_is_a_sentence(tmp_path: Path) -> None:
     )
     done = run("-c", script, folder=tmp_path)
     assert (done.returncode, done.stderr) == (1, "standpipe: can't write to made: File too large\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (
+            ["explain"],
+            "there is no room for the index of {photos}, even in memory: File too large; raise this",
+        ),
+        (["index", "--verify"], "No usable temporary directory found in "),
+    ],
+)
+def test_files_that_may_not_grow_are_a_sentence(command: list[str], says: str, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    (photos / "cat").mkdir(parents=True)
+    write_photos(photos / "cat", 2)
+    if command[0] == "index":
+        assert main(["index", str(photos)]) == 0
+    script = (
+        "import resource, sys\n"
+        "from standpipe.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # of bytes in a file\n"
+        f"sys.exit(main({[command[0], str(photos), *command[1:]]}))\n"
+    )
+    done = run("-c", script, folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("standpipe: " + says.format(photos=photos))
 
 
 def test_what_would_steer_a_terminal_is_shown(

@@ -25,6 +25,11 @@ def indices(loader: sp.Loader) -> list[list[int]]:
     return [batch["index"].tolist() for batch in loader]
 
 
+def test_a_loader_of_a_pipeline_says_how_to_make_one() -> None:
+    with pytest.raises(sp.PlanError, match=r"Loader\(Pipeline\(…\)\).*; write pipeline\.loader\(…\)"):
+        sp.Loader(sp.Pipeline(sp.Arrays(x=np.arange(4))).batch(2))  # type: ignore[arg-type]
+
+
 def test_an_epoch_is_every_record_once_in_the_orders_order() -> None:
     pipeline = sp.Pipeline(numbers(12)).shuffle(seed=3).batch(4)
     plan = pipeline.plan()

@@ -12,12 +12,16 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 PIPE_CLOSED = 141  # 128 + SIGPIPE
-# What people write who know other tools, and our words for it; the first that a command has.
+# What people write who know other tools, and our words for it, of which a command has some.
 HABITS = {
     "--batch-size": ("--batch",),
     "--batchsize": ("--batch",),
@@ -27,6 +31,7 @@ HABITS = {
     "--dtype": ("--output",),
     "--out": ("--output", "--report"),
     "--output": ("--out", "--report"),
+    "--epochs": ("--seconds",),
 }
 
 
@@ -111,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     """The parser; its default for ``commands`` are the parsers of those, by name, and so is theirs."""
     from standpipe.cli import audit, bench, cache, doctor, explain, index, scan, show, synth, top, tune
 
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="standpipe",
         description="Feeds training batches: reads, decodes and augments samples into fixed memory.",
         epilog="standpipe COMMAND --help tells more about one of them.",
@@ -153,10 +158,25 @@ def _check_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None
         name = word.partition("=")[0]
         if name == "--":
             return
-        if not name.startswith("--") or any(each.startswith(name) for each in options):
-            continue
         habit = [each for each in HABITS.get(name.replace("_", "-"), ()) if each in options]
+        if not name.startswith("--") or name in options:
+            continue
+        if (
+            any(each.startswith(name) for each in options) and len(habit) < 2
+        ):  # shortened, and it means one thing
+            continue
         parser.error(_unknown("option", name, options, habit))
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser, as those of its commands are, that says where its help can't be written."""
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print it to stdout. Raises ``Unwritten``."""
+        from standpipe.cli.terminal import written
+
+        with written():
+            print(self.format_help(), end="", file=file)
 
 
 class _Version(argparse.Action):
@@ -180,8 +200,9 @@ class _Version(argparse.Action):
 
 
 def _unknown(kind: str, word: str, known: list[str], habit: Sequence[str] = ()) -> str:
-    near = habit or difflib.get_close_matches(word.strip("'"), known, n=1, cutoff=0.5)
-    meant = repr(near[0]) if near and kind == "command" else "".join(near[:1])
+    names = {each.lstrip("-"): each for each in known}  # dashes, which all options have, make none alike
+    near = habit or [names[each] for each in difflib.get_close_matches(word.strip("'-"), names, n=1)]
+    meant = " or ".join(map(repr, near) if kind == "command" else near)
     return f"no {kind} {word}; " + (f"did you mean {meant}?" if near else f"there are {', '.join(known)}")
 
 

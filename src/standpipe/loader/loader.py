@@ -60,6 +60,10 @@ class Loader(Observable):
         # late for who has given up rights, or descriptors, since.
         from standpipe.engine.run import Run
 
+        if not isinstance(plan, Plan):
+            raise PlanError(
+                f"Loader({type(plan).__name__}(…)): it takes a Plan; write pipeline.loader(…), which makes one"
+            )
         super().__init__()
         self.plan = plan
         self._new_run = Run

@@ -129,8 +129,14 @@ def open_index(subject: Subject) -> IndexFile:
                     why,
                 )
     if subject.index is None:
-        with contextlib.suppress(TooLarge):
-            return build_unnamed(subject, Room(None))
+        try:
+            with contextlib.suppress(TooLarge):
+                return build_unnamed(subject, Room(None))
+        except NoRoom as error:
+            raise PlanError(
+                f"there is no room for the index of {subject.name}, even in memory: {error}; raise this process's "
+                "limits (ulimit -f, ulimit -n)"
+            ) from error
     return _built(subject, last)
 
 
@@ -304,7 +310,10 @@ def build_temporary(
 def _temp_folder() -> bytes:
     import tempfile  # loads OpenSSL, which importing standpipe needn't
 
-    return os.fsencode(tempfile.gettempdir())
+    try:
+        return os.fsencode(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise PlanError(f"{error.strerror}; set TMPDIR to a folder that can be written") from error
 
 
 def _built(subject: Subject, path: bytes, finish: Finish | None = None) -> IndexFile:
