@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import standpipe as sp
 from standpipe.cli.task import (
-    add_step_argument,
     add_task_arguments,
-    check_seconds,
-    check_step,
+    add_time_arguments,
+    check_times,
     endless,
     standard_task,
     take,
@@ -45,10 +44,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "memory, and what limits it. Loops over the data as often as the time asks.",
     )
     add_task_arguments(parser)
-    parser.add_argument(
-        "--seconds", type=float, default=8.0, metavar="S", help="how long to measure (default: 8)"
-    )
-    add_step_argument(parser)
+    add_time_arguments(parser, seconds=8.0, text="how long to measure")
     parser.add_argument(
         "--io",
         action="store_true",
@@ -78,8 +74,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    check_seconds(args.seconds)
-    check_step(args.step_ms)
+    check_times(args)
     if args.cache_memory is not None and not args.cache:
         raise sp.PlanError("--cache-memory is of --cache: ask for both")
     if args.io and args.cache:

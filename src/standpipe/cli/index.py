@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from standpipe.cli.task import add_source_arguments, source_of
+
 if TYPE_CHECKING:
     import standpipe as sp
     from standpipe.cli.terminal import Subparsers
@@ -23,11 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "build their own when there is none, so this command is for columns, for data that many machines read, "
         "and for building at a time of your choice.",
     )
-    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
-    parser.add_argument("--no-labels", action="store_true", help="every line of the list is only a path")
-    parser.add_argument(
-        "--root", metavar="FOLDER", help="where relative paths of the list start (default: at the list)"
-    )
+    add_source_arguments(parser)
     parser.add_argument("--output", metavar="FILE", help="where to write it; sources take it as index=FILE")
     parser.add_argument(
         "--lengths",
@@ -50,7 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    source = _source(args)
+    source = replace(source_of(args), index=args.output)
     return _verify(source, args) if args.verify else _build(source, args)
 
 
@@ -96,20 +94,6 @@ def _verify(source: sp.FileList | sp.ImageFolder, args: argparse.Namespace) -> i
     for difference in found.differences:
         say(f"  [red]differs:[/red] {verbatim(difference)}")
     return 0 if found.ok else 1
-
-
-def _source(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder:
-    import standpipe as sp
-    from standpipe.cli.task import source_at
-
-    source = source_at(args.path)
-    if isinstance(source, sp.FileList):
-        return replace(source, root=args.root, labels=not args.no_labels, index=args.output)
-    if args.root is not None or args.no_labels:
-        raise sp.PlanError(
-            "--root and --no-labels are for lists; the labels of a folder are its class folders"
-        )
-    return replace(source, index=args.output)
 
 
 def _columns(args: argparse.Namespace) -> dict[str, Callable[[str], int] | str]:

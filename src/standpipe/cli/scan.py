@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from errno import EISDIR
 from typing import TYPE_CHECKING
+
+from standpipe.cli.task import add_source_arguments, source_of
 
 if TYPE_CHECKING:
     import standpipe as sp
@@ -33,11 +34,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "loader would refuse, and why. Interrupted, the same command goes on where it was; run again later, it reads "
         "only files that changed. Exits with 1 if there are bad files, and with 2 if it can't look.",
     )
-    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
-    parser.add_argument("--no-labels", action="store_true", help="every line of the list is only a path")
-    parser.add_argument(
-        "--root", metavar="FOLDER", help="where relative paths of the list start (default: at the list)"
-    )
+    add_source_arguments(parser)
     parser.add_argument(
         "--output", metavar="FILE", help="write a list of the bad files, for Pipeline.exclude(FILE)"
     )
@@ -76,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     import standpipe as sp
     from standpipe.cli.terminal import print_json
 
-    source = _source(args)
+    source = source_of(args)
     _check_output(args.output)
     with _progress() as on_progress, _hint():
         found = sp.check_files(
@@ -102,20 +99,6 @@ def run(args: argparse.Namespace) -> int:
         _report(found, _root(args, source))
         _say_output(args, listed)
     return 0 if found.ok else 1
-
-
-def _source(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder:
-    import standpipe as sp
-    from standpipe.cli.task import source_at
-
-    source = source_at(args.path)
-    if isinstance(source, sp.FileList):
-        return replace(source, root=args.root, labels=not args.no_labels)
-    if args.root is not None or args.no_labels:
-        raise sp.PlanError(
-            "--root and --no-labels are for lists; the labels of a folder are its class folders"
-        )
-    return source
 
 
 def _check_output(path: str | None) -> None:

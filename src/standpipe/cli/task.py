@@ -1,10 +1,11 @@
-"""The standard tasks that ``bench``, ``explain`` and ``show`` run on somebody's images."""
+"""What several commands share: the arguments that name samples, and the standard tasks that run on them."""
 
 from __future__ import annotations
 
 import argparse
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,8 +46,11 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of order and draws (default: 0)")
 
 
-def add_step_argument(parser: argparse.ArgumentParser) -> None:
-    """The argument that says what ``take`` does with a batch."""
+def add_time_arguments(parser: argparse.ArgumentParser, *, seconds: float, text: str) -> None:
+    """Arguments that say how long to run, by default ``seconds``, and what ``take`` does with a batch."""
+    parser.add_argument(
+        "--seconds", type=float, default=seconds, metavar="S", help=f"{text} (default: {seconds:g})"
+    )
     parser.add_argument(
         "--step-ms",
         type=float,
@@ -86,16 +90,33 @@ def take(batches: Iterator[dict[str, Any]], step_ms: float) -> dict[str, Any]:
     return batch
 
 
-def check_step(step_ms: float) -> None:
-    """Raise ``PlanError`` for what is no time that ``--step-ms`` can ask for."""
-    if not 0 <= step_ms < 1e6:
-        raise sp.PlanError(f"--step-ms {step_ms:g}: a time, at least 0")
+def check_times(args: argparse.Namespace) -> None:
+    """Raise ``PlanError`` where ``--seconds`` or ``--step-ms`` is no time."""
+    if not 0 < args.seconds < 1e6:
+        raise sp.PlanError(f"--seconds {args.seconds:g}: a time above 0")
+    if not 0 <= args.step_ms < 1e6:
+        raise sp.PlanError(f"--step-ms {args.step_ms:g}: a time, at least 0")
 
 
-def check_seconds(seconds: float) -> None:
-    """Raise ``PlanError`` for what is no time that ``--seconds`` can ask for."""
-    if not 0 < seconds < 1e6:
-        raise sp.PlanError(f"--seconds {seconds:g}: a time above 0")
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say where the samples are, for ``source_of``."""
+    parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
+    parser.add_argument("--no-labels", action="store_true", help="every line of the list is only a path")
+    parser.add_argument(
+        "--root", metavar="FOLDER", help="where relative paths of the list start (default: at the list)"
+    )
+
+
+def source_of(args: argparse.Namespace) -> sp.FileList | sp.ImageFolder:
+    """Return the source that the arguments of ``add_source_arguments`` describe."""
+    source = source_at(args.path)
+    if isinstance(source, sp.FileList):
+        return replace(source, root=args.root, labels=not args.no_labels)
+    if args.root is not None or args.no_labels:
+        raise sp.PlanError(
+            "--root and --no-labels are for lists; the labels of a folder are its class folders"
+        )
+    return source
 
 
 def source_at(path: str) -> sp.ImageFolder | sp.FileList:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import standpipe as sp
 from standpipe.cli.bench import WARM_UP_BATCHES
 from standpipe.cli.task import (
-    add_step_argument,
     add_task_arguments,
-    check_seconds,
-    check_step,
+    add_time_arguments,
+    check_times,
     endless,
     standard_task,
     take,
@@ -36,10 +35,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "paste. Every loader tunes itself like this while it runs: written down, it begins with what is best.",
     )
     add_task_arguments(parser)
-    parser.add_argument(
-        "--seconds", type=float, default=30.0, metavar="S", help="how long at most (default: 30)"
-    )
-    add_step_argument(parser)
+    add_time_arguments(parser, seconds=30.0, text="how long at most")
     parser.add_argument("--save", default=None, metavar="FILE", help="write it as JSON, for sp.load_tuning")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
@@ -49,8 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command."""
     from standpipe.cli.terminal import print_json, printable, say, verbatim
 
-    check_seconds(args.seconds)
-    check_step(args.step_ms)
+    check_times(args)
     if args.save is not None and Path(args.save).is_dir():
         raise sp.PlanError(f"--save {printable(args.save)}: that is a folder; name a file")
     if args.save is not None and not Path(args.save).parent.is_dir():
