@@ -381,11 +381,18 @@ def clear_aside(home: Home) -> None:
                 os.close(left)
 
 
+def refused(home: Home, error: OSError) -> CacheError:
+    """Return the error for what the system refused inside standpipe's folder."""
+    return CacheError(f"the cache in {home.path} can't be used: {_why(error)}")
+
+
 def _why(error: OSError) -> str:
     """What the system said, and what to do about it."""
     match error.errno:
         case errno.ELOOP | errno.ENOTDIR:
-            return "a link or file stands in its place, which somebody may have planted; remove it"
+            return (
+                f"a link or file has the place of its folder {error.filename}, and may be planted: remove it"
+            )
         case errno.ENOSPC | errno.EDQUOT:
             return f"{error.strerror}; free some room there, or name another place by directory= or spill="
         case _:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from standpipe.cache.description import Cache
-from standpipe.cache.directory import READ_FOLDER, Access, Damaged, Home, open_home, open_regular
+from standpipe.cache.directory import READ_FOLDER, Access, Damaged, Home, open_home, open_regular, refused
 from standpipe.cache.manifest import Manifest, missing_is_damage, read_set
 from standpipe.cache.removal import USERS
 from standpipe.cache.room import ENTRY_BYTES, free_bytes, room, taken
@@ -103,7 +103,7 @@ def look(cache: Cache, identity: Identity) -> Forecast:
     try:
         return _found(home, cache, identity.digest)
     except OSError as error:
-        raise CacheError(f"the cache in {home.path} can't be used: {error.strerror}") from error
+        raise refused(home, error) from error
     finally:
         home.close()
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from standpipe.cache.description import Cache, check_given
-from standpipe.cache.directory import GONE, Home, names_in, open_home, remove
+from standpipe.cache.directory import GONE, Home, names_in, open_home, refused, remove
 from standpipe.cache.facts import CachedSet, set_facts
 from standpipe.cache.manifest import remedied
 from standpipe.cache.removal import FreedCache, clear, remove_set
@@ -155,7 +155,7 @@ def _home_of(cache: Cache, *, make: bool) -> Iterator[Home | None]:
     try:
         yield home
     except OSError as error:
-        raise CacheError(f"the cache in {home.path} can't be used: {error.strerror or error}") from error
+        raise refused(home, error) from error
     finally:
         home.close()
 

@@ -22,10 +22,10 @@ from standpipe.cache.directory import (
     open_home,
     open_regular,
     publish,
+    refused,
     settle,
     write_all,
 )
-from standpipe.cache.extents import FULL
 from standpipe.cache.facts import TABLE, table_bytes
 from standpipe.cache.manifest import Kind, Manifest, damaged, missing_is_damage, read_set, remedied
 from standpipe.cache.opened import OpenSet, Parts
@@ -83,7 +83,7 @@ def open_set(
                 notes.append(f"cache {cache.name!r}: {error.what}. It was removed, and is filled again")
     except OSError as error:
         home.close()
-        raise CacheError(f"the cache in {home.path} can't be used: {_why(error)}") from error
+        raise refused(home, error) from error
     except BaseException:
         home.close()
         raise
@@ -226,10 +226,3 @@ def open_store(folder: int, manifest: Manifest, writes: bool, queue: int) -> _na
         store.close(0)
         raise damaged(manifest.digest, f"{TABLE} is cut off")
     return store
-
-
-def _why(error: OSError) -> str:
-    """What the system said, and what to do about it."""
-    if error.errno in FULL:
-        return f"{error.strerror}; free some room there, or name another place by directory="
-    return error.strerror or str(error)

@@ -12,7 +12,7 @@ import numpy as np
 
 from standpipe import _native
 from standpipe.cache.description import Cache, check_given
-from standpipe.cache.directory import READ_FOLDER, Home, names_in, open_home
+from standpipe.cache.directory import READ_FOLDER, Home, names_in, open_home, refused
 from standpipe.cache.facts import entries_of
 from standpipe.cache.manifest import Manifest, missing_is_damage, read_set, remedied
 from standpipe.cache.session import Session, access_of, no_session
@@ -95,7 +95,7 @@ def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> Checke
     except FileNotFoundError as error:
         raise no_session(cache, names_in(home.sessions)) from error
     except OSError as error:
-        raise CacheError(f"the cache in {home.path} can't be used: {error.strerror or error}") from error
+        raise refused(home, error) from error
     finally:
         home.close()
     return CheckedCache(tuple(checked))
