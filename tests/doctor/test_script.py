@@ -118,18 +118,33 @@ def test_bad_samples(kind: str, limit: str, code: str, evidence: str) -> None:
     assert evidence in finding["evidence"]
 
 
-def test_a_script_that_copies_what_it_saves(tmp_path: Path) -> None:
-    """It goes on, on scratch files, and what was there before stays; short epochs are watched for longer."""
-    (tmp_path / "last").mkdir()
-    (tmp_path / "model_best.pth.tar").write_text("trained for a week")
+def test_a_script_that_saves_in_short_epochs(tmp_path: Path) -> None:
+    """It goes on, on scratch files; short epochs are watched for longer."""
     done = doctor(str(SCRIPTS / "checkpoints.py"), "--json", "--steps", "12", folder=tmp_path)
     told = json.loads(done.stdout)
     assert (told["ended"], told["error"]) == ("enough", None), done.stderr
     (train,) = told["loaders"]
     assert (train["epochs"], train["batches"]) == (4, 12)  # 3 batches each
     assert "epoch 3" in done.stderr
-    assert (tmp_path / "model_best.pth.tar").read_text() == "trained for a week"
-    assert {path.name for path in tmp_path.rglob("*")} == {"last", "model_best.pth.tar"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_earlier_run_left_stays(tmp_path: Path) -> None:
+    """The script finds the files as it believes to have left them; afterwards the folder is as it was."""
+    left = {"model.pt": "trained for a week", "old.pt": "old", "log.txt": "log\n"}
+    functions = re.findall(r"^def (\w+)", (SCRIPTS / "withheld.py").read_text(), re.MULTILINE)
+    for function in functions:
+        (tmp_path / function / "folder").mkdir(parents=True)
+        for name, text in left.items():
+            (tmp_path / function / name).write_text(text)
+    done = doctor(str(SCRIPTS / "withheld.py"), "--json", folder=tmp_path)
+    assert "all is as it should be" in done.stderr
+    (tmp_path / "list_them" / "copy").rmdir()
+    for function in functions:
+        there = {path.name: path for path in (tmp_path / function).rglob("*")}
+        log = "log\nmore\n" if function == "write_files_in_other_ways" else "log\n"
+        assert there.keys() == {"folder", *left}
+        assert {name: there[name].read_text() for name in left} == left | {"log.txt": log}
 
 
 @pytest.mark.parametrize(("sample_s", "is_told"), [(4e-6, False), (5e-3, True)])

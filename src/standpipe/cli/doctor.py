@@ -18,8 +18,8 @@ def add_parser(subparsers: Subparsers) -> None:
         help="say what is wrong with a PyTorch script's DataLoaders, or with a folder of images",
         description="Say what is wrong, by what that was measured, and what to do. A script is run for a few steps, as "
         "it is: an epoch ends after --steps batches, the run when a loader begins its third epoch "
-        "(later where epochs are short); what it prints goes to stderr, torch.save writes to a scratch file, all else "
-        "that it does it does. Of a folder or list, files are "
+        "(later where epochs are short); what it prints goes to stderr; torch.save writes scratch files, and older "
+        "files that it would replace or remove stay; all else that it does it does. Of a folder or list, files are "
         "read and decoded for a few seconds. A process is looked at, not stopped or changed. Exits with 1 if there are "
         "problems or warnings, and with 2 if it can't look.",
     )

@@ -106,8 +106,9 @@ def _ended(report: ScriptReport) -> list[str]:
     elif run.how == "time":
         lines.append("the time was over before it was done; what was seen until then:")
     if run.withheld:
-        names = list(dict.fromkeys(run.withheld))[:3]
-        lines.append(f"not written: {', '.join(names)} (torch.save, into a scratch file)")
+        names = list(dict.fromkeys(run.withheld))
+        more = ", …" if len(names) > 3 else ""
+        lines.append(f"not changed: {', '.join(names[:3])}{more} (scratch files stood for them)")
     if run.own:
         lines.append("standpipe's own loaders aren't looked at: loader.stats() and explain() tell of those")
     elif not report.loaders:

@@ -277,7 +277,7 @@ class Run:
     error    type and message of what it raised
     code     that it exited with, or the negative number of a signal
     cut      whether epochs were cut short
-    withheld files that torch.save wrote elsewhere
+    withheld files that the script saved, replaced or removed, for which scratch files stood
     own      epochs of standpipe's loaders, of which nothing is known here
     drawing  where standpipe's loaders were made whose code draws from global generators in the script's process, and
              that code

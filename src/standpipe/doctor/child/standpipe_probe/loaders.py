@@ -14,7 +14,6 @@ from typing import Any
 
 from . import fetching, holdings, prints
 from .record import Record
-from .saving import Scratch, is_path
 
 EPOCHS = 2  # that are watched of each loader,
 MOST_EPOCHS = 12  # or so many where they are short
@@ -51,14 +50,10 @@ class Watch:
         self.loaders: dict[tuple[Any, ...], int] = {}  # numbers
         self.epochs: dict[int, int] = {}
         self.batches: dict[int, int] = {}  # of all epochs
-        self.scratch = Scratch(record)
-        self.scratch.install()
         self.own: dict[
             str, Any
         ] = {}  # plans of standpipe's loaders that run code in the script's process, by site
         self.torch: Any = None
-        self.save: Any = None  # torch's own; so is load
-        self.load: Any = None
 
     def install(self, module: Any) -> None:
         """Patch the classes of ``torch.utils.data.dataloader``."""
@@ -91,9 +86,6 @@ class Watch:
     def _made(self, inner: Any, loader: Any, *values: Any, **named: Any) -> None:
         inner(loader, *values, **named)
         self.sites[id(loader)] = site()
-        if self.torch.save != self._withheld:
-            self.save, self.torch.save = self.torch.save, self._withheld
-            self.load, self.torch.load = self.torch.load, self._loaded
 
     def _iterated(self, inner: Any, loader: Any) -> Any:
         if any(type(each).__module__.startswith("standpipe.") for each in (loader, loader.dataset)):
@@ -173,14 +165,6 @@ class Watch:
         self.batches[state["loader"]] = self.batches.get(state["loader"], 0) + 1
         state["returned"] = time.monotonic()
         return batch
-
-    def _withheld(self, obj: Any, f: Any, *values: Any, **named: Any) -> None:
-        """In place of ``torch.save``. What goes to an open file, or to memory, goes there."""
-        self.save(obj, self.scratch.saved(f) if is_path(f) else f, *values, **named)
-
-    def _loaded(self, f: Any, *values: Any, **named: Any) -> Any:
-        """In place of ``torch.load``, which finds what was saved."""
-        return self.load(self.scratch.at(f), *values, **named)
 
     def _workers(self, inner: Any, iterator: Any, loader: Any) -> None:
         method = _start_method(loader)

@@ -13,14 +13,16 @@ import signal
 import sys
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from .loaders import Watch
 from .record import Record
+from .saving import Withheld
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PATCHED = "torch.utils.data.dataloader"
+SAVING = "torch.serialization"
 OWN = "standpipe.loader.loader"
 
 
@@ -43,7 +45,14 @@ def main(settings: str) -> None:
         begins=given["begins"],
         enough=lambda: _leave(record, watch, "enough"),
     )
-    sys.meta_path.insert(0, _Hook(watch))
+    withheld = Withheld(record)
+    withheld.install()
+    installs: dict[str, Callable[[Any], None]] = {
+        PATCHED: watch.install,
+        OWN: watch.install_own,
+        SAVING: withheld.install_torch,
+    }
+    sys.meta_path.insert(0, _Hook(installs))
     record.write("start", script=script)
     try:
         with open(script, "rb") as file:  # noqa: PTH123
@@ -79,10 +88,10 @@ def _say(error: BaseException, *, cut: bool) -> None:
     """Print an exception as Python does, without our own frames; not where it is ours."""
     if cut and isinstance(error, StopIteration):
         return
-    frame = error.__traceback__
-    while frame is not None and frame.tb_frame.f_globals.get("__package__") == __package__:
-        frame = frame.tb_next
-    traceback.print_exception(type(error), error, frame)
+    told = traceback.TracebackException.from_exception(error)
+    ours = os.path.dirname(__file__)  # noqa: PTH120
+    told.stack[:] = [frame for frame in told.stack if not frame.filename.startswith(ours)]
+    print("".join(told.format()), end="", file=sys.stderr)
 
 
 def _leave(record: Record, watch: Watch, how: str, **facts: Any) -> NoReturn:
@@ -120,8 +129,8 @@ def _free_semaphores() -> None:
 class _Hook(importlib.abc.MetaPathFinder):
     """Patches modules as soon as they are imported."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.installs = {PATCHED: watch.install, OWN: watch.install_own}
+    def __init__(self, installs: dict[str, Callable[[Any], None]]) -> None:
+        self.installs = installs
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         if name not in self.installs:
