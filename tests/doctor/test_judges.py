@@ -33,8 +33,12 @@ def steps(wait_s: float = 1e-3, *, step_s: float = 50e-3, first_s: float = 0.1, 
     )
 
 
-def made(seconds: float = 20e-3, collate_s: float = 1e-3, **more: Any) -> Made:
-    return Made(samples=32, seconds=seconds, cpu_s=seconds, collate_s=collate_s, **more)
+def made(
+    seconds: float = 20e-3, collate_s: float = 1e-3, *, cpu: float = 1.0, queued_s: float = 0.0, **more: Any
+) -> Made:
+    """A batch. Its samples have a CPU for a fraction of the seconds in which they don't queue for one."""
+    cpu_s = cpu * (seconds - queued_s)
+    return Made(samples=32, seconds=seconds, cpu_s=cpu_s, queued_s=queued_s, collate_s=collate_s, **more)
 
 
 BATCH = made()
@@ -87,13 +91,13 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     (
         "above the CPUs, for storage",
         {"cores": 1},
-        {"makers": makers(replace(made(), cpu_s=2e-3))},
+        {"makers": makers(made(cpu=0.1))},
         ["note workers-above-cores"],
     ),
     (
         "above the CPUs, of which each waits for one",
         {"cores": 1},
-        {"makers": makers(replace(made(), cpu_s=2e-3, queued_s=18e-3))},
+        {"makers": makers(made(queued_s=18e-3))},
         ["warning workers-above-cores"],
     ),
     (
@@ -127,6 +131,24 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
         {"cores": 2},
         {"steps": steps(0.15), "makers": makers(made(0.4))},
         ["warning input-bound"],
+    ),
+    (
+        "as many workers as CPUs, which wait for storage",
+        {"cores": 2},
+        {"steps": steps(0.15), "makers": makers(made(0.4, cpu=0.1))},
+        ["warning workers-too-few"],
+    ),
+    (
+        "more workers than CPUs, which wait for storage",
+        {"cores": 1},
+        {"steps": steps(0.15), "makers": makers(made(0.4, cpu=0.1))},
+        ["note workers-above-cores", "warning workers-too-few"],
+    ),
+    (
+        "none on one CPU, which waits for storage",
+        {"cores": 1},
+        {"workers": 0, "steps": steps(0.4), "makers": makers(made(0.4, cpu=0.1), workers=0), "starts": ()},
+        ["warning workers-too-few"],
     ),
     (
         "one transform of three",

@@ -30,6 +30,11 @@ class Host:
     cuda: bool = False
     ranks: int = 1
 
+    @property
+    def cores_each(self) -> int:
+        """CPUs for each rank."""
+        return max(1, self.cores // self.ranks)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:

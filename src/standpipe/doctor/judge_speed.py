@@ -22,7 +22,7 @@ SLOW_SAMPLE = 20.0  # times the median
 
 def judge_speed(host: Host, loader: Loader) -> list[Finding]:
     """All that costs time."""
-    judges = (_above_cores, _too_few, _cpu_bound, _slow_transform, _slow_collate, _slow_startup, _slow_sample)
+    judges = (_above_cores, _waiting, _slow_transform, _slow_collate, _slow_startup, _slow_sample)
     return [finding for judge in judges for finding in judge(host, loader)]
 
 
@@ -87,7 +87,6 @@ def _above_cores(host: Host, loader: Loader) -> list[Finding]:
         evidence.append(
             f"samples spend {_storage_share(loader):.0%} of their time waiting for storage: that may be why"
         )
-    each = max(1, host.cores // host.ranks)
     return [
         Finding(
             code="workers-above-cores",
@@ -96,69 +95,65 @@ def _above_cores(host: Host, loader: Loader) -> list[Finding]:
             where=loader.site,
             evidence=tuple(evidence),
             numbers={"workers": loader.workers, "ranks": host.ranks, "cores": host.cores},
-            fix=f"DataLoader(..., num_workers={each}); len(os.sched_getaffinity(0)) knows the CPUs, not the quota",
+            fix=f"DataLoader(..., num_workers={host.cores_each}); os.sched_getaffinity(0) has the CPUs, not the quota",
             standpipe='workers="auto" counts CPUs by affinity and quota; its threads share one memory',
         )
     ]
 
 
-def _too_few(host: Host, loader: Loader) -> list[Finding]:
-    most = max(1, host.cores // host.ranks)
-    if not waits(host, loader) or loader.workers >= most or busy_cores(loader) >= IDLE * most:
+def _waiting(host: Host, loader: Loader) -> list[Finding]:
+    """The script waits: samples need more CPU than there is, or more workers than there are."""
+    if not waits(host, loader):
         return []
-    if loader.workers and busy_share(loader) < BUSY:
-        return []
-    if not loader.workers and most == 1:
-        return []
-    # A worker makes a batch in so long; as many are needed as such times lie in a step.
-    batch_s = loader.batch_s
-    wanted = min(most, max(loader.workers + 1, round(batch_s / max(loader.step_s, 1e-3) + 0.5)))
-    return [
-        Finding(
-            code="workers-too-few",
-            severity=Severity.WARNING,
-            title=f"the script waits {loader.wait_share:.0%} of its time for batches",
-            where=loader.site,
-            evidence=(
-                f"a step takes {seconds(loader.step_s)}, then it waits {seconds(loader.wait_s)}",
-                f"a batch takes {seconds(batch_s)} to make, by "
-                f"{several(loader.workers, 'worker') if loader.workers else 'the script itself (num_workers=0)'}",
-                f"{busy_cores(loader):.1f} of {several(most, 'CPU')} busy",
-            ),
-            numbers={
-                "wait_share": round(loader.wait_share, 3),
-                "step_s": loader.step_s,
-                "wait_s": loader.wait_s,
-                "batch_s": batch_s,
-                "workers": loader.workers,
-                "cores": most,
-            },
-            fix=f"DataLoader(..., num_workers={wanted}, persistent_workers=True)",
-            standpipe='standpipe.torch.DataLoader, or a Pipeline with workers="auto": decoding in native threads',
-        )
+    busy, most = busy_cores(loader), host.cores_each
+    wait = f"the script waits {loader.wait_share:.0%} of its time for batches"
+    evidence = [
+        f"a step takes {seconds(loader.step_s)}, then it waits {seconds(loader.wait_s)}",
+        f"a batch takes {seconds(loader.batch_s)} to make, a sample {seconds(loader.sample_s)}, by "
+        f"{several(loader.workers, 'worker') if loader.workers else 'the script itself (num_workers=0)'}",
+        f"{busy:.1f} of {several(most, 'CPU')} busy",
     ]
-
-
-def _cpu_bound(host: Host, loader: Loader) -> list[Finding]:
-    most = max(1, host.cores // host.ranks)
-    if not waits(host, loader) or (loader.workers < most and busy_cores(loader) < IDLE * most):
-        return []
-    if most > 1 and not loader.workers:
-        return []
+    if busy >= IDLE * most:
+        code, title = "input-bound", f"{wait}, and the CPUs are busy"
+        fix = "make samples cheaper: smaller files, images resized once and stored, less work per sample"
+        ours = (
+            "Pipeline(ImageFolder(...)).cache(...) keeps what was made; decoding needs only the crop's part"
+        )
+    else:
+        storage = _storage_share(loader)
+        is_enough = loader.workers >= most and storage <= STORAGE
+        if is_enough or (loader.workers and busy_share(loader) < BUSY):
+            return []
+        if loader.workers >= most:
+            evidence.append(
+                f"samples spend {storage:.0%} of their time waiting for storage, with no use for a CPU"
+            )
+        # A worker makes a batch in so long; as many are needed as such times lie in a step.
+        needed = round(loader.batch_s / max(loader.step_s, 1e-3) + 0.5)
+        wanted = min(max(most, 2 * loader.workers), max(loader.workers + 1, needed))
+        code, title = "workers-too-few", wait
+        fix = f"DataLoader(..., num_workers={wanted}, persistent_workers=True)"
+        ours = 'standpipe.torch.DataLoader, or a Pipeline with workers="auto": decoding in native threads'
+    numbers = {
+        "wait_share": round(loader.wait_share, 3),
+        "step_s": loader.step_s,
+        "wait_s": loader.wait_s,
+        "batch_s": loader.batch_s,
+        "sample_s": loader.sample_s,
+        "workers": loader.workers,
+        "busy_cores": round(busy, 2),
+        "cores": most,
+    }
     return [
         Finding(
-            code="input-bound",
+            code=code,
             severity=Severity.WARNING,
-            title=f"the script waits {loader.wait_share:.0%} of its time, and all CPUs are in use",
+            title=title,
             where=loader.site,
-            evidence=(
-                f"a step takes {seconds(loader.step_s)}, then it waits {seconds(loader.wait_s)}",
-                f"a sample takes {seconds(loader.sample_s)}; {several(loader.workers, 'worker')}, "
-                f"{several(most, 'CPU')}",
-            ),
-            numbers={"wait_share": round(loader.wait_share, 3), "sample_s": loader.sample_s, "cores": most},
-            fix="make samples cheaper: smaller files, images resized once and stored, less work per sample",
-            standpipe="Pipeline(ImageFolder(...)).cache(...) keeps what was made; decoding needs only the crop's part",
+            evidence=tuple(evidence),
+            numbers=numbers,
+            fix=fix,
+            standpipe=ours,
         )
     ]
 
