@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import standpipe as sp
 from standpipe.cli import main
 from standpipe.doctor import Data, Host, Speeds, judge_data
 from standpipe.doctor.data import Picture
@@ -51,6 +52,33 @@ SLOW = replace(SPEEDS, reads=500.0, both=480.0)
 def test_judgements(host: dict[str, Any], data: dict[str, Any], codes: list[str]) -> None:
     found = judge_data(replace(HOST, **host), replace(HEALTHY, **data))
     assert [f"{finding.severity.value} {finding.code}" for finding in found] == codes
+
+
+BAD = sp.FileFinding(index=1, path="photos/cat/1.jpg", kind="truncated", level="bad", text="ends early")
+
+
+@pytest.mark.parametrize(
+    ("data", "evidence", "advice"),
+    [
+        (
+            {"images": 3, "bad": (BAD,)},
+            "of 3 images, 1 can't be decoded: cat/1.jpg: truncated",
+            "at_most=0.334",
+        ),
+        ({"unreadable": 1}, "of 21 images looked at, 1 has no header that Pillow knows", "at_most=0.048"),
+        ({"images": 3, "bad": (), "speeds": replace(SPEEDS, failed=2)}, "2 reads failed", "at_most=0.001"),
+    ],
+)
+def test_advice_on_bad_files_allows_those_that_were_found(
+    data: dict[str, Any], evidence: str, advice: str
+) -> None:
+    (found,) = judge_data(HOST, replace(HEALTHY, **data))
+    assert found.evidence == (evidence,)
+    assert advice in found.standpipe
+
+
+def test_a_header_that_pillow_does_not_know_is_no_finding_where_all_files_were_decoded() -> None:
+    assert judge_data(HOST, replace(HEALTHY, unreadable=1, bad=())) == []
 
 
 @pytest.fixture
@@ -102,11 +130,24 @@ def test_more_bad_files_than_good_ones(photos: Path, capsys: pytest.CaptureFixtu
     for path in list((photos / "dog").iterdir())[1:]:
         path.unlink()
     assert main(["doctor", str(photos), "--seconds", "0.3"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("standpipe: more than 50% of these files are no images (")
-    assert error.endswith(f"): standpipe scan {photos} says which\n")
+    assert capsys.readouterr().err == (
+        f"standpipe: more than 50% of these files can't be decoded: standpipe scan {photos} says which, and what is "
+        "wrong with each\n"
+    )
 
 
 def test_arguments_are_a_scripts(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", str(photos), "--", "--lr", "1"]) == 2
     assert "arguments behind -- are a script's" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_few_images(photos: Path, images: int, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (*sorted((photos / "cat").iterdir())[images:], *(photos / "dog").iterdir()):
+        path.unlink()
+    (photos / "dog").rmdir()
+    assert main(["doctor", str(photos), "--seconds", "0.03", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["decode_images_per_s"] >= told["images_per_s"]
+    assert main(["doctor", str(photos), "--seconds", "0.03"]) == 1
+    assert f": {images} image{'s' * (images > 1)}, about" in capsys.readouterr().out

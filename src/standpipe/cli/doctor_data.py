@@ -34,10 +34,10 @@ def run(args: argparse.Namespace) -> int:
     # Bad files are told of by themselves, and mustn't end the measurement.
     try:
         measured = measure_io(task, standard_task(task).on_bad(sp.Replace(at_most=MOST_BAD)))
-    except sp.SampleError as error:  # of a copy
+    except sp.SampleError as error:  # of a copy, and each of few files is copied often
         raise sp.StandpipeError(
-            f"more than {MOST_BAD:.0%} of these files are no images ({error.reason}): standpipe scan "
-            f"{printable(args.target)} says which"
+            f"more than {MOST_BAD:.0%} of these files can't be decoded: standpipe scan {printable(args.target)} says "
+            "which, and what is wrong with each"
         ) from error
     host = host_facts(ranks=1)
     data = look_at(args.target, measured.plan, _speeds(measured), each)
@@ -70,7 +70,7 @@ def _print(host: Host, data: Data, limit: str) -> None:
     whole = data.images * data.bytes
     fit = "fit" if whole < host.memory_free else "don't fit"
     name = verbatim(shortened(printable(data.path), COLUMNS // 2))
-    say(f"[bold]{name}[/bold]: {data.images:,} images, about {size(whole)}")
+    say(f"[bold]{name}[/bold]: {several(data.images, 'image')}, about {size(whole)}")
     formats = ", ".join(f"{name} {share:.0%}" for name, share in data.formats.items())
     file = f"a file       {size(data.bytes)}, {data.short_px:,.0f} px on its shorter side; {formats}"
     print_wrapped(file, "  ", 15)

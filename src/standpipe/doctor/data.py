@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -173,33 +174,37 @@ def judge_data(host: Host, data: Data) -> list[Finding]:
 
 
 def _unreadable(host: Host, data: Data) -> list[Finding]:
-    looked = len(data.pictures) + data.unreadable
-    if not data.bad and not data.unreadable and not data.speeds.failed:
+    failed = data.speeds.failed
+    if data.bad is None:
+        looked, count = len(data.pictures) + data.unreadable, data.unreadable
+        seen = f"of {several(looked, 'image')} looked at, {count} {_have(count)} no header that Pillow knows"
+    else:
+        looked, count = data.images, len(data.bad)
+        names = ["/".join((each.path or "").split("/")[-2:]) + f": {each.kind}" for each in data.bad[:SHOWN]]
+        more = ", …" if count > SHOWN else ""
+        seen = f"of {several(looked, 'image')}, {count} can't be decoded: {', '.join(names)}{more}"
+    if not count and not failed:
         return []
-    evidence = (
-        f"of {several(looked, 'image')} looked at, {data.unreadable} have no header that Pillow knows; "
-        f"{data.speeds.failed} of all reads failed",
-    )
-    numbers = {"looked": looked, "unreadable": data.unreadable, "failed": data.speeds.failed}
-    if data.bad:
-        shown = [f"{'/'.join((each.path or '').split('/')[-2:])}: {each.kind}" for each in data.bad[:SHOWN]]
-        more = ", …" if len(data.bad) > SHOWN else ""
-        evidence = (
-            f"of {several(data.images, 'image')}, {len(data.bad)} can't be decoded: {', '.join(shown)}{more}",
-        )
-        numbers |= {"bad": len(data.bad)}
+    at_most = max(1, math.ceil(1000 * count / max(looked, 1))) / 1000
     return [
         Finding(
             code="bad-files",
             severity=Severity.PROBLEM,
             title="there are files that are no images, or can't be read",
             where=data.path,
-            evidence=evidence,
-            numbers=numbers,
+            evidence=(
+                *((seen,) if count else ()),
+                *((f"{several(failed, 'read')} failed",) if failed else ()),
+            ),
+            numbers={"looked": looked, "bad": count, "failed": failed},
             fix="standpipe scan PATH --output bad.jsonl finds all of them; then repair or drop them",
-            standpipe='pipeline.exclude("bad.jsonl"), or .on_bad(sp.Replace(at_most=0.001))',
+            standpipe=f'pipeline.exclude("bad.jsonl"), or .on_bad(sp.Replace(at_most={at_most:g}))',
         )
     ]
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
 
 
 def _large(host: Host, data: Data) -> list[Finding]:
