@@ -99,6 +99,18 @@ def test_a_detail_has_bars_as_long_as_their_loads() -> None:
     assert (bars["order"], bars["read"], bars["transform"]) == (1, 6, 19)
 
 
+def test_a_detail_leaves_out_workers_that_are_idle() -> None:
+    makers = [sp.WorkerStats(f"decoder thread {number}", 64, 2.0) for number in range(2)]
+    readers = [sp.WorkerStats(f"reading thread {number}", 0, 0.0) for number in range(64)]
+    some = replace(NOW, stats=replace(NOW.stats, workers=(*makers, *readers)))
+    shown_text = text([Found(4711, 0.4, some)], 4711)
+    assert len(re.findall(r"decoder thread \d +2\.0 s +50%", shown_text)) == 2
+    assert "reading thread" not in shown_text
+    assert "    and 54 more" not in shown_text.splitlines()
+    none = replace(NOW, stats=replace(NOW.stats, workers=tuple(readers)))
+    assert "  workers" not in text([Found(4711, 0.4, none)], 4711).splitlines()
+
+
 def test_at_a_terminal_it_goes_on_until_ctrl_c(running: sp.Loader) -> None:
     ours, theirs = pty.openpty()
     environment = os.environ | {

@@ -195,11 +195,24 @@ def test_no_forecast_is_above_the_next_limit() -> None:
     )  # the loop's own
     costly = counted(0.9, 19.0, cpu_s=78.0)
     assert judged(costly).advice[0].startswith("keep what was made")  # processors are all taken
-    starved = judged(counted(0.9, 19.0, cpu_s=9.0))
-    assert (
-        starved.advice[0] == "workers=8 instead of 2, on all cores"
-    )  # others have them, and how many may change
-    assert starved.fixed_rows_per_s is None
+
+
+def test_native_workers_without_processors_are_not_told_to_decode_less(tmp_path: Path) -> None:
+    decoded = sp.Pipeline(write_list(tmp_path, [encoded(picture(0))])).map(sp.Resize((4, 4))).batch(1)
+
+    def advice(cpu_s: float, cores: int, foreign: int = 0) -> str:
+        plan = decoded.plan(memory="300MiB", workers=2)
+        done = counted(0.9, 19.0, cpu_s=cpu_s, foreign=foreign)
+        return " ".join(verdict(done, plan, tuning_of(plan), cores=cores).advice)
+
+    assert advice(9.0, 8).startswith(
+        "cores of its own for this run, or less of what else runs there: about 222 rows/s"
+    )
+    assert "decode(" not in advice(9.0, 8)
+    assert advice(5.0, 1).startswith("workers=1: more than there are cores make nothing faster")
+    assert 'decode("fast")' in advice(19.0, 2)
+    assert 'decode("fast")' in advice(9.0, 1)  # this run has the only one
+    assert "store images as JPEG" in advice(9.0, 2, ROWS)  # Pillow's threads wait for one another
 
 
 def images(dtype: str) -> sp.Pipeline:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EVERY_S = 1.0
 BAR = 20  # letters
 MOST = 12  # workers, and functions, of one loader
+LEAST_S = 0.05  # of work, below which it would show as 0.0 s
 HEAD = ("PID", "SCRIPT", "RANK", "EPOCH", "STEP", "ROWS/S", "WAIT", "MEM", "BAD", "LIMIT")
 WIDTHS = (7, -14, 5, 5, 12, 7, 4, 4, 4, -9)  # left where negative; 80 columns
 
@@ -162,18 +163,19 @@ def _place(name: str, share: float, threads: int, rows: int, latency: sp.Latency
 
 
 def _longest(title: str, seconds: Mapping[str, float]) -> Iterator[str]:
-    """Those that took the most time."""
+    """Those that took the most time, without idle ones."""
     from standpipe.cli.terminal import harmless, shortened
 
-    if not seconds:
+    busy = sorted((item for item in seconds.items() if item[1] >= LEAST_S), key=lambda item: -item[1])
+    if not busy:
         return
     yield ""
     yield f"  {title}"
-    whole = sum(seconds.values()) or 1.0
-    for name, took in sorted(seconds.items(), key=lambda item: -item[1])[:MOST]:
+    whole = sum(seconds.values())
+    for name, took in busy[:MOST]:
         yield f"    {shortened(harmless(name), 48):48} {took:>10,.1f} s  {took / whole:>4.0%}"
-    if len(seconds) > MOST:
-        yield f"    and {len(seconds) - MOST} more"
+    if len(busy) > MOST:
+        yield f"    and {len(busy) - MOST} more"
 
 
 def _time(seconds: float) -> str:

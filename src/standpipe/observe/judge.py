@@ -227,10 +227,10 @@ class _Judge:
         if foreign > HALF:
             who = f"Pillow decodes {min(foreign, 1):.0%} of the rows, which are no usual JPEGs"
             kind = [Advice("store images as JPEG: Pillow decodes the others, and takes longer")]
+        elif (starved := self._starved()) is not None:
+            return starved
         else:
-            one = self._workers == 1
-            who = f"{'its one' if one else f'all {self._workers}'} worker{'s' * (not one)} "
-            who += "decodes and transforms" if one else "decode and transform"
+            who = f"{self._all_workers} {'decodes and transforms' if self._workers == 1 else 'decode and transform'}"
             kind = self._fast()
         keep = [Advice("keep what was made: .cache(…) serves later epochs from memory")]
         return self._say(
@@ -242,6 +242,32 @@ class _Judge:
             *(keep if self._plan.could_keep else []),
             *kind,
         )
+
+    def _starved(self) -> Verdict | None:
+        """Native workers that lack processors, though this run doesn't use all of them."""
+        cpu_s, compute_s = self._load.cpu_s, self._load.work_s - self._load.read_s
+        if self._done.gpu_rows or not 0 < cpu_s < ON_PROCESSOR * min(compute_s, self._cores * self._loop_s):
+            return None
+        few = "has" if self._workers == 1 else "have"
+        return self._say(
+            "input",
+            "transform",
+            self._able.least("workers", "cores"),
+            f"your loop waits {self._waits}, and {self._all_workers} {few} a processor for at most "
+            f"{cpu_s / compute_s:.0%} of their work: others have them",
+            self._more_processors(cpu_s),
+        )
+
+    def _more_processors(self, cpu_s: float) -> Advice:
+        """The advice where others have the processors; ``cpu_s`` is what making the rows takes of them."""
+        if self._workers > self._cores:
+            return Advice(f"workers={self._cores}: more than there are cores make nothing faster")
+        rate = _rate(self._done.rows, cpu_s) * self._workers
+        return Advice("cores of its own for this run, or less of what else runs there", rate)
+
+    @property
+    def _all_workers(self) -> str:
+        return "its one worker" if self._workers == 1 else f"all {self._workers} workers"
 
     def _fast(self) -> list[Advice]:
         """The advice to decode fewer pixels, where images are decoded, and not so already."""
@@ -274,10 +300,7 @@ class _Judge:
         queued = done.transform.queued_s
         at_once = min(self._workers, self._cores)
         if cpu < ON_PROCESSOR * busy and queued > HALF * (busy - cpu):
-            rate = _rate(done.rows, max(busy - queued, cpu)) * at_once
-            advice = Advice("cores of its own for this run, or less of what else runs there", rate)
-            if self._workers > self._cores:
-                advice = Advice(f"workers={self._cores}: more than there are cores make nothing faster")
+            advice = self._more_processors(max(busy - queued, cpu))
             return "and waits most of that time for a processor, which others have", [advice]
         # Threads that wait for the interpreter do so anywhere: they have one core between them, and no other wait.
         one_core = ON_PROCESSOR * self._loop_s < cpu <= ONE_CORE * self._loop_s
