@@ -21,6 +21,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+FIRST_KEY = 1 << 40  # records from this number on stand for keys, which have no numbers of their own
+
+
+def record_name(index: int, path: str | None, end: str = "") -> str:
+    """Return what messages call a record: ``"record 7, photos/7.jpg"``, or ``"key 'dog'"``.
+
+    path  its file, or the key that it stands for
+    end   what follows a file, such as a comma
+    """
+    if path is None:
+        return f"record {index}"
+    return f"record {index}, {path}{end}" if index < FIRST_KEY else f"key {path}"
+
 
 class StandpipeError(Exception):
     """The root of all errors that standpipe raises on purpose."""
@@ -48,9 +61,7 @@ class SampleError(StandpipeError):
         self.index = index
         self.path = path
         self.offset = offset
-        where = f"{place}, record {index}"
-        if path is not None:
-            where += f", {path}" if offset == 0 else f", {path} at byte {offset}"
+        where = f"{place}, {record_name(index, path)}" + (f" at byte {offset}" if path and offset else "")
         super().__init__(f"{reason} ({where})")
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -246,7 +246,7 @@ def test_a_state_has_keys_of_any_kind() -> None:
 def test_a_bad_key_is_named() -> None:
     loader = standpipe.torch.DataLoader(Asked(), 2, sampler=["dog", 1.5, "cat"], num_workers=2, **THREADS)
     batches = iter(loader)
-    with pytest.raises(sp.SampleError, match=r"record \d+, 1\.5\)"):
+    with pytest.raises(sp.SampleError, match=r"source, key 1\.5\)"):
         next(batches)
     assert next(batches)[0] == ("'cat'",)
 

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -93,8 +95,11 @@ def test_a_sample_that_hangs_is_a_runtime_error() -> None:
         Of(lambda index: never.wait()), 2, num_workers=1, timeout=1, **THREADS
     )
     try:
-        with pytest.raises(RuntimeError, match=r"DataLoader timed out after \d+ seconds: record 0"):
+        with pytest.raises(
+            RuntimeError, match=r"DataLoader timed out after \d+ seconds: record 0 "
+        ) as caught:
             list(loader)
+        assert str(caught.value).endswith("; timeout= says how long is too long")
     finally:
         never.set()
 
@@ -112,6 +117,43 @@ def test_a_batch_without_records_fails_when_it_comes_and_no_other_does(workers: 
     assert error.value.__notes__ == [
         "the sampler named a batch without records, for which collate_fn got an empty list"
     ]
+
+
+@pytest.mark.parametrize("settings", [THREADS, MEMORY], ids=["threads", "processes"])
+def test_a_key_that_is_no_integer_is_named_alone(
+    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caught: list[str] = []
+    never = threading.Event()
+    samples = functools.partial(make_or_fail, never.wait if settings is THREADS else wait_for_ever)
+    for key in ("bad", "hang", *(["die"] if settings is MEMORY else [])):
+        loader = standpipe.torch.DataLoader(
+            Of(samples), 2, sampler=["good", key], num_workers=1, timeout=1, slow_after_s=0.5, **settings
+        )
+        with pytest.raises((sp.SampleError, sp.StalledError, sp.WorkerDied)) as error:
+            list(loader)
+        caught.append(str(error.value))
+    never.set()
+    assert caught[0].endswith("(source, key 'bad')")
+    assert "seconds: key 'hang' was not done after" in caught[1]
+    assert caught[2:] == [] or "while it made key 'die'" in caught[2]
+    told = [record.getMessage() for record in caplog.records]
+    assert [text for text in told if text.startswith("key 'hang' has taken")]
+    assert re.findall(r"\d{13}", "".join([*caught, *told])) == []
+
+
+def wait_for_ever() -> None:
+    threading.Event().wait()
+
+
+def make_or_fail(hang: Callable[[], object], key: str) -> torch.Tensor:
+    if key == "bad":
+        raise ValueError(key)
+    if key == "hang":
+        hang()
+    if key == "die":
+        os._exit(3)
+    return torch.zeros(3)
 
 
 class Late:

@@ -10,6 +10,7 @@ import numpy as np
 
 from standpipe.contracts import Records
 from standpipe.engine.workers import Failure, NotForACache
+from standpipe.source import KEY, key_name, shown
 from standpipe.spec import AnyArray
 
 Sample = dict[str, Any]
@@ -105,6 +106,14 @@ class Inputs:
             if rows[row] >= 0:  # else it lies in another array
                 inputs[name] = array[rows[row]]
         return inputs
+
+    def name(self, row: int, index: int) -> str | None:
+        """The path of a row's file, or the key that its record stands for, if it has one."""
+        inputs = self.row(row)
+        if isinstance(file := inputs.get("image"), EncodedFile):
+            return shown(file.path)
+        (key,) = inputs.get(KEY, (index,))
+        return None if isinstance(key, int) and key == index else key_name(key)
 
 
 NO_INPUTS = Inputs(Records(np.zeros(0, np.int64)))

@@ -26,7 +26,7 @@ from standpipe.engine.watchdog.guarded import guarded
 from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.watchdog.where import stack_of_thread
 from standpipe.engine.workers import CALLER, INTERRUPTED_S, Failure, Workers, raised_for, too_long
-from standpipe.errors import StalledError, StandpipeError, WorkerDied
+from standpipe.errors import StalledError, StandpipeError, WorkerDied, record_name
 from standpipe.order import Cursor
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.plan import Plan
@@ -125,7 +125,7 @@ def _measured_in_threads(
                 maker = SampleMaker(recipe, supplies, catches=BaseException)
                 return _measured_aside(maker, watch, key, inputs)
             maker = SampleMaker(recipe, supplies)
-            with watch.errand(f"record {key.index}", MEASURING, CALLER):
+            with watch.errand(record_name(key.index, inputs.name(0, key.index)), MEASURING, CALLER):
                 return maker.measure(key, inputs)
 
         return _measured(plan, at, measure)
@@ -247,7 +247,7 @@ def _measured_aside(maker: SampleMaker, watch: Watch, key: RowKey, inputs: Input
 
     thread.start()
     with watch.errand(
-        f"record {key.index}",
+        record_name(key.index, inputs.name(0, key.index)),
         MEASURING,
         "a thread that does only that",
         where=lambda: stack_of_thread(thread.ident or 0),
@@ -266,7 +266,7 @@ def _measured_in(
 
     def measured(worker: WorkerProcess) -> Measured:
         with watch.errand(
-            f"record {key.index}",
+            record_name(key.index, inputs.name(0, key.index)),
             MEASURING,
             str(worker),
             where=worker.where,

@@ -8,7 +8,7 @@ from standpipe.source.concat import Concat, OpenConcat, OpenDatasets, open_conca
 from standpipe.source.filelist import FileList
 from standpipe.source.folder import ImageFolder
 from standpipe.source.index import BuiltIndex, CheckedIndex, build_index, verify_index
-from standpipe.source.indexed import KEY, NAMES, Indexed
+from standpipe.source.indexed import KEY, NAMES, Indexed, key_name
 from standpipe.source.packed import PackedList, pack_list
 from standpipe.source.stream import Iterable, Stream, StreamEnded
 
@@ -34,6 +34,7 @@ __all__ = [
     "claimed",
     "is_believed",
     "is_settled",
+    "key_name",
     "open_concat",
     "pack_list",
     "published",

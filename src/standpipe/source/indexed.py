@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from standpipe.contracts import OpenSource, Records
-from standpipe.errors import PlanError
+from standpipe.errors import FIRST_KEY, PlanError
 from standpipe.source._python import OpenPython
 from standpipe.spec import AnyArray, Int64Array, Spec
 
@@ -33,7 +33,8 @@ class Indexed:
     pack     whether lists of 1,000 or more strings, byte strings, numbers, or tuples of these inside the dataset
              become ``PackedList`` on the way to worker processes: read-only, and in memory once
     keys     what ``dataset[…]`` is asked for instead of a record's number, by that: any objects. It is looked up in
-             this process when the record's turn comes; records that it lacks are asked for by their numbers
+             this process when the record's turn comes; records that it lacks are asked for by their numbers. Messages
+             call records from ``FIRST_KEY`` on by their keys alone
 
     ``len`` is asked when a pipeline is planned. Samples are taken in workers only: by several threads at once,
     or, with ``executor="process"``, from a copy of the dataset in each process.
@@ -51,6 +52,8 @@ class Indexed:
     columns: Mapping[str, Any] | None = None
     pack: bool = True
     keys: Mapping[int, Any] | None = None
+
+    FIRST_KEY: ClassVar = FIRST_KEY
 
     def open(self) -> OpenSource:
         """Ask for the length.
@@ -135,7 +138,12 @@ class OpenIndexed(OpenPython):
 
     def name(self, index: int) -> str | None:
         """The key, if the record has one."""
-        return repr(self.keys[index])[:MOST_NAMED] if self.keys and index in self.keys else None
+        return key_name(self.keys[index]) if self.keys and index in self.keys else None
+
+
+def key_name(key: object) -> str:
+    """Return what messages call a key."""
+    return repr(key)[:MOST_NAMED]
 
 
 def _class_name(dataset: object) -> str:

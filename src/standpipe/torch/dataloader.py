@@ -240,8 +240,9 @@ class DataLoader(data.DataLoader[Sample]):
                 "executor": "inline",
                 "probe": False,
             }  # as torch's: samples are this process's doing
+        settings["start_timeout_s"] = self.stall_timeout_s
         if self.timeout:
-            settings |= {"stall_timeout_s": self.timeout, "start_timeout_s": self.stall_timeout_s}
+            settings["stall_timeout_s"] = self.timeout
         if self._prefetches and self.depth == "auto":
             settings["depth"] = 1 + self.num_workers * (self.prefetch_factor or 1)
         if self.executor == "process":
@@ -249,6 +250,12 @@ class DataLoader(data.DataLoader[Sample]):
             if self.worker_init_fn is not None and not self._is_stream:
                 settings["in_turn"] = True
         return settings | {"executor": self.executor, "workers": self.num_workers}
+
+    @property
+    def _limit(self) -> str:
+        """The argument that says how long a sample may take."""
+        is_ours = not self.timeout and self.stall_timeout_s != SETTINGS["stall_timeout_s"]
+        return "stall_timeout_s" if is_ours else "timeout"
 
     @property
     def _makes_here(self) -> bool:

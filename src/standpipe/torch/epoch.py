@@ -78,7 +78,7 @@ class Epoch(_BaseDataLoaderIter):
             raise AssertionError("prefetch_factor must be greater than 0 with num_workers > 0")
         if loader.timeout and not loader.num_workers:
             raise AssertionError("timeout must be 0 with num_workers=0")
-        self._course = loader._course
+        self._course, self._limit = loader._course, loader._limit
         saved, self._course.saved = self._course.saved, None
         drawing = Drawing(loader.generator, None if saved is None else saved.random)
         with drawing:
@@ -183,7 +183,7 @@ class Epoch(_BaseDataLoaderIter):
             raise
         except (sp.SampleError, sp.StalledError, sp.WorkerDied) as error:
             self._passed()
-            raise _told(error) from error.__cause__
+            raise _told(error, self._limit) from error.__cause__
         self._passed()
         if self._pin_memory:
             data = _pinned(data, self._pin_memory_device)
@@ -329,14 +329,21 @@ def _is_misfit(error: sp.SampleError) -> bool:
     return isinstance(error.__cause__, NotPlain) or error.place == "batch"
 
 
-def _told(error: Exception) -> Exception:
-    """The error without advice on a pipeline, which whoever has a DataLoader hasn't written.
+def _told(error: Exception, limit: str) -> Exception:
+    """The error in words of a DataLoader, and without advice on a pipeline, which its user hasn't written.
+
+    limit  the argument that says how long a sample may take; workers have ``stall_timeout_s`` to start
 
     One that the user's code raised is of that type too, as torch raises it.
     """
     error.__notes__ = [note for note in getattr(error, "__notes__", []) if ".on_bad(" not in note]
     if isinstance(error, sp.StalledError):  # in words that are looked for
-        error.args = (f"DataLoader timed out after {error.seconds:.0f} seconds: {error}",)
+        text = (
+            str(error)
+            .replace("stall_timeout_s=", f"{limit}=")
+            .replace("start_timeout_s=", "stall_timeout_s=")
+        )
+        error.args = (f"DataLoader timed out after {error.seconds:.0f} seconds: {text}",)
     cause = error.__cause__
     if isinstance(error, sp.SampleError) and isinstance(cause, Exception):
         with contextlib.suppress(Exception):  # types that can't be one

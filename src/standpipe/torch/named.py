@@ -11,10 +11,10 @@ from hashlib import blake2b
 from itertools import chain, islice
 from typing import Any
 
-from standpipe.torch.samples import MANY
+import standpipe as sp
 
 Records = list[Any]
-FIRST_KEY = MANY  # records from this number on stand for keys that are no integers
+FIRST_KEY = sp.Indexed.FIRST_KEY
 
 
 class Named:

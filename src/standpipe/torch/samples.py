@@ -17,7 +17,6 @@ from torch.utils.data import _utils
 
 import standpipe as sp
 
-MANY = 1 << 40  # records: how many there are only the sampler knows
 SAMPLE, BATCH = "sample", "batch"
 
 
@@ -88,7 +87,7 @@ class Samples:
     alone: bool = False
 
     def __len__(self) -> int:
-        return MANY
+        return sp.Indexed.FIRST_KEY  # or less: only the sampler knows
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {name: values[0] for name, values in self.__getcolumns__([index]).items()}

@@ -33,7 +33,7 @@ from standpipe.engine.workers import (
     start_kept,
     too_long,
 )
-from standpipe.errors import StalledError, WorkerDied
+from standpipe.errors import StalledError, WorkerDied, record_name
 from standpipe.plan.plan import Plan
 from standpipe.read import read_policy
 from standpipe.spec import AnyArray, Int64Array
@@ -351,7 +351,7 @@ class NativeWorkers:
         if records is None:
             return None
         index, path = name_of(records, row.row)
-        what = f"record {index}" + (f", {path}," if path else "")
+        what = record_name(index, path, ",")
         worker, hand = f"{row.kind} thread {row.number}", Hand(row.number, row.rows_begun, row)
         return Work(
             hand, what, DOING[row.phase], worker, row.begin_s, self, index, path, row.phase == "waiting"

@@ -24,7 +24,7 @@ from standpipe.engine.rows import Inputs, RowKey
 from standpipe.engine.watchdog.board import Board
 from standpipe.engine.watchdog.where import Stacks, state_of
 from standpipe.engine.workers import Failure, Flaws
-from standpipe.errors import PlanError, WorkerDied
+from standpipe.errors import PlanError, WorkerDied, record_name
 from standpipe.plan.plan import Plan
 from standpipe.spec import Listed, Spec
 from standpipe.system.machine import is_short_of_files
@@ -302,7 +302,9 @@ class WorkerProcess:
         except Unreadable as error:
             return Failure(0, "batch", str(error), error.__cause__)
         except Ended as ended:
-            message = f"{self} {self.death()} while it made record {key.index}"
+            message = (
+                f"{self} {self.death()} while it made {record_name(key.index, inputs.name(0, key.index))}"
+            )
             raise WorkerDied(message, index=key.index) from ended
         return answer
 

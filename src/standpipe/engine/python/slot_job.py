@@ -7,13 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from standpipe.engine.rows import EncodedFile, Inputs, Rows
+from standpipe.engine.rows import Inputs, Rows
 from standpipe.engine.watchdog.board import FOR_MEMORY, FUNCTIONS, IDLE
 from standpipe.engine.workers import WHOLE, Assignment, BatchMade, Failure, Substitutes
-from standpipe.errors import StandpipeError
+from standpipe.errors import FIRST_KEY, StandpipeError, record_name
 from standpipe.order import Given
 from standpipe.plan.plan import Plan
-from standpipe.source import shown
 
 
 class SlotJob:
@@ -99,10 +98,13 @@ class SlotJob:
         """What a row is, for people; its record, and the path of that one's file, as far as it has one."""
         indices = self.content.indices
         if row == WHOLE:
-            return f"the batch of the records {', '.join(map(str, indices))}", None, None
-        file = self.content.inputs.row(row).get("image")
-        path = shown(file.path) if isinstance(file, EncodedFile) else None
-        return f"record {indices[row]}" + (f", {path}," if path else ""), indices[row], path
+            names = [
+                str(self.content.inputs.name(each, index) if index >= FIRST_KEY else index)
+                for each, index in enumerate(indices)
+            ]
+            return f"the batch of the records {', '.join(names)}", None, None
+        path = self.content.inputs.name(row, indices[row])
+        return record_name(indices[row], path, ","), indices[row], path
 
     def suspect(self, row: int) -> bool:
         """A worker was lost at this row. True when it isn't the first one."""

@@ -237,9 +237,10 @@ class Watch:
         self._given_up.add(work.hand)
         where, seconds = _where(work), time.monotonic() - work.begin_s
         doing = import_in(where) or work.doing
+        text = f"{work.what} was not done after {seconds:.1f} s: {doing}, in {work.worker}"
+        setting = "start_timeout_s" if work.least_s else "stall_timeout_s"
         error = StalledError(
-            f"{work.what} was not done after {seconds:.1f} s: {doing}, in {work.worker}; "
-            "stall_timeout_s= says how long is too long",
+            f"{text}; {setting}= says how long is too long",
             index=work.index,
             path=work.path,
             doing=doing,
@@ -253,7 +254,7 @@ class Watch:
         if not work.owner.give_up(work, error):
             self.stalled -= 1
             return
-        _logger().warning("%s", error)
+        _logger().warning("%s", text)
 
 
 class Errand:
