@@ -254,7 +254,7 @@ class DataLoader(data.DataLoader[Sample]):
     @property
     def _limit(self) -> str:
         """The argument that says how long a sample may take."""
-        is_ours = not self.timeout and self.stall_timeout_s != SETTINGS["stall_timeout_s"]
+        is_ours = not self.timeout and self.stall_timeout_s != DEFAULTS.stall_timeout_s
         return "stall_timeout_s" if is_ours else "timeout"
 
     @property
