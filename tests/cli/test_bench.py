@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 from pathlib import Path
 
@@ -27,7 +28,14 @@ def photos(folder: Path, suffix: str, side: int, count: int = 6) -> str:
 @pytest.mark.parametrize(
     ("suffix", "side", "batch", "limits", "says"),
     [
-        (".jpg", 600, "8", {"transform"}, "all 2 workers decode and transform"),
+        # The second where another program has the processors.
+        (
+            ".jpg",
+            600,
+            "8",
+            {"transform"},
+            "all 2 workers (decode and transform|have a processor for at most)",
+        ),
         (".png", 300, "8", {"transform"}, "Pillow decodes 100% of the rows"),
         (".jpg", 16, "1", {"order", "batch", "unknown"}, "make batches larger"),
     ],
@@ -56,7 +64,7 @@ def test_what_limits(
     assert main(["bench", photos(tmp_path, suffix, side), *arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["limit"] in limits
-    assert says in " ".join([found["verdict"], *found["advice"]])
+    assert re.search(says, " ".join([found["verdict"], *found["advice"]]))
 
 
 def io_of(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
