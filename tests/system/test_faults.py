@@ -41,7 +41,9 @@ def struck(faults: str, point: str = "index.read", *, keys: int = 1, attempts: i
 
 
 def test_without_the_variable_nothing_happens() -> None:
-    assert not any(_native.fault_hits().values())
+    program = PASSES.format(point="index.read", keys=2, attempts=1)
+    hits = "from standpipe import _native\nprint(any(_native.fault_hits().values()))\n"
+    assert output(program + hits).split("\n") == ["[None, None]", "False", ""]
 
 
 @pytest.mark.parametrize(
