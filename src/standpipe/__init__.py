@@ -44,6 +44,8 @@ from standpipe.errors import (
     TransformError,
     WorkerDied,
 )
+from standpipe.habits import unknown_name
+from standpipe.jobs import runner as _runner  # noqa: F401 (which pipelines ask to run them)
 from standpipe.jobs.file_check import CheckedFiles, FileFinding, LabelFinding, check_files
 from standpipe.jobs.fill_cache import Warmed
 from standpipe.jobs.read_speed import ReadFigures, measure_reads
@@ -183,6 +185,4 @@ def __getattr__(name: str) -> str:
         from importlib.metadata import version
 
         return version("standpipe")
-    from standpipe.habits import unknown_name
-
     raise unknown_name(name, __all__)

@@ -20,6 +20,7 @@ from standpipe.loader.monitoring import Observable
 from standpipe.loader.state import MOST, STATE_VERSION, Edit, saved_state
 from standpipe.order import Batches, Cursor, Given, Mixed
 from standpipe.pipeline.mix import OpenMix
+from standpipe.plan.explain import tuning_text
 from standpipe.plan.plan import Plan
 from standpipe.plan.tuning import Tuning, untried
 from standpipe.spec import AnyArray
@@ -311,8 +312,6 @@ class Loader(Observable):
 
     def explain(self) -> str:
         """``plan.explain()``, and what was found out since about how many workers and slots are best."""
-        from standpipe.plan.explain import tuning_text
-
         return f"{self.plan.explain()}\n{tuning_text(self.tuning())}"
 
     def memory(self) -> MemoryLedger:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterable
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
+
+import numpy as np
 
 from standpipe.contracts import Encoded, KeepsIndex, PythonSource
 from standpipe.errors import CacheError
@@ -12,11 +15,13 @@ from standpipe.plan.cache import room_bytes
 from standpipe.plan.cache_benefit import costs_of, payoff
 from standpipe.plan.fields import ALL
 from standpipe.plan.options import HAS_PROCESSES
-from standpipe.plan.plan import Plan, environment
-from standpipe.plan.tuning import Tuning
 from standpipe.spec import Executor, Reads, shape_text
-from standpipe.transform import FunctionStep, NativeStep, decoder_of_gpu
+from standpipe.transform import FunctionStep, NativeStep, decoder_of_gpu, decoder_version, simd_paths
 from standpipe.units import show_bytes
+
+if TYPE_CHECKING:  # which print themselves
+    from standpipe.plan.plan import Plan
+    from standpipe.plan.tuning import Tuning
 
 COLUMNS = 80
 SHOWN = 20  # trials, the newest
@@ -37,7 +42,7 @@ def explain(plan: Plan) -> str:
         ("memory", _memory(plan)),
         (
             "recipe",
-            [f"digest {plan.digest}", environment()],
+            [f"digest {plan.digest}", _environment()],
         ),
     ):
         lines += _placed(name, texts)
@@ -321,3 +326,11 @@ def _worker_memory(plan: Plan) -> str:
         return ""
     measured = "; measured at start" if plan.open else ""
     return f"{show_bytes(shared)} shared, each replaced above {show_bytes(plan.worker_bytes)}{measured}"
+
+
+def _environment() -> str:
+    """Versions that a person wants to see beside a figure."""
+    return (
+        f"Python {sys.version.split()[0]}, NumPy {np.__version__}, "
+        f"libjpeg-turbo {decoder_version()}, SIMD {simd_paths()[-1]}"
+    )

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-
-import numpy as np
 
 from standpipe.batch import Collation, Contents, SlotLayout, placed
 from standpipe.contracts import (
@@ -24,7 +21,9 @@ from standpipe.device import HostMemory
 from standpipe.errors import PlanError
 from standpipe.order import Batches, Given, Steps, Streamed
 from standpipe.pipeline.pipeline import Pipeline
+from standpipe.pipeline.running import runner
 from standpipe.plan.cache import CachePlan, cache_plan, with_place
+from standpipe.plan.explain import explain
 from standpipe.plan.fields import bytes_apart, device_share, has_more_than_slots, sample_contents, slot_layout
 from standpipe.plan.memory import (
     ENGINE_BYTES,
@@ -70,7 +69,6 @@ from standpipe.transform import (
     decoder_of_gpu,
     decoder_version,
     first_random,
-    simd_paths,
 )
 
 LEAST_PART = 16  # of the free memory, that a loader takes by default whatever others may take yet
@@ -236,9 +234,7 @@ class Plan:
 
         The sample is made in a process of its own. None where it can't be made there.
         """
-        from standpipe.engine.probe import drawing
-
-        return drawing(self)
+        return runner().drawing(self)
 
     @property
     def could_keep(self) -> bool:
@@ -342,8 +338,6 @@ class Plan:
 
     def explain(self) -> str:
         """What will happen, for a person: every place, every byte of the forecast."""
-        from standpipe.plan.explain import explain  # prints plans: its module imports this one
-
         return explain(self)
 
     def facts(self) -> dict[str, object]:
@@ -520,11 +514,3 @@ def _cost(executor: Executor, program: SampleProgram | None, source: OpenSource,
     if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
         return cost
     return replace(cost, each=cost.each + READ_BYTES * (1 if reads.hedge_after_s is None else 2))
-
-
-def environment() -> str:
-    """Versions that a person wants to see beside a figure."""
-    return (
-        f"Python {sys.version.split()[0]}, NumPy {np.__version__}, "
-        f"libjpeg-turbo {decoder_version()}, SIMD {simd_paths()[-1]}"
-    )
