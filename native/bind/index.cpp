@@ -5,8 +5,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -81,9 +83,44 @@ using SectionTuple = std::tuple<int, uint64_t, uint64_t, std::optional<uint64_t>
 
 PackedSection section_of(const SectionTuple& parts) { return std::make_from_tuple<PackedSection>(parts); }
 
+// The texts of a packed list, one after another; they stay mapped as long as this is there.
+class Texts {
+  public:
+    Texts(Column<uint8_t> data, Column<uint8_t> ends, bool decodes)
+        : data_(std::move(data)), ends_(std::move(ends)), decodes_(decodes) {}
+
+    // Throws std::out_of_range where there is none.
+    nb::object item(size_t number) const {
+        if (number >= ends_.shape(0) / sizeof(int64_t)) throw std::out_of_range("list index out of range");
+        const int64_t begin = number == 0 ? 0 : end(number - 1), stop = end(number);
+        if (begin < 0 || begin > stop || stop > static_cast<int64_t>(data_.shape(0)))
+            throw nb::value_error("the packed list is damaged");
+        const auto* text = reinterpret_cast<const char*>(data_.data()) + begin;
+        return nb::steal(decodes_ ? PyUnicode_DecodeUTF8(text, stop - begin, "surrogatepass")
+                                  : PyBytes_FromStringAndSize(text, stop - begin));
+    }
+
+  private:
+    int64_t end(size_t number) const {  // which need not be aligned
+        int64_t value;
+        std::memcpy(&value, ends_.data() + number * sizeof value, sizeof value);
+        return value;
+    }
+
+    Column<uint8_t> data_, ends_;
+    bool decodes_;
+};
+
 }  // namespace
 
 void bind_index(nb::module_& m) {
+    nb::class_<Texts>(m, "Texts", "The texts of a packed list.")
+        .def(nb::init<Column<uint8_t>, Column<uint8_t>, bool>(), "data"_a, "ends"_a, "decodes"_a,
+             "``ends``: int64 each, as bytes. ``decodes``: whether items are strings, of UTF-8; else they "
+             "are bytes.")
+        .def("item", &Texts::item, "number"_a, nb::sig("def item(self, number: int) -> typing.Any"),
+             "One of them. Raises ``IndexError`` where there is none.");
+
     nb::class_<ListLines>(m, "ListLines", "Splits the lines of a list into paths and labels, chunk by chunk.")
         .def(nb::init<bool>(), "labels"_a)
         .def(

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Annotated, overload
+from typing import Annotated, Any, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -41,6 +41,22 @@ def marked_at(
 
 def mix(key: int, word: int) -> int:
     """A new 64-bit key of a key and a word."""
+
+class Texts:
+    """The texts of a packed list."""
+
+    def __init__(
+        self,
+        data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        ends: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        decodes: bool,
+    ) -> None:
+        """
+        ``ends``: int64 each, as bytes. ``decodes``: whether items are strings, of UTF-8; else they are bytes.
+        """
+
+    def item(self, number: int) -> Any:
+        """One of them. Raises ``IndexError`` where there is none."""
 
 class ListLines:
     """Splits the lines of a list into paths and labels, chunk by chunk."""
@@ -325,7 +341,7 @@ class GpuBatch:
     def fail(self, text: str) -> None: ...
 
 def latency_bucket(nanoseconds: int) -> int:
-    """Where standpipe.counters.Latency counts a duration."""
+    """Where standpipe.stats.counters.Latency counts a duration."""
 
 class Durations:
     """Counts durations."""
@@ -334,7 +350,7 @@ class Durations:
     def add(self, nanoseconds: int) -> None: ...
     @property
     def latency(self) -> tuple[int, ...]:
-        """As standpipe.counters.Latency counts."""
+        """As standpipe.stats.counters.Latency counts."""
 
 class PlaceCounter:
     """Counts what one thread does at a place, batch by batch."""
@@ -352,7 +368,7 @@ class PlaceCounter:
     def busy_s(self) -> float: ...
     @property
     def latency(self) -> tuple[int, ...]:
-        """As standpipe.counters.Latency counts."""
+        """As standpipe.stats.counters.Latency counts."""
 
 class StepCounter:
     """Counts what the training loop does."""
@@ -381,7 +397,7 @@ class StepCounter:
     def wait_s(self) -> float: ...
     @property
     def step_latency(self) -> tuple[int, ...]:
-        """As standpipe.counters.Latency counts."""
+        """As standpipe.stats.counters.Latency counts."""
 
     @property
     def wait_latency(self) -> tuple[int, ...]:
@@ -400,7 +416,7 @@ class PoolStats:
     def decode_wait_s(self) -> float: ...
     @property
     def decode_latency(self) -> tuple[int, ...]:
-        """How many rows took how long, as standpipe.counters.Latency counts."""
+        """How many rows took how long, as standpipe.stats.counters.Latency counts."""
 
     @property
     def foreign(self) -> int: ...
@@ -418,7 +434,7 @@ class PoolStats:
     def read_wait_s(self) -> float: ...
     @property
     def read_latency(self) -> tuple[int, ...]:
-        """How many rows took how long, as standpipe.counters.Latency counts."""
+        """How many rows took how long, as standpipe.stats.counters.Latency counts."""
 
     @property
     def threads(self) -> list[tuple[str, int, int, float]]:

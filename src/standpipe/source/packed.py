@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, overload
 
+import numpy as np
+
+from standpipe import _native
 from standpipe.errors import PlanError
 
 LEAST_ITEMS = 1000  # a shorter list isn't worth a file
@@ -96,12 +99,9 @@ class Column:
             numbers: Any = memory[self.data : self.data + 8 * self.length]
             read: Callable[[int], Any] = numbers.cast(_FORMATS[self.kind]).__getitem__
             return read
-        data, ends = memory[self.data :], memory[self.ends : self.ends + 8 * self.length].cast("q")
-        if self.kind is str:
-            return lambda number: str(
-                data[ends[number - 1] if number else 0 : ends[number]], "utf-8", "surrogatepass"
-            )
-        return lambda number: bytes(data[ends[number - 1] if number else 0 : ends[number]])
+        every = np.frombuffer(memory, np.uint8)
+        data, ends = every[self.data :], every[self.ends : self.ends + 8 * self.length]
+        return _native.Texts(data, ends, self.kind is str).item
 
     def content(self, file: PackedFile) -> Iterator[bytes]:
         """All that its items are, piece by piece: equal for equal items, wherever they lie."""
@@ -139,15 +139,14 @@ class PackedList(Sequence[Any]):
         read = self._read
         if read is None:
             read = self._read = self.column.reader(self.file.memory)
+        if type(index) is int and index >= 0:
+            return read(index)
         if isinstance(index, slice):
             return [read(number) for number in range(*index.indices(len(self)))]
         number = index.__index__()
-        length = self.column.length
-        if number < 0:
-            number += length
-        if not 0 <= number < length:
+        if number < -len(self):
             raise IndexError("list index out of range")
-        return read(number)
+        return read(number if number >= 0 else len(self) + number)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or len(other) != len(self):
