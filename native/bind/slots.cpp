@@ -1,13 +1,17 @@
 // Slots, views and leases of them, and the bell that rings when one changes hands.
-#include "memory/slots.h"
-
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "bind/bind.h"
+#include "memory/slots.h"
 
 namespace standpipe {
 namespace {
@@ -57,7 +61,13 @@ void bind_slots(nb::module_& m) {
             [](Bell& b, uint64_t seen, double patience_s) {
                 return b.wait_for(seen, std::chrono::duration<double>(patience_s));
             },
-            Unlocked(), "seen"_a, "patience_s"_a, "Likewise; ``seen`` when nothing rang for so long.");
+            Unlocked(), "seen"_a, "patience_s"_a, "Likewise; ``seen`` when nothing rang for so long.")
+        .def(
+            "wait_among",
+            [](Bell& b, uint64_t seen, const std::vector<int>& descriptors,
+               std::optional<double> patience_s) { return b.wait_among(seen, descriptors, patience_s); },
+            Unlocked(), "seen"_a, "descriptors"_a, "patience_s"_a = nb::none(),
+            "Likewise, or until some of ``descriptors`` can be read: these too. One thread's.");
 
     nb::class_<SlotRing>(m, "SlotRing", "Equal slots in one sparse memfd arena, and who owns each.")
         .def(

@@ -1,15 +1,46 @@
 #include "memory/slots.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <system_error>
 #include <utility>
 
 namespace standpipe {
+
+void Bell::wake() noexcept { (void)eventfd_write(event_.get(), 1); }
+
+std::pair<uint64_t, std::vector<int>> Bell::wait_among(uint64_t seen, std::span<const int> descriptors,
+                                                       std::optional<double> patience_s) {
+    std::vector<pollfd> polled;
+    for (const int descriptor : descriptors) polled.push_back({descriptor, POLLIN, 0});
+    int milliseconds = patience_s ? static_cast<int>(std::min(std::ceil(*patience_s * 1e3), 1e9)) : -1;
+    {
+        std::scoped_lock lock(mutex_);
+        if (!event_) event_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        if (!event_) throw std::system_error(errno, std::generic_category(), "eventfd");
+        if (sequence_ != seen) milliseconds = 0;
+        else polled_ = true;
+        polled.push_back({event_.get(), POLLIN, 0});
+    }
+    (void)poll(polled.data(), polled.size(), milliseconds);  // interrupted, it finds nothing
+    std::vector<int> readable;
+    for (size_t i = 0; i < descriptors.size(); ++i)
+        if (polled[i].revents != 0) readable.push_back(polled[i].fd);
+    std::scoped_lock lock(mutex_);
+    polled_ = false;
+    if (polled.back().revents != 0) {
+        eventfd_t rings;
+        (void)eventfd_read(event_.get(), &rings);
+    }
+    return {sequence_, readable};
+}
 
 Arena::Arena(size_t slot_bytes, size_t slots) : slot_bytes_(slot_bytes), slots_(slots) {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));

@@ -9,8 +9,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "system/descriptor.h"
 #include "memory/forks.h"
 
 namespace standpipe {
@@ -23,6 +27,7 @@ class Bell : public std::enable_shared_from_this<Bell> {
         std::scoped_lock lock(mutex_);
         ++sequence_;
         changed_.notify_all();
+        if (polled_) wake();
     }
 
     // Waits until the bell has been rung since the call that returned `seen`; returns the new number.
@@ -39,10 +44,19 @@ class Bell : public std::enable_shared_from_this<Bell> {
         return sequence_;
     }
 
+    // Likewise, or until some of `descriptors` can be read, which are returned too. One thread's. Throws
+    // std::system_error when the system has no descriptor left for it.
+    std::pair<uint64_t, std::vector<int>> wait_among(uint64_t seen, std::span<const int> descriptors,
+                                                     std::optional<double> patience_s);
+
   private:
+    void wake() noexcept;
+
     std::mutex mutex_;
     std::condition_variable changed_;
     uint64_t sequence_ = 0;
+    Descriptor event_;     // can be read once the bell has rung, for `wait_among`
+    bool polled_ = false;  // whether it is being waited for
 };
 
 // Anonymous shared memory (a memfd), mapped once and sparse: a slot takes memory from its first use on.

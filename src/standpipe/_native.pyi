@@ -204,6 +204,13 @@ class Bell:
     def wait_for(self, seen: int, patience_s: float) -> int:
         """Likewise; ``seen`` when nothing rang for so long."""
 
+    def wait_among(
+        self, seen: int, descriptors: Sequence[int], patience_s: float | None = None
+    ) -> tuple[int, list[int]]:
+        """
+        Likewise, or until some of ``descriptors`` can be read: these too. One thread's.
+        """
+
 class SlotRing:
     """Equal slots in one sparse memfd arena, and who owns each."""
 

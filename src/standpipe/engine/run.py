@@ -295,8 +295,10 @@ class Run:
         all_ended = True
         if self._probe is not None:  # before the workers, who may take all of the time
             all_ended = self._probe.close(patience_s)
+        if hasattr(self, "_thread") and self._thread is not threading.current_thread():
+            has_ended(self._thread, patience_s)  # it takes what workers owe
         if hasattr(self, "_workers"):
-            all_ended &= self._workers.close(patience_s)
+            all_ended &= self._workers.close(max(ends - time.monotonic(), 0))
         if hasattr(self, "_thread") and self._thread is not threading.current_thread():
             all_ended &= has_ended(self._thread, ends - time.monotonic())
         if hasattr(self, "_meter"):
@@ -445,6 +447,7 @@ class Run:
                     seen = self._await_consumer(seen, settled=settled)
         with self._lock:
             self._tell()
+        self._workers.settle()
 
     @property
     def _goes_on(self) -> bool:
@@ -458,12 +461,12 @@ class Run:
 
     def _await_bell(self, seen: int, *, settled: bool) -> int:
         # It doesn't ring when a device has read a slot.
-        return self._bell.wait(seen) if settled else self._bell.wait_for(seen, LOOKS_S)
+        return self._workers.wait(seen, None if settled else LOOKS_S)
 
     def _await_consumer(self, seen: int, *, settled: bool) -> int:
         """Nothing is made before it takes a batch, or names records: when that takes long, this loader rests."""
         if settled:
-            rung = self._bell.wait_for(seen, RESTS_S)
+            rung = self._workers.wait(seen, RESTS_S)
             if rung != seen:
                 return rung
             if not self._waiting:
@@ -481,7 +484,7 @@ class Run:
             self._isolate(again=False)
             first = self._filling[0]
             if not self._is_over(first):
-                seen = self._bell.wait(seen)
+                seen = self._workers.wait(seen)
                 continue
             self._filling.popleft()
             if first.slot is not None:

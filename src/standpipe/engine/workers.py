@@ -253,6 +253,12 @@ class Workers(Protocol):
     def cancel(self, job: Any) -> None:
         """Give up rows that nobody has begun; the job is done all the same."""
 
+    def wait(self, seen: int, patience_s: float | None = None) -> int:
+        """Wait for the run's bell, as it does itself, in the thread that submits; drive the workers meanwhile."""
+
+    def settle(self) -> None:
+        """Collect what was handed out, in the same thread, at its end."""
+
     def help(self) -> bool:
         """Do a piece of the work in the caller's thread, where that is who works; False when there is none."""
 
@@ -276,6 +282,19 @@ class Workers(Protocol):
 
     def close(self, patience_s: float) -> bool:
         """End everything, whatever has begun. False when some threads were still busy then."""
+
+
+class DrivesItself:
+    """The part of ``Workers`` that those with threads of their own share: nobody else drives them."""
+
+    _bell: _native.Bell
+
+    def wait(self, seen: int, patience_s: float | None = None) -> int:
+        """Wait for the run's bell."""
+        return self._bell.wait(seen) if patience_s is None else self._bell.wait_for(seen, patience_s)
+
+    def settle(self) -> None:
+        """Do nothing: no answer is left to take."""
 
 
 def start_kept(threads: list[threading.Thread], thread: threading.Thread) -> None:

@@ -217,6 +217,33 @@ def test_source_that_hangs_is_an_error(gate: Gate) -> None:
             assert when_it_goes_on(lambda: next(iterator))["index"].tolist() == [0, 1, 2, 3]
 
 
+def test_workers_are_not_blamed_for_a_source_that_hangs(gate: Gate, tmp_path: Path) -> None:
+    """The thread that hangs there is the one that takes their answers."""
+    other = Gate.closed(tmp_path / "other")
+
+    def wait(indices: Any) -> None:
+        if 2 * ROWS in indices:
+            gate.wait()
+
+    def held_up(x: Any) -> Any:
+        if x == 3 * ROWS:  # of record 4
+            other.wait()
+        return x
+
+    pipeline = sp.Pipeline(Watched(numbers(16), wait)).map(held_up, field="x").batch(ROWS)
+    with Log() as log, loader(pipeline, "process", stall_timeout_s=STALLED_S, depth=2) as batches:
+        iterator = iter(batches)
+        next(iterator)
+        log.wait_for("the batch at position 8 of epoch 0", "looking up its records")
+        with other.opened():
+            log.wait_for("was not done after", "looking up its records")
+        with gate.opened():
+            second = when_it_goes_on(lambda: next(iterator))
+            assert [batch["index"].tolist() for batch in (second, *iterator)] == all_of(16)[1:]
+        stats = batches.stats()
+    assert (stats.stalled, stats.deaths) == (1, 0)
+
+
 def stop(_: int = 0) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 

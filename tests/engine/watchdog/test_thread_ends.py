@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,8 +63,8 @@ def cached(folder: Path) -> sp.Pipeline:
         ("standpipe-fill", "_collect", "process"),
         ("standpipe-worker", "rows_in", "thread"),
         ("standpipe-worker", "finish", "thread"),
-        ("standpipe-worker", "_advance", "process"),
-        ("standpipe-worker", "_finish", "process"),
+        ("standpipe-fill", "_has_asked", "process"),
+        ("standpipe-fill", "_finish", "process"),
         ("standpipe-watch", "_look", "thread"),
         ("standpipe-watch", "_look", "process"),
         ("standpipe-pillow", "finish_foreign", "native"),
@@ -107,6 +108,21 @@ def test_a_thread_of_a_worker_process_that_ends_ends_the_run(tmp_path: Path) -> 
     program = CACHED.format(folder=str(tmp_path))
     told = output(program, environment={"STANDPIPE_FAULTS": "cache.extent=raise"})
     assert told.count("standpipe-cache ended by an error that nobody expected: RuntimeError") == 2
+
+
+def test_a_thread_that_replaces_a_worker_ends_the_run() -> None:
+    with (
+        broken("standpipe-worker", "death"),
+        numbers().map(die).loader(memory="256MiB", workers=1, executor="process", fork_from=SERVER) as loader,
+        pytest.raises(sp.WorkerDied, match=r"standpipe-worker-0 ended .* Broken\('in death'\)"),
+    ):
+        list(loader)
+
+
+def die(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["x"] > 0:  # the first one is measured
+        os._exit(1)
+    return sample
 
 
 def test_a_thread_that_measures_ends_the_start() -> None:

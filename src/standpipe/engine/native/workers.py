@@ -24,6 +24,7 @@ from standpipe.engine.watchdog.watch import Overdue, Work
 from standpipe.engine.watchdog.where import stack_of_thread, state_of
 from standpipe.engine.workers import (
     Assignment,
+    DrivesItself,
     Failure,
     Substitutes,
     Use,
@@ -101,7 +102,7 @@ class NativeJob:
         return [*bad, *self._checks.failures(self._values, made)]
 
 
-class NativeWorkers:
+class NativeWorkers(DrivesItself):
     """The native pool, and one to ``workers`` Python threads for rows that are no JPEG.
 
     ends  is given the error of a thread that ends by itself

@@ -1,4 +1,4 @@
-"""The threads that hand worker processes their work, take their answers, and replace them when they die."""
+"""Hand worker processes their work, take their answers, and replace them when they die."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from standpipe import _native
-from standpipe.engine.processes.messages import Ended, Unreadable, encoded, receive_parcel, send_encoded
+from standpipe.engine.processes.messages import (
+    Ended,
+    Unreadable,
+    encoded,
+    has_come,
+    receive_parcel,
+    send_encoded,
+)
 from standpipe.engine.processes.outside_slots import Apart
 from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
 from standpipe.engine.processes.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
@@ -42,6 +49,7 @@ MOST_IN_VAIN = 2  # that have too much memory from the beginning
 # Seconds of work that a worker is asked for at once: asking costs the trainer some 100 µs.
 LEAST_S, MOST_S = 5e-3, 20e-3
 LET_GO_S = 1.0  # for a worker that gives way, to let go of the cache
+MOST_ASKED = 2  # pieces of work that a worker is asked for at once
 AHEAD_BYTES = 64 << 10  # of a message sent while the worker may be sending too: fits a socket's buffers
 
 
@@ -55,6 +63,9 @@ class Asked:
 
 class Driver:
     """Keeps one worker busy: one piece of work in its hands, one waiting.
+
+    One thread drives all workers: it calls ``ask`` and ``take_answer``, which return soon. A worker is measured or
+    replaced in a thread of its own, since that takes long; meanwhile its driver is away, and does nothing.
 
     worker    which; another one once it is gone
     deaths    how often it was gone by itself
@@ -74,6 +85,7 @@ class Driver:
         watch: Watch,
         apart: Apart,
         unsaid: threading.Lock,
+        bell: _native.Bell,
     ) -> None:
         self.worker, self.deaths, self.recycled = worker, 0, 0
         self.memory = WorkerMemory(
@@ -82,7 +94,7 @@ class Driver:
             side=lambda: server.side.used_by(worker.number),
         )
         self.memory.begin(worker.process)
-        self._apart, self._unsaid, self._hands_over = apart, unsaid, plan.hands_over
+        self._apart, self._unsaid, self._hands_over, self._bell = apart, unsaid, plan.hands_over, bell
         self._in_vain = 0  # workers in a row that had too much after their first piece of work
         self._server, self._plan, self._ring, self._queue, self._watch = server, plan, ring, queue, watch
         self._numbers = 0
@@ -94,20 +106,28 @@ class Driver:
         self._done_before = 0  # of all workers' work, when the last of them was counted
         self._sees_slots = False
         self._rows, self._busy_s = 0, 0.0  # of this worker and those before it
-        self._thread = guarded(f"standpipe-worker-{worker.number}", self._drive, watch.end)
-
-    def start(self) -> None:
-        """Begin to ask for work."""
-        self._thread.start()
-
-    def join(self, patience_s: float) -> None:
-        """Wait until it has no work, once the queue is closed."""
-        has_ended(self._thread, patience_s)
+        self._idle_since_s: float | None = None  # since when it could work, and there is nothing to do
+        self._away: threading.Thread | None = None
+        self._over = False  # whether there is no worker any more
 
     @property
-    def has_ended(self) -> bool:
-        """Whether its thread has."""
-        return not self._thread.is_alive()
+    def descriptors(self) -> tuple[int, ...]:
+        """Readable once the worker has answered or is gone. Empty while nobody waits for that."""
+        if not self._asked or self._away is not None or self._over:
+            return ()
+        channel, handle = self.worker.channel.fileno(), self.worker.handle
+        return (channel,) if handle is None else (channel, handle)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the worker has no work, and is neither measured nor replaced."""
+        return not self._asked and self._away is None
+
+    def join(self, patience_s: float) -> None:
+        """Wait until the worker is measured or replaced, if that is under way."""
+        away = self._away
+        if away is not None:
+            has_ended(away, patience_s)
 
     def stats(self) -> WorkerStats:
         """What the worker has done, and those that were in its place before."""
@@ -126,8 +146,9 @@ class Driver:
     def end(self) -> None:
         """End the worker, whatever it is at."""
         self.worker.kill()
-        if self._thread.is_alive():
-            self._thread.join()
+        away = self._away
+        if away is not None:
+            away.join()
         self.worker.close()
         self.memory.close()
         self._server.side.clear(self.worker.number)
@@ -139,6 +160,8 @@ class Driver:
         try:
             asked = self._asked[0]
         except IndexError:
+            return None
+        if has_come(self.worker.channel):  # the answer, which only has to be taken
             return None
         worker, piece, begin_s = self.worker, asked.piece, self._front_since_s
         row, doing, desk = piece.first, "not begun", worker.desk
@@ -163,55 +186,79 @@ class Driver:
         self.worker.kill()
         return True
 
-    # Its thread.
+    # The thread that drives all workers.
 
-    def _drive(self) -> None:
-        while True:
-            try:
-                if not self._advance():
-                    return
-            except Unreadable as error:
-                piece = self._answered()
-                self._queue.finish(piece, [Failure(piece.first, "batch", str(error), error.__cause__)])
-            except Ended:
-                if not self._replace():
-                    return
+    def ask(self, most: int) -> None:
+        """Ask the worker for work until it has ``most`` pieces, as far as there is any."""
+        if len(self._asked) >= most or self._away is not None or self._over:
+            return
+        if self.memory.over:  # it is to do nothing soon, to be measured
+            if not self._asked:
+                self._leave_for(self._recycle)
+            return
+        try:
+            while len(self._asked) < most and self._has_asked():
+                pass
+        except Ended:
+            self._leave_for(self._replace)
 
-    def _advance(self) -> bool:
-        """Ask for a piece of work, or take the answer to the oldest. False when the queue is closed."""
+    def take_answer(self) -> None:
+        """Take the answer to the oldest piece of work."""
+        if self._away is not None or not self._asked:
+            return
+        try:
+            answer, size = receive_parcel(self.worker.channel, self.worker.handle, mapped=self._apart.mapped)
+        except Unreadable as error:
+            piece = self._answered()
+            self._queue.finish(piece, [Failure(piece.first, "batch", str(error), error.__cause__)])
+        except Ended:
+            self._leave_for(self._replace)
+        else:
+            if self._hands_over:
+                self._apart.add(self._asked[0].piece.job.slot, size)
+            self._finish(self._answered(), answer)
+            self.memory.look()
+
+    def _has_asked(self) -> bool:
+        """Ask for one more piece. False when there is none, or the worker has to answer first. Raises ``Ended``."""
         worker = self.worker
         if not self._sees_slots:
             worker.map_slots(self._plan, self._ring)
             self._sees_slots = True
-        if self.memory.over and not self._asked:
-            return self._recycle()
-        takes = not self.memory.over  # else it is to do nothing soon, to be measured
-        if takes and self._waiting is None and len(self._asked) < 2:
+        if self._waiting is None:
             least, most = map(self._queue.rows_in, (LEAST_S, MOST_S))
-            piece = self._queue.take(worker.number, most, least=least, wait=not self._asked)
-            if piece is not None:
-                self._numbers += 1
-                message = _message(piece, self._numbers, self._plan.gathers)
-                self._waiting = Asked(self._numbers, piece), encoded(message)
+            piece = self._queue.take(worker.number, most, least=least, wait=False)
+            if piece is None:
+                if not self._asked and self._idle_since_s is None and worker.number < self._queue.employed:
+                    self._idle_since_s = time.perf_counter()
+                return False
+            self._numbers += 1
+            message = _message(piece, self._numbers, self._plan.gathers)
+            self._waiting = Asked(self._numbers, piece), encoded(message)
+        asked, data = self._waiting
         # What is larger than a socket's buffers waits until the worker does nothing but read.
-        may_send = takes and (
-            not self._asked or (self._waiting is not None and len(self._waiting[1]) <= AHEAD_BYTES)
-        )
-        if self._waiting is not None and may_send:
-            (asked, data), self._waiting = self._waiting, None
-            if not self._asked:
-                self._front_since_s = time.monotonic()
-            self._asked.append(asked)
-            send_encoded(worker.channel, data, worker.handle)
-            return True
-        if not self._asked:
+        if self._asked and len(data) > AHEAD_BYTES:
             return False
-        answer, size = receive_parcel(worker.channel, worker.handle, mapped=self._apart.mapped)
-        if self._hands_over:
-            self._apart.add(self._asked[0].piece.job.slot, size)
-        self._finish(self._answered(), answer)
-        self.memory.look()
+        self._waiting = None
+        if not self._asked:
+            self._front_since_s = time.monotonic()
+        if self._idle_since_s is not None:
+            self._queue.count_wait(time.perf_counter() - self._idle_since_s)
+            self._idle_since_s = None
+        self._asked.append(asked)
+        send_encoded(worker.channel, data, worker.handle)
         return True
+
+    def _leave_for(self, errand: Callable[[], bool]) -> None:
+        """Run an errand in a thread of its own. When it returns False the worker had no successor."""
+
+        def run() -> None:
+            self._over = not errand()
+            self._away = None
+            self._bell.ring()
+
+        self._away = guarded(f"standpipe-worker-{self.worker.number}", run, self._watch.end)
+        self._away.start()
 
     def _answered(self) -> Piece:
         """The oldest piece, which isn't the worker's any more."""

@@ -168,6 +168,16 @@ def talk(channel: socket.socket) -> Iterator[None]:
         raise
 
 
+def has_come(channel: socket.socket) -> bool:
+    """Whether there is something to receive, or the other side is gone."""
+    waiting = select.poll()
+    try:
+        waiting.register(channel, select.POLLIN)
+    except ValueError:  # it is closed
+        return False
+    return bool(waiting.poll(0))
+
+
 def receive(channel: socket.socket, process: int | None = None, patience_s: float | None = None) -> Any:
     """Wait for a message.
 

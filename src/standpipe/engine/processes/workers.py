@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from standpipe import _native
-from standpipe.engine.processes.drivers import Driver
+from standpipe.engine.processes.drivers import MOST_ASKED, Driver
 from standpipe.engine.processes.outside_slots import Apart
 from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
 from standpipe.engine.python.jobs import QueueWorkers
@@ -22,7 +22,7 @@ SHARED = "what they share"
 
 
 class ProcessWorkers(QueueWorkers):
-    """Worker processes, each with a driver."""
+    """Worker processes, each with a driver. The thread that fills slots drives them in ``wait``."""
 
     helps = False
 
@@ -35,22 +35,64 @@ class ProcessWorkers(QueueWorkers):
         bell: _native.Bell,
         watch: Watch,
     ) -> None:
-        super().__init__(plan, len(workers), 2, bell)
+        super().__init__(plan, len(workers), MOST_ASKED, bell)
         self._server = server
         unsaid = threading.Lock()
         self._apart = Apart(ring)
         self._drivers = [
-            Driver(worker, server, plan, ring, self._queue, watch, self._apart, unsaid) for worker in workers
+            Driver(worker, server, plan, ring, self._queue, watch, self._apart, unsaid, bell)
+            for worker in workers
         ]
+        self._driving = threading.Lock()  # held by the thread that drives, while it does
+        self._ended = False
 
     def start(self) -> None:
-        """Start the drivers."""
-        for driver in self._drivers:
-            driver.start()
+        """Open what ``wait`` needs. Raises ``OSError`` when no descriptor is free."""
+        self._bell.wait_among(0, [], 0.0)
+
+    def submit(self, job: SlotJob) -> None:
+        """Work on it after those before."""
+        super().submit(job)
+        with self._driving:
+            self._ask()
+
+    def wait(self, seen: int, patience_s: float | None = None) -> int:
+        """Drive the workers until the bell has rung."""
+        ends = None if patience_s is None else time.monotonic() + patience_s
+        with self._driving:
+            while not self._queue.closed:
+                self._ask()
+                left_s = None if ends is None else max(ends - time.monotonic(), 0)
+                rung, answered = self._answers(seen, left_s)
+                if rung != seen or not answered:
+                    return rung
+        return self._bell.wait_for(seen, 0)
+
+    def settle(self) -> None:
+        """Take the answers that the workers owe."""
+        with self._driving:
+            seen = 0
+            while any(driver.descriptors for driver in self._drivers):
+                seen, _ = self._answers(seen, None)
+
+    def _ask(self) -> None:
+        """Ask workers that have nothing to do, and then all of them."""
+        for most in range(1, MOST_ASKED + 1):
+            for driver in self._drivers:
+                driver.ask(most)
+
+    def _answers(self, seen: int, patience_s: float | None) -> tuple[int, bool]:
+        """Take answers until the bell has rung, or some have come: where it stands, and whether any came."""
+        waited = {each: driver for driver in self._drivers for each in driver.descriptors}
+        rung, readable = self._bell.wait_among(seen, list(waited), patience_s)
+        for driver in {waited[each]: None for each in readable}:
+            driver.take_answer()
+        return rung, bool(readable)
 
     def employ(self, number: int) -> None:
         """Let so many workers work; there are no more than the plan says, as each takes memory of its own."""
         self._queue.employ(min(number, len(self._drivers)))
+        self._bell.ring()
 
     def begin(self, assignment: Assignment, ring: _native.SlotRing) -> SlotJob:
         """Take down what the rows are made of."""
@@ -82,8 +124,7 @@ class ProcessWorkers(QueueWorkers):
 
     def memory(self) -> WorkersMemory:
         """What processes share, each worker, and samples that came from them and lie in no slot."""
-        ended = all(driver.has_ended for driver in self._drivers)
-        processes = {SHARED: Use(0 if ended else self._plan.cost.shared, self._plan.cost.shared)}
+        processes = {SHARED: Use(0 if self._ended else self._plan.cost.shared, self._plan.cost.shared)}
         processes |= {f"worker {driver.worker.number}": driver.memory.use for driver in self._drivers}
         side = self._server.side
         return WorkersMemory(
@@ -99,7 +140,7 @@ class ProcessWorkers(QueueWorkers):
         self._queue.close()
         for driver in self._drivers:
             driver.join(max(ends - time.monotonic(), 0))
-        idle = [driver for driver in self._drivers if driver.has_ended]
+        idle = [driver for driver in self._drivers if driver.is_idle]
         if len(idle) < len(self._drivers):
             self._server.end()  # one may be waiting for a new worker
         if self._plan.cache is not None:
@@ -110,6 +151,10 @@ class ProcessWorkers(QueueWorkers):
             for driver in idle:
                 driver.has_let_go(max(ends - time.monotonic(), 0))
         for driver in self._drivers:
-            driver.end()
+            driver.worker.kill()  # so that whoever drives comes back
+        with self._driving:
+            for driver in self._drivers:
+                driver.end()
+        self._ended = True
         self._server.close(patience_s)
         return True

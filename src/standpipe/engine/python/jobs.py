@@ -14,7 +14,7 @@ from standpipe.engine.python.slot_job import HasPiece, Piece, SlotJob
 from standpipe.engine.rows import END
 from standpipe.engine.timing import Took
 from standpipe.engine.watchdog.board import step_text
-from standpipe.engine.workers import NO_FLAWS, Assignment, Failure, Flaws, Substitutes
+from standpipe.engine.workers import NO_FLAWS, Assignment, DrivesItself, Failure, Flaws, Substitutes
 from standpipe.errors import StandpipeError
 from standpipe.plan.plan import Plan
 from standpipe.stats.counters import Latency, PlaceStats, Stats
@@ -195,6 +195,11 @@ class JobQueue:
         for step, step_s in took.steps.items():
             counts.steps[step] = counts.steps.get(step, 0.0) + step_s
 
+    def count_wait(self, seconds: float) -> None:
+        """A worker has waited so long for work."""
+        with self._lock:
+            self._counts.wait_s += seconds
+
     def meet(self, flaws: Flaws) -> None:
         """Count what a worker has met since its last piece of work."""
         self._tell(flaws.notes)
@@ -314,11 +319,12 @@ class JobQueue:
             self._bell.ring()
 
 
-class QueueWorkers:
+class QueueWorkers(DrivesItself):
     """The part of ``Workers`` that threads and processes share: jobs go into a queue."""
 
     def __init__(self, plan: Plan, workers: int, hands: int, bell: _native.Bell) -> None:
         self._plan = plan
+        self._bell = bell
         turns = workers if plan.in_turn else 0
         self._queue = JobQueue(bell, employed=workers, hands=hands, whole=plan.gathers, turns=turns)
 
