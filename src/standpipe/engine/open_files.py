@@ -23,7 +23,8 @@ def least_files(plan: Plan) -> int:
     """Without which a run can't start. Threads that find none to read a file with try again."""
     if plan.program is None or plan.executor is not Executor.PROCESS:
         return 2  # the arena of slots; a file that is read
-    return 1 + plan.files_of_server + plan.workers * FILES_OF_PROCESS
+    # The arena, and what wakes the filling thread.
+    return 2 + plan.files_of_server + plan.workers * FILES_OF_PROCESS
 
 
 def reading_threads(plan: Plan) -> int:

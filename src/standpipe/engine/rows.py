@@ -11,7 +11,7 @@ import numpy as np
 from standpipe.contracts import Records
 from standpipe.engine.workers import Failure, NotForACache
 from standpipe.source import KEY, key_name, shown
-from standpipe.spec import AnyArray
+from standpipe.spec import AnyArray, Int64Array
 
 Sample = dict[str, Any]
 
@@ -52,6 +52,15 @@ class EncodedFile:
     length: int
 
 
+def counted(positions: Int64Array) -> Sequence[int]:
+    """Positions in an epoch, which rise one by one unless they begin again at 0: as a range where they don't.
+
+    A range takes no time to send.
+    """
+    span = range(int(positions[0]), int(positions[0]) + len(positions))
+    return span if span[-1] == positions[-1] else positions.tolist()
+
+
 class Inputs:
     """What the source says of each row of a batch, as values by field.
 
@@ -60,6 +69,10 @@ class Inputs:
     """
 
     def __init__(self, records: Records) -> None:
+        self.empty = not (records.files or records.rows or records.plain)
+        self.instead: dict[int, dict[str, Any]] = {}
+        if self.empty:
+            return
         self._files = {
             name: (files, files.offset.tolist(), files.length.tolist())
             for name, files in records.files.items()
@@ -73,8 +86,6 @@ class Inputs:
             name: values.tolist() if values.ndim == 1 and values.dtype == np.int64 else values
             for name, values in records.plain.items()
         }
-        self.empty = not (records.files or records.rows or records.plain)
-        self.instead: dict[int, dict[str, Any]] = {}
 
     def part(self, first: int, stop: int) -> Inputs:
         """Those of rows [first, stop) alone, with arrays of their own: to be sent to another process."""
@@ -146,9 +157,9 @@ class PartOfRows:
     """Some rows, as they are sent to another process; ``Rows`` says what each field is."""
 
     epoch: int
-    indices: Sequence[int]
+    indices: list[int]
     positions: Sequence[int]
-    attempts: Sequence[int]
+    attempts: list[int]
     inputs: Inputs
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -172,7 +183,7 @@ class Rows:
 
     epoch: int
     indices: list[int]
-    positions: list[int]
+    positions: Sequence[int]
     attempts: list[int]
     inputs: Inputs
     views: Mapping[str, AnyArray]

@@ -197,10 +197,14 @@ class Driver:
                 self._leave_for(self._recycle)
             return
         try:
-            while len(self._asked) < most and self._has_asked():
-                pass
+            while (self._waiting is not None or self._queue.has_jobs) and self._has_asked():
+                if len(self._asked) == most:
+                    return
         except Ended:
             self._leave_for(self._replace)
+            return
+        if not self._asked and self._idle_since_s is None and self.worker.number < self._queue.employed:
+            self._idle_since_s = time.perf_counter()
 
     def take_answer(self) -> None:
         """Take the answer to the oldest piece of work."""
@@ -229,8 +233,6 @@ class Driver:
             least, most = map(self._queue.rows_in, (LEAST_S, MOST_S))
             piece = self._queue.take(worker.number, most, least=least, wait=False)
             if piece is None:
-                if not self._asked and self._idle_since_s is None and worker.number < self._queue.employed:
-                    self._idle_since_s = time.perf_counter()
                 return False
             self._numbers += 1
             message = _message(piece, self._numbers, self._plan.gathers)

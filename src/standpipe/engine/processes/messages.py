@@ -215,12 +215,13 @@ def receive_parcel(
 def _begin(channel: socket.socket, process: int | None, patience_s: float | None) -> tuple[bytes, int | None]:
     """A message's header, and the descriptor that came with it."""
     header, file = b"", None
+    flags = socket.MSG_CMSG_CLOEXEC | _flags(process, patience_s)
     while len(header) < _HEADER.size:
-        _wait(channel, select.POLLIN, process, patience_s)
         try:
-            some, files, _, _ = socket.recv_fds(
-                channel, _HEADER.size - len(header), 1, socket.MSG_CMSG_CLOEXEC
-            )
+            some, files, _, _ = socket.recv_fds(channel, _HEADER.size - len(header), 1, flags)
+        except BlockingIOError:
+            _wait(channel, select.POLLIN, process, patience_s)
+            continue
         except OSError as error:
             raise Ended(str(error)) from error
         file = files[0] if files else file
@@ -246,11 +247,13 @@ def _exactly(channel: socket.socket, size: int, process: int | None, patience_s:
         data = bytearray(size)
     except (MemoryError, OverflowError) as error:
         raise Ended(f"no memory for a message of {size:,} bytes") from error
-    view = memoryview(data)
+    view, flags = memoryview(data), _flags(process, patience_s)
     while view:
-        _wait(channel, select.POLLIN, process, patience_s)
         try:
-            received = channel.recv_into(view[:CHUNK_BYTES])
+            received = channel.recv_into(view[:CHUNK_BYTES], 0, flags)
+        except BlockingIOError:
+            _wait(channel, select.POLLIN, process, patience_s)
+            continue
         except OSError as error:
             raise Ended(str(error)) from error
         if received == 0:
@@ -259,12 +262,15 @@ def _exactly(channel: socket.socket, size: int, process: int | None, patience_s:
     return data
 
 
+def _flags(process: int | None, patience_s: float | None) -> int:
+    """How to receive: at once where something else than the channel may end the wait."""
+    return 0 if process is None and patience_s is None else socket.MSG_DONTWAIT
+
+
 def _wait(channel: socket.socket, event: int, process: int | None, patience_s: float | None) -> None:
     """Until there is something to receive, or room to send. A process's own children may hold its end open after it
     has ended.
     """
-    if process is None and patience_s is None:
-        return  # the call that follows waits
     waiting = select.poll()
     waiting.register(channel, event)
     if process is not None:

@@ -311,9 +311,9 @@ class Worker:
         every = self._views(slot, rows, slice(first, first + count))
         content = Rows(
             part.epoch,
-            list(part.indices),
-            list(part.positions),
-            list(part.attempts),
+            part.indices,
+            part.positions,
+            part.attempts,
             part.inputs,
             {name: every[name] for name in self._fields},
             lists or {name: [None] * count for name in self._listed},

@@ -66,6 +66,11 @@ class JobQueue:
         rows, busy_s = self._pace
         return max(int(seconds * rows / busy_s), 1) if busy_s else 1
 
+    @property
+    def has_jobs(self) -> bool:
+        """Whether there may be work that nobody has begun."""
+        return bool(self._jobs)
+
     def stats(self, plan: Plan) -> Stats:
         """What was done, by workers of this plan."""
         with self._lock:  # rows and their flaws belong together

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from standpipe.engine.rows import Inputs, Rows
+from standpipe.engine.rows import Inputs, Rows, counted
 from standpipe.engine.watchdog.board import FOR_MEMORY, FUNCTIONS, IDLE
 from standpipe.engine.workers import WHOLE, Assignment, BatchMade, Failure, Substitutes
 from standpipe.errors import FIRST_KEY, StandpipeError, record_name
@@ -33,7 +33,7 @@ class SlotJob:
         self.content = Rows(
             assignment.at.epoch,
             assignment.records.index.tolist(),
-            assignment.positions.tolist(),
+            counted(assignment.positions),
             [0] * self.rows,
             Inputs(assignment.records),
             {name: assignment.views[name] for name in plan.sample_fields},
