@@ -5,9 +5,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "bind/bind.h"
 #include "memory/mapping.h"
@@ -46,6 +49,38 @@ class AtDesk {
     AtDesk(const AtDesk&) = delete;
     AtDesk& operator=(const AtDesk&) = delete;
 };
+
+// Gives one index after another, and writes down that the row of each begins; in C, since a Python generator
+// takes longer than many a dataset.
+struct InTurn {
+    InTurn(nb::list i, int64_t f, Board b, int64_t t)
+        : indices(std::move(i)), board(std::move(b)), first(f), then(t) {
+        if (board.size() * sizeof(int64_t) < sizeof(Words)) throw nb::value_error("desk: too short");
+    }
+
+    nb::list indices;
+    Board board;    // Words
+    int64_t first;  // row of the first index
+    int64_t then;   // the step after the last row
+    size_t at = 0;
+};
+
+PyObject* next_in_turn(PyObject* self) noexcept {
+    auto& turn = *nb::inst_ptr<InTurn>(self);
+    auto& words = *reinterpret_cast<Words*>(turn.board.data());
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    std::atomic_ref(words.since_ns) = std::chrono::nanoseconds(now).count();
+    if (turn.at >= turn.indices.size()) {
+        std::atomic_ref(words.step) = turn.then;
+        return nullptr;
+    }
+    std::atomic_ref(words.row) = turn.first + static_cast<int64_t>(turn.at);
+    return nb::object(turn.indices[turn.at++]).release().ptr();
+}
+
+PyType_Slot in_turn_slots[] = {{Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},
+                               {Py_tp_iternext, reinterpret_cast<void*>(next_in_turn)},
+                               {0, nullptr}};
 
 void check_fits(const Program& program, const Row& out) {
     if (out.shape(0) != program.format.row_bytes()) throw nb::value_error("out: not the size of a row");
@@ -227,6 +262,19 @@ void bind_samples(nb::module_& m) {
         .def("close", &SideArena::close, Unlocked(), "End all waits.")
         .def_prop_ro("used_bytes", &SideArena::used)
         .def_prop_ro("peak_bytes", &SideArena::peak);
+
+    nb::class_<InTurn>(m, "_InTurn", nb::type_slots(in_turn_slots));
+    m.def(
+        "in_turn",
+        [](nb::list indices, int64_t first, Board desk, int64_t then) {
+            return InTurn(std::move(indices), first, std::move(desk), then);
+        },
+        "indices"_a, "first"_a, "desk"_a.noconvert(), "then"_a,
+        nb::sig("def in_turn(indices: list[int], first: int, desk: typing.Any, then: int) -> "
+                "collections.abc.Iterator[int]"),
+        "Give ``indices``, and write on a desk that the row of each begins, from ``first`` on. ``then``: the "
+        "step after "
+        "the last row.");
 
     nb::class_<SampleMaker>(m, "SampleMaker", "Makes image rows for one thread. Not to be shared by threads.")
         .def(nb::init<std::shared_ptr<SideArena>, uint64_t, Board>(), "side"_a, "read_bytes"_a,

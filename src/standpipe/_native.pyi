@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, overload
 
 import numpy
@@ -782,6 +782,11 @@ class SideArena:
     def used_bytes(self) -> int: ...
     @property
     def peak_bytes(self) -> int: ...
+
+def in_turn(indices: list[int], first: int, desk: Any, then: int) -> Iterator[int]:
+    """
+    Give ``indices``, and write on a desk that the row of each begins, from ``first`` on. ``then``: the step after the last row.
+    """
 
 class SampleMaker:
     """Makes image rows for one thread. Not to be shared by threads."""
