@@ -300,7 +300,8 @@ class Run:
         if hasattr(self, "_workers"):
             all_ended &= self._workers.close(max(ends - time.monotonic(), 0))
         if hasattr(self, "_thread") and self._thread is not threading.current_thread():
-            all_ended &= has_ended(self._thread, ends - time.monotonic())
+            # Without workers it ends soon; an interpreter that ends while it runs may abort.
+            all_ended &= has_ended(self._thread, max(ends - time.monotonic(), HASTE_S))
         if hasattr(self, "_meter"):
             self._meter.close()
         if hasattr(self, "_delivery"):

@@ -237,6 +237,9 @@ def test_workers_are_not_blamed_for_a_source_that_hangs(gate: Gate, tmp_path: Pa
         log.wait_for("the batch at position 8 of epoch 0", "looking up its records")
         with other.opened():
             log.wait_for("was not done after", "looking up its records")
+        works = batches._run.at_work()  # type: ignore[union-attr]  # nobody is to be given up a second time
+        assert [work.waits for work in works] == [True]
+        assert works[0].worker.startswith("worker")
         with gate.opened():
             second = when_it_goes_on(lambda: next(iterator))
             assert [batch["index"].tolist() for batch in (second, *iterator)] == all_of(16)[1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -89,8 +90,11 @@ def test_a_worker_that_goes_on_to_the_next_piece_meanwhile(after: int) -> None:
         def named(self, row: int) -> tuple[str, int | None, str | None]:
             return f"record {range(4)[row]}", row, None  # raises as a list of four does
 
+    ours, theirs = socket.socketpair()
+
     class Worker:
         process = 7
+        channel = ours
         desk: Any
 
     def desk(number: int, row: int, since_s: float) -> list[int]:
@@ -104,7 +108,8 @@ def test_a_worker_that_goes_on_to_the_next_piece_meanwhile(after: int) -> None:
     driver.worker, driver._front_since_s = worker, now
     driver._plan = None  # which has the names of other steps
     driver._asked = [Asked(5, Piece(cast("Any", Job()), 0, 4))]
-    work = driver.at_work()
+    with ours, theirs:
+        work = driver.at_work()
     known = after > 4  # it went on once all was read
     assert (work.index, work.doing) == ((1, "reading its file") if known else (0, "not begun"))
     assert work.begin_s == pytest.approx(now - 100 * known)

@@ -161,8 +161,6 @@ class Driver:
             asked = self._asked[0]
         except IndexError:
             return None
-        if has_come(self.worker.channel):  # the answer, which only has to be taken
-            return None
         worker, piece, begin_s = self.worker, asked.piece, self._front_since_s
         row, doing, desk = piece.first, "not begun", worker.desk
         number, step, at, since_ns = desk[PIECE], int(desk[STEP]), int(desk[ROW]), desk[SINCE]
@@ -171,7 +169,8 @@ class Driver:
             row, begin_s, doing = piece.first + at, since_ns / 1e9, step_text(self._plan, step)
         what, index, path = piece.job.named(WHOLE if is_whole(piece, step) or step == TOGETHER else row)
         hand = worker.process, asked.number, row, begin_s
-        return Work(hand, what, doing, str(worker), begin_s, self, index, path, waits=step >= FOR_MEMORY)
+        waits = step >= FOR_MEMORY or has_come(worker.channel)  # its answer is there: it waits to be taken
+        return Work(hand, what, doing, str(worker), begin_s, self, index, path, waits=waits)
 
     def where(self, work: Work) -> str:
         """Where the worker is."""

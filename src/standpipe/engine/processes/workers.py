@@ -43,7 +43,8 @@ class ProcessWorkers(QueueWorkers):
             Driver(worker, server, plan, ring, self._queue, watch, self._apart, unsaid, bell)
             for worker in workers
         ]
-        self._driving = threading.Lock()  # held by the thread that drives, while it does
+        # Held by the thread that drives, while it does. A collection of garbage may close a loader there.
+        self._driving = threading.RLock()
         self._ended = False
 
     def start(self) -> None:
