@@ -21,6 +21,7 @@ from standpipe.spec import AnyArray
 
 # Bytes that follow; arrays that lie in a file, whose descriptor came with this.
 _HEADER = struct.Struct("<QI")
+_FILE = struct.Struct("i")  # a descriptor that came with them
 _PLACE = struct.Struct("<QQ")  # of such an array: its first byte, and its length
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 64 << 10  # of arrays in a message, that are worth a file of their own
@@ -218,13 +219,17 @@ def _begin(channel: socket.socket, process: int | None, patience_s: float | None
     flags = socket.MSG_CMSG_CLOEXEC | _flags(process, patience_s)
     while len(header) < _HEADER.size:
         try:
-            some, files, _, _ = socket.recv_fds(channel, _HEADER.size - len(header), 1, flags)
+            # socket.recv_fds forgets its flags.
+            left, room = _HEADER.size - len(header), socket.CMSG_LEN(_FILE.size)
+            some, files, _, _ = channel.recvmsg(left, room, flags)
         except BlockingIOError:
             _wait(channel, select.POLLIN, process, patience_s)
             continue
         except OSError as error:
             raise Ended(str(error)) from error
-        file = files[0] if files else file
+        for _, _, number in files:
+            if len(number) == _FILE.size:  # else no descriptor was free for it
+                (file,) = _FILE.unpack(number)
         if not some:
             raise Ended("the other side closed the channel")
         header += some
