@@ -75,13 +75,13 @@ void bind_counters(nb::module_& m) {
     const auto counts = nb::sig("def latency(self) -> tuple[int, ...]");
     m.def(
         "latency_bucket", [](uint64_t ns) { return Latency::bucket(ns); }, "nanoseconds"_a,
-        "Where standpipe.counters.Latency counts a duration.");
+        "Where standpipe.stats.counters.Latency counts a duration.");
 
     nb::class_<Latency>(m, "Durations", "Counts durations.")
         .def(nb::init<>())
         .def(
             "add", [](Latency& l, int64_t ns) { l.add(std::chrono::nanoseconds(ns)); }, "nanoseconds"_a)
-        .def_prop_ro("latency", &counts_of, counts, "As standpipe.counters.Latency counts.");
+        .def_prop_ro("latency", &counts_of, counts, "As standpipe.stats.counters.Latency counts.");
 
     nb::class_<PlaceCounter>(m, "PlaceCounter", "Counts what one thread does at a place, batch by batch.")
         .def(nb::init<>())
@@ -91,7 +91,7 @@ void bind_counters(nb::module_& m) {
         .def_prop_ro("busy_s", [](const PlaceCounter& c) { return seconds(c.busy); })
         .def_prop_ro(
             "latency", [](const PlaceCounter& c) { return counts_of(c.times); }, counts,
-            "As standpipe.counters.Latency counts.");
+            "As standpipe.stats.counters.Latency counts.");
 
     nb::class_<StepCounter>(m, "StepCounter", "Counts what the training loop does.")
         .def(nb::init<>())
@@ -107,7 +107,8 @@ void bind_counters(nb::module_& m) {
         .def_prop_ro("wait_s", [](const StepCounter& c) { return seconds(c.waiting); })
         .def_prop_ro(
             "step_latency", [](const StepCounter& c) { return counts_of(c.step_times); },
-            nb::sig("def step_latency(self) -> tuple[int, ...]"), "As standpipe.counters.Latency counts.")
+            nb::sig("def step_latency(self) -> tuple[int, ...]"),
+            "As standpipe.stats.counters.Latency counts.")
         .def_prop_ro(
             "wait_latency", [](const StepCounter& c) { return counts_of(c.wait_times); },
             nb::sig("def wait_latency(self) -> tuple[int, ...]"), "Likewise.");

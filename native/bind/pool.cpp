@@ -139,7 +139,7 @@ nb::list failures_of(Job& job) {
     return out;
 }
 
-constexpr const char* kLatency = "How many rows took how long, as standpipe.counters.Latency counts.";
+constexpr const char* kLatency = "How many rows took how long, as standpipe.stats.counters.Latency counts.";
 
 nb::list threads_of(const PoolStats& stats) {
     nb::list out;

@@ -1,4 +1,6 @@
 // Slots, views and leases of them, and the bell that rings when one changes hands.
+#include "memory/slots.h"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -11,7 +13,6 @@
 #include <vector>
 
 #include "bind/bind.h"
-#include "memory/slots.h"
 
 namespace standpipe {
 namespace {

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "system/descriptor.h"
 #include "memory/forks.h"
+#include "system/descriptor.h"
 
 namespace standpipe {
 
