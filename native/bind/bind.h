@@ -80,7 +80,7 @@ void bind_cache(nb::module_& m);     // a cache's store
 void bind_counters(nb::module_& m);  // how long things take in Python threads
 
 class Latency;
-nb::tuple counts_of(const Latency& latency);  // as standpipe.counters.Latency has them
+nb::tuple counts_of(const Latency& latency);  // as standpipe.stats.counters.Latency has them
 
 class Pool;
 nb::object take_for_gpu(std::shared_ptr<Pool> pool);  // a GpuBatch; None when the pool is closed

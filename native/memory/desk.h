@@ -55,7 +55,8 @@ struct Desk {
     }
 };
 
-// The same of a worker in Python, which writes it down itself: the words that engine/board.py describes.
+// The same of a worker in Python, which writes it down itself: the words that engine/watchdog/board.py
+// describes.
 struct Words {
     static constexpr int64_t kForMemory = 1 << 21;
 
