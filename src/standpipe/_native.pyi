@@ -423,7 +423,9 @@ class PoolStats:
     def decode_wait_s(self) -> float: ...
     @property
     def decode_latency(self) -> tuple[int, ...]:
-        """How many rows took how long, as standpipe.stats.counters.Latency counts."""
+        """
+        How many rows took how long, as standpipe.stats.counters.Latency counts.
+        """
 
     @property
     def foreign(self) -> int: ...
@@ -441,7 +443,9 @@ class PoolStats:
     def read_wait_s(self) -> float: ...
     @property
     def read_latency(self) -> tuple[int, ...]:
-        """How many rows took how long, as standpipe.stats.counters.Latency counts."""
+        """
+        How many rows took how long, as standpipe.stats.counters.Latency counts.
+        """
 
     @property
     def threads(self) -> list[tuple[str, int, int, float]]:
