@@ -76,7 +76,8 @@ from standpipe.spec import DecodeLimits, Raise, Reads, Replace, Spec
 from standpipe.stats.bad_samples import BadSample
 from standpipe.stats.counters import Latency, PlaceStats, SlotStats, SlowSample, Stats, StepStats, WorkerStats
 from standpipe.stats.memory import MemoryLedger, MemoryOwner
-from standpipe.system.workers import ForkServer, worker_number
+from standpipe.system.fork_server import ForkServer
+from standpipe.system.workers import worker_number
 from standpipe.transform import (
     CenterCrop,
     CutMix,

@@ -20,7 +20,7 @@ import standpipe as sp
 from photos import WAIT_S
 from programs import census, started_since, wait_for_end
 from standpipe.engine.processes.server_handle import WorkerServer
-from standpipe.engine.start import recipe_of
+from standpipe.engine.start_common import recipe_of
 
 ROWS = 4  # of a batch
 NOTICED_S = 8.0  # from a worker's death to its work done by another one, also on a busy machine

@@ -12,7 +12,7 @@ import standpipe as sp
 from photos import encoded, picture, write_list
 from standpipe._native import latency_bucket
 from standpipe.observe import Verdict
-from standpipe.observe.judge import verdict
+from standpipe.observe.judge import diagnose
 from standpipe.plan.tuning import untried
 from standpipe.stats.counters import BUCKETS
 
@@ -130,7 +130,7 @@ def test_the_place_that_limits_is_named_with_what_to_do(name: str) -> None:
     done, more, place, words, upper = CASES[name]
     settings: Any = {name: more[name] for name in ("executor", "depth") if name in more}
     plan = pipeline().plan(**{"memory": "300MiB", "workers": 2, "executor": "thread", **settings})
-    found = verdict(done, plan, tuning_of(plan), cores=more.get("cores", 2))
+    found = diagnose(done, plan, tuning_of(plan), cores=more.get("cores", 2))
     assert found.place == place
     assert words in " ".join([found.what, *found.advice])
     assert found.upper_rows_per_s == (None if upper is None else pytest.approx(upper, rel=0.01))
@@ -141,7 +141,7 @@ def test_the_place_that_limits_is_named_with_what_to_do(name: str) -> None:
 def judged(done: sp.Stats, *, cores: int = 8, trials: tuple[sp.Trial, ...] = (), **settings: Any) -> Verdict:
     """The verdict on a run of two workers that are set, unless ``settings`` say otherwise."""
     plan = pipeline().plan(**{"memory": "300MiB", "workers": 2, "executor": "thread", **settings})
-    return verdict(done, plan, tuning_of(plan, workers=2, trials=trials), cores=cores)
+    return diagnose(done, plan, tuning_of(plan, workers=2, trials=trials), cores=cores)
 
 
 def tried(setting: Literal["workers", "depth"], before: int, number: int) -> sp.Trial:
@@ -175,7 +175,7 @@ def test_what_is_set_is_not_advised(tmp_path: Path) -> None:
         (cropped.decode("fast"), {"nothing that can be set"}),
     ):
         plan = described.batch(1).plan(memory="300MiB", workers=2)
-        advice = " ".join(verdict(BUSY, plan, tuning_of(plan), cores=2).advice)
+        advice = " ".join(diagnose(BUSY, plan, tuning_of(plan), cores=2).advice)
         assert {word for word in (".cache(", "decode(", "nothing that") if word in advice} == {
             word[:12] for word in words
         }
@@ -203,7 +203,7 @@ def test_native_workers_without_processors_are_not_told_to_decode_less(tmp_path:
     def advice(cpu_s: float, cores: int, foreign: int = 0) -> str:
         plan = decoded.plan(memory="300MiB", workers=2)
         done = counted(0.9, 19.0, cpu_s=cpu_s, foreign=foreign)
-        return " ".join(verdict(done, plan, tuning_of(plan), cores=cores).advice)
+        return " ".join(diagnose(done, plan, tuning_of(plan), cores=cores).advice)
 
     assert advice(9.0, 8).startswith(
         "cores of its own for this run, or less of what else runs there: about 222 rows/s"
@@ -232,7 +232,7 @@ def test_batches_that_take_long_to_copy_could_have_fewer_bytes(of: str) -> None:
     described, words, fixed = COPIED[of]
     done = counted(0.01, 4.0, device=replace(FREE, busy_s=9.0, cpu_s=0.1))
     plan = described.plan(memory="300MiB", workers=2)
-    found = verdict(done, plan, tuning_of(plan), cores=2)
+    found = diagnose(done, plan, tuning_of(plan), cores=2)
     assert found.place == "device"
     assert words in found.advice[0]
     assert found.fixed_rows_per_s == (None if fixed is None else pytest.approx(fixed, rel=0.01))
@@ -246,7 +246,7 @@ def test_of_a_native_step_nobody_is_told_to_make_it_native(tmp_path: Path, decod
     assert plan.program is not None
     (step,) = plan.program.native
     done = counted(0.5, 19.0, transform=in_python(18.0), functions={step: 15.0, "Slow": 2.0})
-    found = verdict(done, plan, tuning_of(plan), cores=2)
+    found = diagnose(done, plan, tuning_of(plan), cores=2)
     assert f"{step} takes 88% of making rows, natively" in found.what
     assert [each for each in found.advice if "native" in each] == []
     assert ('decode("fast")' in found.advice[0]) == decodes
@@ -257,16 +257,16 @@ def test_of_a_stream_nobody_is_told_to_give_it_more_workers() -> None:
     plan = described.plan(memory="300MiB", workers=2, executor="process")
     for cpu_s in (0.5, 19.0):  # it waits, or computes
         done = counted(0.5, 19.0, transform=in_python(cpu_s), functions={"the dataset": 18.0})
-        found = verdict(done, plan, tuning_of(plan), cores=8)
+        found = diagnose(done, plan, tuning_of(plan), cores=8)
         assert [each for each in found.advice if "workers=" in each] == []
 
 
 def test_the_loops_own_rate_bounds_what_the_input_can_bring_where_it_was_measured() -> None:
     plan = pipeline().plan(memory="300MiB", workers=2)
-    found = verdict(counted(0.5, 19.0), plan, tuning_of(plan), cores=2, step_rows_per_s=130.0)
+    found = diagnose(counted(0.5, 19.0), plan, tuning_of(plan), cores=2, step_rows_per_s=130.0)
     assert found.upper_rows_per_s == 130
     assert found.gain == pytest.approx(1.3)
-    empty = verdict(counted(0.5, 19.0), plan, tuning_of(plan), cores=2, step_rows_per_s=1e7)
+    empty = diagnose(counted(0.5, 19.0), plan, tuning_of(plan), cores=2, step_rows_per_s=1e7)
     assert empty.upper_rows_per_s is None, "a loop that does nothing tells no limit"
 
 

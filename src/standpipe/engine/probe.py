@@ -16,7 +16,7 @@ from standpipe.contracts import Records, StreamSource
 from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
 from standpipe.engine.processes.travel import Luggage, pack
 from standpipe.engine.rows import Inputs, RowKey
-from standpipe.engine.start import first_record, recipe_of
+from standpipe.engine.start_common import first_record, recipe_of
 from standpipe.errors import PlanError
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan

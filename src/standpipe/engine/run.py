@@ -26,7 +26,8 @@ from standpipe.engine.deliver import Delivered, Delivery
 from standpipe.engine.fill import Filled, Filler, Filling
 from standpipe.engine.meter import Meter
 from standpipe.engine.room import Room
-from standpipe.engine.start import refusals, started
+from standpipe.engine.start import started
+from standpipe.engine.start_common import refusals
 from standpipe.engine.timing import RunTimes
 from standpipe.engine.tuner.adjusting import Adjuster
 from standpipe.engine.watchdog.guarded import guarded

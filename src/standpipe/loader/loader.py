@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from standpipe import observe
 from standpipe.contracts import Order
 from standpipe.errors import PlanError, StandpipeError, StateError
 from standpipe.loader.iterators import Epoch, GivenEpoch, RepeatedSteps, SomeSteps
@@ -187,10 +188,8 @@ class Loader(Observable):
         since  counters of before: of what has happened from then on. Default: since it has had as many workers and
                slots as now
         """
-        from standpipe.observe.judge import verdict
-
         done = self.stats() - (self.since if since is None else since)
-        return verdict(
+        return observe.diagnose(
             done, self.plan, self.tuning(), cores=cpu_count(), step_rows_per_s=self._step_rows_per_s
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, cast
 
+from standpipe import observe
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.plan.tuning import Tuning
@@ -49,9 +50,7 @@ class Observable:
             """Who takes how much memory."""
 
     def __init__(self) -> None:
-        from standpipe.observe.history import History  # needs the public list
-
-        self.history = History()
+        self.history = observe.History()
         self._sampler = self._new_sampler()
 
     def snapshot(self, *, whole: bool = False) -> Snapshot:
@@ -68,9 +67,7 @@ class Observable:
         At a terminal with rich in lines that stay below what is printed, in a notebook with tqdm as a bar, elsewhere as
         a line every ten seconds; on stderr.
         """
-        from standpipe.observe.progress import progress
-
-        return progress(cast("Loader", self))
+        return observe.show_progress(cast("Loader", self))
 
     def report(self, path: str | Path, *more: str | Path) -> None:
         """Write a page about the run so far, ``report.html``, or the same facts as JSON, ``report.json``.
@@ -82,18 +79,14 @@ class Observable:
         files are there, or none is. Raises ``PlanError`` where a path ends in neither ``.html`` nor ``.json``,
         and ``StandpipeError`` where it can't be written.
         """
-        from standpipe.observe.report import write_report
-
-        write_report(cast("Loader", self), self.snapshot(whole=True), path, *more)
+        observe.write_report(cast("Loader", self), self.snapshot(whole=True), path, *more)
 
     def trace(self, path: str | Path) -> None:
         """Write what it did over time as JSON for Perfetto, and Chrome's ``about:tracing``.
 
         Raises ``StandpipeError`` where it can't be written.
         """
-        from standpipe.observe.trace import write_trace
-
-        write_trace(cast("Loader", self), path)
+        observe.write_trace(cast("Loader", self), path)
 
     def _observe(self, run: Run) -> None:
         """Take snapshots of a run that has started, without a reference to the loader, which would keep it alive."""
@@ -103,11 +96,7 @@ class Observable:
         self._sampler.begin(run, lambda: me._where())
 
     def _new_sampler(self) -> Sampler:
-        from standpipe.observe.sampler import Sampler
-
-        return Sampler(cpu_count(), self.history)
+        return observe.Sampler(cpu_count(), self.history)
 
     def _where(self) -> Where:
-        from standpipe.observe.sampler import Where
-
-        return Where(self._cursor.epoch, self._cursor.consumed, self._step_rows_per_s)
+        return observe.Where(self._cursor.epoch, self._cursor.consumed, self._step_rows_per_s)

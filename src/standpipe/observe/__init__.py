@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from standpipe.observe.history import History, Moment
+    from standpipe.observe.judge import diagnose as diagnose
     from standpipe.observe.metrics import PrometheusCollector, write_scalars
     from standpipe.observe.posted import Found, loaders
+    from standpipe.observe.progress import show_progress as show_progress
+    from standpipe.observe.report import write_report as write_report
+    from standpipe.observe.sampler import Sampler as Sampler
+    from standpipe.observe.sampler import Where as Where
     from standpipe.observe.snapshot import Snapshot
+    from standpipe.observe.trace import write_trace as write_trace
     from standpipe.observe.verdict import Verdict
 
 __all__ = [
@@ -31,11 +37,18 @@ WHERE = {
     "loaders": "posted",
     "Snapshot": "snapshot",
     "Verdict": "verdict",
+    # For loaders alone:
+    "Sampler": "sampler",
+    "Where": "sampler",
+    "diagnose": "judge",
+    "show_progress": "progress",
+    "write_report": "report",
+    "write_trace": "trace",
 }
 
 
 def __getattr__(name: str) -> object:
-    """The public names, each imported when it is asked for: every loader imports this package."""
+    """The names above, each imported when it is asked for: every loader imports this package."""
     from importlib import import_module
 
     if name in WHERE:

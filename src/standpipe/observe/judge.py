@@ -48,7 +48,7 @@ class Advice(NamedTuple):
     rate: float | None = None
 
 
-def verdict(
+def diagnose(
     done: sp.Stats, plan: sp.Plan, tuning: sp.Tuning, *, cores: int, step_rows_per_s: float | None = None
 ) -> Verdict:
     """What limits a run, by what was counted: since its start, or between two snapshots.

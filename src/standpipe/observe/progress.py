@@ -31,7 +31,7 @@ class View(Protocol):
 
 
 @contextmanager
-def progress(loader: sp.Loader) -> Iterator[None]:
+def show_progress(loader: sp.Loader) -> Iterator[None]:
     """Show how a run goes, while the block runs."""
     view = _view()
     done = threading.Event()

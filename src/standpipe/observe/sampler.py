@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import standpipe as sp
 from standpipe.observe.history import History, moment_between
-from standpipe.observe.judge import verdict
+from standpipe.observe.judge import diagnose
 from standpipe.observe.posted import Posted
 from standpipe.observe.snapshot import Snapshot, snapshot
 
@@ -119,7 +119,7 @@ class Sampler:
                 consumed=here.consumed,
                 run_s=stats.time_s - begun_s,
                 recent=moment_between(since, stats, memory.now, since.time_s - begun_s),
-                verdict=verdict(
+                verdict=diagnose(
                     stats - since,
                     run.plan,
                     tuning,

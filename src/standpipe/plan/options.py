@@ -15,7 +15,7 @@ from standpipe.contracts import Device, Source
 from standpipe.errors import PlanError
 from standpipe.habits import unknown_argument
 from standpipe.spec import DecodeLimits, Executor, GpuDecode, Reads
-from standpipe.system.workers import ForkFrom, ForkServer
+from standpipe.system.workers import ForkFrom, WorkerOrigin
 from standpipe.units import is_count, is_seconds, parse_bytes
 
 MOST_RETRIES = 1000
@@ -129,7 +129,7 @@ def checked_executor(value: object) -> Executor:
 
 def check_fork_from(value: object) -> None:
     """Raise ``PlanError`` for what no worker process can come from."""
-    if value is not None and value != "trainer" and not isinstance(value, ForkServer):
+    if value is not None and value != "trainer" and not isinstance(value, WorkerOrigin):
         raise PlanError(
             f"fork_from={value!r}: a ForkServer(), 'trainer', or None for an interpreter of their own"
         )

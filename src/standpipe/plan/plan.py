@@ -59,7 +59,7 @@ from standpipe.spec import DecodeMode, Executor, Labels, Listed, Reads, Spec
 from standpipe.system import machine
 from standpipe.system.launcher import of_machine
 from standpipe.system.sharing import promised
-from standpipe.system.workers import ForkServer, worker_number
+from standpipe.system.workers import WorkerOrigin, worker_number
 from standpipe.transform import (
     BatchFunction,
     FunctionStep,
@@ -166,7 +166,7 @@ class Plan:
     @property
     def files_of_server(self) -> int:
         """Of these, those by which worker processes are started."""
-        shared = isinstance(self.options.fork_from, ForkServer)
+        shared = isinstance(self.options.fork_from, WorkerOrigin)
         return FILES_OF_SERVER + (FILES_OF_FORK_SERVER if shared else 0)
 
     @property

@@ -23,8 +23,8 @@ from standpipe.engine.processes.preloaded import Order, fork_on_demand
 from standpipe.engine.processes.server import bootstrap, forked, status_of
 from standpipe.engine.watchdog.where import Stacks
 from standpipe.errors import WorkerDied
+from standpipe.system.fork_server import ForkServer
 from standpipe.system.machine import own_memory_bytes, process_memory_bytes
-from standpipe.system.workers import ForkServer
 
 # Libraries that would start a thread for every CPU: workers are as many as shall work at once.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")

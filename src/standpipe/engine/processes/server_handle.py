@@ -27,8 +27,9 @@ from standpipe.engine.workers import Failure, Flaws
 from standpipe.errors import PlanError, WorkerDied, record_name
 from standpipe.plan.plan import Plan
 from standpipe.spec import Listed, Spec
+from standpipe.system.fork_server import ForkServer
 from standpipe.system.machine import is_short_of_files
-from standpipe.system.workers import ForkFrom, ForkServer
+from standpipe.system.workers import ForkFrom
 from standpipe.transform import FunctionStep
 from standpipe.transform.function import callable_name
 

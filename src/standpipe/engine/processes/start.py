@@ -1,0 +1,150 @@
+"""From a plan to worker processes; what a plan left open is measured in the first of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from standpipe import _native
+from standpipe.contracts import PythonSource
+from standpipe.engine.cache import opened
+from standpipe.engine.processes.messages import Ended
+from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
+from standpipe.engine.processes.workers import ProcessWorkers
+from standpipe.engine.rows import Inputs, RowKey
+from standpipe.engine.start_common import (
+    MEASURING,
+    Measured,
+    measured_by,
+    new_ring,
+    recipe_of,
+    refusals,
+)
+from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.workers import Failure, Workers
+from standpipe.errors import StalledError, WorkerDied, record_name
+from standpipe.order import Cursor
+from standpipe.plan.cache import CachePlan
+from standpipe.plan.memory import WorkerCost
+from standpipe.plan.plan import Plan
+from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory_bytes
+
+
+def in_processes(
+    plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
+) -> tuple[Plan, Workers, _native.SlotRing]:
+    """Start worker processes, and make the first sample in one. ``started`` says what it returns and raises."""
+    packs = not isinstance(plan.source, PythonSource) or plan.source.packs
+    recipe = recipe_of(plan)
+    if plan.cache is not None and not _can_be_had(plan.cache):
+        recipe = replace(recipe, cache=None)
+    server: WorkerServer | None = None
+    workers: list[WorkerProcess] = []
+    try:
+        with refusals(plan):
+            fork_from = plan.options.fork_from
+            server = WorkerServer(recipe, pack_lists=packs, workers=_most(plan), fork_from=fork_from)
+            watch.start()  # which is a thread, with which this process couldn't be forked
+        with watch.errand(
+            "the start of worker processes",
+            "loading the dataset",
+            f"the server of worker processes ({server.process})",
+            where=server.where,
+            give_up=lambda _: server.end(),
+            least_s=plan.options.start_timeout_s or 0.0,
+        ):
+            server.wait_until_ready()
+        server.side.cap_bytes = plan.forecast.side
+        with refusals(plan):
+            workers.append(WorkerProcess(server, 0))
+
+        def measure(key: RowKey, inputs: Inputs) -> Measured:
+            return _measured_in(workers, server, watch, key, inputs)
+
+        fields, record = measured_by(plan, at, measure)
+        with refusals(plan):
+            plan = plan.measured(fields, record, _cost(plan, server, workers))
+            if plan.in_turn:  # the first one has made a sample already
+                workers[0].kill()
+                workers[0].close()
+                workers[0] = WorkerProcess(server, 0)
+            server.side.cap_bytes = plan.forecast.side
+            ring = new_ring(plan, bell)
+            for number in range(1, plan.workers):
+                workers.append(WorkerProcess(server, number))  # noqa: PERF401 (those there are end if one fails)
+            return plan, ProcessWorkers(server, workers, plan, ring, bell, watch), ring
+    except BaseException:
+        for worker in workers:
+            worker.kill()  # it may be inside the user's code
+            worker.close()
+        if server is not None:
+            server.close(0)
+        raise
+
+
+def _most(plan: Plan) -> int:
+    """Worker processes that there may be, once it is known how much memory each takes."""
+    fixed = plan.options.workers != "auto"
+    return plan.workers if fixed else max(plan.workers, cpu_count(near=plan.device.cpus()))
+
+
+def _can_be_had(cache: CachePlan) -> bool:
+    """Whether there is such a set, which each worker will open for itself; said once if not."""
+    found = opened(cache, strict=cache.cache.strict)
+    if found is not None:
+        found.close()
+    return found is not None
+
+
+def _measured_in(
+    workers: list[WorkerProcess], server: WorkerServer, watch: Watch, key: RowKey, inputs: Inputs
+) -> Measured:
+    """Measure in the first worker. When that dies of it, or hangs, another one takes its place and tries once more."""
+
+    def measured(worker: WorkerProcess) -> Measured:
+        with watch.errand(
+            record_name(key.index, inputs.name(0, key.index)),
+            MEASURING,
+            str(worker),
+            where=worker.where,
+            give_up=lambda _: worker.kill(),
+        ):
+            return worker.measure(key, inputs)
+
+    def successor() -> WorkerProcess:
+        workers[0].close()
+        return WorkerProcess(server, 0)
+
+    try:
+        return measured(workers[0])
+    except (WorkerDied, StalledError):
+        workers[0] = successor()
+    try:
+        return measured(workers[0])
+    except (WorkerDied, StalledError) as error:
+        workers[0] = successor()
+        place = "died" if isinstance(error, WorkerDied) else "stalled"
+        return Failure(0, place, str(error), error)
+
+
+def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> WorkerCost:
+    """What processes as large as the first one take, after its first sample. When it dies meanwhile, another one takes
+    its place, once.
+    """
+    try:
+        return _measured_cost(plan, server, workers[0])
+    except (Ended, OSError):
+        workers[0].close()
+        workers[0] = WorkerProcess(server, 0)
+    try:
+        return _measured_cost(plan, server, workers[0])
+    except (Ended, OSError) as error:
+        raise WorkerDied(f"{workers[0]} {workers[0].death()} while its memory was measured") from error
+
+
+def _measured_cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost:
+    """Raises ``Ended`` or ``OSError`` when it, or the server, is gone."""
+    worker.trim()
+    each = own_memory_bytes(worker.process, sharers=1 + server.copies)
+    shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each
+    shared += server.packed_bytes + server.extra_bytes  # hardly any page of the former was looked at yet
+    return replace(plan.cost, each=each, shared=shared)

@@ -1,0 +1,105 @@
+"""What all kinds of workers need to start: the recipe, the first sample, the slots, and the error of what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from standpipe import _native
+from standpipe.contracts import PythonSource, Records, StreamSource
+from standpipe.engine.open_files import too_few_files
+from standpipe.engine.python.recipe import Recipe
+from standpipe.engine.python.value_checks import Checks
+from standpipe.engine.replace import MOST_ATTEMPTS, advise, substitute_of
+from standpipe.engine.rows import Inputs, RowKey
+from standpipe.engine.workers import Failure, raised_for
+from standpipe.errors import StandpipeError
+from standpipe.order import Cursor
+from standpipe.plan.plan import Plan
+from standpipe.source import NAMES
+from standpipe.spec import Listed, Replace, Spec
+from standpipe.system.machine import is_short_of_files
+from standpipe.units import show_bytes
+
+Measured = Mapping[str, Spec | Listed] | Failure
+Measure = Callable[[RowKey, Inputs], Measured]
+MEASURING = "measuring what a sample looks like"
+
+
+@contextlib.contextmanager
+def refusals(plan: Plan) -> Iterator[None]:
+    """What the system refuses is a ``StandpipeError``. No code of the user's runs there: its errors are its own."""
+    try:
+        yield
+    except StandpipeError:
+        raise
+    except (RuntimeError, OSError) as error:
+        if is_short_of_files(error):
+            raise too_few_files(plan) from error
+        raise StandpipeError(
+            f"the system refused what the loader needs, {plan.workers} workers and "
+            f"{show_bytes(plan.most_slots * plan.layout.stride_bytes)} of address space: {error}"
+        ) from error
+
+
+def recipe_of(plan: Plan) -> Recipe:
+    """What workers have to know to make the plan's samples."""
+    source: Any = plan.source
+    assert plan.program is not None
+    return Recipe(
+        program=plan.program,
+        functions=plan.functions,
+        dataset=_dataset(plan),
+        names=source.names if isinstance(source, PythonSource) else NAMES,
+        seed=plan.pipeline.seed,
+        decoding=plan.pipeline.decoding,
+        reads=plan.options.reads,
+        simd=plan.simd,
+        collate=plan.pipeline.collate,
+        checks=Checks(plan.pipeline.finite, plan.labels),
+        cache=plan.cache,
+        in_turn=plan.in_turn,
+    )
+
+
+def _dataset(plan: Plan) -> Any:
+    source: Any = plan.source
+    if isinstance(source, StreamSource):
+        return source.of_rank(plan.steps.rank, plan.steps.world)
+    return source.dataset if isinstance(source, PythonSource) else None
+
+
+def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
+    """Return the first sample that comes at a cursor, and where its record is."""
+    at = plan.steps.settled(at)
+    drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
+    index = int(drawn.indices[0])
+    if isinstance(plan.source, StreamSource):
+        index = at.consumed // plan.steps.world
+    records = plan.source.locate(np.array([index]))
+    return RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0])), records
+
+
+def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, Spec | Listed], int]:
+    """What the first sample looks like, or where bad ones are replaced, the first good one in its place; its number."""
+    key, records = first_record(plan, at)
+    index, attempt = key.index, 0
+    while True:
+        answer = measure(replace(key, index=index, attempt=attempt), Inputs(records))
+        if not isinstance(answer, Failure):
+            return answer, index
+        attempt += 1
+        if answer.whole or not isinstance(plan.pipeline.bad, Replace) or attempt > MOST_ATTEMPTS:
+            raise advise(raised_for(answer, records, 0, plan.source), plan, [answer])
+        records = plan.source.locate(np.array([substitute_of(plan, key.epoch, key.position, attempt, index)]))
+        index = int(records.index[0])
+
+
+def new_ring(plan: Plan, bell: _native.Bell) -> _native.SlotRing:
+    """The slots of a run."""
+    keeps = not plan.device.lends  # which may have pinned it
+    return _native.SlotRing(plan.layout.slot_bytes, plan.depth, plan.most_slots, bell, keeps=keeps)
