@@ -336,7 +336,7 @@ def test_symlink_or_file_planted(what: str, tmp_path: Path) -> None:
             assert right(found) == (0 if what == "table" else 8)
     else:
         with pytest.raises(
-            sp.CacheError, match=f"a link or file has the place of its folder {planted.name};"
+            sp.CacheError, match=f"a link or file has the place of its folder {planted.name}, "
         ):
             opened(cache)
     assert sorted((path, path.stat().st_mtime_ns) for path in [elsewhere, *elsewhere.rglob("*")]) == before

@@ -1,4 +1,4 @@
-"""What all kinds of workers need to start: the recipe, the first sample, the slots, and the error of what is refused."""
+"""What all kinds of workers need to start: the recipe, the first sample, slots, and the error of what is refused."""
 
 from __future__ import annotations
 
