@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from standpipe import _native
 from standpipe.batch import Shape
-from standpipe.contracts import StreamSource
 from standpipe.engine.mixes import unmixable
 from standpipe.engine.python.collating import Made, collated
 from standpipe.engine.replace import Origins, advise, is_replaced
@@ -80,7 +79,6 @@ class Filler:
     ) -> None:
         self.plan, self._workers, self._ring = plan, workers, ring
         self._ledger, self._watch, self._times, self._hangs = ledger, watch, times, hangs
-        self._streams = isinstance(plan.source, StreamSource)  # which takes some 20 µs to ask
         self.stuck: StalledError | None = None
 
     def begin(self, slot: int, at: Cursor) -> Filling | Filled:
@@ -131,7 +129,7 @@ class Filler:
         plan = self.plan
         step = plan.steps.step(0, at.consumed)
         drawn = step.draw(plan.order, at.epoch)
-        if self._streams:  # a rank's own samples, by their place in its stream
+        if plan.stream is not None:  # a rank's own samples, by their place in its stream
             places = at.consumed // plan.steps.world + np.arange(len(drawn.indices))
             drawn = replace(drawn, indices=places)
         records = plan.source.locate(drawn.indices)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from standpipe.contracts import Records, StreamSource
+from standpipe.contracts import Records
 from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
 from standpipe.engine.processes.travel import Luggage, pack
 from standpipe.engine.rows import Inputs, RowKey
@@ -100,7 +100,7 @@ class Probe:
         plan, epoch = self._plan, self._at.epoch
         if plan.pipeline.given:
             return RowKey(0, epoch, 0), plan.source.locate(np.zeros(1, np.int64))
-        return first_record(plan, Cursor(epoch) if isinstance(plan.source, StreamSource) else self._at)
+        return first_record(plan, self._at if plan.stream is None else Cursor(epoch))
 
     def _end(self) -> None:
         with (

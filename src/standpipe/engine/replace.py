@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from standpipe.contracts import Records, StreamSource
+from standpipe.contracts import Records
 from standpipe.engine.rows import END
 from standpipe.engine.workers import Assignment, Failure, Substitutes, error_of, raised_for
 from standpipe.errors import SampleError, StandpipeError
@@ -131,7 +131,7 @@ class Origins:
 
 def advise(error: StandpipeError, plan: Plan, failures: Sequence[Failure]) -> StandpipeError:
     """The error of these, with what a policy would do about them, or why it didn't help; as it is where none can."""
-    if isinstance(plan.source, StreamSource) or not all(map(is_replaced, failures)):
+    if plan.stream is not None or not all(map(is_replaced, failures)):
         return error
     replaced = isinstance(plan.pipeline.bad, Replace)
     error.add_note(f"{MOST_ATTEMPTS} samples in its place were bad too" if replaced else HOW_TO_REPLACE)

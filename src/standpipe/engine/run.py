@@ -21,7 +21,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from standpipe import _native
-from standpipe.contracts import Order
 from standpipe.engine.deliver import Delivered, Delivery
 from standpipe.engine.fill import Filled, Filler, Filling
 from standpipe.engine.meter import Meter
@@ -34,7 +33,7 @@ from standpipe.engine.watchdog.guarded import guarded
 from standpipe.engine.watchdog.watch import Unattended, Watch, Work
 from standpipe.engine.workers import INTERRUPTED_S, Job, Workers, has_ended
 from standpipe.errors import PlanError, StandpipeError
-from standpipe.order import Batches, Cursor, Given
+from standpipe.order import AnyOrder, Cursor
 from standpipe.plan.plan import Plan
 from standpipe.plan.tuning import Tuning
 from standpipe.spec import Tail
@@ -155,7 +154,7 @@ class Run:
         with self._lock:
             self._aim(self.plan.steps.settled(at))
 
-    def follow(self, order: Order | Batches | Given, at: Cursor) -> None:
+    def follow(self, order: AnyOrder, at: Cursor) -> None:
         """Fill from ``at`` on by another order: what was filled ahead by the old one is dropped."""
         self._check_process()
         with self._lock:
@@ -564,8 +563,7 @@ class Run:
 
     def _is_known(self, at: Cursor) -> bool:
         """Whether somebody has said which records a batch has."""
-        order = self.plan.order
-        return not isinstance(order, Given) or order.has(at.epoch, at.consumed)
+        return self.plan.steps.is_known(self.plan.order, at)
 
     def _start_on(self, filling: Filling | Filled) -> None:
         """Give it to the workers, if there is anything to do."""

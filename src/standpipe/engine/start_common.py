@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from standpipe import _native
-from standpipe.contracts import PythonSource, Records, StreamSource
+from standpipe.contracts import Records
 from standpipe.engine.open_files import too_few_files
 from standpipe.engine.python.recipe import Recipe
 from standpipe.engine.python.value_checks import Checks
@@ -48,13 +48,13 @@ def refusals(plan: Plan) -> Iterator[None]:
 
 def recipe_of(plan: Plan) -> Recipe:
     """What workers have to know to make the plan's samples."""
-    source: Any = plan.source
     assert plan.program is not None
     return Recipe(
         program=plan.program,
         functions=plan.functions,
         dataset=_dataset(plan),
-        names=source.names if isinstance(source, PythonSource) else NAMES,
+        streams=plan.stream is not None,
+        names=NAMES if plan.python is None else plan.python.names,
         seed=plan.pipeline.seed,
         decoding=plan.pipeline.decoding,
         reads=plan.options.reads,
@@ -67,10 +67,9 @@ def recipe_of(plan: Plan) -> Recipe:
 
 
 def _dataset(plan: Plan) -> Any:
-    source: Any = plan.source
-    if isinstance(source, StreamSource):
-        return source.of_rank(plan.steps.rank, plan.steps.world)
-    return source.dataset if isinstance(source, PythonSource) else None
+    if plan.stream is not None:
+        return plan.stream.of_rank(plan.steps.rank, plan.steps.world)
+    return None if plan.python is None else plan.python.dataset
 
 
 def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
@@ -78,7 +77,7 @@ def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
     at = plan.steps.settled(at)
     drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
     index = int(drawn.indices[0])
-    if isinstance(plan.source, StreamSource):
+    if plan.stream is not None:
         index = at.consumed // plan.steps.world
     records = plan.source.locate(np.array([index]))
     return RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0])), records

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from standpipe import observe
-from standpipe.contracts import Order
 from standpipe.errors import PlanError, StandpipeError, StateError
 from standpipe.loader.iterators import Epoch, GivenEpoch, RepeatedSteps, SomeSteps
 from standpipe.loader.monitoring import Observable
 from standpipe.loader.state import MOST, STATE_VERSION, Edit, saved_state
-from standpipe.order import Batches, Cursor, Given, Mixed
+from standpipe.order import AnyOrder, Cursor, Given, Mixed
 from standpipe.pipeline.mix import OpenMix
 from standpipe.plan.explain import tuning_text
 from standpipe.plan.plan import Plan
@@ -385,7 +384,7 @@ class Loader(Observable):
         if self._run is not None:
             self._run.look()
 
-    def _follow(self, order: Order | Batches | Given) -> None:
+    def _follow(self, order: AnyOrder) -> None:
         """Deliver by another order from the next batch on."""
         self.plan = replace(self.plan, order=order)
         if self._run is not None:
@@ -462,7 +461,7 @@ def _check_number(name: str, number: object, what: str, *, least: int) -> None:
         raise PlanError(f"{name}({number!r}): {what}, a whole number from {least}")
 
 
-def _reweighed(order: Order | Batches | Given, edit: Edit) -> Order | Batches | Given:
+def _reweighed(order: AnyOrder, edit: Edit) -> AnyOrder:
     """The order after an edit."""
     if "reweigh" not in edit:
         return order

@@ -14,7 +14,7 @@ from standpipe.order.sampled import Balance, Balanced, Sampling, Weighted, Weigh
 from standpipe.order.selection import Chain, Repeated, Select, Selected, Selection, Skip, Split, Take
 from standpipe.order.sequential import Sequential
 from standpipe.order.shuffle import Shuffled
-from standpipe.order.steps import Cursor, Drawn, Step, Steps
+from standpipe.order.steps import AnyOrder, Cursor, Drawn, Step, Steps
 from standpipe.order.streamed import Streamed
 from standpipe.order.substitute import substitute
 from standpipe.order.table import Table, grouped_by, sorted_by
@@ -22,6 +22,7 @@ from standpipe.order.table import Table, grouped_by, sorted_by
 __all__ = [
     "MAX_POSITIONS",
     "MAX_ROWS",
+    "AnyOrder",
     "Balance",
     "Balanced",
     "Batches",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import Literal, TypeAlias, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from standpipe.order._arguments import MAX_POSITIONS, MAX_ROWS, whole_number
 from standpipe.order.budget import Batches
 from standpipe.order.given import Given
 from standpipe.spec import Int64Array, Tail
+
+# One record per position, or one batch per position
+AnyOrder: TypeAlias = Order | Batches | Given
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class Step:
         """The rows' record numbers, (rows,) int64."""
         return np.concatenate([order.indices(epoch, start, stop) for start, stop in self.ranges()])
 
-    def draw(self, order: Order | Batches | Given, epoch: int) -> Drawn:
+    def draw(self, order: AnyOrder, epoch: int) -> Drawn:
         """What the batch is made of."""
         if not isinstance(order, Batches | Given):
             return Drawn(self.indices(order, epoch), self.positions(), self.valid())
@@ -181,6 +184,10 @@ class Steps:
         if self.tail is Tail.SHORT:
             rows = min(rows, self.num_positions - start)
         return Step(start, rows, self.num_positions)
+
+    def is_known(self, order: AnyOrder, cursor: Cursor) -> bool:
+        """Return whether ``order`` says already which records the batch at ``cursor`` has."""
+        return not isinstance(order, Given) or order.has(cursor.epoch, cursor.consumed)
 
     def settled(self, cursor: Cursor) -> Cursor:
         """Return where the next step starts: the next epoch when this one has no step left."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from standpipe.contracts import Order, StreamSource
+from standpipe.contracts import Order
 from standpipe.errors import PlanError
 from standpipe.order import Batches, Given, Steps, whole_number
 from standpipe.pipeline.pipeline import Pipeline
@@ -134,7 +134,7 @@ def audit(
     plan = make_plan(replace(pipeline, rank=0, world=ranks), LoaderOptions(executor=executor))
     if pipeline.given:
         raise PlanError("batches that are given name their records only when a loader runs")
-    if isinstance(plan.source, StreamSource):
+    if plan.stream is not None:
         raise PlanError("a stream names no records, so nobody can count them without reading it")
     drawing = plan.probe()
     plan = replace(plan, drawing=drawing or ())

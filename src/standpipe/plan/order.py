@@ -13,6 +13,7 @@ from standpipe.errors import PlanError
 from standpipe.order import (
     MAX_POSITIONS,
     MAX_ROWS,
+    AnyOrder,
     Batches,
     BlockShuffled,
     Budget,
@@ -42,7 +43,7 @@ READ_AT_ONCE = 1 << 18  # records of a column
 SPREAD = 4  # records that may be read for one that is wanted
 
 
-def planned_order(pipeline: Pipeline, source: OpenSource) -> Order | Batches | Given:
+def planned_order(pipeline: Pipeline, source: OpenSource) -> AnyOrder:
     """What a run follows: ``order_of`` or, within a budget, whole batches of it."""
     if pipeline.given:
         return _given(pipeline, source)
@@ -151,7 +152,7 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
     return Batches.of(budget, lengths, chain, seed=seed if pipeline.shuffled else None)
 
 
-def steps_of(pipeline: Pipeline, source: OpenSource, order: Order | Batches | Given) -> Steps:
+def steps_of(pipeline: Pipeline, source: OpenSource, order: AnyOrder) -> Steps:
     """How an order is cut into steps. Raises ``PlanError`` for what can't be."""
     tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
     if isinstance(source, StreamSource):

@@ -13,13 +13,12 @@ from standpipe.contracts import (
     Finish,
     KeepsIndex,
     OpenSource,
-    Order,
     PythonSource,
     StreamSource,
 )
 from standpipe.device import HostMemory
 from standpipe.errors import PlanError
-from standpipe.order import Batches, Given, Steps, Streamed
+from standpipe.order import AnyOrder, Batches, Given, Steps, Streamed
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.pipeline.running import runner
 from standpipe.plan.cache import CachePlan, cache_plan, with_place
@@ -79,6 +78,8 @@ MOST_CLASSES = 1 << 16  # whose names are in a manifest
 class Plan:
     """Everything a run needs, checked and sized. ``explain()`` prints it.
 
+    python    the source, where Python code gives its samples; else None
+    stream    the source, where its samples come one after another; else None
     kernel    what native threads do to every image, when no Python code takes part
     program   what workers in Python do to every sample, when some does
     contents  how a batch holds each field of its samples; None for what is measured when a loader starts
@@ -100,7 +101,9 @@ class Plan:
 
     pipeline: Pipeline
     source: OpenSource
-    order: Order | Batches | Given
+    python: PythonSource | None
+    stream: StreamSource | None
+    order: AnyOrder
     steps: Steps
     kernel: ImageKernel | None
     program: SampleProgram | None
@@ -208,7 +211,7 @@ class Plan:
         if program is None or self.executor is Executor.PROCESS:
             return False
         return (
-            isinstance(self.source, PythonSource)
+            self.python is not None
             or any(isinstance(step, FunctionStep) for step in program.steps)
             or any(function.mixing is None for function in self.functions)
         )
@@ -240,8 +243,8 @@ class Plan:
     def could_keep(self) -> bool:
         """Whether ``.cache(…)`` could keep what is made of a record: nothing is kept yet, and drawing comes later."""
         transforms = self.pipeline.transforms
-        drawn_first = first_random(transforms[:1]) is not None and not isinstance(self.source, PythonSource)
-        return self.pipeline.cached is None and not drawn_first and not isinstance(self.source, StreamSource)
+        drawn_first = first_random(transforms[:1]) is not None and self.python is None
+        return self.pipeline.cached is None and not drawn_first and self.stream is None
 
     @property
     def decodes_exactly(self) -> bool:
@@ -284,7 +287,7 @@ class Plan:
     @property
     def takes_workers(self) -> bool:
         """Return whether ``workers=`` has a meaning: more than one can make samples."""
-        return self.executor is not Executor.INLINE and not isinstance(self.source, StreamSource)
+        return self.executor is not Executor.INLINE and self.stream is None
 
     @property
     def tunes_workers(self) -> bool:
@@ -428,7 +431,9 @@ def make_plan(
     layout = slot_layout(contents, rows, steps.tail)
     budget = _budget(options) if before is None else before.memory_bytes
     whole = any(function.samples for function in pipeline.batch_functions)
-    alone = executor is Executor.INLINE or isinstance(source, StreamSource)
+    python = source if isinstance(source, PythonSource) else None
+    stream = source if isinstance(source, StreamSource) else None
+    alone = executor is Executor.INLINE or stream is not None
     asked = 1 if alone else options.workers
     cost = _cost(executor, program, source, options.reads) if before is None else before.cost
     if cache is not None and before is None:
@@ -452,6 +457,8 @@ def make_plan(
     return Plan(
         pipeline=pipeline,
         source=source,
+        python=python,
+        stream=stream,
         order=order,
         steps=steps,
         kernel=kernel,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from standpipe import _native
-from standpipe.contracts import PythonSource
 from standpipe.engine.cache import opened
 from standpipe.engine.processes.messages import Ended
 from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
@@ -33,7 +32,7 @@ def in_processes(
     plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
 ) -> tuple[Plan, Workers, _native.SlotRing]:
     """Start worker processes, and make the first sample in one. ``started`` says what it returns and raises."""
-    packs = not isinstance(plan.source, PythonSource) or plan.source.packs
+    packs = plan.python is None or plan.python.packs
     recipe = recipe_of(plan)
     if plan.cache is not None and not _can_be_had(plan.cache):
         recipe = replace(recipe, cache=None)

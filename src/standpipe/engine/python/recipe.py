@@ -24,6 +24,7 @@ class Recipe:
     program     what happens to a sample
     functions   what happens to a batch of them
     dataset     an object with ``__getitem__`` that gives samples, or None for sources that say where bytes are
+    streams     whether that gives them one after another, by ``sample(epoch, place)`` instead
     names       fields of samples that are no dicts
     collate     of fields that differ in shape, how they are put together
     checks      what is asked of the values of a finished sample
@@ -34,6 +35,7 @@ class Recipe:
     program: SampleProgram
     functions: tuple[BatchFunction, ...]
     dataset: Any
+    streams: bool
     names: tuple[str, ...]
     seed: int
     decoding: Decoding

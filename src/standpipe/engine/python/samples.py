@@ -66,8 +66,7 @@ class SampleMaker:
         self.recipe = recipe
         self._images = ImageMaker(recipe, supplies, self.desk)
         self.recount = self._images.recount  # for images that are made again
-        streams = isinstance(recipe.dataset, Stream)
-        self._draws = Draws(recipe.seed, self.recount, streams=streams) if keyed else None
+        self._draws = Draws(recipe.seed, self.recount, streams=recipe.streams) if keyed else None
         self._told = Flaws()
         self._gives: type = dict  # what the dataset's last sample was: dict, tuple, or any other object
         self._dataset = (
@@ -335,7 +334,7 @@ class SampleMaker:
         """The dataset's values by field."""
         dataset, names = self.recipe.dataset, self.recipe.names
         asked = key.index if key.asked is None else key.asked[0]
-        item = self._streamed(dataset, key) if isinstance(dataset, Stream) else dataset[asked]
+        item = self._streamed(dataset, key) if self.recipe.streams else dataset[asked]
         if item is None:
             raise RowFailed("source", f"dataset[{asked!r}] returned None; return the sample")
         kind = type(item)

@@ -11,7 +11,6 @@ from standpipe.engine.rows import Inputs, Rows, counted
 from standpipe.engine.watchdog.board import FOR_MEMORY, FUNCTIONS, IDLE
 from standpipe.engine.workers import WHOLE, Assignment, BatchMade, Failure, Substitutes
 from standpipe.errors import FIRST_KEY, StandpipeError, record_name
-from standpipe.order import Given
 from standpipe.plan.plan import Plan
 
 
@@ -27,7 +26,7 @@ class SlotJob:
 
     def __init__(self, assignment: Assignment, plan: Plan) -> None:
         self.age = 0
-        self.number = int(assignment.positions[0]) // Given.stride
+        self.number = assignment.at.consumed
         self.slot = assignment.slot
         self.rows = len(assignment.positions)
         self.content = Rows(

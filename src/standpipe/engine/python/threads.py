@@ -11,7 +11,6 @@ from functools import partial
 from typing import NamedTuple
 
 from standpipe import _native
-from standpipe.contracts import StreamSource
 from standpipe.engine.cache import COUNTS
 from standpipe.engine.python.cached_samples import Kept
 from standpipe.engine.python.functions import apply, gather
@@ -243,7 +242,7 @@ class ThreadWorkers(QueueWorkers):
     def _is_hopeless(self, seat: Seat) -> bool:
         """Whether no thread can go on while this one hangs: it reads the one stream there is, or many others hang."""
         hanging = sum(thread.is_alive() for thread in self._threads) - len(self._seats)
-        return isinstance(self._plan.source, StreamSource) or hanging >= MOST_HANGING * self._plan.workers
+        return self._plan.stream is not None or hanging >= MOST_HANGING * self._plan.workers
 
     def _new_seat(self, number: int = -1) -> Seat:
         caught: type[BaseException] = Exception if self.helps else BaseException
