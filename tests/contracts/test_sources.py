@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sources import check_source
 
 import standpipe as sp
-from standpipe.contracts import Source
+from standpipe.contracts import Source, check_source
 from standpipe.source import Arrays, Concat, FileList, ImageFolder
 
 

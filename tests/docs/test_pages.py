@@ -11,11 +11,13 @@ import standpipe as sp
 import standpipe.jax
 import standpipe.observe
 import standpipe.torch
+from standpipe import contracts
 from standpipe.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
+FOR_SOURCES = ("Source", "OpenSource", "Records", "Files", "Paths", "Rows", "Encoded", "check_source")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 FILE = re.compile(r"`((?:tests|benchmarks|examples|scripts|src|native|docs)/[\w./-]*)")
 
@@ -40,7 +42,9 @@ def test_the_reference_has_every_public_name() -> None:
         r"^\.\. auto(?:class|exception|function):: (?:standpipe\.observe\.)?(\w+)", text, re.MULTILINE
     )
     outside = (standpipe.torch, standpipe.jax, standpipe.observe)
-    assert sorted(documented) == sorted([*sp.__all__, *(name for each in outside for name in each.__all__)])
+    names = [*sp.__all__, *FOR_SOURCES, *(name for each in outside for name in each.__all__)]
+    assert sorted(documented) == sorted(names)
+    assert set(FOR_SOURCES) <= set(contracts.__all__)
 
 
 @pytest.mark.parametrize("more", [[], ["--io"]])

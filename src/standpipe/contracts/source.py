@@ -1,0 +1,265 @@
+"""What a source promises: which records there are, and where the bytes and numbers of each are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from standpipe.spec import AnyArray, Int64Array, Spec, UInt8Array
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """n file paths in two arrays, so that a million of them are no Python objects.
+
+    blob  (total_bytes,) uint8: the paths' bytes one after another, as the file system has them
+    ends  (n,) int64: path i is ``blob[ends[i - 1]:ends[i]]`` (from 0 for i = 0)
+    """
+
+    blob: UInt8Array
+    ends: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, row: int) -> bytes:
+        start = 0 if row == 0 else int(self.ends[row - 1])
+        return self.blob[start : int(self.ends[row])].tobytes()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both arrays."""
+        return self.blob.nbytes + self.ends.nbytes
+
+    def take(self, rows: Int64Array) -> Paths:
+        """The paths of ``rows`` (n,) int64, in that order, as arrays of their own."""
+        stops = self.ends[rows]
+        starts = np.where(rows > 0, self.ends[rows - 1], 0)
+        lengths = stops - starts
+        ends = np.cumsum(lengths)
+        bytes_from = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+        return Paths(self.blob[bytes_from], ends)
+
+    @classmethod
+    def pack(cls, paths: list[bytes]) -> Paths:
+        """Pack a list of byte strings."""
+        ends = np.cumsum([len(path) for path in paths], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(paths), np.uint8), ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A byte field: where the encoded bytes of n records are. Many records may be in one file.
+
+    paths   n absolute paths
+    offset  (n,) int64: the first byte inside the file
+    length  (n,) int64: the number of bytes; -1: to the end of the file
+    """
+
+    paths: Paths
+    offset: Int64Array
+    length: Int64Array
+
+    def take(self, rows: Int64Array) -> Files:
+        """Those of ``rows`` (n,) int64, in that order."""
+        return Files(self.paths.take(rows), self.offset[rows], self.length[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A field in memory: rows of one array or of several, which the engine copies or transforms.
+
+    array   (rows, …), any numeric dtype of the machine's byte order, C order. It may be the whole data set, or
+            hold only these n records, which the source has read for this call.
+    rows    (n,) int64: the row of ``array`` for each record; −1 for a record in one of ``others``
+    others  further arrays with rows of the same shape and dtype; each record is in exactly one array
+    """
+
+    array: AnyArray
+    rows: Int64Array
+    others: tuple[Rows, ...] = ()
+
+    def take(self, rows: Int64Array) -> Rows:
+        """Those of ``rows`` (n,) int64, in that order."""
+        return Rows(self.array, self.rows[rows], tuple(other.take(rows) for other in self.others))
+
+    @property
+    def parts(self) -> tuple[Rows, ...]:
+        """The arrays, one by one."""
+        return (self, *self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """n records in columns. A record may have several fields of each kind.
+
+    index  (n,) int64: the records' numbers in their source
+    files  byte fields by name, which the read place reads; the engine decodes one, named ``image``
+    rows   fields in memory by name; an image that transforms take is named ``image``, (H, W, 3) uint8
+    plain  small values by name, (n, …) each, already gathered (label, id, …)
+
+    Every field is in exactly one of the three.
+    """
+
+    index: Int64Array
+    files: Mapping[str, Files] = field(default_factory=dict)
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    plain: Mapping[str, AnyArray] = field(default_factory=dict)
+
+    def take(self, rows: Int64Array) -> Records:
+        """Those of ``rows`` (n,) int64, in that order."""
+        return Records(
+            self.index[rows],
+            {name: files.take(rows) for name, files in self.files.items()},
+            {name: column.take(rows) for name, column in self.rows.items()},
+            {name: values[rows] for name, values in self.plain.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What a byte field is before it is decoded. Its shape is known only when its header is read.
+
+    kind  ``"image"``
+    """
+
+    kind: str = "image"
+
+    def __str__(self) -> str:
+        return f"encoded {self.kind}"
+
+
+class OpenSource(Protocol):
+    """A source whose metadata has been read: it says what exists.
+
+    The engine calls it from its own threads, in the process that trains. Nothing asks for its class: what it
+    offers beyond this protocol is in ``KeepsIndex``, ``SkipsFiles``, ``KnownHere``, ``PythonSource`` and
+    ``StreamSource``, which it has when it has their attributes.
+    """
+
+    @property
+    def num_records(self) -> int:
+        """The number of records, at least one."""
+
+    @property
+    def fields(self) -> Mapping[str, Spec | Encoded]:
+        """All fields of a record by name; ``Encoded`` for byte fields. The batch place adds ``index`` itself."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of values that need no decoding: one number per record, such as ``label``.
+
+        Selections, filters, balancing and budgets use them.
+        """
+
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """Return one of ``columns`` for the records [start, stop), (stop − start,) of any numeric dtype.
+
+        The engine asks for pieces, so a column need not fit into memory. Thread-safe. Raises ``KeyError`` for
+        another name, ``IndexError`` for records that don't exist.
+        """
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names by label, or None when labels are plain numbers or absent."""
+
+    @property
+    def digest(self) -> str:
+        """Hex digest of the manifest, 32 digits or more: equal when records, their order and labels are the same.
+
+        A data set may move: leave its folder out.
+        """
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of memory that the index takes in this process; the forecast counts them."""
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Say where the records ``indices`` (n,) int64 are, for one batch or a few thousand records.
+
+        Thread-safe; indices may repeat, come in any order, and be none. Encoded bytes are named here and read
+        later, by other threads. Numbers that need no decoding may be read here, by position.
+        Raises ``StandpipeError`` where that fails.
+        """
+
+    def name(self, index: int) -> str | None:
+        """Return a printable name of one record for messages, such as its path, or None."""
+
+
+@runtime_checkable
+class KeepsIndex(Protocol):
+    """An ``OpenSource`` whose records are listed in a packed index file."""
+
+    @property
+    def index_note(self) -> str:
+        """One line for ``explain()``: where the index is, and its size."""
+
+    @property
+    def descriptors(self) -> int:
+        """The number of files it holds open."""
+
+
+@runtime_checkable
+class SkipsFiles(Protocol):
+    """An ``OpenSource`` that left out files which look like records."""
+
+    def skipped(self) -> Iterator[str]:
+        """Yield their paths, printable."""
+
+
+@runtime_checkable
+class KnownHere(Protocol):
+    """An ``OpenSource`` whose digest ignores where its files are; ``here()`` adds that."""
+
+    def here(self) -> str:
+        """Return where the files are, and what else the digest leaves out. This may read arrays in memory."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A description of where records come from. Its constructor stores arguments and touches no file."""
+
+    def open(self) -> OpenSource:
+        """Read the metadata, once: list a folder, open an index, read an array's header.
+
+        Raises ``PlanError`` when there is nothing to read. The message says what to do about it.
+        """
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+
+
+@runtime_checkable
+class PythonSource(Protocol):
+    """An ``OpenSource`` whose samples Python code makes, one at a time, in a worker."""
+
+    @property
+    def dataset(self) -> Any:
+        """An object whose ``dataset[index]`` is a sample."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields of a sample that is a tuple, in its order."""
+
+    @property
+    def packs(self) -> bool:
+        """Whether long lists inside the dataset are packed on the way to other processes."""
+
+    @property
+    def declared(self) -> Mapping[str, Spec] | None:
+        """What samples look like, by field, or None: the loader measures it on one."""
+
+
+@runtime_checkable
+class StreamSource(Protocol):
+    """A ``PythonSource`` whose samples come one after another."""
+
+    @property
+    def length(self) -> int | None:
+        """The number of samples per epoch and rank; None: nobody knows before the end."""
+
+    def of_rank(self, rank: int, world: int) -> Any:
+        """Return an object whose ``sample(epoch, place)`` gives a rank's samples. Raises ``PlanError``."""

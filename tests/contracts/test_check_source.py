@@ -1,0 +1,71 @@
+"""``check_source`` is public: it must find each promise that somebody's source breaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import standpipe as sp
+from standpipe.contracts import OpenSource, Records, check_source
+
+
+class Altered:
+    """A good source, of which some answers are others."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+
+    def open(self) -> OpenSource:
+        good = sp.Arrays(x=np.arange(12, dtype=np.float32).reshape(4, 3), label=np.arange(4)).open()
+        altered = type("OpenAltered", (), {"__getattr__": lambda _, name: getattr(good, name)})()
+        for name, answer in self.answers.items():
+            setattr(altered, name, answer(good) if callable(answer) else answer)
+        opened: OpenSource = altered
+        return opened
+
+    def describe(self) -> str:
+        return "Altered()"
+
+
+def locates(change: Any) -> Any:
+    """What makes a source answer ``locate()`` by ``change(records)``."""
+    return lambda good: lambda indices: change(good.locate(indices))
+
+
+def unsorted(records: Records) -> Records:
+    """The records as if they had been asked for by number."""
+    return records.take(np.argsort(records.index, kind="stable"))
+
+
+def test_a_source_of_ones_own_is_checked() -> None:
+    check_source(Altered())
+
+
+@pytest.mark.parametrize(
+    ("answers", "promise"),
+    [
+        ({"num_records": 0}, "num_records is at least 1, got 0"),
+        ({"digest": "abc"}, "digest is 32 hex digits or more, got 'abc'"),
+        ({"name": lambda _: lambda index: "\n"}, "name.0. is printable or None"),
+        ({"classes": ("one", "two")}, r"labels are in \[0, 2\)"),
+        ({"fields": lambda good: {"x": good.fields["x"]}}, r"locate\(\) gives each of \['x'\] once"),
+        ({"fields": lambda good: {**good.fields, "x": sp.Spec((3,), np.dtype(int))}}, "a row of 'x' is"),
+        ({"column": lambda good: lambda name, start, stop: np.zeros(3)}, "one number for each record"),
+        (
+            {"column": lambda good: lambda name, start, stop: good.arrays[name][start:stop]},
+            r"column\('label', -1, 1\) raises IndexError",
+        ),
+        ({"locate": locates(unsorted)}, r"locate\(\) gives the same records in any order"),
+        (
+            {"locate": locates(lambda records: replace(records, index=records.index.astype(np.int32)))},
+            "index is int64, got int32",
+        ),
+    ],
+    ids=str,
+)
+def test_a_broken_promise_is_named(answers: dict[str, Any], promise: str) -> None:
+    with pytest.raises(AssertionError, match=promise):
+        check_source(Altered(**answers))
