@@ -17,7 +17,17 @@ from standpipe.cli import main
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
-FOR_SOURCES = ("Source", "OpenSource", "Records", "Files", "Paths", "Rows", "Encoded", "check_source")
+FOR_SOURCES = (
+    "Source",
+    "OpenSource",
+    "Records",
+    "Files",
+    "Paths",
+    "Rows",
+    "Encoded",
+    "ReadsRecords",
+    "check_source",
+)
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 FILE = re.compile(r"`((?:tests|benchmarks|examples|scripts|src|native|docs)/[\w./-]*)")
 

@@ -136,8 +136,8 @@ class OpenSource(Protocol):
     """A source whose metadata has been read: it says what exists.
 
     The engine calls it from its own threads, in the process that trains. Nothing asks for its class: what it
-    offers beyond this protocol is in ``KeepsIndex``, ``SkipsFiles``, ``KnownHere``, ``PythonSource`` and
-    ``StreamSource``, which it has when it has their attributes.
+    offers beyond this protocol is in ``KeepsIndex``, ``SkipsFiles``, ``KnownHere``, ``ReadsRecords``,
+    ``PythonSource`` and ``StreamSource``: it satisfies one when it has the attributes.
     """
 
     @property
@@ -216,6 +216,15 @@ class KnownHere(Protocol):
 
     def here(self) -> str:
         """Return where the files are, and what else the digest leaves out. This may read arrays in memory."""
+
+
+@runtime_checkable
+class ReadsRecords(Protocol):
+    """An ``OpenSource`` whose ``locate()`` reads numbers into memory, which is taken until their batch is made."""
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes that one record takes then. The forecast counts them for each row of each slot."""
 
 
 @runtime_checkable

@@ -168,6 +168,11 @@ class OpenMix:
         """Files that the sources hold open."""
         return self.concat.descriptors
 
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of the largest record that a source reads."""
+        return self.concat.record_bytes
+
     def locate(self, indices: Int64Array) -> Records:
         """Where the records are, and which component's they are."""
         records = self.concat.locate(indices)

@@ -14,6 +14,7 @@ from standpipe.contracts import (
     KeepsIndex,
     OpenSource,
     PythonSource,
+    ReadsRecords,
     StreamSource,
 )
 from standpipe.device import HostMemory
@@ -439,11 +440,12 @@ def make_plan(
     if cache is not None and before is None:
         cost = cache.of_worker(cost)
     frame = largest_frame(source, pipeline.decoding)
+    read = source.record_bytes if isinstance(source, ReadsRecords) else 0
     needs = Needs(
         slot=layout.stride_bytes,
         rows=rows,
         waiting=layout.waiting_bytes,
-        apart=rows * bytes_apart((measured or {}) if whole else contents, whole=whole),
+        apart=rows * (read + bytes_apart((measured or {}) if whole else contents, whole=whole)),
         index=source.index_bytes + bytes_of(order),
         cost=cost,
         frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,

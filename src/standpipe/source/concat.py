@@ -17,6 +17,7 @@ from standpipe.contracts import (
     OpenSource,
     Paths,
     PythonSource,
+    ReadsRecords,
     Records,
     Rows,
     SkipsFiles,
@@ -151,6 +152,11 @@ class OpenConcat:
     def descriptors(self) -> int:
         """Files that the parts hold open."""
         return sum(part.descriptors for part in self._different() if isinstance(part, KeepsIndex))
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of the largest record that a part reads; 0 where none reads any."""
+        return max(part.record_bytes if isinstance(part, ReadsRecords) else 0 for part in self.parts)
 
     def locate(self, indices: Int64Array) -> Records:
         """Ask each part for its records, and put them in the order asked."""
