@@ -6,6 +6,7 @@ from standpipe.source.arrays import Arrays
 from standpipe.source.claims import NoRoom, cache_folder, claimed, is_believed, published
 from standpipe.source.concat import Concat, OpenConcat, OpenDatasets, open_concat
 from standpipe.source.filelist import FileList
+from standpipe.source.fixed import FixedRecords
 from standpipe.source.folder import ImageFolder
 from standpipe.source.index import BuiltIndex, CheckedIndex, build_index, verify_index
 from standpipe.source.indexed import KEY, NAMES, Indexed, key_name
@@ -20,6 +21,7 @@ __all__ = [
     "CheckedIndex",
     "Concat",
     "FileList",
+    "FixedRecords",
     "ImageFolder",
     "Indexed",
     "Iterable",

@@ -1,0 +1,391 @@
+"""Records of one size, one after another in binary files, which are read by position."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from standpipe.contracts import Encoded, OpenSource, Records, Rows
+from standpipe.errors import PlanError, StandpipeError
+from standpipe.source._index_file import read_fully
+from standpipe.source._npy import check_dtype
+from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
+from standpipe.spec import AnyArray, Int64Array, Spec, UInt8Array
+
+ImageAxes = Literal["HWC", "CHW", "HW"]
+
+RESERVED = "index"  # the batch place adds it to every batch
+AT_ONCE_BYTES = 1 << 20  # that a column's piece reads
+SMALL_RECORD_BYTES = 4096  # a column of larger records reads the field's bytes alone
+DIGEST_PIECES, DIGEST_PIECE_BYTES = 16, 1 << 16  # of each file
+GZIP = b"\x1f\x8b"
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+class FixedRecords:
+    """Records of one size, one after another in binary files, such as CIFAR's.
+
+    paths         a file or several, whose records follow one another
+    fields        what a record holds, as ``numpy.dtype`` takes it: ``[("label", "u1"), ("image", "u1", (32, 32, 3))]``
+    header_bytes  bytes before the first record of each file
+    image_axes    how the field ``image`` is stored: ``"HWC"``; ``"CHW"``, which becomes (H, W, C); ``"HW"`` for gray
+                  images, which become (H, W, 3) with three equal channels
+    classes       class names by label, for a field ``label``
+
+    The records are read by position, a batch at a time: memory doesn't depend on how many there are. An ``image``
+    of (H, W, 3) uint8 is what image transforms take. Integers of one per record become int64, as losses take labels.
+
+    The digest covers fields, file sizes and up to 1 MiB of each file, not the paths.
+    """
+
+    __slots__ = ("_axes", "_classes", "_fields", "_header_bytes", "_paths")
+
+    def __init__(
+        self,
+        paths: AnyPath | Sequence[AnyPath],
+        *,
+        fields: Any,
+        header_bytes: int = 0,
+        image_axes: ImageAxes = "HWC",
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        self._paths = (paths,) if isinstance(paths, str | bytes | os.PathLike) else tuple(paths)
+        self._fields, self._header_bytes = fields, header_bytes
+        self._axes, self._classes = image_axes, classes
+
+    @classmethod
+    def cifar10(cls, *paths: AnyPath) -> Self:
+        """Return the records of CIFAR-10's binary files, such as ``data_batch_1.bin``."""
+        fields = [("label", "u1"), ("image", "u1", (3, 32, 32))]
+        return cls(paths, fields=fields, image_axes="CHW", classes=CIFAR10)
+
+    @classmethod
+    def cifar100(cls, *paths: AnyPath) -> Self:
+        """Return the records of CIFAR-100's binary files, such as ``train.bin``, with both labels."""
+        fields = [("coarse_label", "u1"), ("label", "u1"), ("image", "u1", (3, 32, 32))]
+        return cls(paths, fields=fields, image_axes="CHW")
+
+    def open(self) -> OpenSource:
+        """Look at the files' sizes and read a part of each for the digest.
+
+        Raises ``PlanError`` when a file isn't there, is compressed, or holds no whole number of records, and for
+        fields that don't fit.
+        """
+        record = _checked_record(self._fields)
+        if type(self._header_bytes) is not int or self._header_bytes < 0:
+            raise PlanError(
+                f"FixedRecords: header_bytes={self._header_bytes!r} must be an integer of at least 0"
+            )
+        if not self._paths:
+            raise PlanError("FixedRecords has no files; give it a path, or a list of paths")
+        paths = [absolute(path, field="FixedRecords") for path in self._paths]
+        files = tuple(opened_file(path, self._header_bytes, record) for path in paths)
+        classes = None if self._classes is None else tuple(map(str, self._classes))
+        if classes is not None and "label" not in (record.names or ()):
+            raise PlanError(
+                "FixedRecords: classes= names the values of a field 'label', and fields= has none"
+            )
+        return OpenFixed((Part(files, record),), self._axes, classes)
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        first = f"'{shown(self._paths[0])}'" if self._paths else "no files"
+        more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
+        return f"FixedRecords({first}{more})"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedFile:
+    """A file of records of one size, as it was when it was opened.
+
+    begin    its byte at which the first record starts
+    records  how many it has
+    stamp    size, modification and change time in ns, inode
+    sample   digest of up to 1 MiB of it
+    """
+
+    path: bytes
+    begin: int
+    records: int
+    stamp: tuple[int, int, int, int]
+    sample: str
+
+    def read_into(self, memory: UInt8Array, numbers: Int64Array, *, at: int, step: int) -> None:
+        """Fill ``memory`` (n, bytes) with the bytes from ``at`` on of the records ``numbers`` (n,).
+
+        step  the bytes from one record to the next
+
+        Neighbours are read at once. Raises ``StandpipeError`` where the file can't be read, or has changed.
+        """
+        size = memory.shape[1]
+        joined = (np.diff(numbers) == 1) & (size == step)
+        first = np.flatnonzero(np.r_[True, ~joined])
+        begins = (self.begin + numbers[first] * step + at).tolist()
+        stops = [*first[1:].tolist(), len(numbers)]
+        try:
+            with open_regular(self.path) as file:
+                descriptor = file.fileno()
+                if _stamp(os.fstat(descriptor)) != self.stamp:
+                    raise StandpipeError(
+                        f"{shown(self.path)} has changed since the loader was planned; plan again"
+                    )
+                _advise(descriptor, begins, size)
+                for row, stop, begin in zip(first.tolist(), stops, begins, strict=True):
+                    data = read_fully(descriptor, (stop - row) * size, begin)
+                    memory[row:stop] = np.frombuffer(data, np.uint8).reshape(stop - row, size)
+        except (OSError, EOFError) as error:
+            raise StandpipeError(f"can't read records of {shown(self.path)}: {error}") from error
+
+
+def _advise(descriptor: int, begins: list[int], size: int) -> None:
+    """Let the system read all of them at once, where storage is slow."""
+    if len(begins) > 1 and hasattr(os, "posix_fadvise"):
+        for begin in begins:
+            os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_WILLNEED)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def opened_file(path: bytes, begin: int, record: np.dtype[Any]) -> FixedFile:
+    """Look at a file of records. Raises ``PlanError`` where it can't hold a whole number of them."""
+    with open_regular(path) as file, reading(path):
+        descriptor = file.fileno()
+        status = os.fstat(descriptor)
+        size, each = status.st_size, record.itemsize
+        records, over = divmod(size - begin, each)
+        is_gzip = os.pread(descriptor, len(GZIP), 0) == GZIP
+        if is_gzip and (path.endswith((b".gz", b".tgz")) or over or records < 1):
+            raise PlanError(f"{shown(path)} is compressed with gzip; decompress it first, as gunzip does")
+        if size <= begin:
+            raise PlanError(
+                f"{shown(path)} has {size:,} bytes, so no record follows its {begin:,} bytes of header"
+            )
+        if over:
+            raise PlanError(
+                f"{shown(path)} has {size:,} bytes: after {begin:,} bytes of header and {records:,} records of "
+                f"{each:,} bytes, {over:,} bytes are left; the file is cut, or fields= describes another format"
+            )
+        return FixedFile(path, begin, records, _stamp(status), _sample(descriptor, size))
+
+
+def _sample(descriptor: int, size: int) -> str:
+    """Digest of pieces of a file, evenly spread from its first to its last byte."""
+    from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+    digest = blake2b(f"{size} bytes;".encode(), digest_size=16)
+    last = max(size - DIGEST_PIECE_BYTES, 0)
+    for begin in sorted({last * piece // (DIGEST_PIECES - 1) for piece in range(DIGEST_PIECES)}):
+        digest.update(read_fully(descriptor, min(DIGEST_PIECE_BYTES, size - begin), begin))
+    return digest.hexdigest()
+
+
+def _checked_record(fields: object) -> np.dtype[Any]:
+    """The dtype of a record. Raises ``PlanError`` for what isn't named numbers."""
+    example = 'as [("label", "u1"), ("image", "u1", (32, 32, 3))]'
+    try:
+        record: np.dtype[Any] = np.dtype(fields)  # type: ignore[call-overload]
+    except (TypeError, ValueError) as error:
+        raise PlanError(
+            f"FixedRecords: fields={fields!r} isn't a list of fields, {example}: {error}"
+        ) from error
+    if not record.names:
+        raise PlanError(
+            f"FixedRecords: fields={fields!r} has no names; name the fields of a record, {example}"
+        )
+    for name in record.names:
+        where = f"FixedRecords: the field {name!r}"
+        if name == RESERVED:
+            raise PlanError(
+                f"{where} has the name of a field that every batch has of its own; take another name"
+            )
+        base = record[name].base
+        if base.kind == "b":
+            raise PlanError(f"{where} is bool, and a byte of a file may be neither 0 nor 1; read it as 'u1'")
+        check_dtype(where, base)
+        if 0 in record[name].shape:
+            raise PlanError(f"{where} has the shape {record[name].shape}, which holds nothing")
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Fields that are stored together: the files of one structured dtype.
+
+    record  what each record of the files holds
+    """
+
+    files: tuple[FixedFile, ...]
+    record: np.dtype[Any]
+
+    @property
+    def records(self) -> int:
+        """Records of all files."""
+        return sum(file.records for file in self.files)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its fields."""
+        return self.record.names or ()
+
+    def place(self, index: int) -> tuple[FixedFile, int]:
+        """Return the file of a record and its number there."""
+        for file in self.files:
+            if index < file.records:
+                break
+            index -= file.records
+        return file, index
+
+    def read(self, indices: Int64Array) -> NDArray[np.void]:
+        """Read whole records: (n,) of the dtype ``record``."""
+        return self._bytes(indices, 0, self.record.itemsize).view(self.record)[:, 0]
+
+    def read_field(self, name: str, indices: Int64Array) -> AnyArray:
+        """Read one field of records, (n, …) as it is stored, without the others' bytes."""
+        assert self.record.fields is not None
+        kind, at = self.record.fields[name][:2]
+        return self._bytes(indices, at, kind.itemsize).view(kind.base).reshape(len(indices), *kind.shape)
+
+    def _bytes(self, indices: Int64Array, at: int, size: int) -> UInt8Array:
+        memory = np.empty((len(indices), size), np.uint8)
+        ends = np.cumsum([file.records for file in self.files])
+        file_of = np.searchsorted(ends, indices, side="right")
+        for number in np.unique(file_of).tolist():
+            file, rows = self.files[number], np.flatnonzero(file_of == number)
+            numbers = indices[rows] - (ends[number] - file.records)
+            order = np.argsort(numbers, kind="stable")
+            found = np.empty((len(rows), size), np.uint8)
+            file.read_into(found, numbers[order], at=at, step=self.record.itemsize)
+            memory[rows[order]] = found
+        return memory
+
+
+@dataclass(frozen=True, eq=False)
+class OpenFixed:
+    """Records of one size in files: an ``OpenSource``.
+
+    parts       the fields that are stored together; all parts have the same number of records
+    image_axes  how ``image`` is stored
+    """
+
+    parts: tuple[Part, ...]
+    image_axes: ImageAxes
+    classes: tuple[str, ...] | None
+
+    def __post_init__(self) -> None:
+        known = {name: self._stored(name).shape for part in self.parts for name in part.names}
+        axes = {"HWC": None, "CHW": 3, "HW": 2}.get(self.image_axes, 0)
+        if axes == 0 or (axes is not None and len(known.get("image", ())) != axes):
+            shape = f"shape {known['image']}" if "image" in known else "no field of that name"
+            raise PlanError(
+                f'image_axes={self.image_axes!r} doesn\'t fit the field image, which has {shape}: it is "HWC", '
+                '"CHW" for a field of three axes or "HW" for one of two'
+            )
+
+    @property
+    def num_records(self) -> int:
+        """Records of each part."""
+        return self.parts[0].records
+
+    @cached_property
+    def fields(self) -> Mapping[str, Spec | Encoded]:
+        """The fields as batches have them."""
+        names = [name for part in self.parts for name in part.names]
+        examples = {name: self._given(name, np.zeros(1, self._stored(name))) for name in names}
+        return {name: Spec(example.shape[1:], example.dtype) for name, example in examples.items()}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields with one number per record."""
+        return tuple(name for part in self.parts for name in part.names if self._stored(name).shape == ())
+
+    def column(self, name: str, start: int, stop: int) -> AnyArray:
+        """Read one of these fields from the files, in pieces."""
+        if name not in self.columns:
+            raise KeyError(name)
+        if not 0 <= start <= stop <= self.num_records:
+            raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
+        pieces = [np.empty(0, self._given(name, np.empty(0, self._stored(name))).dtype)]
+        part = self._part_of(name)
+        for indices in _pieces(start, stop, max(1, AT_ONCE_BYTES // part.record.itemsize)):
+            if part.record.itemsize <= SMALL_RECORD_BYTES:
+                pieces.append(self._given(name, part.read(indices)[name]))
+            else:
+                pieces.append(self._given(name, part.read_field(name, indices)))
+        return np.concatenate(pieces)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the fields, the sizes and parts of the files, and class names."""
+        from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
+
+        parts = [
+            (part.record.descr, [(file.begin, file.sample) for file in part.files]) for part in self.parts
+        ]
+        stands_for = f"fixed 1, {parts!r}, {self.image_axes}, {self.classes!r}"
+        return blake2b(stands_for.encode(), digest_size=16).hexdigest()
+
+    @property
+    def index_bytes(self) -> int:
+        """0: there is no index."""
+        return 0
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of a record as it is stored, and as a batch has it."""
+        given = sum(spec.row_bytes for spec in self.fields.values() if isinstance(spec, Spec))
+        return 2 * sum(part.record.itemsize for part in self.parts) + given
+
+    def here(self) -> str:
+        """Which files they are on this machine."""
+        files = [file for part in self.parts for file in part.files]
+        return "; ".join(f"{shown(file.path)}, {file.stamp}" for file in files)
+
+    def locate(self, indices: Int64Array) -> Records:
+        """Read the records, neighbours at once."""
+        rows: dict[str, Rows] = {}
+        plain: dict[str, AnyArray] = {}
+        for part in self.parts:
+            records = part.read(indices)
+            for name in part.names:
+                values = self._given(name, records[name])
+                if values.ndim == 1:
+                    plain[name] = values
+                else:
+                    rows[name] = Rows(values, np.arange(len(indices)))
+        return Records(indices, rows=rows, plain=plain)
+
+    def name(self, index: int) -> str:
+        """Return the file that has a record, and where."""
+        part = self.parts[0]
+        file, number = part.place(index)
+        return f"{shown(file.path)} at byte {file.begin + number * part.record.itemsize}"
+
+    def _part_of(self, name: str) -> Part:
+        return next(part for part in self.parts if name in part.names)
+
+    def _stored(self, name: str) -> np.dtype[Any]:
+        return self._part_of(name).record[name]
+
+    def _given(self, name: str, values: AnyArray) -> AnyArray:
+        """Values of a field (n, …) as a batch has them: C order, native byte order, and images (H, W, C)."""
+        if name == "image" and self.image_axes == "CHW":
+            values = np.moveaxis(values, 1, -1)
+        elif name == "image" and self.image_axes == "HW":
+            values = np.repeat(values[..., None], 3, axis=-1)
+        dtype = values.dtype.newbyteorder("=")
+        if values.ndim == 1 and np.can_cast(dtype, np.int64):
+            dtype = np.dtype(np.int64)
+        return np.require(values, dtype, ["C", "A"])
+
+
+def _pieces(start: int, stop: int, count: int) -> Iterator[Int64Array]:
+    for begin in range(start, stop, count):
+        yield np.arange(begin, min(begin + count, stop))
