@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from standpipe.errors import PlanError
 from standpipe.spec import Float32Array, Layout
-from standpipe.transform.image import ImageTransform, is_number
+from standpipe.transform.image import DtypeName, RowForm, ValueTransform, is_number
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-DtypeName = Literal["uint8", "float16", "float32"]
 LayoutName = Literal["NCHW", "NHWC"]
 
 
 @dataclass(frozen=True, slots=True)
-class Normalize(ImageTransform):
+class Normalize(ValueTransform):
     """(value ÷ 255 − mean) ÷ std per channel, as float32 unless ``ToDtype`` says otherwise.
 
     mean, std  three numbers each, R, G, B, on the scale where 255 is 1; default: ImageNet's
@@ -44,6 +43,10 @@ class Normalize(ImageTransform):
                 f"{self.describe()} gives values beyond float32: means and deviations are on the scale where 255 is 1"
             )
 
+    def applied_to(self, form: RowForm) -> RowForm:
+        """Return ``form`` with the table."""
+        return replace(form, table=self.table())
+
     def table(self) -> Float32Array:
         """(3, 256) float32: what each channel's byte becomes. Every operation rounds to float32, in this order."""
         values = np.arange(256, dtype=np.float32) / np.float32(255)
@@ -53,7 +56,7 @@ class Normalize(ImageTransform):
 
 
 @dataclass(frozen=True, slots=True)
-class ToDtype(ImageTransform):
+class ToDtype(ValueTransform):
     """The element type of the slot: ``"uint8"``, ``"float16"`` or ``"float32"``.
 
     Without ``Normalize``, floats are value ÷ 255.
@@ -66,9 +69,13 @@ class ToDtype(ImageTransform):
         if self.dtype not in ("uint8", "float16", "float32"):
             raise PlanError(f"ToDtype({self.dtype!r}): one of 'uint8', 'float16', 'float32'")
 
+    def applied_to(self, form: RowForm) -> RowForm:
+        """Return ``form`` with the element type."""
+        return replace(form, dtype=self.dtype)
+
 
 @dataclass(frozen=True, slots=True)
-class ToLayout(ImageTransform):
+class ToLayout(ValueTransform):
     """The order of axes in the slot: ``"NCHW"`` (default of floats) or ``"NHWC"`` (default of uint8)."""
 
     layout: LayoutName
@@ -77,6 +84,10 @@ class ToLayout(ImageTransform):
         """Raise ``PlanError`` for another layout."""
         if self.layout not in (each.value for each in Layout):
             raise PlanError(f"ToLayout({self.layout!r}): 'NCHW' or 'NHWC'")
+
+    def applied_to(self, form: RowForm) -> RowForm:
+        """Return ``form`` with the order of axes."""
+        return replace(form, layout=Layout(self.layout))
 
 
 def _are_three_numbers(value: tuple[float, float, float]) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
 
 import numpy as np
 
@@ -12,63 +12,9 @@ from standpipe import _native
 from standpipe.contracts import Finish, Transform
 from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, DecodeMode, Decoding, Layout, Spec
-from standpipe.transform.element import Normalize, ToDtype, ToLayout
-from standpipe.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
-from standpipe.transform.image import ImageTransform
-
-Geometric = RandomResizedCrop | Resize | CenterCrop | RandomHorizontalFlip
-Element = Normalize | ToDtype | ToLayout
-
-# What the random draws of a transform are keyed by, beside the sample: its kind here, and its place among those
-# of its kind. So a transform that draws nothing can come or go without changing another one's draws.
-_DRAWS = {RandomResizedCrop: 1, RandomHorizontalFlip: 2}
-
-
-@dataclass(frozen=True, slots=True)
-class FusedStage:
-    """One pass over an image's pixels: [random crop] → [resize] → [centred window] → [flips].
-
-    ops  native ids of the draws of ``resize`` (when it is a RandomResizedCrop) and of ``flips``
-    """
-
-    resize: RandomResizedCrop | Resize | None = None
-    resize_op: int = 0
-    window: CenterCrop | None = None
-    flips: tuple[tuple[int, RandomHorizontalFlip], ...] = ()
-
-    def takes(self, transform: Geometric) -> bool:
-        """Whether this pass can do ``transform`` after what it does already."""
-        match transform:
-            case RandomResizedCrop() | Resize():
-                return self.resize is None and self.window is None and not self.flips
-            case CenterCrop():
-                return self.window is None and not self.flips
-            case RandomHorizontalFlip():
-                return True
-            case unknown:
-                assert_never(unknown)
-
-    def compile(self) -> _native.Stage:
-        """The native form."""
-        stage = _native.Stage()
-        match self.resize:
-            case RandomResizedCrop() as crop:
-                stage.crop(op=self.resize_op, scale=crop.scale, ratio=crop.ratio)
-                height, width = crop.output_px
-                stage.resize(height=height, width=width, filter=crop.interpolation)
-            case Resize(size=int(size)) as resize:
-                stage.resize_shorter(size=size, max_size=resize.max_size or 0, filter=resize.interpolation)
-            case Resize() as resize:
-                height, width = resize.output_px or (0, 0)
-                stage.resize(height=height, width=width, filter=resize.interpolation)
-            case None:
-                pass
-        if self.window is not None:
-            height, width = self.window.output_px
-            stage.window(height=height, width=width)
-        for op, flip in self.flips:
-            stage.mirror(op=op, p=flip.p)
-        return stage
+from standpipe.transform.element import Normalize
+from standpipe.transform.image import GeometricTransform, ImageTransform, RowForm, Size, ValueTransform
+from standpipe.transform.stages import GeometryStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +28,7 @@ class ImageKernel:
     normalize  whether that is by mean and deviation
     """
 
-    stages: tuple[FusedStage, ...]
+    stages: tuple[GeometryStage, ...]
     output: Spec
     layout: Layout
     table: AnyArray | None = field(compare=False)
@@ -139,12 +85,8 @@ class ImageKernel:
 
     def describe(self) -> str:
         """What follows decoding, in one line for ``explain()``."""
-        steps = []
-        for stage in self.stages:
-            steps += [type(stage.resize).__name__] if stage.resize is not None else []
-            steps += ["CenterCrop"] if stage.window is not None else []
-            steps += ["flip"] * len(stage.flips)
-        steps += ["normalise"] if self.normalize and self.table is not None else []
+        steps = [name for stage in self.stages for name in stage.names]
+        steps += ["Normalize"] if self.normalize and self.table is not None else []
         return " + ".join([*steps, f"write {self.layout.value} {self.output.dtype.name}"])
 
 
@@ -152,13 +94,13 @@ def split_at_cache(transforms: Sequence[Transform], after: int) -> tuple[list[Tr
     """Transforms in front of a cache that stands after so many, and behind it: those that make numbers of bytes, or
     order axes, come behind it wherever they were written.
     """
-    last = [transform for transform in transforms[:after] if isinstance(transform, Element)]
-    before = [transform for transform in transforms[:after] if not isinstance(transform, Element)]
+    last = [transform for transform in transforms[:after] if isinstance(transform, ValueTransform)]
+    before = [transform for transform in transforms[:after] if not isinstance(transform, ValueTransform)]
     return before, [*transforms[after:], *last]
 
 
 def fuse(
-    transforms: Sequence[Transform], source_px: tuple[int, int] | None, *, earlier: Sequence[Transform] = ()
+    transforms: Sequence[Transform], source_px: Size | None, *, earlier: Sequence[Transform] = ()
 ) -> ImageKernel:
     """Make one kernel of ``transforms``.
 
@@ -167,101 +109,55 @@ def fuse(
 
     Raises ``PlanError`` when a transform can't work, stands in a wrong place, or leaves the size open.
     """
-    stages = [FusedStage()]
-    drawn = {kind: sum(type(transform) is kind for transform in earlier) for kind in _DRAWS}
-    fixed = source_px is not None
-    size = source_px or (0, 0)
-    element: dict[type, Element] = {}
-    if done := [type(transform).__name__ for transform in earlier if isinstance(transform, Element)]:
+    stages = [GeometryStage()]
+    # A transform is keyed by its place among those of its kind, so one that draws nothing can come or go without
+    # changing another one's draws.
+    drawn = Counter(each.draw_kind for each in earlier if isinstance(each, ImageTransform))
+    size = source_px
+    form, last = RowForm(), list[str]()
+    if done := [type(each).__name__ for each in earlier if isinstance(each, ValueTransform)]:
         raise PlanError(
             f"native transforms after a Python one that comes after {' and '.join(done)}; put them before"
         )
     for transform in transforms:
-        match transform:
-            case RandomResizedCrop() | Resize() | CenterCrop() | RandomHorizontalFlip():
-                transform.check()
-                if element:
-                    raise PlanError(f"{transform.describe()} comes after {_names(element)}; put it before")
-                if not stages[-1].takes(transform):
-                    stages.append(FusedStage())
-                stages[-1] = _extended(stages[-1], transform, drawn)
-                fixed, size = _size_after(transform, fixed, size)
-            case Normalize() | ToDtype() | ToLayout():
-                transform.check()
-                if type(transform) in element:
-                    raise PlanError(f"two {type(transform).__name__} in one pipeline; leave one out")
-                element[type(transform)] = transform
-            case _:
-                raise PlanError(f"{transform!r} is no transform that standpipe knows{_hint(transform)}")
-    if not fixed:
+        if not isinstance(transform, ImageTransform):
+            raise PlanError(f"{transform!r} is no transform that standpipe knows{_hint(transform)}")
+        transform.check()
+        name = type(transform).__name__
+        if isinstance(transform, ValueTransform):
+            if name in last:
+                raise PlanError(f"two {name} in one pipeline; leave one out")
+            form, last = transform.applied_to(form), [*last, name]
+            continue
+        if last:
+            raise PlanError(f"{transform.describe()} comes after {' and '.join(last)}; put it before")
+        assert isinstance(transform, GeometricTransform)
+        if not stages[-1].takes(transform):
+            stages.append(GeometryStage())
+        op = transform.draw_kind and transform.draw_kind << 16 | drawn[transform.draw_kind]
+        stages[-1] = stages[-1].extended(transform, op)
+        drawn[transform.draw_kind] += 1
+        size = transform.size_after(size)
+    if size is None:
         raise PlanError(
             "the images' size isn't fixed at .batch: add RandomResizedCrop(size), CenterCrop(size) or "
             "Resize((height, width))"
         )
-    return _with_output(tuple(stages), size, element)
+    return _with_output(tuple(stages), size, form)
 
 
-def _extended(stage: FusedStage, transform: Geometric, drawn: dict[type, int]) -> FusedStage:
-    op = 0
-    if type(transform) in drawn:
-        op = _DRAWS[type(transform)] << 16 | drawn[type(transform)]
-        drawn[type(transform)] += 1
-    match transform:
-        case RandomResizedCrop() | Resize():
-            return replace(stage, resize=transform, resize_op=op)
-        case CenterCrop():
-            return replace(stage, window=transform)
-        case RandomHorizontalFlip():
-            return replace(stage, flips=(*stage.flips, (op, transform)))
-        case unknown:
-            assert_never(unknown)
-
-
-def _size_after(transform: Geometric, fixed: bool, size: tuple[int, int]) -> tuple[bool, tuple[int, int]]:
-    """Whether the size is the same for every image after ``transform``, and which it is."""
-    match transform:
-        case RandomResizedCrop() | CenterCrop():
-            return True, transform.output_px
-        case Resize(size=int()):
-            return (True, resized_px(transform, size)) if fixed else (False, size)
-        case Resize():
-            return True, transform.output_px or size
-        case RandomHorizontalFlip():
-            return fixed, size
-        case unknown:
-            assert_never(unknown)
-
-
-def resized_px(resize: Resize, size: tuple[int, int]) -> tuple[int, int]:
-    """(height, width) after a Resize by its shorter side; torchvision's rule, which truncates."""
-    assert isinstance(resize.size, int)
-    height, width = size
-    shorter, longer = min(size), max(size)
-    new_short, new_long = resize.size, int(resize.size * longer / shorter)
-    if resize.max_size is not None and new_long > resize.max_size:
-        new_short, new_long = max(int(resize.max_size * new_short / new_long), 1), resize.max_size
-    return (new_long, new_short) if width <= height else (new_short, new_long)
-
-
-def _with_output(
-    stages: tuple[FusedStage, ...], size: tuple[int, int], element: Mapping[type, Element]
-) -> ImageKernel:
-    normalize = element.get(Normalize)
-    to_dtype = element.get(ToDtype)
-    to_layout = element.get(ToLayout)
-    assert normalize is None or isinstance(normalize, Normalize)
-    dtype = np.dtype(
-        to_dtype.dtype if isinstance(to_dtype, ToDtype) else "uint8" if normalize is None else "float32"
-    )
-    if normalize is not None and dtype == np.uint8:
+def _with_output(stages: tuple[GeometryStage, ...], size: Size, form: RowForm) -> ImageKernel:
+    normalize = form.table is not None
+    dtype = np.dtype(form.dtype or ("float32" if normalize else "uint8"))
+    if normalize and dtype == np.uint8:
         raise PlanError("Normalize gives floats: leave out ToDtype('uint8'), or leave out Normalize")
-    default = Layout.NHWC if dtype == np.uint8 else Layout.NCHW
-    layout = Layout(to_layout.layout) if isinstance(to_layout, ToLayout) else default
+    layout = form.layout or (Layout.NHWC if dtype == np.uint8 else Layout.NCHW)
     shape = (3, *size) if layout is Layout.NCHW else (*size, 3)
     table: AnyArray | None = None
     if dtype != np.uint8:
-        table = (normalize or Normalize(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))).table().astype(dtype)
-    return ImageKernel(stages, Spec(shape, dtype), layout, table, normalize is not None)
+        floats = form.table if form.table is not None else Normalize((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)).table()
+        table = floats.astype(dtype)
+    return ImageKernel(stages, Spec(shape, dtype), layout, table, normalize)
 
 
 def _hint(transform: object) -> str:
@@ -270,7 +166,3 @@ def _hint(transform: object) -> str:
     if isinstance(transform, type) and issubclass(transform, ImageTransform):
         return f": it is a class, write {transform.__name__}(…)"
     return ""
-
-
-def _names(element: Mapping[type, object]) -> str:
-    return " and ".join(kind.__name__ for kind in element)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
+from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.spec import Interpolation
-from standpipe.transform.image import ImageTransform, is_number
+from standpipe.transform.image import GeometricTransform, Size, Step, is_number
 
 InterpolationName = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
@@ -15,7 +16,7 @@ MOST_PX = 65535  # of a side
 
 
 @dataclass(frozen=True, slots=True)
-class RandomResizedCrop(ImageTransform):
+class RandomResizedCrop(GeometricTransform):
     """A random box of the image, resized: torchvision.transforms.v2.RandomResizedCrop.
 
     size           output (height, width) in pixels; an int means a square
@@ -26,6 +27,9 @@ class RandomResizedCrop(ImageTransform):
 
     Ten boxes are tried; when none fits, the largest centred one inside the range of ratios is taken.
     """
+
+    draw_kind: ClassVar[int] = 1
+    step: ClassVar[Step] = Step.RESIZE
 
     size: int | tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
@@ -40,13 +44,23 @@ class RandomResizedCrop(ImageTransform):
         _range("RandomResizedCrop", "ratio", self.ratio, most=None)
 
     @property
-    def output_px(self) -> tuple[int, int]:
+    def output_px(self) -> Size:
         """(height, width) of the result, in pixels."""
         return _pair("RandomResizedCrop", "size", self.size)
 
+    def size_after(self, size: Size | None) -> Size:
+        """Return ``output_px``, whatever the image's size is."""
+        return self.output_px
+
+    def add_to(self, stage: _native.Stage, op: int) -> None:
+        """Add the box and its resize."""
+        height, width = self.output_px
+        stage.crop(op=op, scale=self.scale, ratio=self.ratio)
+        stage.resize(height=height, width=width, filter=self.interpolation)
+
 
 @dataclass(frozen=True, slots=True)
-class Resize(ImageTransform):
+class Resize(GeometricTransform):
     """The image at another size: torchvision.transforms.v2.Resize.
 
     size           an int: length in pixels of the shorter side, the other follows, truncated to whole pixels;
@@ -54,6 +68,8 @@ class Resize(ImageTransform):
     max_size       cap in pixels of the longer side, with an int ``size`` only; it then shrinks both
     interpolation  as of ``RandomResizedCrop``
     """
+
+    step: ClassVar[Step] = Step.RESIZE
 
     size: int | tuple[int, int]
     max_size: int | None = None
@@ -76,20 +92,37 @@ class Resize(ImageTransform):
                 f"size={self.size!r}, at most {MOST_PX} pixels"
             )
 
-    @property
-    def output_px(self) -> tuple[int, int] | None:
-        """(height, width) of the result in pixels; None when it depends on the image."""
-        return None if isinstance(self.size, int) else _pair("Resize", "size", self.size)
+    def size_after(self, size: Size | None) -> Size | None:
+        """Return the size by torchvision's rule, which truncates the longer side."""
+        if not isinstance(self.size, int):
+            return _pair("Resize", "size", self.size)
+        if size is None:
+            return None
+        height, width = size
+        new_short, new_long = self.size, int(self.size * max(size) / min(size))
+        if self.max_size is not None and new_long > self.max_size:
+            new_short, new_long = max(int(self.max_size * new_short / new_long), 1), self.max_size
+        return (new_long, new_short) if width <= height else (new_short, new_long)
+
+    def add_to(self, stage: _native.Stage, op: int) -> None:
+        """Add a resize to a size, or by the shorter side."""
+        if isinstance(self.size, int):
+            stage.resize_shorter(size=self.size, max_size=self.max_size or 0, filter=self.interpolation)
+        else:
+            height, width = _pair("Resize", "size", self.size)
+            stage.resize(height=height, width=width, filter=self.interpolation)
 
 
 @dataclass(frozen=True, slots=True)
-class CenterCrop(ImageTransform):
+class CenterCrop(GeometricTransform):
     """The middle of the image: torchvision.transforms.v2.CenterCrop.
 
     size  (height, width) in pixels; an int means a square
 
     Where the image is smaller, zeros (black) surround it, the odd row or column behind it.
     """
+
+    step: ClassVar[Step] = Step.WINDOW
 
     size: int | tuple[int, int]
 
@@ -98,21 +131,42 @@ class CenterCrop(ImageTransform):
         _pair("CenterCrop", "size", self.size)
 
     @property
-    def output_px(self) -> tuple[int, int]:
+    def output_px(self) -> Size:
         """(height, width) of the result, in pixels."""
         return _pair("CenterCrop", "size", self.size)
 
+    def size_after(self, size: Size | None) -> Size:
+        """Return ``output_px``, whatever the image's size is."""
+        return self.output_px
+
+    def add_to(self, stage: _native.Stage, op: int) -> None:
+        """Add the window."""
+        height, width = self.output_px
+        stage.window(height=height, width=width)
+
 
 @dataclass(frozen=True, slots=True)
-class RandomHorizontalFlip(ImageTransform):
+class RandomHorizontalFlip(GeometricTransform):
     """Left and right exchanged with probability ``p``: torchvision.transforms.v2.RandomHorizontalFlip."""
 
+    draw_kind: ClassVar[int] = 2
+    step: ClassVar[Step] = Step.FLIP
+
     p: float = 0.5
+
+    @property
+    def is_random(self) -> bool:
+        """Return False where ``p`` leaves nothing to chance."""
+        return 0 < self.p < 1
 
     def check(self) -> None:
         """Raise ``PlanError`` for a probability outside [0, 1]."""
         if not is_number(self.p) or not 0.0 <= self.p <= 1.0:
             raise PlanError(f"RandomHorizontalFlip(p={self.p!r}): a probability lies in [0, 1]")
+
+    def add_to(self, stage: _native.Stage, op: int) -> None:
+        """Add the mirror."""
+        stage.mirror(op=op, p=self.p)
 
 
 def _pair(owner: str, name: str, size: object) -> tuple[int, int]:

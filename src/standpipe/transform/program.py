@@ -11,7 +11,8 @@ from standpipe.contracts import Encoded, Transform
 from standpipe.errors import PlanError
 from standpipe.spec import Spec
 from standpipe.transform.function import Function
-from standpipe.transform.fuse import Element, ImageKernel, fuse
+from standpipe.transform.fuse import ImageKernel, fuse
+from standpipe.transform.image import ValueTransform
 
 # What draws of Python code are keyed by, beside the sample; native transforms have other kinds.
 DATASET_OP = 0x50 << 16
@@ -127,7 +128,7 @@ def sample_program(
 
 def _before_cache(transforms: Sequence[Transform], cached: int) -> int:
     """How many of the transforms that stand before a cache make what it keeps."""
-    while cached and isinstance(transforms[cached - 1], Element):
+    while cached and isinstance(transforms[cached - 1], ValueTransform):
         cached -= 1
     return cached
 

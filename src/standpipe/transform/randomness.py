@@ -1,6 +1,6 @@
 """Which transforms draw random numbers, as far as that can be told without calling them.
 
-- standpipe's ``Random…``; not ``RandomHorizontalFlip(p=0)`` and ``(p=1)``, which leave nothing to chance.
+- standpipe's own, which say so; not ``RandomHorizontalFlip(p=0)`` and ``(p=1)``, which leave nothing to chance.
 - Functions with a parameter named ``rng``.
 - torchvision's classes whose names begin with ``Random``, and those in ``TORCHVISION``, whatever their parameters.
 - albumentations' transforms with ``p`` below 1, those that aren't in ``ALBUMENTATIONS``, and those in it whose
@@ -18,7 +18,7 @@ from typing import Any
 
 from standpipe.contracts import Transform
 from standpipe.transform.function import Function, callable_name
-from standpipe.transform.geometry import RandomHorizontalFlip, RandomResizedCrop
+from standpipe.transform.image import ImageTransform
 
 # Those that draw, beside Random….
 TORCHVISION = frozenset(
@@ -79,10 +79,8 @@ def first_random(transforms: Sequence[Transform]) -> Transform | None:
 def what_draws(transform: Transform) -> str | None:
     """What draws in a transform, by the name that its author knows; None for what doesn't, or isn't known to."""
     match transform:
-        case RandomHorizontalFlip():
-            return transform.describe() if 0 < transform.p < 1 else None
-        case RandomResizedCrop():
-            return transform.describe()
+        case ImageTransform():
+            return transform.describe() if transform.is_random else None
         case Function(takes_rng="numpy" | "torch"):
             return f"{callable_name(transform.fn)}, which takes rng"
         case Function():

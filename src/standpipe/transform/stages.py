@@ -1,0 +1,39 @@
+"""The stages of a native program, as values that compile to their native form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from standpipe import _native
+from standpipe.transform.image import GeometricTransform, Step
+
+
+@dataclass(frozen=True, slots=True)
+class GeometryStage:
+    """One pass that moves pixels: [random crop] → [resize] → [centred window] → [flips].
+
+    parts  its transforms in the order of writing, each with the number that keys its random draws
+    """
+
+    parts: tuple[tuple[GeometricTransform, int], ...] = ()
+
+    def takes(self, transform: GeometricTransform) -> bool:
+        """Return True when this pass can do ``transform`` after what it does already."""
+        last = max((part.step for part, _ in self.parts), default=0)
+        return transform.step > last or transform.step is Step.FLIP
+
+    def extended(self, transform: GeometricTransform, op: int) -> GeometryStage:
+        """Return the pass with one more step."""
+        return replace(self, parts=(*self.parts, (transform, op)))
+
+    def compile(self) -> _native.Stage:
+        """Return the native form."""
+        stage = _native.Stage()
+        for transform, op in self.parts:
+            transform.add_to(stage, op)
+        return stage
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its transforms, for ``explain()``."""
+        return tuple(type(transform).__name__ for transform, _ in self.parts)
