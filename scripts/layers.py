@@ -65,7 +65,7 @@ LATE = {
 }
 CORE = (
     ("simd", "system"),
-    ("memory", "order"),
+    ("memory", "order", "pixels"),
     ("io",),
     ("image", "cache"),
     ("pool",),

@@ -3,6 +3,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -34,27 +35,28 @@ const Kernels* chosen_kernels(const std::optional<std::string>& simd) {
 }  // namespace
 
 void bind_program(nb::module_& m) {
-    nb::class_<Stage>(m, "Stage", "Adjacent geometric transforms that one pass does.")
+    nb::class_<GeometryStage>(m, "GeometryStage", "Adjacent geometric transforms that one pass does.")
         .def(nb::init<>())
         .def(
             "crop",
-            [](Stage& s, uint32_t op, std::tuple<double, double> scale, std::tuple<double, double> ratio) {
+            [](GeometryStage& s, uint32_t op, std::tuple<double, double> scale,
+               std::tuple<double, double> ratio) {
                 s.has_crop = true;
                 s.crop = {op, std::get<0>(scale), std::get<1>(scale), std::get<0>(ratio), std::get<1>(ratio)};
             },
             "op"_a, "scale"_a, "ratio"_a)
         .def(
             "resize",
-            [](Stage& s, int height, int width, const std::string& filter) {
-                s.resize = Stage::Resize::exact;
+            [](GeometryStage& s, int height, int width, const std::string& filter) {
+                s.resize = GeometryStage::Resize::exact;
                 s.target = {height, width};
                 s.filter = filter_named(filter);
             },
             "height"_a, "width"_a, "filter"_a)
         .def(
             "resize_shorter",
-            [](Stage& s, int size, int max_size, const std::string& filter) {
-                s.resize = Stage::Resize::shorter_side;
+            [](GeometryStage& s, int size, int max_size, const std::string& filter) {
+                s.resize = GeometryStage::Resize::shorter_side;
                 s.target = {size, size};
                 s.max_size = max_size;
                 s.filter = filter_named(filter);
@@ -62,12 +64,25 @@ void bind_program(nb::module_& m) {
             "size"_a, "max_size"_a, "filter"_a)
         .def(
             "window",
-            [](Stage& s, int height, int width) {
+            [](GeometryStage& s, int height, int width) {
                 s.has_window = true;
                 s.window = {height, width};
             },
             "height"_a, "width"_a)
-        .def("mirror", [](Stage& s, uint32_t op, double p) { s.mirrors.push_back({op, p}); }, "op"_a, "p"_a);
+        .def(
+            "mirror", [](GeometryStage& s, uint32_t op, double p) { s.mirrors.push_back({op, p}); }, "op"_a,
+            "p"_a);
+
+    nb::class_<PixelStage>(m, "PixelStage", "Changes the pixels of a whole picture where they are.")
+        .def(nb::new_([](const std::string& kind, uint32_t op, double p, std::vector<double> parameters) {
+                 const PixelKind* known = pixel_kind_named(kind);
+                 if (!known) throw nb::value_error(("there is no pixel stage " + kind).c_str());
+                 if (parameters.size() != known->parameters)
+                     throw nb::value_error(
+                         (kind + " takes " + std::to_string(known->parameters) + " parameters").c_str());
+                 return PixelStage{known, op, p, std::move(parameters)};
+             }),
+             "kind"_a, "op"_a, "p"_a, "parameters"_a);
 
     nb::class_<RowFormat>(m, "RowFormat", "Size, element type and layout of a slot's image rows.")
         .def_static(
@@ -96,9 +111,8 @@ void bind_program(nb::module_& m) {
     nb::class_<Program>(m, "Program", "A fused kernel for image rows.")
         .def(nb::new_([](std::vector<Stage> stages, RowFormat format, bool fast, uint64_t max_pixels,
                          int max_scans, bool allow_truncated, std::optional<std::string> simd) {
-                 if (stages.empty()) throw nb::value_error("a program needs a stage");
                  auto program = std::make_shared<Program>();
-                 program->stages = std::move(stages);
+                 program->passes = passes_of(std::move(stages));
                  program->format = format;
                  program->fast = fast;
                  program->limits = {max_pixels, max_scans, allow_truncated};

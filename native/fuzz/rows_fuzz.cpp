@@ -68,24 +68,24 @@ void expect_same(const Row& want, const Row& got, const std::string& what) {
     if (at != a.end()) fail(what + ": byte " + std::to_string(at - a.begin()) + " of the row differs");
 }
 
-Stage resize_to(int height, int width, Filter filter) {
-    Stage stage;
-    stage.resize = Stage::Resize::exact;
+GeometryStage resize_to(int height, int width, Filter filter) {
+    GeometryStage stage;
+    stage.resize = GeometryStage::Resize::exact;
     stage.target = {height, width};
     stage.filter = filter;
     return stage;
 }
 
-Stage with_crop(Stage stage) {
+GeometryStage with_crop(GeometryStage stage) {
     stage.has_crop = true;
     stage.crop.op = 1;
     stage.mirrors.push_back({2, 0.5});
     return stage;
 }
 
-Stage shorter_side(int size, int max_size, Filter filter, Size window) {
-    Stage stage;
-    stage.resize = Stage::Resize::shorter_side;
+GeometryStage shorter_side(int size, int max_size, Filter filter, Size window) {
+    GeometryStage stage;
+    stage.resize = GeometryStage::Resize::shorter_side;
     stage.target = {size, size};
     stage.max_size = max_size;
     stage.filter = filter;
@@ -96,7 +96,7 @@ Stage shorter_side(int size, int max_size, Filter filter, Size window) {
 
 Program program_of(std::vector<Stage> stages, Size size, ElementType type, bool planar) {
     Program program;
-    program.stages = std::move(stages);
+    program.passes = passes_of(std::move(stages));
     program.format.height = size.height;
     program.format.width = size.width;
     program.format.type = type;
@@ -114,10 +114,10 @@ Program program_of(std::vector<Stage> stages, Size size, ElementType type, bool 
 std::vector<Program> make_programs() {
     using enum ElementType;
     using enum Filter;
-    Stage window;
+    GeometryStage window;
     window.has_window = true;
     window.window = {29, 53};
-    Stage enlarged = shorter_side(120, 0, hamming, {131, 97});
+    GeometryStage enlarged = shorter_side(120, 0, hamming, {131, 97});
     std::vector<Program> programs{
         program_of({with_crop(resize_to(48, 40, bilinear))}, {48, 40}, f32, true),
         program_of({shorter_side(40, 0, bicubic, {32, 32})}, {32, 32}, u8, false),
@@ -134,6 +134,11 @@ std::vector<Program> make_programs() {
     programs[3].fast = true;
     programs[7].limits = kTiny;
     programs[8].limits = kLarge;
+    for (const PixelKind* kind : pixel_kinds()) {
+        const PixelStage stage{kind, 3, 0.7, std::vector<double>(kind->parameters, 1.7)};
+        programs.push_back(
+            program_of({stage, with_crop(resize_to(19, 26, bilinear)), stage, stage}, {19, 26}, f32, true));
+    }
     return programs;
 }
 
@@ -275,7 +280,11 @@ uint64_t check_all(Input bytes) {
     }
     // A good picture takes its time by each way, so it gets two of them; the one for large ones takes most.
     const bool good = whole.text.empty();
-    const size_t first = draws.below(8), second = draws.below(8);
+    const auto any = [&] {  // but the one for large ones
+        const size_t i = draws.below(programs.size() - 1);
+        return i < 8 ? i : i + 1;
+    };
+    const size_t first = any(), second = any();
     for (size_t i = 0; i < programs.size(); ++i) {
         const bool chosen = i == 8 ? draws.below(good ? 32 : 4) == 0 : !good || i == first || i == second;
         if (!chosen) continue;

@@ -93,9 +93,9 @@ bool draw_mirror(const std::vector<Mirror>& mirrors, const SampleKey& key) noexc
 }
 
 // torchvision's rule for a shorter side: the longer one is truncated, and a cap on it shrinks both.
-Size resized(const Stage& stage, Size source) noexcept {
-    if (stage.resize == Stage::Resize::none) return source;
-    if (stage.resize == Stage::Resize::exact) return stage.target;
+Size resized(const GeometryStage& stage, Size source) noexcept {
+    if (stage.resize == GeometryStage::Resize::none) return source;
+    if (stage.resize == GeometryStage::Resize::exact) return stage.target;
     const bool portrait = source.width <= source.height;
     const int64_t shorter = portrait ? source.width : source.height,
                   longer = portrait ? source.height : source.width;
@@ -112,13 +112,13 @@ Size resized(const Stage& stage, Size source) noexcept {
     return portrait ? Size{b, a} : Size{a, b};
 }
 
-StageGeometry stage_geometry(const Stage& stage, Box box, bool mirror, int denominator,
-                             Size decoded) noexcept {
+SampleGeometry sample_geometry(const GeometryStage& stage, Box box, bool mirror, int denominator,
+                               Size decoded) noexcept {
     const Size whole = resized(stage, {box.height, box.width});
     const Span y = stage.has_window ? centred(whole.height, stage.window.height) : Span{0, whole.height, 0};
     const Span x = stage.has_window ? centred(whole.width, stage.window.width) : Span{0, whole.width, 0};
 
-    StageGeometry out;
+    SampleGeometry out;
     out.out = stage.has_window ? stage.window : whole;
     out.pad_top = y.pad;
     // A mirrored picture has its odd column of padding on the other side.
@@ -138,7 +138,7 @@ StageGeometry stage_geometry(const Stage& stage, Box box, bool mirror, int denom
     return out;
 }
 
-int scale_denominator(const Stage& stage, Box box) noexcept {
+int scale_denominator(const GeometryStage& stage, Box box) noexcept {
     const Size whole = resized(stage, {box.height, box.width});
     for (int denominator : {8, 4, 2})
         if (box.width >= static_cast<int64_t>(whole.width) * denominator &&

@@ -27,7 +27,7 @@ struct Mirror {
 
 // Adjacent geometric transforms that one pass over the pixels can do:
 // [random crop] → [resize] → [centred window, padded with zeros] → [mirror …].
-struct Stage {
+struct GeometryStage {
     enum class Resize : uint8_t { none, exact, shorter_side };
 
     bool has_crop = false;
@@ -42,7 +42,7 @@ struct Stage {
 };
 
 // One stage of one sample: the resampling, and where its result lies in the output with its padding.
-struct StageGeometry {
+struct SampleGeometry {
     Size out;  // with padding
     int pad_top = 0, pad_left = 0;
     Geometry resample;
@@ -53,16 +53,16 @@ struct Box {
     int x = 0, y = 0, width = 0, height = 0;
 };
 Box draw_crop(const RandomCrop& crop, Size source, const SampleKey& key) noexcept;
-Size resized(const Stage& stage, Size source) noexcept;
+Size resized(const GeometryStage& stage, Size source) noexcept;
 
 // `box` in pixels of the full-size image; `denominator` 1, 2, 4 or 8: the image was decoded at 1/denominator,
 // which makes it `decoded`.
-StageGeometry stage_geometry(const Stage& stage, Box box, bool mirror, int denominator,
-                             Size decoded) noexcept;
+SampleGeometry sample_geometry(const GeometryStage& stage, Box box, bool mirror, int denominator,
+                               Size decoded) noexcept;
 
 bool draw_mirror(const std::vector<Mirror>& mirrors, const SampleKey& key) noexcept;
 
 // The largest of 8, 4, 2 and 1 at which the decoded box is still at least as large as what it is resized to.
-int scale_denominator(const Stage& stage, Box box) noexcept;
+int scale_denominator(const GeometryStage& stage, Box box) noexcept;
 
 }  // namespace standpipe

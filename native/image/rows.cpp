@@ -29,7 +29,7 @@ class Frame : public RowSink {
     }
 
   protected:
-    void frame(const StageGeometry& geometry) {
+    void frame(const SampleGeometry& geometry) {
         const AxisResize &x = geometry.resample.x, &y = geometry.resample.y;
         top_ = geometry.pad_top;
         left_ = geometry.pad_left;
@@ -50,10 +50,10 @@ class Frame : public RowSink {
     std::vector<uint8_t> line_;
 };
 
-// A picture between two stages.
+// A picture between two passes.
 class Picture final : public Frame {
   public:
-    void begin(const StageGeometry& geometry) {
+    void begin(const SampleGeometry& geometry) {
         size = geometry.out;
         stride_ = 3 * static_cast<size_t>(size.width);
         refit(pixels, picture_bytes(size));
@@ -74,7 +74,8 @@ class Picture final : public Frame {
 // The slot's own layout and element type.
 class SlotRow final : public Frame {
   public:
-    void begin(const Kernels& kernels, const RowFormat& format, const StageGeometry& geometry, uint8_t* out) {
+    void begin(const Kernels& kernels, const RowFormat& format, const SampleGeometry& geometry,
+               uint8_t* out) {
         kernels_ = &kernels;
         format_ = &format;
         out_ = out;
@@ -137,6 +138,22 @@ class IntoResampler final : public PixelSink {
 
 }  // namespace
 
+std::vector<Pass> passes_of(std::vector<Stage> stages) {
+    std::vector<Pass> passes(1);
+    bool is_new = true;
+    for (Stage& stage : stages) {
+        if (auto* pixels = std::get_if<PixelStage>(&stage)) {
+            passes.back().pixels.push_back(std::move(*pixels));
+        } else {
+            if (!is_new) passes.emplace_back();
+            passes.back().geometry = std::move(std::get<GeometryStage>(stage));
+        }
+        is_new = false;
+    }
+    if (!passes.back().pixels.empty()) passes.emplace_back();
+    return passes;
+}
+
 std::string over_side_cap(uint64_t needed, uint64_t cap) {
     return "too large: needs " + std::to_string(needed) +
            " bytes at once, more than side_memory=" + std::to_string(cap);
@@ -145,28 +162,28 @@ std::string over_side_cap(uint64_t needed, uint64_t cap) {
 struct RowMaker::Scratch {
     JpegImage jpeg;
     std::vector<Resampler> resamplers;
-    std::vector<StageGeometry> geometries;
-    std::vector<Picture> pictures;  // the result of each stage but the last
+    std::vector<SampleGeometry> geometries;
+    std::vector<Picture> pictures;  // the result of each pass but the last
     SlotRow slot_row;
-    std::vector<uint8_t> lines;
+    std::vector<uint8_t> work;     // two rows on their way out of a picture, or what a pixel stage needs
     std::vector<uint8_t> between;  // two programs
     int denominator = 1;
 
     void fit(const Program& program) {
-        if (resamplers.size() == program.stages.size()) return;
-        geometries.resize(program.stages.size());
-        pictures.resize(program.stages.size());
-        resamplers.resize(program.stages.size());  // last: it tells that all of them fit
+        if (resamplers.size() == program.passes.size()) return;
+        geometries.resize(program.passes.size());
+        pictures.resize(program.passes.size());
+        resamplers.resize(program.passes.size());  // last: it tells that all of them fit
     }
 
-    // What stays is at most kKeptScratch over all stages.
+    // What stays is at most kKeptScratch over all passes.
     void shrink() {
         jpeg.close();
         const size_t keep = kKeptScratch / (3 * std::max<size_t>(resamplers.size(), 1));
         for (Resampler& resampler : resamplers) resampler.shrink(keep);
         for (Picture& picture : pictures)
             if (picture.pixels.capacity() > keep) std::vector<uint8_t>().swap(picture.pixels);
-        if (lines.capacity() > keep) std::vector<uint8_t>().swap(lines);
+        if (work.capacity() > keep) std::vector<uint8_t>().swap(work);
     }
 };
 
@@ -182,11 +199,12 @@ uint8_t* RowMaker::room(size_t bytes) {
 
 bool only_copies(const Program& program, Size size) noexcept {
     const RowFormat& format = program.format;
-    const bool moves = std::ranges::any_of(program.stages, [](const Stage& stage) {
-        return stage.has_crop || stage.resize != Stage::Resize::none || stage.has_window ||
-               !stage.mirrors.empty();
+    const bool changes = std::ranges::any_of(program.passes, [](const Pass& pass) {
+        const GeometryStage& stage = pass.geometry;
+        return stage.has_crop || stage.resize != GeometryStage::Resize::none || stage.has_window ||
+               !stage.mirrors.empty() || !pass.pixels.empty();
     });
-    return !moves && format.type == ElementType::u8 && !format.planar && format.height == size.height &&
+    return !changes && format.type == ElementType::u8 && !format.planar && format.height == size.height &&
            format.width == size.width;
 }
 
@@ -196,27 +214,31 @@ namespace {
 // boxes.
 constexpr int kMaxSide = 1 << 24;
 
-// What a stage allocates: rows and weights, copies of two rows of its source, a line of its result with
-// planes of it, and the result itself where that isn't the slot.
-uint64_t stage_bytes(const StageGeometry& geometry, bool last) noexcept {
+// What a pass allocates: rows and weights, copies of two rows of its source, a line of its result with
+// planes of it, the result itself where that isn't the slot, and what its pixel stages need one by one.
+uint64_t pass_bytes(const SampleGeometry& geometry, const std::vector<PixelStage>& pixels,
+                    bool last) noexcept {
     const AxisResize& x = geometry.resample.x;
     const auto in = static_cast<uint64_t>(x.clip_high - x.clip_low),
                out = static_cast<uint64_t>(geometry.out.width);
-    return Resampler::scratch_bytes(geometry.resample) + 6 * in + 6 * out + 6 * kSlack +
+    uint64_t most = 0;
+    for (const PixelStage& stage : pixels)
+        most = std::max<uint64_t>(most, stage.scratch_bytes(geometry.out.height, geometry.out.width));
+    return Resampler::scratch_bytes(geometry.resample) + 6 * in + 6 * out + 6 * kSlack + most +
            (last ? 0 : picture_bytes(geometry.out));
 }
 
 }  // namespace
 
-// Draws and sizes every stage for an image of `source`; `bytes`: what they allocate. `scales`: whether the
+// Draws and sizes every pass for an image of `source`; `bytes`: what they allocate. `scales`: whether the
 // image can be had at 1/2, 1/4 or 1/8.
-Outcome RowMaker::size_stages(const Program& program, Size source, bool scales, const SampleKey& key,
+Outcome RowMaker::size_passes(const Program& program, Size source, bool scales, const SampleKey& key,
                               uint64_t& bytes) {
     scratch_->fit(program);
     bytes = 0;
     Size from = source;
-    for (size_t i = 0; i < program.stages.size(); ++i) {
-        const Stage& stage = program.stages[i];
+    for (size_t i = 0; i < program.passes.size(); ++i) {
+        const GeometryStage& stage = program.passes[i].geometry;
         const Box box =
             stage.has_crop ? draw_crop(stage.crop, from, key) : Box{0, 0, from.width, from.height};
         const Size whole = resized(stage, {box.height, box.width});
@@ -227,20 +249,20 @@ Outcome RowMaker::size_stages(const Program& program, Size source, bool scales, 
         if (i == 0) scratch_->denominator = denominator;
         const Size decoded{(from.height + denominator - 1) / denominator,
                            (from.width + denominator - 1) / denominator};
-        StageGeometry& geometry = scratch_->geometries[i];
-        geometry = stage_geometry(stage, box, draw_mirror(stage.mirrors, key), denominator, decoded);
-        bytes += stage_bytes(geometry, i + 1 == program.stages.size());
+        SampleGeometry& geometry = scratch_->geometries[i];
+        geometry = sample_geometry(stage, box, draw_mirror(stage.mirrors, key), denominator, decoded);
+        bytes += pass_bytes(geometry, program.passes[i].pixels, i + 1 == program.passes.size());
         from = geometry.out;
     }
     return {};
 }
 
-// Sizes every stage and takes the memory that the row needs beyond the thread's own, `source_bytes` of it for
+// Sizes every pass and takes the memory that the row needs beyond the thread's own, `source_bytes` of it for
 // its encoded and decoded source.
 Outcome RowMaker::prepare(const Program& program, Size source, bool scales, uint64_t source_bytes,
                           const SampleKey& key, SideArena::Part& part) {
     uint64_t bytes = 0;
-    if (Outcome outcome = size_stages(program, source, scales, key, bytes); outcome.kind != Outcome::Kind::ok)
+    if (Outcome outcome = size_passes(program, source, scales, key, bytes); outcome.kind != Outcome::Kind::ok)
         return outcome;
     const uint64_t extra = source_bytes + not_kept(bytes);
     if (extra == 0 && part.bytes() == 0) return {};
@@ -251,26 +273,30 @@ Outcome RowMaker::prepare(const Program& program, Size source, bool scales, uint
 
 std::string RowMaker::bytes_from_pixels(const Program& program, Size size, const SampleKey& key,
                                         uint64_t& bytes) {
-    return size_stages(program, size, false, key, bytes).text;
+    return size_passes(program, size, false, key, bytes).text;
 }
 
-Resampler& RowMaker::begin(const Program& program, size_t stage, uint8_t* out) {
-    const StageGeometry& geometry = scratch_->geometries[stage];
+Resampler& RowMaker::begin(const Program& program, size_t pass, uint8_t* out) {
+    const SampleGeometry& geometry = scratch_->geometries[pass];
     RowSink* sink = &scratch_->slot_row;
-    if (stage + 1 < program.stages.size()) {
-        scratch_->pictures[stage].begin(geometry);
-        sink = &scratch_->pictures[stage];
+    if (pass + 1 < program.passes.size()) {
+        scratch_->pictures[pass].begin(geometry);
+        sink = &scratch_->pictures[pass];
     } else {
         scratch_->slot_row.begin(*program.kernels, program.format, geometry, out);
     }
-    scratch_->resamplers[stage].begin(*program.kernels, geometry.resample, *sink);
-    return scratch_->resamplers[stage];
+    scratch_->resamplers[pass].begin(*program.kernels, geometry.resample, *sink);
+    return scratch_->resamplers[pass];
 }
 
-// Stages after the first, each from the picture that the one before it left.
-void RowMaker::later_stages(const Program& program, uint8_t* out) {
-    for (size_t i = 1; i < program.stages.size(); ++i) {
-        const Picture& from = scratch_->pictures[i - 1];
+// Passes after the first, each from the picture that the one before it left.
+void RowMaker::later_passes(const Program& program, const SampleKey& key, uint8_t* out) {
+    for (size_t i = 1; i < program.passes.size(); ++i) {
+        Picture& from = scratch_->pictures[i - 1];
+        for (const PixelStage& stage : program.passes[i - 1].pixels) {
+            refit(scratch_->work, stage.scratch_bytes(from.size.height, from.size.width));
+            stage.apply(key, {from.pixels.data(), from.size.height, from.size.width}, scratch_->work.data());
+        }
         push_pixels(from.pixels.data(), from.size, begin(program, i, out));
     }
 }
@@ -280,8 +306,8 @@ void RowMaker::push_pixels(const uint8_t* rgb, Size size, Resampler& resampler) 
     const Region region = resampler.region();
     const size_t bytes = 3 * static_cast<size_t>(region.width()),
                  stride = 3 * static_cast<size_t>(size.width);
-    refit(scratch_->lines, 2 * (bytes + kSlack));
-    uint8_t* const lines[2] = {scratch_->lines.data(), scratch_->lines.data() + bytes + kSlack};
+    refit(scratch_->work, 2 * (bytes + kSlack));
+    uint8_t* const lines[2] = {scratch_->work.data(), scratch_->work.data() + bytes + kSlack};
     const uint8_t* from = rgb + static_cast<size_t>(region.y0) * stride + 3 * static_cast<size_t>(region.x0);
     for (int y = region.y0; y < region.y1; y += 2) {
         const int count = std::min(region.y1 - y, 2);
@@ -301,7 +327,7 @@ Outcome RowMaker::decode(const Program& program, const SampleKey& key, uint64_t 
     IntoResampler sink(resampler);
     std::string text = jpeg.decode(resampler.region(), scratch_->denominator, sink);
     if (!text.empty()) return Outcome::decode_error(std::move(text));
-    later_stages(program, out);
+    later_passes(program, key, out);
     return {Outcome::Kind::ok, jpeg.damaged(), {}, jpeg.truncated()};
 }
 
@@ -338,7 +364,7 @@ Outcome RowMaker::from_pixels(const Program& program, const uint8_t* rgb, Size s
     Outcome outcome = prepare(program, size, false, 0, key, part);
     if (outcome.kind != Outcome::Kind::ok) return outcome;
     push_pixels(rgb, size, begin(program, 0, out));
-    later_stages(program, out);
+    later_passes(program, key, out);
     scratch_->shrink();
     return outcome;
 }

@@ -6,12 +6,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "image/geometry.h"
 #include "image/jpeg.h"
 #include "memory/no_memory.h"
 #include "memory/side_arena.h"
+#include "pixels/pixels.h"
 
 namespace standpipe {
 
@@ -34,11 +36,23 @@ struct RowFormat {
     }
 };
 
+using Stage = std::variant<GeometryStage, PixelStage>;
+
+// Pixels move once, row by row, and are then changed as a whole where they are.
+struct Pass {
+    GeometryStage geometry;
+    std::vector<PixelStage> pixels;
+};
+
+// The passes that do `stages` in this order: at least one, and the last one writes the slot, so it has no
+// pixel stages.
+std::vector<Pass> passes_of(std::vector<Stage> stages);
+
 // The fused form of a pipeline's image transforms.
 struct Program : std::enable_shared_from_this<Program> {
-    std::vector<Stage> stages;
+    std::vector<Pass> passes = passes_of({});
     RowFormat format;
-    bool fast = false;  // decode at 1/2, 1/4 or 1/8 where the first stage allows it
+    bool fast = false;  // decode at 1/2, 1/4 or 1/8 where the first pass allows it
     DecodeLimits limits;
     const Kernels* kernels = &best_kernels();
 };
@@ -96,14 +110,14 @@ class RowMaker {
   private:
     struct Scratch;
 
-    Outcome size_stages(const Program& program, Size source, bool scales, const SampleKey& key,
+    Outcome size_passes(const Program& program, Size source, bool scales, const SampleKey& key,
                         uint64_t& bytes);
     Outcome prepare(const Program& program, Size source, bool scales, uint64_t source_bytes,
                     const SampleKey& key, SideArena::Part& part);
     Outcome decode(const Program& program, const SampleKey& key, uint64_t encoded_bytes,
                    SideArena::Part& part, uint8_t* out);
-    Resampler& begin(const Program& program, size_t stage, uint8_t* out);
-    void later_stages(const Program& program, uint8_t* out);
+    Resampler& begin(const Program& program, size_t pass, uint8_t* out);
+    void later_passes(const Program& program, const SampleKey& key, uint8_t* out);
     void push_pixels(const uint8_t* rgb, Size size, Resampler& resampler);
 
     SideArena& side_;

@@ -142,7 +142,7 @@ def packed_paths(
     Paths of records, as (blob, ends). ``places``, ``text``: sections, as ``packed_rows`` takes them; ``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of ``base``.
     """
 
-class Stage:
+class GeometryStage:
     """Adjacent geometric transforms that one pass does."""
 
     def __init__(self) -> None: ...
@@ -151,6 +151,11 @@ class Stage:
     def resize_shorter(self, size: int, max_size: int, filter: str) -> None: ...
     def window(self, height: int, width: int) -> None: ...
     def mirror(self, op: int, p: float) -> None: ...
+
+class PixelStage:
+    """Changes the pixels of a whole picture where they are."""
+
+    def __init__(self, kind: str, op: int, p: float, parameters: Sequence[float]) -> None: ...
 
 class RowFormat:
     """Size, element type and layout of a slot's image rows."""
@@ -182,7 +187,7 @@ class Program:
 
     def __init__(
         self,
-        stages: Sequence[Stage],
+        stages: Sequence[GeometryStage | PixelStage],
         format: RowFormat,
         fast: bool,
         max_pixels: int,

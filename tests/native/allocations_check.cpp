@@ -51,10 +51,10 @@ void check(bool right, const char* what) {
 
 std::shared_ptr<Program> program(int side) {
     auto made = std::make_shared<Program>();
-    Stage stage;
-    stage.resize = Stage::Resize::exact;
+    GeometryStage stage;
+    stage.resize = GeometryStage::Resize::exact;
     stage.target = {side, side};
-    made->stages.push_back(stage);
+    made->passes = passes_of({stage});
     made->format.height = made->format.width = side;
     return made;
 }

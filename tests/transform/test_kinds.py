@@ -22,7 +22,7 @@ class OftenMirrored(GeometricTransform):
     draw_kind: ClassVar[int] = 0x4F
     step: ClassVar[Step] = Step.FLIP
 
-    def add_to(self, stage: _native.Stage, op: int) -> None:
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         stage.mirror(op=op, p=0.75)
 
 

@@ -126,7 +126,7 @@ def _transform(plan: Plan) -> list[str]:
     if plan.kernel is None:
         return ["none: rows are copied into the slot"]
     kernels = (
-        "one kernel" if len(plan.kernel.stages) == 1 else f"one kernel of {len(plan.kernel.stages)} passes"
+        "one kernel" if len(plan.kernel.stages) < 2 else f"one kernel of {len(plan.kernel.stages)} stages"
     )
     made = f"{kernels}: decode + {plan.kernel.describe()}"
     if plan.cache is not None and plan.cache.before is not None:

@@ -1,4 +1,4 @@
-"""Adjacent transforms become one native kernel: decode, crop, resize, flip, normalise, write."""
+"""Adjacent transforms become one native kernel: decode, stages of geometry and pixels, write."""
 
 from __future__ import annotations
 
@@ -13,22 +13,29 @@ from standpipe.contracts import Finish, Transform
 from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, DecodeMode, Decoding, Layout, Spec
 from standpipe.transform.element import Normalize
-from standpipe.transform.image import GeometricTransform, ImageTransform, RowForm, Size, ValueTransform
-from standpipe.transform.stages import GeometryStage
+from standpipe.transform.image import (
+    GeometricTransform,
+    ImageTransform,
+    PixelTransform,
+    RowForm,
+    Size,
+    ValueTransform,
+)
+from standpipe.transform.stages import Stage, followed_by
 
 
 @dataclass(frozen=True, slots=True)
 class ImageKernel:
     """The fused form of a pipeline's image transforms. Satisfies ``contracts.Kernel``.
 
-    stages     passes over the pixels; more than one only where a transform needs the whole result of another
+    stages     what happens to the pixels; more than one only where a transform needs the whole result of another
     output     shape and dtype of one row of the slot
     layout     the order of its axes
     table      (3, 256): what each channel's bytes become; None: they stay bytes
     normalize  whether that is by mean and deviation
     """
 
-    stages: tuple[GeometryStage, ...]
+    stages: tuple[Stage, ...]
     output: Spec
     layout: Layout
     table: AnyArray | None = field(compare=False)
@@ -109,7 +116,7 @@ def fuse(
 
     Raises ``PlanError`` when a transform can't work, stands in a wrong place, or leaves the size open.
     """
-    stages = [GeometryStage()]
+    stages: tuple[Stage, ...] = ()
     # A transform is keyed by its place among those of its kind, so one that draws nothing can come or go without
     # changing another one's draws.
     drawn = Counter(each.draw_kind for each in earlier if isinstance(each, ImageTransform))
@@ -131,11 +138,9 @@ def fuse(
             continue
         if last:
             raise PlanError(f"{transform.describe()} comes after {' and '.join(last)}; put it before")
-        assert isinstance(transform, GeometricTransform)
-        if not stages[-1].takes(transform):
-            stages.append(GeometryStage())
+        assert isinstance(transform, GeometricTransform | PixelTransform)
         op = transform.draw_kind and transform.draw_kind << 16 | drawn[transform.draw_kind]
-        stages[-1] = stages[-1].extended(transform, op)
+        stages = followed_by(stages, transform, op)
         drawn[transform.draw_kind] += 1
         size = transform.size_after(size)
     if size is None:
@@ -143,10 +148,10 @@ def fuse(
             "the images' size isn't fixed at .batch: add RandomResizedCrop(size), CenterCrop(size) or "
             "Resize((height, width))"
         )
-    return _with_output(tuple(stages), size, form)
+    return _with_output(stages, size, form)
 
 
-def _with_output(stages: tuple[GeometryStage, ...], size: Size, form: RowForm) -> ImageKernel:
+def _with_output(stages: tuple[Stage, ...], size: Size, form: RowForm) -> ImageKernel:
     normalize = form.table is not None
     dtype = np.dtype(form.dtype or ("float32" if normalize else "uint8"))
     if normalize and dtype == np.uint8:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from standpipe import _native
 from standpipe.errors import PlanError
 from standpipe.spec import Interpolation
-from standpipe.transform.image import GeometricTransform, Size, Step, is_number
+from standpipe.transform.image import AtRandom, GeometricTransform, Size, Step
 
 InterpolationName = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
@@ -52,7 +52,7 @@ class RandomResizedCrop(GeometricTransform):
         """Return ``output_px``, whatever the image's size is."""
         return self.output_px
 
-    def add_to(self, stage: _native.Stage, op: int) -> None:
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the box and its resize."""
         height, width = self.output_px
         stage.crop(op=op, scale=self.scale, ratio=self.ratio)
@@ -104,7 +104,7 @@ class Resize(GeometricTransform):
             new_short, new_long = max(int(self.max_size * new_short / new_long), 1), self.max_size
         return (new_long, new_short) if width <= height else (new_short, new_long)
 
-    def add_to(self, stage: _native.Stage, op: int) -> None:
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add a resize to a size, or by the shorter side."""
         if isinstance(self.size, int):
             stage.resize_shorter(size=self.size, max_size=self.max_size or 0, filter=self.interpolation)
@@ -139,14 +139,14 @@ class CenterCrop(GeometricTransform):
         """Return ``output_px``, whatever the image's size is."""
         return self.output_px
 
-    def add_to(self, stage: _native.Stage, op: int) -> None:
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the window."""
         height, width = self.output_px
         stage.window(height=height, width=width)
 
 
 @dataclass(frozen=True, slots=True)
-class RandomHorizontalFlip(GeometricTransform):
+class RandomHorizontalFlip(AtRandom, GeometricTransform):
     """Left and right exchanged with probability ``p``: torchvision.transforms.v2.RandomHorizontalFlip."""
 
     draw_kind: ClassVar[int] = 2
@@ -154,17 +154,7 @@ class RandomHorizontalFlip(GeometricTransform):
 
     p: float = 0.5
 
-    @property
-    def is_random(self) -> bool:
-        """Return False where ``p`` leaves nothing to chance."""
-        return 0 < self.p < 1
-
-    def check(self) -> None:
-        """Raise ``PlanError`` for a probability outside [0, 1]."""
-        if not is_number(self.p) or not 0.0 <= self.p <= 1.0:
-            raise PlanError(f"RandomHorizontalFlip(p={self.p!r}): a probability lies in [0, 1]")
-
-    def add_to(self, stage: _native.Stage, op: int) -> None:
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add the mirror."""
         stage.mirror(op=op, p=self.p)
 

@@ -9,6 +9,7 @@ from numbers import Real
 from typing import ClassVar, Literal
 
 from standpipe import _native
+from standpipe.errors import PlanError
 from standpipe.spec import Float32Array, Layout
 
 Size = tuple[int, int]  # (height, width) in pixels
@@ -57,6 +58,23 @@ class ImageTransform:
         return repr(self)
 
 
+class AtRandom(ImageTransform):
+    """Takes place with probability ``p``, which each such transform has as a parameter."""
+
+    __slots__ = ()
+    p: float
+
+    @property
+    def is_random(self) -> bool:
+        """Return False where ``p`` leaves nothing to chance."""
+        return 0 < self.p < 1
+
+    def check(self) -> None:
+        """Raise ``PlanError`` for a probability outside [0, 1]."""
+        if not is_number(self.p) or not 0.0 <= self.p <= 1.0:
+            raise PlanError(f"{type(self).__name__}(p={self.p!r}): a probability lies in [0, 1]")
+
+
 class Step(IntEnum):
     """The steps of one pass that moves pixels, in the order in which a pass does them."""
 
@@ -79,8 +97,18 @@ class GeometricTransform(ImageTransform):
         """Return the image's name: native transforms move no other field yet."""
         return ("image",)
 
-    def add_to(self, stage: _native.Stage, op: int) -> None:
+    def add_to(self, stage: _native.GeometryStage, op: int) -> None:
         """Add this step to a native pass; ``op`` keys its random draws."""
+        raise NotImplementedError
+
+
+class PixelTransform(ImageTransform):
+    """Changes the pixels of the whole image, which stay in their places unless ``moves`` says otherwise."""
+
+    __slots__ = ()
+
+    def stage(self, op: int) -> _native.PixelStage:
+        """Return the native stage; ``op`` keys its random draws."""
         raise NotImplementedError
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from standpipe import _native
-from standpipe.transform.image import GeometricTransform, Step
+from standpipe.transform.image import GeometricTransform, PixelTransform, Step
 
 
 @dataclass(frozen=True, slots=True)
 class GeometryStage:
-    """One pass that moves pixels: [random crop] → [resize] → [centred window] → [flips].
+    """One pass that moves pixels, row by row: [random crop] → [resize] → [centred window] → [flips].
 
     parts  its transforms in the order of writing, each with the number that keys its random draws
     """
@@ -26,9 +26,9 @@ class GeometryStage:
         """Return the pass with one more step."""
         return replace(self, parts=(*self.parts, (transform, op)))
 
-    def compile(self) -> _native.Stage:
+    def compile(self) -> _native.GeometryStage:
         """Return the native form."""
-        stage = _native.Stage()
+        stage = _native.GeometryStage()
         for transform, op in self.parts:
             transform.add_to(stage, op)
         return stage
@@ -37,3 +37,38 @@ class GeometryStage:
     def names(self) -> tuple[str, ...]:
         """Return the names of its transforms, for ``explain()``."""
         return tuple(type(transform).__name__ for transform, _ in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PixelStage:
+    """One change of the whole image's pixels.
+
+    op  the number that keys its random draws
+    """
+
+    transform: PixelTransform
+    op: int
+
+    def compile(self) -> _native.PixelStage:
+        """Return the native form."""
+        return self.transform.stage(self.op)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return its transform's name, for ``explain()``."""
+        return (type(self.transform).__name__,)
+
+
+Stage = GeometryStage | PixelStage
+
+
+def followed_by(
+    stages: tuple[Stage, ...], transform: GeometricTransform | PixelTransform, op: int
+) -> tuple[Stage, ...]:
+    """Return ``stages`` with one more transform, in the last one where that can do it too."""
+    if isinstance(transform, PixelTransform):
+        return (*stages, PixelStage(transform, op))
+    *first, last = stages or (GeometryStage(),)
+    if isinstance(last, GeometryStage) and last.takes(transform):
+        return (*first, last.extended(transform, op))
+    return (*stages, GeometryStage(((transform, op),)))
