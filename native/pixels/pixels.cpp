@@ -3,9 +3,12 @@
 #include <array>
 
 namespace standpipe {
+
+extern const PixelKind kSharpness;
+
 namespace {
 
-constexpr std::array<const PixelKind*, 0> kKinds{};
+constexpr std::array kKinds{&kSharpness};
 
 }  // namespace
 

@@ -7,6 +7,7 @@ from standpipe.transform.geometry import CenterCrop, RandomHorizontalFlip, Rando
 from standpipe.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
 from standpipe.transform.mixing import CutMix, MixUp
 from standpipe.transform.native import decoder_version, simd_paths
+from standpipe.transform.pixels import RandomAdjustSharpness
 from standpipe.transform.program import (
     BATCH_OP,
     DATASET_OP,
@@ -39,6 +40,7 @@ __all__ = [
     "NativeStep",
     "Normalize",
     "NvDecoder",
+    "RandomAdjustSharpness",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "Resize",
