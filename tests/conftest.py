@@ -3,6 +3,7 @@
 import gc
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import cloudpickle
 import pytest
@@ -52,7 +53,6 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 def _own_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Loaders of this process share the machine with one another, not with those of tests that run beside them."""
     with pytest.MonkeyPatch.context() as patch:
-        file = tmp_path_factory.mktemp("shares") / "file"
-        file.touch()
-        patch.setattr("standpipe.system.sharing.FILE", file)
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        patch.setattr("standpipe.system.published.SHARED_MEMORY", Path("/nonexistent"))
         yield

@@ -16,6 +16,7 @@ from standpipe.plan.cache_benefit import costs_of, payoff
 from standpipe.plan.fields import ALL
 from standpipe.plan.options import HAS_PROCESSES
 from standpipe.spec import Executor, Reads, shape_text
+from standpipe.system import published
 from standpipe.transform import FunctionStep, NativeStep, decoder_of_gpu, decoder_version, simd_paths
 from standpipe.units import show_bytes
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # which print themselves
 
 COLUMNS = 80
 SHOWN = 20  # trials, the newest
+ALONE = "it sees no other loader: neither $XDG_RUNTIME_DIR nor /dev/shm takes a file"
 NAME_COLUMNS = 12  # two of indentation, and the longest name of a place
 
 
@@ -309,7 +311,10 @@ def _memory(plan: Plan) -> list[str]:
             else []
         ),
     ]
-    return [f"{name:<15s}{show_bytes(size):>10s}  {note}".rstrip() for name, size, note in owners]
+    return [
+        *(f"{name:<15s}{show_bytes(size):>10s}  {note}".rstrip() for name, size, note in owners),
+        *([] if published.is_possible() else [ALONE]),
+    ]
 
 
 def _rows_bytes(plan: Plan) -> int:

@@ -1,6 +1,6 @@
 """Which data rank this process is, as its launcher says or as the caller does.
 
-The only place below the command line that reads environment variables: they are how launchers speak.
+Below the command line only this and ``published``, which asks for a folder, read environment variables.
 """
 
 from __future__ import annotations

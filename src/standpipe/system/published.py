@@ -1,0 +1,195 @@
+"""Small files in which processes of one user tell one another something, for as long as they live.
+
+They are in a folder that only this user can open: in ``$XDG_RUNTIME_DIR``, else in /dev/shm, else nowhere. The process
+that writes a file holds a lock on it (flock), which the kernel drops however the process ends. A reader removes files
+that nobody holds. A file is one line: eight hexadecimal digits, the CRC-32 of the message, and the message. It is
+written by one call, so a reader that sees half of it reads again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import stat
+import threading
+import weakref
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+SHARED_MEMORY = Path("/dev/shm")
+MOST_BYTES = 1 << 20  # of a file
+TRIES = (
+    5  # to make a file that a reader may take for one that nobody holds, and to read one that is just written
+)
+
+
+class Published:
+    """A file of this process. Where no folder takes it, nothing is written, and nobody else sees the process.
+
+    kind  what its name begins with: readers ask for one kind
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._path: Path | None = None
+        self._file: int | None = None
+        self._turn: int | None = None
+        self._closed = False
+        self._lock = threading.Lock()  # one thread closes it while others write
+        _of_process.add(self)
+
+    @property
+    def name(self) -> str | None:
+        """The file's name; None where there is none."""
+        return None if self._path is None else self._path.name
+
+    def write(self, message: bytes) -> None:
+        """Write a message, which has no line breaks, in place of the last one."""
+        with self._lock, contextlib.suppress(OSError):
+            if not self._closed and self._is_there():
+                assert self._file is not None
+                os.pwrite(self._file, line_of(message), 0)
+
+    def turn(self, wanted: bool) -> bool:
+        """Take the turn, which one file of a folder has at a time, or give it back. Say whether this file has it.
+
+        A file that is nowhere always gets it.
+        """
+        with self._lock:
+            if not wanted:
+                self._turn = _closed(self._turn)
+            elif self._turn is None and self._path is not None:
+                with contextlib.suppress(OSError):
+                    folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                    self._turn = folder if _locks(folder) else _closed(folder)
+            return wanted and (self._path is None or self._turn is not None)
+
+    def close(self) -> None:
+        """Remove the file."""
+        with self._lock:
+            self._closed = True
+            if self._path is not None:
+                with contextlib.suppress(OSError):
+                    self._path.unlink()
+                    self._path.parent.rmdir()  # which fails while another file is in it
+            self._path = None
+            for file in (self._file, self._turn):
+                if file is not None:
+                    fcntl.flock(file, fcntl.LOCK_UN)  # children that were forked may have it open yet
+            self._drop()
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's locks, so that they end with the parent."""
+        self._lock = threading.Lock()  # another thread may have held it
+        self._closed, self._path = True, None
+        self._drop()
+
+    def _drop(self) -> None:
+        self._file, self._turn = _closed(self._file), _closed(self._turn)
+
+    def _is_there(self) -> bool:
+        """Make the file unless it is there. A login manager may have removed it. The lock is held."""
+        if self._file is not None and os.fstat(self._file).st_nlink:
+            return True
+        self._drop()
+        for folder in (folder for folder in folders() for _ in range(TRIES)):
+            with contextlib.suppress(OSError):
+                folder.mkdir(mode=0o700, exist_ok=True)
+                if not _is_private(folder):
+                    continue
+                self._path = folder / f"{self._kind}-{os.getpid()}-{secrets.token_hex(4)}"
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                if _locks(self._file) and os.fstat(self._file).st_nlink:
+                    return True
+            self._path = None
+            self._drop()
+        return False
+
+
+def published(kind: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the message of every file of a kind whose process lives."""
+    for folder in filter(_is_private, folders()):
+        for path in sorted(folder.glob(f"{kind}-*")):
+            with contextlib.suppress(OSError, ValueError):
+                yield path.name, _read(path)
+
+
+def folders() -> tuple[Path, Path]:
+    """Return the folders that this user's files can be in, best first."""
+    user = os.geteuid()
+    session = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}"
+    return Path(session) / "standpipe", SHARED_MEMORY / f"standpipe-{user}"
+
+
+def is_possible() -> bool:
+    """Say whether any folder takes files of this user."""
+    return any(
+        _is_private(folder) or (not folder.exists() and os.access(folder.parent, os.W_OK | os.X_OK))
+        for folder in folders()
+    )
+
+
+def line_of(message: bytes) -> bytes:
+    """Return a message behind its checksum."""
+    return b"%08x%s\n" % (zlib.crc32(message), message)
+
+
+def message_in(file: bytes) -> bytes | None:
+    """Return the message of a file's bytes; None if there is none, or only a part of one."""
+    line, end, _ = file.partition(b"\n")
+    message = line[8:]
+    return message if end and line + end == line_of(message) else None
+
+
+def _read(path: Path) -> bytes:
+    """Return a file's message. Remove a file that no process holds. Raises ``ValueError`` where there is no message."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if _locks(file):
+            path.unlink()
+        else:
+            for _ in range(TRIES):
+                if (message := message_in(os.pread(file, MOST_BYTES, 0))) is not None:
+                    return message
+    finally:
+        os.close(file)
+    raise ValueError(f"{path} holds no message")
+
+
+def _is_private(folder: Path) -> bool:
+    """Say whether a folder is there, and only this user can open it."""
+    try:
+        facts = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
+
+
+def _locks(file: int) -> bool:
+    """Lock a file unless somebody else holds it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _closed(file: int | None) -> int | None:
+    """Close a file if it is open, and return what stands for one that is not."""
+    if file is not None:
+        os.close(file)
+    return None
+
+
+_of_process: weakref.WeakSet[Published] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for each in list(_of_process):
+        each.forget()
+
+
+os.register_at_fork(after_in_child=_forked)
