@@ -20,10 +20,10 @@ import standpipe as sp
 from standpipe._native import install_faults
 from standpipe.cli.bench import Result, measure
 from standpipe.cli.top import text as top_text
-from standpipe.observe import Found, Snapshot
-from standpipe.observe.posted import Posted
+from standpipe.observe import Found, Snapshot, sampler
 from standpipe.observe.report import write_report
 from standpipe.observe.snapshot import facts
+from standpipe.system.published import Published
 
 
 def photos(folder: Path, suffix: str = ".jpg", side: int = 300) -> sp.Pipeline:
@@ -52,13 +52,13 @@ def page_figures(page: str) -> dict[str, str]:
 def posted(monkeypatch: pytest.MonkeyPatch) -> list[Snapshot]:
     """All that ``top`` could have seen of this process's loaders."""
     seen: list[Snapshot] = []
-    write = Posted.write
 
-    def noted(self: Posted, snapshot: Snapshot) -> None:
-        seen.append(snapshot)
-        write(self, snapshot)
+    class Noted(Published):
+        def write(self, message: bytes) -> None:
+            seen.append(Snapshot.from_json(message))
+            super().write(message)
 
-    monkeypatch.setattr(Posted, "write", noted)
+    monkeypatch.setattr(sampler, "Published", Noted)
     return seen
 
 
@@ -68,8 +68,8 @@ def test_text_page_json_and_top_agree(tmp_path: Path, posted: list[Snapshot]) ->
     known = json.loads(reports[1].read_text("ascii"))
     page, text = reports[0].read_text("utf-8"), result.as_text()
     (seen,) = [snapshot for snapshot in posted if snapshot.time_s == known["now"]["time_s"]]
-    top = top_text([Found(os.getpid(), 0.0, seen)], os.getpid())
-    row = top_text([Found(os.getpid(), 0.0, seen)], None).splitlines()[1].split()
+    top = top_text([Found(0.0, seen)], seen.pid)
+    row = top_text([Found(0.0, seen)], None).splitlines()[1].split()
 
     verdict, plain, figures = result.verdict, result.as_json(), page_figures(page)
     assert known["now"] == facts(seen)  # which top --json prints

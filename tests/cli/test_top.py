@@ -23,8 +23,8 @@ from standpipe.observe import Found
 
 pytestmark = pytest.mark.usefixtures("no_garbage")
 
-NOW = shown(small_plan())
-FOUND = Found(4711, 0.4, NOW)
+NOW = replace(shown(small_plan()), pid=4711)
+FOUND = Found(0.4, NOW)
 
 
 @pytest.fixture
@@ -69,6 +69,7 @@ def test_a_process_without_a_loader_is_said_to_have_none(capsys: pytest.CaptureF
 def test_a_table_of_any_loaders_has_80_columns() -> None:
     large = replace(
         NOW,
+        pid=4_000_000,
         script="a_script_of_some_length\x1b[2J.py",
         rank=1023,
         world=1024,
@@ -80,8 +81,8 @@ def test_a_table_of_any_loaders_has_80_columns() -> None:
     )
     found = [
         FOUND,
-        Found(4_000_000, 99.0, large),
-        Found(1, 0.0, replace(NOW, verdict=None, steps_per_epoch=None)),
+        Found(99.0, large),
+        Found(0.0, replace(NOW, pid=1, verdict=None, steps_per_epoch=None)),
     ]
     for shown_text in (text(found, None), text(found, 4711)):
         assert max(map(len, shown_text.splitlines())) <= 80
@@ -103,12 +104,12 @@ def test_a_detail_leaves_out_workers_that_are_idle() -> None:
     makers = [sp.WorkerStats(f"decoder thread {number}", 64, 2.0) for number in range(2)]
     readers = [sp.WorkerStats(f"reading thread {number}", 0, 0.0) for number in range(64)]
     some = replace(NOW, stats=replace(NOW.stats, workers=(*makers, *readers)))
-    shown_text = text([Found(4711, 0.4, some)], 4711)
+    shown_text = text([Found(0.4, some)], 4711)
     assert len(re.findall(r"decoder thread \d +2\.0 s +50%", shown_text)) == 2
     assert "reading thread" not in shown_text
     assert "    and 54 more" not in shown_text.splitlines()
     none = replace(NOW, stats=replace(NOW.stats, workers=tuple(readers)))
-    assert "  workers" not in text([Found(4711, 0.4, none)], 4711).splitlines()
+    assert "  workers" not in text([Found(0.4, none)], 4711).splitlines()
 
 
 def test_at_a_terminal_it_goes_on_until_ctrl_c(running: sp.Loader) -> None:

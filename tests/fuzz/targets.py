@@ -581,7 +581,7 @@ class Manifests:
 
 
 class Snapshots:
-    """A loader's memory file, which ``standpipe top`` reads of any process: as it is, and with any snapshot in it."""
+    """A loader's file, which ``standpipe top`` reads of other processes: as it is, and with any snapshot in it."""
 
     words = (b"null", b"true", b"NaN", b"1e999", b'"', b"{}", b"[]", b"[" * 2000, b"-1", b"9" * 30)
 
@@ -589,20 +589,22 @@ class Snapshots:
         from observed import shown, small_plan
         from standpipe.cli import top
         from standpipe.observe import posted
+        from standpipe.system import published
 
-        self._posted, self._top = posted, top
+        self._posted, self._published, self._top = posted, published, top
         whole = shown(small_plan()).as_json()
-        self.seeds = [whole, posted.framed(whole, 7)]
+        self.seeds = [whole, published.line_of(whole)]
 
     def run(self, data: bytes) -> bool:
         taken = False
-        for file in (data, self._posted.framed(data, 3)):
+        for file in (data, self._published.line_of(data)):
+            message = self._published.message_in(file)
             try:
-                now = self._posted.newest(file)
+                now = self._posted.Snapshot.from_json(message or data)
             except self._posted.Foreign:
                 continue
-            found = self._posted.Found(1, 1.0, now)
-            for pid in (None, 1):
+            found = self._posted.Found(1.0, now)
+            for pid in (None, found.pid):
                 assert all(line.isprintable() for line in self._top.text([found], pid).splitlines())
             taken = True
         return taken

@@ -13,8 +13,9 @@ from typing import NamedTuple, Protocol
 import standpipe as sp
 from standpipe.observe.history import History, moment_between
 from standpipe.observe.judge import diagnose
-from standpipe.observe.posted import Posted
+from standpipe.observe.posted import KIND
 from standpipe.observe.snapshot import Snapshot, snapshot
+from standpipe.system.published import Published
 
 EVERY_S = 1.0
 SELDOM_S = 10.0
@@ -74,7 +75,7 @@ class Sampler:
         self._looks: deque[sp.Stats] = deque()  # of the recent seconds, oldest first
         self._lock = threading.Lock()
         self._done = threading.Event()
-        self._posted: Posted | None = None
+        self._posted: Published | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
 
@@ -130,7 +131,7 @@ class Sampler:
                 else None,
             )
             if self._posted is not None:
-                self._posted.write(now)
+                self._posted.write(now.as_json())
         return now
 
     def close(self) -> None:
@@ -157,10 +158,7 @@ class Sampler:
     def _look_first(self, run: Observed) -> None:
         self._begun = run.stats()
         self._history.add(self._begun, run.memory().now)
-        try:
-            self._posted = Posted(run.plan.steps.rank)
-        except OSError:  # no more descriptors, or a system without memory files: other processes won't see it
-            _log()
+        self._posted = Published(KIND)
 
     def _keep_looking(self, run: Observed, where: Callable[[], Where]) -> None:
         try:
@@ -177,7 +175,7 @@ class Sampler:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Let go of the memory file."""
+        """Remove the file that other processes read."""
         with self._lock:
             posted, self._posted = self._posted, None
         if posted is not None:
