@@ -434,9 +434,12 @@ class Samples:
     """Samples as a cache keeps them: one that can be kept again, or the error; views within the bytes, no code run."""
 
     words = (
-        *(struct.pack("<Q", number) for number in (0, 1, 1 << 31, 1 << 62, (1 << 64) - 1)),
-        *(b"\x03<f8", b"\x03|O8", b"\x03<U1", b"\x05int64", b"\x03RGB", b"\x011", b"\x01P"),
-        *(bytes([kind]) for kind in range(16)),
+        *(b'"%s"' % word for word in (b"<f8", b"|O8", b"<U1", b"int64", b"RGB", b"1", b"P", b"pickle")),
+        *(
+            b'["%s",' % kind
+            for kind in (b"list", b"tuple", b"int", b"number", b"scalar", b"array", b"tensor")
+        ),
+        *(b"[1,2]", b"[-1]", b"[]", b"{}", b"null", b"NaN", b"1e999", b"[" * 2000, b"9" * 30),
     )
 
     def __init__(self) -> None:

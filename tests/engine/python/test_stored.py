@@ -1,5 +1,6 @@
 """Samples as bytes: what comes back is what went in, or an error that says which field can't be kept."""
 
+import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,7 @@ def test_values_come_back_as_they_were(sample: dict[str, Any]) -> None:
         -128,
         255,
         "lone surrogate \udcff",
+        "two of them \ud800\udc00",
     ],
     ids=repr,
 )
@@ -178,6 +180,39 @@ def test_what_leads_back_to_itself_is_refused() -> None:
     value.append(value)
     with pytest.raises(NotStorable):
         to_bytes({"x": value}, dict)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "",
+        "[0,",
+        "[0]",
+        '[7,{"x":1}]',
+        "[0,[]]",
+        '[0,{"x":[]}]',
+        '[0,{"x":["int"]}]',
+        '[0,{"x":["int","one"]}]',
+        '[0,{"x":["array","|O",[1]]}]',
+        '[0,{"x":["array","|u1",[9]]}]',
+        '[0,{"x":["array","|u1",[-1]]}]',
+        '[0,{"x":["array","|u1",{}]}]',
+        '[0,{"x":["array",["|u1"],[1]]}]',
+        '[0,{"x":["scalar","|u1",[2]]}]',
+        '[0,{"x":["tensor","<f4",[0],"int32"]}]',
+        '[0,{"x":["picture","|u1",[0],"RGB",[100000,100000],{}]}]',
+        '[0,{"x":["picture","|u1",[1],"L",[1.0,1],{}]}]',
+        '[0,{"x":["pickle","|u1",[1]]}]',
+        '[0,{"x":' + "[" * 20000,
+        '[0,{"x":' + '["list",' * 20 + "1" + "]" * 20 + "}]",
+        '[0,{"x":' + "9" * 5000 + "}]",
+    ],
+    ids=lambda told: told[:40],
+)
+def test_a_text_that_tells_no_sample_is_an_error(told: str) -> None:
+    data = np.frombuffer(bytearray(struct.pack("<I", len(told)) + told.encode() + b"\0"), np.uint8)
+    with pytest.raises(NotStored):
+        from_bytes(data)
 
 
 def test_any_cut_and_any_bit_is_a_sample_or_an_error() -> None:

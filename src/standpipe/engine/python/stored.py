@@ -1,21 +1,22 @@
-"""Samples as bytes, and back: what a cache keeps of those that Python code makes.
+"""Turn samples into bytes and back, for a cache of what Python code makes.
 
 ::
 
-    form  fields  { name's length, name, value } …
+    4 bytes      length of the text that follows
+    text         JSON: [form, sample]
+    blocks       elements of arrays, tensors and images, and bytes, in the order of the text, each from the next
+                 multiple of its items' size on
 
-A value begins with its kind and what that needs, such as an array's dtype and shape; all numbers are little endian.
-Elements of arrays, tensors and images follow at the next multiple of their item's size, so that arrays are views of
-what was read. Nothing is unpickled, and every length is compared with what there is: bytes from anywhere give a sample
-or ``NotStored``.
+In the text an object is a dict, and a list begins with its kind: ``["tuple", …]``, ``["array", "<f4", [3, 4]]``.
+All numbers are little endian. Arrays are views of what was read. Nothing is unpickled, and every length is compared
+with what there is: bytes from anywhere give a sample or ``NotStored``.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import struct
-import sys
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,58 +25,29 @@ from standpipe.engine.rows import Sample
 from standpipe.spec import AnyArray, UInt8Array
 from standpipe.transform.values import is_picture, is_tensor
 
-FORMS = (dict, tuple, object)  # what a dataset's sample was: a dict, a tuple, or its only value
+FORMS = (dict, tuple, object)  # of a dataset's sample: a dict, a tuple, or its only value
 MOST_DEPTH = 16  # of lists, tuples and dicts in one another
 MOST_BYTES = 1 << 30  # of a row
-NONE, FALSE, TRUE, INT, FLOAT, COMPLEX, TEXT, BYTES, SCALAR, ARRAY, TENSOR, PICTURE, LIST, TUPLE, DICT = (
-    range(15)
-)
-
+MOST_AXES = 64  # of an array
 DTYPES = {
-    dtype.str.encode(): dtype
+    dtype.str: dtype
     for kind in map(
         np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
     )
     for dtype in (kind, kind.newbyteorder())
 }
-TENSORS = frozenset(
-    (
-        "bool",
-        "uint8",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "bfloat16",
-        "complex64",
-    )
-)
+WORDS = ("int16", "int32", "int64", "float16", "float32", "float64", "complex64")
+TENSORS = frozenset(("bool", "uint8", "int8", "bfloat16", *WORDS))
 # Pillow's modes whose pixels are all that there is to know of an image, unlike a palette's, and a pixel's bytes. Of
 # "1" a byte has eight.
-MODES = {
-    "1": 0,
-    "L": 1,
-    "LA": 2,
-    "RGB": 3,
-    "RGBA": 4,
-    "CMYK": 4,
-    "YCbCr": 3,
-    "LAB": 3,
-    "HSV": 3,
-    "I": 4,
-    "F": 4,
-}
-MOST_PX = (1 << 31) - 1  # of a side, as Pillow has them
-_U32 = struct.Struct("<I")
-_F64 = struct.Struct("<d")
-_C128 = struct.Struct("<dd")
+MODES = {"1": 0, "L": 1, "LA": 2, "RGBA": 4, "CMYK": 4, "I": 4, "F": 4}
+MODES |= dict.fromkeys(("RGB", "YCbCr", "LAB", "HSV"), 3)
+LENGTH = struct.Struct("<I")
+PLAIN_INT = 1 << 63  # longer ones are written in base 16, which Python reads at any length
 
 
 class NotStorable(Exception):
-    """A value of which no bytes can be kept: its place in the sample, and what it is."""
+    """A value that no bytes can keep: its place in the sample, and what it is."""
 
 
 class NotStored(Exception):
@@ -83,277 +55,193 @@ class NotStored(Exception):
 
 
 def to_bytes(sample: Sample, form: type) -> UInt8Array:
-    """What a cache keeps of a sample, (n,) uint8. Raises ``NotStorable``.
+    """Return what a cache keeps of a sample, (n,) uint8. Raises ``NotStorable``.
 
     form  one of ``FORMS``
     """
-    out = _Writer()
-    out.bytes.append(FORMS.index(form))
-    out.value(sample, "the sample", 0)
-    if len(out.bytes) > MOST_BYTES:
-        raise NotStorable(f"the sample has {len(out.bytes):,} bytes, and a row at most {MOST_BYTES:,}")
-    return np.frombuffer(out.bytes, np.uint8)
+    writer = _Writer()
+    told = [FORMS.index(form), writer.node(sample, "the sample", 0)]
+    text = json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    size = LENGTH.size + len(text) + sum(block.nbytes for block in writer.blocks)
+    if size > MOST_BYTES:
+        raise NotStorable(f"the sample has {size:,} bytes, and a row at most {MOST_BYTES:,}")
+    out = bytearray(LENGTH.pack(len(text)) + text)
+    for block in writer.blocks:
+        out += bytes(-len(out) % block.itemsize)
+        out += block.reshape(-1).view(np.uint8).data
+    return np.frombuffer(out, np.uint8)
 
 
 def from_bytes(data: UInt8Array) -> tuple[Sample, type]:
-    """The sample, and its form. Arrays and bytes are read only; arrays are views of ``data``, and so are tensors.
+    """Return the sample, and its form. Arrays and tensors are views of ``data``; arrays are read only.
 
     data  (n,) uint8, writable, of this sample alone. Tensors, which can't be read only, write into it
 
     Raises ``NotStored``.
     """
-    source = _Reader(data)
-    form = source.byte()
-    sample = source.value(0)
-    if form >= len(FORMS) or type(sample) is not dict or source.at != len(data):
+    try:
+        begin = LENGTH.size + LENGTH.unpack_from(data.data)[0]
+        if begin > len(data):
+            raise ValueError("it ends too soon")
+        text = data[LENGTH.size : begin].tobytes().decode("utf-8", "surrogatepass")
+        form, told = json.loads(text)
+        reader = _Reader(data, begin)
+        sample = reader.value(told, 0)
+        if type(form) is not int or form not in range(len(FORMS)):
+            raise ValueError("no form")
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError, struct.error) as error:
+        raise NotStored(str(error)) from error
+    if type(sample) is not dict or reader.at != len(data):
         raise NotStored("no sample, or more than one")
     return sample, FORMS[form]
 
 
 class _Writer:
-    """Appends values."""
+    """Describes values, and collects their blocks."""
 
     def __init__(self) -> None:
-        self.bytes = bytearray()
+        self.blocks: list[AnyArray] = []
 
-    def value(self, value: Any, place: str, depth: int) -> None:
-        """Append a value. Raises ``NotStorable`` that names its ``place``."""
+    def node(self, value: Any, place: str, depth: int) -> Any:
+        """Return what the text says of a value. Raises ``NotStorable`` that names its ``place``."""
         kind = type(value)
         match value:
-            case None:
-                self.bytes.append(NONE)
-            case bool():
-                self.bytes.append(TRUE if value else FALSE)
+            case None | bool() | str() if kind in (type(None), bool, str):
+                return value
             case int() if kind is int:
-                self._sized(INT, value.to_bytes((value.bit_length() + 8) // 8, "little", signed=True))
-            case float() if kind is float:
-                self.bytes.append(FLOAT)
-                self.bytes += _F64.pack(value)
-            case complex() if kind is complex:
-                self.bytes.append(COMPLEX)
-                self.bytes += _C128.pack(value.real, value.imag)
-            case str() if kind is str:
-                self._sized(TEXT, value.encode("utf-8", "surrogatepass"))
+                return value if -PLAIN_INT <= value < PLAIN_INT else ["int", f"{value:x}"]
+            case float() if kind is float and math.isfinite(value):
+                return value
+            case float() | complex() if kind in (float, complex):
+                return ["number", *self._block(np.array(value))]
             case bytes() if kind is bytes:
-                self._sized(BYTES, value)
-            case np.generic() if value.dtype.str.encode() in DTYPES:
-                self._named(SCALAR, value.dtype.str)
-                self.bytes += value.tobytes()
-            case np.ndarray() if kind in (np.ndarray, np.memmap) and value.dtype.str.encode() in DTYPES:
-                self._named(ARRAY, value.dtype.str)
-                self._elements(np.asarray(value))
-            case list() | tuple() | dict() if kind in _KINDS and depth < MOST_DEPTH:
-                self._several(value, place, depth)
+                return ["bytes", *self._block(np.frombuffer(value, np.uint8))]
+            case np.generic() if value.dtype.str in DTYPES:
+                return ["scalar", *self._block(np.asarray(value))]
+            case np.ndarray() if kind in (np.ndarray, np.memmap) and value.dtype.str in DTYPES:
+                return ["array", *self._block(np.asarray(value))]
+            case list() | tuple() if kind in (list, tuple) and depth < MOST_DEPTH:
+                nodes = (self.node(each, f"{place}[{i}]", depth + 1) for i, each in enumerate(value))
+                return [kind.__name__, *nodes]
+            case dict() if kind is dict and depth < MOST_DEPTH:
+                return self._of_dict(value, place, depth)
             case _ if is_tensor(value):
-                self._tensor(value, place)
+                return self._of_tensor(value, place)
             case _ if is_picture(value) and value.mode in MODES and min(value.size) > 0:
-                self._named(PICTURE, value.mode)
-                self.bytes += struct.pack("<II", *value.size)
-                self.bytes += value.tobytes()
-                self.value(_told(value.info), place, depth + 1)
+                pixels = self._block(np.frombuffer(value.tobytes(), np.uint8))
+                info = {name: each for name, each in value.info.items() if _is_storable({name: each})}
+                return ["picture", *pixels, value.mode, value.size, self.node(info, place, depth + 1)]
             case _:
                 raise NotStorable(f"{place} is {_what(value)}")
 
-    def _several(self, values: Any, place: str, depth: int) -> None:
-        self.bytes.append(_KINDS[type(values)])
-        self.bytes += _U32.pack(len(values))
-        if not isinstance(values, dict):
-            for number, value in enumerate(values):
-                self.value(value, f"{place}[{number}]", depth + 1)
-            return
+    def _of_dict(self, values: dict[Any, Any], place: str, depth: int) -> dict[str, Any]:
+        nodes = {}
         for name, value in values.items():
             if type(name) is not str:
                 raise NotStorable(f"{place} has a key {name!r:.60}, which is {_what(name)}")
-            self._text(name)
-            self.value(value, f"the field {name!r}" if depth == 0 else f"{place}[{name!r}]", depth + 1)
+            inner = f"the field {name!r}" if depth == 0 else f"{place}[{name!r}]"
+            nodes[name] = self.node(value, inner, depth + 1)
+        return nodes
 
-    def _tensor(self, value: Any, place: str) -> None:
+    def _of_tensor(self, value: Any, place: str) -> list[Any]:
         import torch  # it is there: the value is its
 
         dtype = str(value.dtype).removeprefix("torch.")
         plain = type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu"
         if not plain or dtype not in TENSORS or value.requires_grad or value.is_conj() or value.is_neg():
             raise NotStorable(f"{place} is {_what(value)}")
-        self._named(TENSOR, dtype)
-        self._elements((value.contiguous().view(torch.int16) if dtype == "bfloat16" else value).numpy())
+        words = value.contiguous().view(torch.int16) if dtype == "bfloat16" else value
+        return ["tensor", *self._block(words.numpy()), dtype]
 
-    def _elements(self, array: AnyArray) -> None:
-        self.bytes.append(array.ndim)
-        self.bytes += struct.pack(f"<{array.ndim}Q", *array.shape)
-        self.bytes += bytes(-len(self.bytes) % array.itemsize)
-        self.bytes += np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-    def _named(self, kind: int, name: str) -> None:
-        self.bytes.append(kind)
-        self.bytes.append(len(name))
-        self.bytes += name.encode()
-
-    def _sized(self, kind: int, data: bytes) -> None:
-        self.bytes.append(kind)
-        self.bytes += _U32.pack(len(data))
-        self.bytes += data
-
-    def _text(self, text: str) -> None:
-        data = text.encode("utf-8", "surrogatepass")
-        self.bytes += _U32.pack(len(data))
-        self.bytes += data
+    def _block(self, array: AnyArray) -> tuple[str, tuple[int, ...]]:
+        """Keep an array's elements. Return its dtype and its shape."""
+        self.blocks.append(np.ascontiguousarray(array))
+        return array.dtype.str, array.shape
 
 
-def _told(info: Mapping[Any, Any]) -> dict[str, Any]:
-    """Of what a file says of its image, such as EXIF and transparency, all that can be kept."""
-
-    def can_be(value: Any) -> bool:
-        try:
-            _Writer().value(value, "", 1)
-        except NotStorable:
-            return False
-        return True
-
-    return {name: value for name, value in info.items() if type(name) is str and can_be(value)}
-
-
-_KINDS: Mapping[type, int] = {list: LIST, tuple: TUPLE, dict: DICT}
+def _is_storable(value: Any) -> bool:
+    """Say whether a value can be kept: of what a file says of its image, such as EXIF, only that is."""
+    try:
+        _Writer().node(value, "", 0)
+    except NotStorable:
+        return False
+    return True
 
 
 class _Reader:
-    """Takes values from bytes that may be anybody's."""
+    """Makes values of a text and blocks that may be anybody's. Raises ``ValueError`` or ``TypeError``.
 
-    def __init__(self, data: UInt8Array) -> None:
-        self._data = data
-        self._bytes = data.data
-        self.at = 0
+    at  where the next block begins
+    """
 
-    def value(self, depth: int) -> Any:
-        """The next one. Raises ``NotStored``."""
-        kind = self.byte()
-        if kind in (LIST, TUPLE, DICT) and depth < MOST_DEPTH:
-            return self._several(kind, depth)
-        if kind == PICTURE:
-            return self._picture(depth)
-        take = _SIMPLE.get(kind)
-        if take is None:
-            raise NotStored(f"kind {kind}")
-        return take(self)
+    def __init__(self, data: UInt8Array, at: int) -> None:
+        self._data, self.at = data, at
 
-    def byte(self) -> int:
-        """The next byte."""
-        return self.take(1)[0]
+    def value(self, node: Any, depth: int) -> Any:
+        """Return the value that a node describes."""
+        if not isinstance(node, list | dict):
+            return node
+        if isinstance(node, dict) or node[:1] in (["list"], ["tuple"]):
+            if depth >= MOST_DEPTH:
+                raise ValueError("it is nested too deep")
+            if isinstance(node, dict):
+                return {name: self.value(each, depth + 1) for name, each in node.items()}
+            values = [self.value(each, depth + 1) for each in node[1:]]
+            return tuple(values) if node[0] == "tuple" else values
+        if node[:1] == ["int"]:
+            return int(node[1], 16)
+        kind, dtype, shape, *more = node
+        array = self._block(dtype, shape)
+        match kind, more:
+            case "array", []:
+                array.flags.writeable = False
+                return array
+            case "scalar", [] if array.ndim == 0:
+                return array[()]
+            case "number", [] if array.ndim == 0:
+                return array.item()
+            case "bytes", []:
+                return array.tobytes()
+            case "tensor", [name]:
+                return _tensor(array, name)
+            case "picture", [mode, size, info]:
+                return _picture(array, mode, size, self.value(info, depth + 1))
+            case _:
+                raise ValueError(f"kind {kind}")
 
-    def take(self, size: int) -> memoryview:
-        """So many bytes."""
-        begin, self.at = self.at, self.at + size
-        if self.at > len(self._bytes):
-            raise NotStored("it ends too soon")
-        return self._bytes[begin : self.at]
-
-    def sized(self) -> bytes:
-        """Bytes behind their number."""
-        return bytes(self.take(_U32.unpack(self.take(4))[0]))
-
-    def text(self) -> str:
-        """Text behind its length."""
-        try:
-            return self.sized().decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError as error:
-            raise NotStored("text that is none") from error
-
-    def name(self) -> bytes:
-        """Of a dtype or a mode."""
-        return bytes(self.take(self.byte()))
-
-    def dtype(self) -> np.dtype[Any]:
-        """One of numbers."""
-        found = DTYPES.get(self.name())
-        if found is None:
-            raise NotStored("a dtype that is none of numbers")
-        return found
-
-    def elements(self, dtype: np.dtype[Any]) -> AnyArray:
-        """An array, as a view."""
-        ndim = self.byte()
-        if ndim > 64:
-            raise NotStored("more axes than arrays have")
-        shape = struct.unpack(f"<{ndim}Q", self.take(8 * ndim))
-        self.take(-self.at % dtype.itemsize)
-        begin, size = self.at, math.prod(shape) * dtype.itemsize
-        if max(shape, default=0) > sys.maxsize:
-            raise NotStored("an axis longer than arrays have")
-        self.take(size)
-        try:
-            return self._data[begin : self.at].view(dtype).reshape(shape)
-        except ValueError as error:  # of no elements, and axes that are too long together
-            raise NotStored(str(error)) from error
-
-    def _picture(self, depth: int) -> Any:
-        picture = _taken_picture(self)
-        picture.info = self.value(depth + 1)
-        if type(picture.info) is not dict:
-            raise NotStored("an image of which something else is told than names and values")
-        return picture
-
-    def _several(self, kind: int, depth: int) -> Any:
-        number = _U32.unpack(self.take(4))[0]
-        if number > len(self._bytes) - self.at:  # each has a byte at least
-            raise NotStored("more values than bytes")
-        if kind == DICT:
-            return {self.text(): self.value(depth + 1) for _ in range(number)}
-        values = [self.value(depth + 1) for _ in range(number)]
-        return tuple(values) if kind == TUPLE else values
+    def _block(self, name: str, shape: list[int]) -> AnyArray:
+        """Return the next block, as a view."""
+        dtype = DTYPES.get(name)
+        whole = isinstance(shape, list) and len(shape) <= MOST_AXES
+        if dtype is None or not whole or not all(type(each) is int and each >= 0 for each in shape):
+            raise ValueError("a block that is none of numbers")
+        begin = self.at + -self.at % dtype.itemsize
+        self.at = begin + math.prod(shape) * dtype.itemsize
+        if self.at > len(self._data):
+            raise ValueError("it ends too soon")
+        return self._data[begin : self.at].view(dtype).reshape(shape)
 
 
-def _taken_array(source: _Reader) -> AnyArray:
-    array = source.elements(source.dtype())
-    array.flags.writeable = False
-    return array
-
-
-def _taken_scalar(source: _Reader) -> np.generic:
-    dtype = source.dtype()
-    scalar: np.generic = np.frombuffer(source.take(dtype.itemsize), dtype)[0]
-    return scalar
-
-
-def _taken_tensor(source: _Reader) -> Any:
-    name = source.name().decode("ascii", "replace")
-    if name not in TENSORS:
-        raise NotStored("a tensor of no known dtype")
+def _tensor(array: AnyArray, name: str) -> Any:
+    if name not in TENSORS or array.dtype != ("int16" if name == "bfloat16" else name):
+        raise ValueError("a tensor of no known dtype")
     import torch  # whoever stored it had it
 
-    as_words = np.dtype("int16" if name == "bfloat16" else name)
-    tensor = torch.from_numpy(source.elements(as_words))
+    tensor = torch.from_numpy(array)
     return tensor.view(torch.bfloat16) if name == "bfloat16" else tensor
 
 
-def _taken_picture(source: _Reader) -> Any:
-    mode = source.name().decode("ascii", "replace")
-    if mode not in MODES:
-        raise NotStored("an image of no known mode")
-    from PIL import Image  # likewise
+def _picture(array: AnyArray, mode: str, size: list[int], info: Any) -> Any:
+    width, height = size
+    if mode not in MODES or type(info) is not dict or min(width, height) < 1:
+        raise ValueError("an image of no known mode or size")
+    if array.size != height * (-(-width // 8) if mode == "1" else width * MODES[mode]):
+        raise ValueError("an image of another size")  # before Pillow takes memory for it
+    from PIL import Image  # whoever stored it had it
 
-    width, height = struct.unpack("<II", source.take(8))
-    if not (0 < width <= MOST_PX and 0 < height <= MOST_PX):
-        raise NotStored("an image of no size")
-    size = height * (-(-width // 8) if mode == "1" else width * MODES[mode])
-    return Image.frombytes(mode, (width, height), source.take(size))
-
-
-def _taken_int(source: _Reader) -> int:
-    return int.from_bytes(source.sized(), "little", signed=True)
-
-
-_SIMPLE = {
-    NONE: lambda source: None,
-    FALSE: lambda source: False,
-    TRUE: lambda source: True,
-    INT: _taken_int,
-    FLOAT: lambda source: _F64.unpack(source.take(8))[0],
-    COMPLEX: lambda source: complex(*_C128.unpack(source.take(16))),
-    TEXT: _Reader.text,
-    BYTES: _Reader.sized,
-    SCALAR: _taken_scalar,
-    ARRAY: _taken_array,
-    TENSOR: _taken_tensor,
-}
+    picture = Image.frombytes(mode, (width, height), array.tobytes())
+    picture.info = info
+    return picture
 
 
 def _what(value: Any) -> str:
