@@ -232,6 +232,37 @@ class Npy:
         return True
 
 
+class Idx:
+    """IDX files: records within the file, or a ``PlanError``."""
+
+    words = (b"\0\0\x08\x01", b"\0\0\x0e\x03", b"\0\0\0\0", b"\0\0\0\1", b"\xff\xff\xff\xff", b"\x1f\x8b")
+
+    def __init__(self) -> None:
+        kinds = {0x08: "u1", 0x0B: ">i2", 0x0E: ">f8"}
+        shapes = ((6,), (3, 2, 2), (1, 1, 1, 5))
+        self.seeds = [
+            struct.pack(f">4B{len(shape)}I", 0, 0, code, len(shape), *shape) + np.ones(shape, kind).tobytes()
+            for code, kind in kinds.items()
+            for shape in shapes
+        ]
+
+    def run(self, data: bytes) -> bool:
+        with named(data) as path:
+            try:
+                opened = sp.IdxFiles(a=os.fsdecode(path)).open()
+            except sp.PlanError:
+                return False
+            assert opened.num_records <= len(data)
+            records = opened.locate(np.array([0, opened.num_records - 1]))
+            spec = opened.fields["a"]
+            assert isinstance(spec, sp.Spec)
+            for values in (*records.plain.values(), *(rows.array for rows in records.rows.values())):
+                assert (values.shape, values.dtype) == ((2, *spec.shape), spec.dtype)
+            for name in opened.columns:
+                assert len(opened.column(name, 0, opened.num_records)) == opened.num_records
+        return True
+
+
 class State:
     """States, as JSON says them, with values that JSON has no word for: taken whole, or a ``StateError``."""
 
@@ -617,6 +648,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "index": Index,
     "answers": Answers,
     "npy": Npy,
+    "idx": Idx,
     "state": State,
     "conditions": Conditions,
     "excluded": Excluded,

@@ -8,6 +8,7 @@ from standpipe.source.concat import Concat, OpenConcat, OpenDatasets, open_conca
 from standpipe.source.filelist import FileList
 from standpipe.source.fixed import FixedRecords
 from standpipe.source.folder import ImageFolder
+from standpipe.source.idx import IdxFiles
 from standpipe.source.index import BuiltIndex, CheckedIndex, build_index, verify_index
 from standpipe.source.indexed import KEY, NAMES, Indexed, key_name
 from standpipe.source.packed import PackedList, pack_list
@@ -22,6 +23,7 @@ __all__ = [
     "Concat",
     "FileList",
     "FixedRecords",
+    "IdxFiles",
     "ImageFolder",
     "Indexed",
     "Iterable",

@@ -1,0 +1,117 @@
+"""IDX files, such as MNIST's: one array per file behind a header, read by position."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError
+from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
+from standpipe.source.fixed import GZIP, RESERVED, ImageAxes, OpenFixed, Part, opened_file
+
+# By the third byte of a file; the format is big-endian.
+DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+MOST_AXES = 32  # that every NumPy has
+MOST_RECORD_BYTES = 1 << 30
+SIZE_BYTES = 4  # of each axis, in the header
+
+
+class IdxFiles:
+    """Records in IDX files, the format of MNIST: one file for each field.
+
+    image_axes  how the field ``image`` is stored, as for ``FixedRecords``: ``"HW"`` turns gray images into (H, W, 3)
+    fields      by name: the path of a file, decompressed
+
+    ``IdxFiles(image="train-images-idx3-ubyte", label="train-labels-idx1-ubyte")`` is MNIST. All files have the same
+    number of records. Whatever ``FixedRecords`` says about memory, integers and the digest holds here too.
+    """
+
+    __slots__ = ("_axes", "_fields")
+
+    def __init__(self, *, image_axes: ImageAxes = "HWC", **fields: AnyPath) -> None:
+        self._axes, self._fields = image_axes, fields
+
+    def open(self) -> OpenSource:
+        """Read the files' headers and a part of each for the digest.
+
+        Raises ``PlanError`` for a file that isn't there, is compressed, is no IDX file, is cut, or has another
+        number of records than the first.
+        """
+        if not self._fields:
+            raise PlanError(
+                'IdxFiles has no fields; give it paths by name, as IdxFiles(image="train-images-idx3-ubyte")'
+            )
+        parts = [_opened(name, path) for name, path in self._fields.items()]
+        for part in parts[1:]:
+            if part.records != parts[0].records:
+                raise PlanError(
+                    f"IdxFiles: {parts[0].names[0]!r} has {parts[0].records:,} records and {part.names[0]!r} has "
+                    f"{part.records:,}; all files need the same number"
+                )
+        return OpenFixed(tuple(parts), self._axes, None)
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        return f"IdxFiles({', '.join(f'{name}={shown(path)!r}' for name, path in self._fields.items())})"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What an IDX file says about itself.
+
+    size   bytes of the header
+    dtype  of a value
+    shape  records first
+    """
+
+    size: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def _opened(name: str, path: AnyPath) -> Part:
+    if name == RESERVED:
+        raise PlanError(f"IdxFiles: {name!r} is a field that every batch has of its own; take another name")
+    file = absolute(path, field=f"IdxFiles: {name!r}")
+    with open_regular(file) as opened, reading(file):
+        begin = os.pread(opened.fileno(), SIZE_BYTES * (1 + MOST_AXES), 0)
+        size = os.fstat(opened.fileno()).st_size
+    header = read_header(f"IdxFiles: {name!r}, {shown(file)},", begin)
+    expected = header.size + math.prod(header.shape) * header.dtype.itemsize
+    if size != expected:
+        raise PlanError(
+            f"IdxFiles: {name!r}, {shown(file)}, has {size:,} bytes, and its header says {header.shape} "
+            f"{header.dtype.name}, which makes {expected:,}: the file is {'cut' if size < expected else 'damaged'}"
+        )
+    if (each := (size - header.size) // header.shape[0]) > MOST_RECORD_BYTES:
+        raise PlanError(
+            f"IdxFiles: {name!r}, {shown(file)}, has a record of {each:,} bytes; at most 1 GiB fits"
+        )
+    record = np.dtype([(name, header.dtype, header.shape[1:])])
+    return Part((opened_file(file, header.size, record),), record)
+
+
+def read_header(where: str, begin: bytes) -> Header:
+    """Read the header from a file's first bytes. Raises ``PlanError``, whose message begins with ``where``."""
+    if begin.startswith(GZIP):
+        raise PlanError(f"{where} is compressed with gzip; decompress it first, as gunzip does")
+    if len(begin) < SIZE_BYTES or begin[:2] != b"\0\0" or begin[2] not in DTYPES:
+        raise PlanError(
+            f"{where} is no IDX file: it begins with {begin[:4].hex(' ') or 'nothing'}, and an IDX file of bytes "
+            "begins with 00 00 08; for other files of fixed-size records use FixedRecords"
+        )
+    axes = begin[3]
+    size = SIZE_BYTES * (1 + axes)
+    if not 1 <= axes <= MOST_AXES or len(begin) < size:
+        raise PlanError(
+            f"{where} is cut or damaged: its header says {axes} axes, and ends after {len(begin)} bytes"
+        )
+    shape = tuple(np.frombuffer(begin, ">u4", axes, SIZE_BYTES).tolist())
+    if 0 in shape:
+        raise PlanError(f"{where} has the shape {shape}: no records, or records of nothing")
+    return Header(size, np.dtype(DTYPES[begin[2]]), shape)
