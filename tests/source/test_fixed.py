@@ -84,6 +84,15 @@ def test_records_follow_a_header_and_one_another_over_files(tmp_path: Path) -> N
     assert opened.name(4) == f"{paths[1]} at byte {6 + 16}"
 
 
+def test_many_neighbours_are_read_at_once(tmp_path: Path) -> None:
+    """More than the system takes in one call."""
+    fields = [("x", "<u2", (2,))]
+    values = np.arange(6000).reshape(3000, 2)
+    opened = sp.FixedRecords(stored(tmp_path / "a.bin", fields, x=values), fields=fields).open()
+    asked = np.random.default_rng(7).permutation(3000)
+    assert np.array_equal(opened.locate(asked).rows["x"].array, values[asked])
+
+
 def test_a_field_between_others_is_aligned(tmp_path: Path) -> None:
     fields = [("label", "u1"), ("tokens", "<u4", (3,))]
     path = stored(tmp_path / "a.bin", fields, label=LABELS[:2], tokens=np.arange(6).reshape(2, 3))
