@@ -64,7 +64,7 @@ def test_a_source_of_ones_own_is_checked() -> None:
             "index is int64, got int32",
         ),
     ],
-    ids=str,
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else value,
 )
 def test_a_broken_promise_is_named(answers: dict[str, Any], promise: str) -> None:
     with pytest.raises(AssertionError, match=promise):
