@@ -11,29 +11,21 @@ from functools import reduce
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
-from standpipe import observe
 from standpipe.errors import PlanError, StandpipeError, StateError
+from standpipe.loader.edits import in_order, reweighed
 from standpipe.loader.iterators import Epoch, GivenEpoch, RepeatedSteps, SomeSteps
 from standpipe.loader.monitoring import Observable
 from standpipe.loader.state import MOST, STATE_VERSION, Edit, saved_state
-from standpipe.order import AnyOrder, Cursor, Given, Mixed
-from standpipe.pipeline.mix import OpenMix
-from standpipe.plan.explain import tuning_text
+from standpipe.order import AnyOrder, Cursor, Given
 from standpipe.plan.plan import Plan
-from standpipe.plan.tuning import Tuning, untried
 from standpipe.spec import AnyArray
 from standpipe.stats.bad_samples import BadSample, Ledger
-from standpipe.stats.counters import SlowSample, Stats
-from standpipe.stats.memory import MemoryLedger, planned_memory
-from standpipe.system.machine import cpu_count, memory_pools, usable_cpus
+from standpipe.system.machine import memory_pools, usable_cpus
 from standpipe.system.sharing import Claim
 from standpipe.system.user_warnings import warn
 
 if TYPE_CHECKING:
     from standpipe.engine.run import Run
-    from standpipe.observe import Verdict
 
 
 class Loader(Observable):
@@ -181,22 +173,6 @@ class Loader(Observable):
         self._check_not_given()
         return RepeatedSteps(self, number, batches)
 
-    def verdict(self, since: Stats | None = None) -> Verdict:
-        """What limits this run: its steps or its input, which place of that, what to do, and what it would bring.
-
-        since  counters of before: of what has happened from then on. Default: since it has had as many workers and
-               slots as now
-        """
-        done = self.stats() - (self.since if since is None else since)
-        return observe.diagnose(
-            done, self.plan, self.tuning(), cores=cpu_count(), step_rows_per_s=self._step_rows_per_s
-        )
-
-    @property
-    def since(self) -> Stats:
-        """Counters of when the run had first as many workers and slots as now, and its start was over."""
-        return Stats() if self._run is None else self._run.since
-
     def skip_steps(self, number: int) -> None:
         """Leave out the next ``number`` batches, across epochs: those on which a run's loss jumped, say.
 
@@ -223,8 +199,9 @@ class Loader(Observable):
         """
         self._check_open()
         cursor = self.plan.steps.settled(self._cursor)
-        edit: Edit = {"epoch": cursor.epoch, "consumed": cursor.consumed, "reweigh": self._in_order(weights)}
-        order = _reweighed(self.plan.order, edit)
+        of_each = in_order(self.plan.source, weights)
+        edit: Edit = {"epoch": cursor.epoch, "consumed": cursor.consumed, "reweigh": of_each}
+        order = reweighed(self.plan.order, edit)
         edit["reweigh"] = [float(weight) for weight in edit["reweigh"]]  # checked, and now plain data
         self._edits = (*self._edits, edit)
         self._follow(order)
@@ -245,14 +222,6 @@ class Loader(Observable):
         Those of batches that are only prefetched aren't among them.
         """
         return self._ledger.samples(self._cursor)
-
-    @property
-    def slow_samples(self) -> list[SlowSample]:
-        """Samples, and other work, that took longer than ``slow_after_s``: the newest 1,000, as the log names them.
-
-        ``stats().slow`` counts all.
-        """
-        return [] if self._run is None else self._run.slow_samples
 
     def state_dict(self) -> dict[str, object]:
         """Where the loader stands, as plain data: batches delivered so far, none that are only prefetched."""
@@ -275,7 +244,7 @@ class Loader(Observable):
         """
         saved = saved_state(state, self.plan)
         try:
-            order = reduce(_reweighed, saved.edits, self._planned)
+            order = reduce(reweighed, saved.edits, self._planned)
         except PlanError as error:
             raise StateError(f"the state is damaged: edits {list(saved.edits)!r}: {error}") from error
         cursor = self.plan.steps.settled(saved.cursor)  # what is refused changes nothing
@@ -291,34 +260,6 @@ class Loader(Observable):
                 f"the state was saved with libjpeg-turbo {saved.decoder}, this is {self.plan.decoder}: "
                 "pixels may differ"
             )
-
-    def stats(self) -> Stats:
-        """Counters since the loader started, all 0 before that; ``after - before`` is what happened in between.
-
-        Always on, and quick enough to be asked at every step: what standpipe and the training loop did is counted as it
-        happens.
-        """
-        return Stats() if self._run is None else replace(self._run.stats(), epoch=self._cursor.epoch)
-
-    def tuning(self) -> Tuning:
-        """How many workers and slots there are now, and what was tried to find that out.
-
-        ``workers="auto"`` and ``depth="auto"``, both the default, are tuned while the loader runs, within ``memory=``
-        and the processors that this process may use. ``autotune=False`` keeps what ``plan`` begins with.
-        """
-        return untried(self.plan) if self._run is None else self._run.tuning()
-
-    def explain(self) -> str:
-        """``plan.explain()``, and what was found out since about how many workers and slots are best."""
-        return f"{self.plan.explain()}\n{tuning_text(self.tuning())}"
-
-    def memory(self) -> MemoryLedger:
-        """Who takes how much memory: forecast, now, and at most since the loader started; ``str()`` is a table.
-
-        Before the first batch it is the forecast alone. Quick enough to be asked at every step: what native code has
-        is counted, worker processes are measured once a second.
-        """
-        return planned_memory(self.plan) if self._run is None else self._run.memory()
 
     def close(self) -> None:
         """End all threads. Batches that were delivered stay valid."""
@@ -339,20 +280,6 @@ class Loader(Observable):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _in_order(self, weights: Mapping[str, float] | Sequence[float]) -> list[float]:
-        """A mixture's weights in the order of its components."""
-        names = self.plan.source.component_names if isinstance(self.plan.source, OpenMix) else ()
-        if isinstance(weights, list | tuple | np.ndarray):
-            return list(weights)
-        if not isinstance(weights, Mapping):
-            raise PlanError(f"reweigh({weights!r}): weights by name, or a list in the components' order")
-        if sorted(weights) != sorted(set(names)) or len(set(names)) < len(names):
-            raise PlanError(
-                f"reweigh({dict(weights)!r}): a weight for each component by its name, which are {list(names)!r}; "
-                "Mix(…, names=[…]) gives other names"
-            )
-        return [weights[name] for name in names]
 
     def _enter(self) -> None:
         """The next batch is of an epoch that none was asked of yet."""
@@ -459,15 +386,6 @@ class Loader(Observable):
 def _check_number(name: str, number: object, what: str, *, least: int) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number < MOST:
         raise PlanError(f"{name}({number!r}): {what}, a whole number from {least}")
-
-
-def _reweighed(order: AnyOrder, edit: Edit) -> AnyOrder:
-    """The order after an edit."""
-    if "reweigh" not in edit:
-        return order
-    if not isinstance(order, Mixed):
-        raise PlanError("reweigh() changes the weights of a mixture, and this pipeline's source is no Mix")
-    return order.reweighed(edit["epoch"], edit["consumed"], edit["reweigh"])
 
 
 def _ledger(plan: Plan) -> Ledger:

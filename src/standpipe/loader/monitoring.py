@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from standpipe import observe
 from standpipe.order import Cursor
+from standpipe.plan.explain import tuning_text
 from standpipe.plan.plan import Plan
-from standpipe.plan.tuning import Tuning
-from standpipe.stats.counters import Stats
-from standpipe.stats.memory import MemoryLedger
+from standpipe.plan.tuning import Tuning, untried
+from standpipe.stats.counters import SlowSample, Stats
+from standpipe.stats.memory import MemoryLedger, planned_memory
 from standpipe.system.machine import cpu_count
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from standpipe.engine.run import Run
     from standpipe.loader.loader import Loader
-    from standpipe.observe import History, Snapshot
+    from standpipe.observe import History, Snapshot, Verdict
     from standpipe.observe.sampler import Sampler, Where
 
 
@@ -33,25 +35,63 @@ class Observable:
     history: History
     _cursor: Cursor
     _step_rows_per_s: float | None
-
-    if TYPE_CHECKING:
-
-        @property
-        def since(self) -> Stats:
-            """Counters of when it had first as many workers and slots as now."""
-
-        def tuning(self) -> Tuning:
-            """How many workers and slots there are now."""
-
-        def stats(self) -> Stats:
-            """Counters since the start."""
-
-        def memory(self) -> MemoryLedger:
-            """Who takes how much memory."""
+    _run: Run | None
 
     def __init__(self) -> None:
         self.history = observe.History()
         self._sampler = self._new_sampler()
+
+    def verdict(self, since: Stats | None = None) -> Verdict:
+        """What limits this run: its steps or its input, which place of that, what to do, and what it would bring.
+
+        since  counters of before: of what has happened from then on. Default: since it has had as many workers and
+               slots as now
+        """
+        done = self.stats() - (self.since if since is None else since)
+        return observe.diagnose(
+            done, self.plan, self.tuning(), cores=cpu_count(), step_rows_per_s=self._step_rows_per_s
+        )
+
+    @property
+    def since(self) -> Stats:
+        """Counters of when the run had first as many workers and slots as now, and its start was over."""
+        return Stats() if self._run is None else self._run.since
+
+    @property
+    def slow_samples(self) -> list[SlowSample]:
+        """Samples, and other work, that took longer than ``slow_after_s``: the newest 1,000, as the log names them.
+
+        ``stats().slow`` counts all.
+        """
+        return [] if self._run is None else self._run.slow_samples
+
+    def stats(self) -> Stats:
+        """Counters since the loader started, all 0 before that; ``after - before`` is what happened in between.
+
+        Always on, and quick enough to be asked at every step: what standpipe and the training loop did is counted as it
+        happens.
+        """
+        return Stats() if self._run is None else replace(self._run.stats(), epoch=self._cursor.epoch)
+
+    def tuning(self) -> Tuning:
+        """How many workers and slots there are now, and what was tried to find that out.
+
+        ``workers="auto"`` and ``depth="auto"``, both the default, are tuned while the loader runs, within ``memory=``
+        and the processors that this process may use. ``autotune=False`` keeps what ``plan`` begins with.
+        """
+        return untried(self.plan) if self._run is None else self._run.tuning()
+
+    def explain(self) -> str:
+        """``plan.explain()``, and what was found out since about how many workers and slots are best."""
+        return f"{self.plan.explain()}\n{tuning_text(self.tuning())}"
+
+    def memory(self) -> MemoryLedger:
+        """Who takes how much memory: forecast, now, and at most since the loader started; ``str()`` is a table.
+
+        Before the first batch it is the forecast alone. Quick enough to be asked at every step: what native code has
+        is counted, worker processes are measured once a second.
+        """
+        return planned_memory(self.plan) if self._run is None else self._run.memory()
 
     def snapshot(self, *, whole: bool = False) -> Snapshot:
         """What it is at now, as the live views show it; ``str()`` is a line.

@@ -1,0 +1,37 @@
+"""Changes of what is left to deliver: which they are, and what becomes of an order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from standpipe.contracts import OpenSource
+from standpipe.errors import PlanError
+from standpipe.loader.state import Edit
+from standpipe.order import AnyOrder, Mixed
+from standpipe.pipeline.mix import OpenMix
+
+
+def in_order(source: OpenSource, weights: Mapping[str, float] | Sequence[float]) -> list[float]:
+    """A mixture's weights in the order of its components."""
+    names = source.component_names if isinstance(source, OpenMix) else ()
+    if isinstance(weights, list | tuple | np.ndarray):
+        return list(weights)
+    if not isinstance(weights, Mapping):
+        raise PlanError(f"reweigh({weights!r}): weights by name, or a list in the components' order")
+    if sorted(weights) != sorted(set(names)) or len(set(names)) < len(names):
+        raise PlanError(
+            f"reweigh({dict(weights)!r}): a weight for each component by its name, which are {list(names)!r}; "
+            "Mix(…, names=[…]) gives other names"
+        )
+    return [weights[name] for name in names]
+
+
+def reweighed(order: AnyOrder, edit: Edit) -> AnyOrder:
+    """The order after an edit."""
+    if "reweigh" not in edit:
+        return order
+    if not isinstance(order, Mixed):
+        raise PlanError("reweigh() changes the weights of a mixture, and this pipeline's source is no Mix")
+    return order.reweighed(edit["epoch"], edit["consumed"], edit["reweigh"])
