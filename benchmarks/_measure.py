@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import standpipe as sp
-from standpipe.plan.plan import environment
+from standpipe.plan.explain import environment
 from standpipe.system.machine import cpu_count
 
 MIB = 1 << 20

@@ -13,7 +13,7 @@ import pytest
 import standpipe as sp
 from photos import encoded, numbers, picture, write_photos
 from programs import census, what_is_more
-from standpipe.plan import plan as plan_module
+from standpipe.plan import build
 from standpipe.units import parse_bytes
 
 MIB = 1 << 20
@@ -284,7 +284,7 @@ def test_what_is_planned_fits_the_budget(settings: dict[str, object], memory: st
 
 
 def test_workers_are_as_many_as_cpus_and_fewer_in_a_small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module.machine, "cpu_count", lambda **_: 48)
+    monkeypatch.setattr(build.machine, "cpu_count", lambda **_: 48)
     pipeline = sp.Pipeline(numbers(4096)).batch(256)
     assert pipeline.plan(memory="1GiB").workers == 48
     few = pipeline.plan(memory="40MiB").workers
@@ -294,7 +294,7 @@ def test_workers_are_as_many_as_cpus_and_fewer_in_a_small_budget(monkeypatch: py
 
 
 def test_a_plan_without_memory_takes_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module.machine, "memory_left", lambda *_: {0: 600 * MIB})
+    monkeypatch.setattr(build.machine, "memory_left", lambda *_: {0: 600 * MIB})
     assert sp.Pipeline(numbers(4)).batch(2).plan(workers=1).memory_bytes == 300 * MIB
 
 

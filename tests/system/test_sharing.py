@@ -192,9 +192,9 @@ def pipeline() -> sp.Pipeline:
 
 
 def test_the_default_budget_leaves_out_what_others_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    from standpipe.plan import plan
+    from standpipe.plan import build
 
-    monkeypatch.setattr(plan.machine, "memory_left", lambda *_: {0: 64 * GIB})
+    monkeypatch.setattr(build.machine, "memory_left", lambda *_: {0: 64 * GIB})
     first = pipeline().loader()
     assert first.plan.memory_bytes == 32 * GIB
     second = pipeline().loader()
@@ -210,10 +210,10 @@ def test_the_default_budget_leaves_out_what_others_may_take(monkeypatch: pytest.
 def test_what_others_outside_of_a_container_may_take_is_none_of_its_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from standpipe.plan import plan
+    from standpipe.plan import build
 
     left = {0: 64 * GIB, 7: 8 * GIB}
-    monkeypatch.setattr(plan.machine, "memory_left", lambda *_: left)
+    monkeypatch.setattr(build.machine, "memory_left", lambda *_: left)
     outside, inside = Claim(), Claim(pools=(0, 7))
     outside.promise(32 * GIB)
     assert pipeline().plan().memory_bytes == 4 * GIB
@@ -226,9 +226,9 @@ def test_what_others_outside_of_a_container_may_take_is_none_of_its_memory(
 
 
 def test_however_much_others_may_take_some_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    from standpipe.plan import plan
+    from standpipe.plan import build
 
-    monkeypatch.setattr(plan.machine, "memory_left", lambda *_: {0: 64 * GIB})
+    monkeypatch.setattr(build.machine, "memory_left", lambda *_: {0: 64 * GIB})
     greedy = pipeline().loader(memory=100 * GIB)
     assert pipeline().plan().memory_bytes == 4 * GIB
     greedy.close()

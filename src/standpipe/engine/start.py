@@ -22,6 +22,7 @@ from standpipe.engine.watchdog.where import stack_of_thread
 from standpipe.engine.workers import CALLER, INTERRUPTED_S, Failure, Workers, too_long
 from standpipe.errors import StalledError, StandpipeError, record_name
 from standpipe.order import Cursor
+from standpipe.plan.build import measured_plan
 from standpipe.plan.plan import Plan
 from standpipe.spec import Executor, Listed, Spec
 
@@ -76,7 +77,7 @@ def _in_threads(
             keeper.start(watch.end)
         if plan.open or recipe.keeps_samples:
             fields, record = _measured_in_threads(plan, at, recipe, watch, kept)
-            plan = plan.measured(fields, record) if plan.open else plan
+            plan = measured_plan(plan, fields, record) if plan.open else plan
         threads = 0 if plan.executor is Executor.INLINE else plan.workers
         with refusals(plan):
             ring = new_ring(plan, bell)

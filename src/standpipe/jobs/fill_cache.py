@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from standpipe.errors import CacheError, PlanError
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
-from standpipe.plan.plan import Plan, make_plan
+from standpipe.plan.plan import Plan
 from standpipe.spec import Tail
 from standpipe.system.launcher import of_machine
 from standpipe.transform import CenterCrop

@@ -14,6 +14,7 @@ from standpipe.errors import PlanError
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.content_filter import KEPT
 from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.build import make_plan
 from standpipe.plan.filter_results import (
     BLOCK,
     BLOCK_BYTES,
@@ -26,7 +27,7 @@ from standpipe.plan.filter_results import (
 )
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import planned_order
-from standpipe.plan.plan import Plan, make_plan
+from standpipe.plan.plan import Plan
 from standpipe.source import NoRoom, claimed, published
 
 PROGRESS_S = 5.0  # between lines of the log

@@ -11,8 +11,9 @@ from standpipe.loader.loader import Loader
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.pipeline.running import run_by
 from standpipe.plan.audit import Audit, audit
+from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
-from standpipe.plan.plan import Plan, make_plan
+from standpipe.plan.plan import Plan
 
 
 class Jobs:

@@ -12,9 +12,10 @@ from standpipe.contracts import Order
 from standpipe.errors import PlanError
 from standpipe.order import Batches, Given, Steps, whole_number
 from standpipe.pipeline.pipeline import Pipeline
+from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import once_each, order_of
-from standpipe.plan.plan import Plan, make_plan
+from standpipe.plan.plan import Plan
 from standpipe.units import show_bytes
 
 AT_ONCE = 1 << 20  # positions

@@ -44,7 +44,7 @@ def explain(plan: Plan) -> str:
         ("memory", _memory(plan)),
         (
             "recipe",
-            [f"digest {plan.digest}", _environment()],
+            [f"digest {plan.digest}", environment()],
         ),
     ):
         lines += _placed(name, texts)
@@ -333,7 +333,7 @@ def _worker_memory(plan: Plan) -> str:
     return f"{show_bytes(shared)} shared, each replaced above {show_bytes(plan.worker_bytes)}{measured}"
 
 
-def _environment() -> str:
+def environment() -> str:
     """Versions that a person wants to see beside a figure."""
     return (
         f"Python {sys.version.split()[0]}, NumPy {np.__version__}, "

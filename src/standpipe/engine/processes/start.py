@@ -22,6 +22,7 @@ from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.workers import Failure, Workers
 from standpipe.errors import StalledError, WorkerDied, record_name
 from standpipe.order import Cursor
+from standpipe.plan.build import measured_plan
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.memory import WorkerCost
 from standpipe.plan.plan import Plan
@@ -61,7 +62,7 @@ def in_processes(
 
         fields, record = measured_by(plan, at, measure)
         with refusals(plan):
-            plan = plan.measured(fields, record, _cost(plan, server, workers))
+            plan = measured_plan(plan, fields, record, _cost(plan, server, workers))
             if plan.in_turn:  # the first one has made a sample already
                 workers[0].kill()
                 workers[0].close()
