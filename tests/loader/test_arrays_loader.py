@@ -23,7 +23,7 @@ FIELDS: Mapping[str, AnyArray] = {
     "double": RANDOM.normal(size=ROWS),
     "complex": RANDOM.normal(size=(ROWS, 1)).astype(np.complex64),
     "flag": np.arange(ROWS) % 3 == 0,
-    "mask": np.arange(ROWS * 6).reshape(ROWS, 2, 3) % 5 == 0,
+    "marks": np.arange(ROWS * 6).reshape(ROWS, 2, 3) % 5 == 0,
     "small": np.arange(-6, ROWS - 6, dtype=np.int8),
     "wide": np.arange(ROWS * 3, dtype=np.uint64).reshape(ROWS, 3) + (1 << 63),
     "strided": np.arange(4 * ROWS, dtype=np.int32)[::4],

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from standpipe.contracts import Records
-from standpipe.engine.workers import Failure, NotForACache
+from standpipe.engine.workers import CantWorkError, Failure
 from standpipe.source import KEY, key_name, shown
 from standpipe.spec import AnyArray, Int64Array
 
@@ -32,11 +32,11 @@ class RowFailed(Exception):
         return Failure(row, self.place, self.reason, self.cause)
 
 
-class CantBeKept(RowFailed):
-    """What comes before the cache can't be made once for good, whatever the sample: nothing takes its place."""
+class CantWork(RowFailed):
+    """The plan can't work, whatever the sample, so no other sample takes its place."""
 
     def __init__(self, place: Place, reason: str) -> None:
-        super().__init__(place, reason, NotForACache(reason))
+        super().__init__(place, reason, CantWorkError(reason))
 
     def failure(self, row: int) -> Failure:
         """As the fate of the whole batch."""

@@ -44,8 +44,8 @@ INTERRUPTED_S = 1.0
 CALLER = "the thread that asks for a batch"  # what it is called where it does the work
 
 
-class NotForACache(PlanError):
-    """What comes before a cache isn't the same each time, or can't be kept. Only making a sample shows it."""
+class CantWorkError(PlanError):
+    """The plan can't work, which only making a sample shows: no cache can keep it, or a field would be left behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,11 +327,11 @@ def too_long(row: int, stalled: StalledError) -> Failure:
 
 
 def raised_for(failure: Failure, records: Records, row: int, source: OpenSource) -> StandpipeError:
-    """What a failure raises where nothing takes the row's place: of a lost worker, or of what no cache can keep, what
+    """What a failure raises where nothing takes the row's place: of a lost worker, or of a plan that can't work, what
     is known of that.
     """
     known = failure.cause
-    if isinstance(known, WorkerDied | StalledError | NotForACache):
+    if isinstance(known, WorkerDied | StalledError | CantWorkError):
         return known
     return error_of(failure, records, row, source)
 

@@ -19,6 +19,17 @@ from standpipe.transform import CenterCrop
 ROWS = 64  # of a batch, where the pipeline has more
 
 
+class Corner(CenterCrop):
+    """A pixel of the image, for nobody: a batch has to have something of one size."""
+
+    __slots__ = ()
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """Return no field: nobody sees the image beside others."""
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Warmed:
     """What filling ahead has done.
@@ -88,8 +99,7 @@ def whole(pipeline: Pipeline) -> Pipeline:
     rank, world = of_machine(os.environ) if node else (pipeline.rank, pipeline.world)
     return replace(
         pipeline,
-        transforms=pipeline.transforms[: pipeline.cached.after]
-        or (CenterCrop(1),),  # a batch has to have something
+        transforms=pipeline.transforms[: pipeline.cached.after] or (Corner(1),),
         cached=replace(pipeline.cached, cache=replace(cache, strict=True)),
         batch_functions=(),
         rows=min(pipeline.rows or ROWS, ROWS),

@@ -16,6 +16,7 @@ from standpipe.transform.program import (
     FunctionStep,
     NativeStep,
     SampleProgram,
+    check_moved,
     sample_program,
 )
 from standpipe.transform.randomness import first_random, what_draws
@@ -48,6 +49,7 @@ __all__ = [
     "SampleProgram",
     "ToDtype",
     "ToLayout",
+    "check_moved",
     "decoder_of_gpu",
     "decoder_version",
     "fault_of",

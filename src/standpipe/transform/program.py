@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from standpipe.errors import PlanError
 from standpipe.spec import Spec
 from standpipe.transform.function import Function
 from standpipe.transform.fuse import ImageKernel, fuse
-from standpipe.transform.image import ValueTransform
+from standpipe.transform.image import ImageTransform, ValueTransform
 
 # What draws of Python code are keyed by, beside the sample; native transforms have other kinds.
 DATASET_OP = 0x50 << 16
@@ -20,6 +20,14 @@ FUNCTION_OP = 0x51 << 16
 BATCH_OP = 0x52 << 16
 SAMPLE_OP = 0x53 << 16  # a sample's global generators
 EPOCH_OP = 0x54 << 16  # an epoch's
+
+IN_PLACES = (
+    "mask",
+    "masks",
+    "boxes",
+    "bboxes",
+    "keypoints",
+)  # fields of these names are about places of the image
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,6 +134,21 @@ def sample_program(
     return SampleProgram(tuple(steps), left, len(front))
 
 
+def check_moved(transforms: Iterable[Transform], fields: Iterable[str]) -> None:
+    """Raise ``PlanError`` for a transform that moves the image and leaves a field behind that is about its places."""
+    names = set(fields)
+    about_places = [name for name in IN_PLACES if name in names]
+    for transform in transforms:
+        moves = transform.moves if isinstance(transform, ImageTransform) else ()
+        left = [name for name in about_places if name not in moves]
+        if moves and left:
+            raise PlanError(
+                f"{transform.describe()} moves the image's pixels and not the field {left[0]!r}, which would no longer "
+                "fit it: give .map() a Python transform of the whole sample that moves both, such as one of "
+                f"albumentations, or rename {left[0]!r} if it isn't about places of the image"
+            )
+
+
 def _before_cache(transforms: Sequence[Transform], cached: int) -> int:
     """How many of the transforms that stand before a cache make what it keeps."""
     while cached and isinstance(transforms[cached - 1], ValueTransform):
@@ -177,6 +200,7 @@ def _native_step(
     source_px = None
     decodes = known is not None and isinstance(known.get("image"), Encoded)
     if known is not None:
+        check_moved(transforms, known)
         image = known.get("image")
         if "image" not in known:
             raise PlanError(

@@ -11,12 +11,13 @@ import numpy as np
 from standpipe import _native
 from standpipe.engine.python.cached_samples import NO_FILE
 from standpipe.engine.python.recipe import Recipe, Supplies
-from standpipe.engine.rows import EncodedFile, RowFailed, RowKey
+from standpipe.engine.rows import CantWork, EncodedFile, RowFailed, RowKey, Sample
 from standpipe.engine.watchdog.board import READING, STEP, Desk
 from standpipe.engine.workers import NO_FLAWS, Flaws
+from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
 from standpipe.spec import AnyArray, Spec, UInt8Array
-from standpipe.transform import NativeStep
+from standpipe.transform import NativeStep, check_moved
 from standpipe.transform.foreign import Undecodable, decode_foreign
 from standpipe.transform.values import as_array, is_picture, is_tensor
 
@@ -39,6 +40,7 @@ class ImageMaker:
         self.stamp = NO_FILE  # of the file that was read last
         self._reads = self._read_bytes = self._read_ns = 0
         self._damaged = self._truncated = 0  # rows of files other than JPEG, and of images that were kept
+        self._looked_at: set[int] = set()  # numbers of steps
         self._programs: dict[tuple[int, int, int], tuple[_native.Program, Spec]] = {}
 
     @property
@@ -65,14 +67,21 @@ class ImageMaker:
 
         return set_back
 
-    def make(self, number: int, step: NativeStep, key: RowKey, image: Any, row: AnyArray | None) -> AnyArray:
-        """An image through the kernel of a step. Raises ``RowFailed``.
+    def make(
+        self, number: int, step: NativeStep, key: RowKey, sample: Sample, row: AnyArray | None
+    ) -> AnyArray:
+        """Return a sample's image, an ``EncodedFile`` or pixels, after a step's kernel. Raises ``RowFailed``.
 
-        image  as ``EncodedFile``, or pixels
-        row    where to write it, if it fits
+        row  where to write it, if it fits
         """
+        if number not in self._looked_at:  # the fields of all samples have the same names
+            try:
+                check_moved(step.transforms, sample)
+            except PlanError as error:
+                raise CantWork("transform", str(error)) from error
+            self._looked_at.add(number)
         try:
-            return self._made(number, step, key, image, row)
+            return self._made(number, step, key, sample.get("image"), row)
         finally:
             self._native.release()  # now that what it took of the side arena is gone
 

@@ -27,7 +27,7 @@ from standpipe.engine.python.images import ImageMaker
 from standpipe.engine.python.own_generators import OwnGenerators
 from standpipe.engine.python.recipe import Recipe, Supplies
 from standpipe.engine.python.stored import NotStorable, to_bytes
-from standpipe.engine.rows import END, CantBeKept, EncodedFile, Inputs, RowFailed, RowKey, Rows, Sample
+from standpipe.engine.rows import END, CantWork, EncodedFile, Inputs, RowFailed, RowKey, Rows, Sample
 from standpipe.engine.timing import Laps
 from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Desk, new_desk
 from standpipe.engine.workers import NO_FLAWS, Failure, Flaws
@@ -271,7 +271,7 @@ class SampleMaker:
                 sample = self.call(step, key, sample)
             else:
                 row = out.get("image") if number == len(self._steps) - 1 else None
-                sample = {**sample, "image": self._images.make(number, step, key, sample.get("image"), row)}
+                sample = {**sample, "image": self._images.make(number, step, key, sample, row)}
             if since:
                 since = self.laps.step(1 + number, since)
         return sample
@@ -297,20 +297,20 @@ class SampleMaker:
         return sample
 
     def _proven(self, key: RowKey, inputs: Sample) -> Sample:
-        """The sample at the cache, made twice: it can be kept, and comes out the same. Else raises ``CantBeKept``."""
+        """The sample at the cache, made twice: it can be kept, and comes out the same. Else raises ``CantWork``."""
         made = self._fixed_part(key, dict(inputs), {})
         other = self._fixed_part(replace(key, attempt=key.attempt + 1), dict(inputs), {})
         try:
             row, again = to_bytes(made, self._gives), to_bytes(other, self._gives)
         except NotStorable as error:
-            raise CantBeKept(
+            raise CantWork(
                 "transform",
                 f"cache(…): {error}, which no cache keeps; it keeps arrays and tensors of numbers, numbers, texts, "
                 "bytes, images, and lists, tuples and dicts of these. Put .cache(…) before what makes it, or make "
                 "something else of it",
             ) from error
         if not np.array_equal(row, again):
-            raise CantBeKept(
+            raise CantWork(
                 "transform",
                 "cache(…): what comes before it makes something else of a record each time, and the cache would keep "
                 "one for ever; put .cache(…) before what changes, or draw from a parameter rng behind it",
@@ -318,7 +318,7 @@ class SampleMaker:
         return as_kept(made, self._gives)[1]
 
     def _fixed_part(self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray]) -> Sample:
-        """What comes before the cache. Raises ``CantBeKept`` when it draws."""
+        """What comes before the cache. Raises ``CantWork`` when it draws."""
         self._fixed = self._sees_draws = True
         try:
             begun = self._begun(key, inputs)
@@ -384,14 +384,14 @@ class SampleMaker:
         return result
 
     def _look(self, step: PythonCall, before: Marks) -> None:
-        """Take down what a call has drawn from since ``before``; before the cache that raises ``CantBeKept``."""
+        """Take down what a call has drawn from since ``before``; before the cache that raises ``CantWork``."""
         after = marks()
         names = [generator.name for generator in moved(before, after)]
         if self._drawing is not None:
             if names:
                 self._drawing[step.name] = names
         elif names:
-            raise CantBeKept(
+            raise CantWork(
                 step.place,
                 f"cache(…): {step.name} draws random numbers, and what comes before the cache is made once for all "
                 "epochs: each would see the same draws. Put .cache(…) before it, or draw in a function behind it",
