@@ -80,18 +80,10 @@ from standpipe.stats.counters import Latency, PlaceStats, SlotStats, SlowSample,
 from standpipe.stats.memory import MemoryLedger, MemoryOwner
 from standpipe.system.fork_server import ForkServer
 from standpipe.system.workers import worker_number
-from standpipe.transform import (
-    CenterCrop,
-    CutMix,
-    MixUp,
-    Normalize,
-    RandomAdjustSharpness,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    Resize,
-    ToDtype,
-    ToLayout,
-)
+from standpipe.transform.element import Normalize, ToDtype, ToLayout
+from standpipe.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
+from standpipe.transform.mixing import CutMix, MixUp
+from standpipe.transform.pixels import RandomAdjustSharpness
 
 __all__ = [
     "Arrays",

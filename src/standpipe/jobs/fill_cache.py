@@ -14,7 +14,7 @@ from standpipe.plan.options import LoaderOptions
 from standpipe.plan.plan import Plan
 from standpipe.spec import Tail
 from standpipe.system.launcher import of_machine
-from standpipe.transform import CenterCrop
+from standpipe.transform.geometry import CenterCrop
 
 ROWS = 64  # of a batch, where the pipeline has more
 

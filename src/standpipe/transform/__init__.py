@@ -1,13 +1,12 @@
-"""The transform place: what happens to a sample, and how adjacent transforms become one native kernel."""
+"""The transform place: what happens to a sample, and how adjacent transforms become one native kernel.
 
-from standpipe.transform.element import Normalize, ToDtype, ToLayout
+The public transforms are in ``standpipe`` alone, which takes them from their modules.
+"""
+
 from standpipe.transform.function import BatchFunction, Function, Mixing, Rng
 from standpipe.transform.fuse import ImageKernel, fuse, split_at_cache
-from standpipe.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from standpipe.transform.gpu import NOT_INSTALLED, Decoder, NvDecoder, decoder_of_gpu, is_installed, numbered
-from standpipe.transform.mixing import CutMix, MixUp
 from standpipe.transform.native import decoder_version, simd_paths
-from standpipe.transform.pixels import RandomAdjustSharpness
 from standpipe.transform.program import (
     BATCH_OP,
     DATASET_OP,
@@ -29,26 +28,16 @@ __all__ = [
     "NOT_INSTALLED",
     "SAMPLE_OP",
     "BatchFunction",
-    "CenterCrop",
-    "CutMix",
     "Decoder",
     "Fault",
     "Function",
     "FunctionStep",
     "ImageKernel",
-    "MixUp",
     "Mixing",
     "NativeStep",
-    "Normalize",
     "NvDecoder",
-    "RandomAdjustSharpness",
-    "RandomHorizontalFlip",
-    "RandomResizedCrop",
-    "Resize",
     "Rng",
     "SampleProgram",
-    "ToDtype",
-    "ToLayout",
     "check_moved",
     "decoder_of_gpu",
     "decoder_version",
