@@ -51,6 +51,9 @@ BESIDE = {
     ("cli", "formats"),  # one list for all
     ("doctor", "cli"),  # it is one of the commands
     ("doctor", "observe"),
+    ("cli", "units"),  # numbers are shown in one way
+    ("observe", "units"),
+    ("doctor", "units"),
     ("cli", "system"),  # files that are there as a whole
     ("observe", "system"),
     ("doctor", "system"),  # what the machine has is nobody's own

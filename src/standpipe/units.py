@@ -41,13 +41,38 @@ def parse_bytes(name: str, value: int | str) -> int:
     return int(number)
 
 
-def show_bytes(number: int, *, up: bool = False) -> str:
-    """A number of bytes for people, such as ``"294.0MiB"``; ``up`` rounds up, so that it suffices."""
+def show_bytes(number: float, *, up: bool = False) -> str:
+    """Return a number of bytes for people, such as ``"294.0MiB"``; ``up`` rounds up, so that it suffices."""
+    number = int(number)
     for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if number >= size:
             tenths = -(-number * 10 // size) if up else number * 10 // size
             return f"{tenths // 10}.{tenths % 10}{unit}"
     return f"{number}B"
+
+
+def show_seconds(number: float) -> str:
+    """Return a duration for people, such as ``"1.2 ms"``, ``"3.5 min"``."""
+    for unit, of in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if number >= 2 * of:
+            return f"{_three_digits(number / of)} {unit}"
+    for unit, of in (("s", 1.0), ("ms", 1e-3)):
+        if number >= of or number == 0:
+            return f"{_three_digits(number / of)} {unit}"
+    return f"{_three_digits(1e6 * number)} µs"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.3g}" if number < 100 else f"{number:,.0f}"
+
+
+def show_clock(seconds: float) -> str:
+    """Return a time since a start, such as ``"1:02:03"``, ``"2:03"``, ``"3 s"``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}" if minutes else f"{rest} s"
 
 
 def is_count(value: object, least: int, most: int) -> TypeGuard[int]:

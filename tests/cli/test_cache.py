@@ -58,7 +58,7 @@ def test_list_fits_a_terminal(here: Path, capsys: pytest.CaptureFixture[str]) ->
     first, label, second = lines[3].split(), lines[4], lines[5].split()
     assert int(first[1]) + int(first[2]) == int(second[1]) + int(second[2]) == RECORDS
     assert int(first[2]) + int(second[2]) > 0
-    assert first[3] == "9.8KiB"
+    assert first[3] == "9.7KiB"
     assert first[6:8] == ["100%", "0"]
     assert label == "    photos"
     assert all(len(line) <= 80 for line in lines[1:])

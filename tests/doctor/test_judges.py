@@ -347,5 +347,5 @@ def test_the_forecast_of_copies() -> None:
         "workers": 2,
         "forecast_bytes": 1800 * MIB,
     }
-    assert "memory that a worker alone has: 10.0 MiB at its start, 70.0 MiB at the end" in found.evidence
-    assert found.evidence[-1].startswith("forecast: 900.0 MiB × 2 workers = 1.8 GiB")
+    assert "memory that a worker alone has: 10.0MiB at its start, 70.0MiB at the end" in found.evidence
+    assert found.evidence[-1].startswith("forecast: 900.0MiB × 2 workers = 1.7GiB")

@@ -21,6 +21,7 @@ from standpipe.cli.task import (
     standard_task,
     take,
 )
+from standpipe.units import show_bytes
 
 if TYPE_CHECKING:
     from standpipe.cli.bench_cache import CacheResult
@@ -154,12 +155,12 @@ class Result:
     @property
     def forecast_note(self) -> str:
         """What ``memory=`` doesn't count, where the forecast is above it; else empty."""
-        from standpipe.cli.terminal import size
-
         forecast, limit = self.plan.forecast, self.plan.memory_bytes
         if forecast.expected <= limit:
             return ""
-        return f"{forecast.process / MIB:,.0f} MiB of it the process's own, outside memory={size(limit)}"
+        return (
+            f"{forecast.process / MIB:,.0f} MiB of it the process's own, outside memory={show_bytes(limit)}"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under the names that programs read."""

@@ -16,10 +16,10 @@ from standpipe.cli.terminal import (
     printable,
     say,
     shortened,
-    size,
     stages,
     verbatim,
 )
+from standpipe.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
     import standpipe as sp
@@ -154,7 +154,7 @@ def _info(args: argparse.Namespace) -> int:
     say("\n".join(_headline(session)))
     if session.memory_limit is not None:
         idle = session.idle_after_s
-        say(f"  idle sets give way {'never' if idle is None else f'after {_time(idle)}'}")
+        say(f"  idle sets give way {'never' if idle is None else f'after {show_seconds(idle)}'}")
     for each in session.sets:
         say("\n".join(_told(each)))
     return 0
@@ -198,10 +198,10 @@ def _say_freed(freed: sp.FreedCache, args: argparse.Namespace) -> int:
     if args.json:
         print_json(asdict(freed))
         return 0
-    disk = f" and {size(freed.spilled)} on disk" if freed.spilled else ""
-    say(f"freed {size(freed.memory)} of memory{disk}, {_count(freed.sets, 'set')}")
+    disk = f" and {show_bytes(freed.spilled)} on disk" if freed.spilled else ""
+    say(f"freed {show_bytes(freed.memory)} of memory{disk}, {_count(freed.sets, 'set')}")
     if freed.held:
-        say(f"  jobs still read {size(freed.held)} of it, which is free when they end")
+        say(f"  jobs still read {show_bytes(freed.held)} of it, which is free when they end")
     return 0
 
 
@@ -215,10 +215,10 @@ def _headline(session: sp.CacheSession) -> list[str]:
     """A session, and what it has of what it may have."""
     name, memory, disk = session.name, "what it has isn't known", ""
     if session.memory_limit is not None:
-        memory = f"{size(session.bytes)} of {size(session.memory_limit)} in memory"
+        memory = f"{show_bytes(session.bytes)} of {show_bytes(session.memory_limit)} in memory"
     if session.spill is not None:
-        limit = "" if session.spill_limit is None else f" of {size(session.spill_limit)}"
-        disk = f", {size(session.bytes_on_disk)}{limit} in {printable(session.spill)}"
+        limit = "" if session.spill_limit is None else f" of {show_bytes(session.spill_limit)}"
+        disk = f", {show_bytes(session.bytes_on_disk)}{limit} in {printable(session.spill)}"
     told = in_columns(f"{name}: {memory}{disk}", sys.stdout)
     problems = (verbatim(in_columns(f"  {harmless(problem)}", sys.stdout, 4)) for problem in session.problems)
     return [
@@ -232,9 +232,9 @@ def _cells(each: sp.CachedSet) -> list[str]:
         each.digest[:DIGITS],
         f"{each.rows - each.rows_on_disk:,}",
         f"{each.rows_on_disk:,}",
-        size(int(each.mean_row_bytes)),
+        show_bytes(each.mean_row_bytes),
         _nodes(each),
-        size(each.bytes + each.bytes_on_disk),
+        show_bytes(each.bytes + each.bytes_on_disk),
         _rate(each),
         f"{each.users}",
         _last_use(each),
@@ -256,8 +256,9 @@ def _told(each: sp.CachedSet) -> list[str]:
     facts = {
         "of": each.label,
         "rows": f"{each.rows:,} of {each.records:,} records: {each.rows - each.rows_on_disk:,} in memory, "
-        f"{each.rows_on_disk:,} on disk; {each.kind}, {size(int(each.mean_row_bytes))} each on average",
-        "bytes": f"{size(each.bytes)} in memory, {size(each.bytes_on_disk)} on disk; NUMA node {_nodes(each)}",
+        f"{each.rows_on_disk:,} on disk; {each.kind}, {show_bytes(each.mean_row_bytes)} each on average",
+        "bytes": f"{show_bytes(each.bytes)} in memory, {show_bytes(each.bytes_on_disk)} on disk; "
+        f"NUMA node {_nodes(each)}",
         "use": f"{_count(each.users, 'loader')} now; last use: {_last_use(each)}",
         "counted": f"{counts.hits:,} hits, {counts.misses:,} misses, hit rate {_rate(each)}; {counts.stored:,} stored, "
         f"{counts.skipped:,} not, for want of room or time; {counts.stale:,} stale, {counts.errors:,} errors",
@@ -291,15 +292,7 @@ def _rate(each: sp.CachedSet) -> str:
 def _last_use(each: sp.CachedSet) -> str:
     if each.users:
         return "now"
-    return "?" if each.idle_s is None else _time(each.idle_s)
-
-
-def _time(seconds: float) -> str:
-    """About so long."""
-    for unit, of in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * of:
-            return f"{seconds / of:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return "?" if each.idle_s is None else show_seconds(each.idle_s)
 
 
 def _count(number: int, what: str) -> str:

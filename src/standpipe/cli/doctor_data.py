@@ -10,7 +10,8 @@ from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrappe
 from standpipe.cli.task import standard_task
 from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
 from standpipe.doctor import Data, Host, Speeds, data_facts, host_facts, judge_data, look_at
-from standpipe.doctor.finding import seconds, several, size
+from standpipe.doctor.finding import several
+from standpipe.units import show_bytes, show_seconds
 
 SECONDS = 9.0  # for reading, decoding, and both, a third each
 MOST_BAD = 0.5  # share of the files
@@ -70,23 +71,25 @@ def _print(host: Host, data: Data, limit: str) -> None:
     whole = data.images * data.bytes
     fit = "fit" if whole < host.memory_free else "don't fit"
     name = verbatim(shortened(printable(data.path), COLUMNS // 2))
-    say(f"[bold]{name}[/bold]: {several(data.images, 'image')}, about {size(whole)}")
+    say(f"[bold]{name}[/bold]: {several(data.images, 'image')}, about {show_bytes(whole)}")
     formats = ", ".join(f"{name} {share:.0%}" for name, share in data.formats.items())
-    file = f"a file       {size(data.bytes)}, {data.short_px:,.0f} px on its shorter side; {formats}"
+    file = f"a file       {show_bytes(data.bytes)}, {data.short_px:,.0f} px on its shorter side; {formats}"
     print_wrapped(file, "  ", 15)
     say(
-        f"  reads alone  [bold]{speeds.reads:,.0f}[/bold] images/s; a read takes {seconds(speeds.p50_s)}, "
-        f"1 in 100 {seconds(speeds.p99_s)}"
+        f"  reads alone  [bold]{speeds.reads:,.0f}[/bold] images/s; a read takes {show_seconds(speeds.p50_s)}, "
+        f"1 in 100 {show_seconds(speeds.p99_s)}"
     )
     say(f"  decode alone [bold]{speeds.decode:,.0f}[/bold] images/s, by {several(speeds.workers, 'thread')}")
     say(
-        f"  both         [bold]{speeds.both:,.0f}[/bold] images/s, an epoch in {seconds(data.images / speeds.both)}"
+        f"  both         [bold]{speeds.both:,.0f}[/bold] images/s, "
+        f"an epoch in {show_seconds(data.images / speeds.both)}"
     )
     print_wrapped(f"limit        {limit}", "  ", 15)
     say(f"  CPUs         {host.cores} of {data.cpus}")
     print_wrapped(
-        f"memory       {size(host.memory_free)} free of {size(host.memory)}: all files {fit} in the page cache",
+        f"memory       {show_bytes(host.memory_free)} free of {show_bytes(host.memory)}: "
+        f"all files {fit} in the page cache",
         "  ",
         15,
     )
-    say(f"  /dev/shm     {size(host.shm_free)} free of {size(host.shm)}")
+    say(f"  /dev/shm     {show_bytes(host.shm_free)} free of {show_bytes(host.shm)}")

@@ -9,9 +9,10 @@ import standpipe as sp
 from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrapped
 from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
 from standpipe.doctor import ProcessReport, examine_process
-from standpipe.doctor.finding import several, size
+from standpipe.doctor.finding import several
 from standpipe.doctor.processes import Process
 from standpipe.doctor.scene import Scene, waits_for
+from standpipe.units import show_bytes
 
 SECONDS = 2.0
 FRAMES = 6  # of a stack
@@ -60,7 +61,7 @@ def _print_process(scene: Scene, process: Process) -> None:
     others = Counter(f"{waits_for(process, thread)}" for thread in process.threads[1:])
     listed = ", ".join(f"{number} {what}" for what, number in others.most_common(3))
     print_wrapped(
-        f"{process.cpu_s:.1f} s of CPU, {size(process.memory)}, {several(process.files, 'open file')}"
+        f"{process.cpu_s:.1f} s of CPU, {show_bytes(process.memory)}, {several(process.files, 'open file')}"
         + (f"; other threads: {listed}" if listed else ""),
         "  ",
     )

@@ -18,7 +18,8 @@ from standpipe.cli.findings import COLUMNS, answer, print_findings, print_wrappe
 from standpipe.cli.terminal import print_json, printable, say, shortened, verbatim
 from standpipe.doctor import Limits, ScriptReport, examine_script
 from standpipe.doctor.facts import Run
-from standpipe.doctor.finding import seconds, several, size
+from standpipe.doctor.finding import several
+from standpipe.units import show_bytes, show_seconds
 
 SHOWN = 4  # transforms of a loader
 QUEUED = 0.2  # share of the time that is worth telling,
@@ -137,24 +138,26 @@ def _print_loader(report: ScriptReport, number: int) -> None:
     )
     if not facts["batches"]:
         return
-    say(f"  first batch  after {seconds(facts['startup_s'])}")
+    say(f"  first batch  after {show_seconds(facts['startup_s'])}")
     if report.loaders[number].steady:
         say(
-            f"  a step       {seconds(facts['step_s'])}, then waits {seconds(facts['wait_s'])} "
+            f"  a step       {show_seconds(facts['step_s'])}, then waits {show_seconds(facts['wait_s'])} "
             f"([bold]{facts['wait_share']:.0%}[/bold] of the time)"
         )
     if facts["sample_s"]:
-        parts = [f"{name} {seconds(took)}" for name, took in facts["transforms_s"].items()]
+        parts = [f"{name} {show_seconds(took)}" for name, took in facts["transforms_s"].items()]
         parts = parts[:SHOWN] + parts[-1:] if len(parts) > SHOWN else parts
         named = f": {', '.join(parts)}" if parts else ""
         queued = facts["queued_share"]
         is_worth_telling = queued > QUEUED and facts["sample_s"] > LONG_SAMPLE_S
         named += f"; {queued:.0%} of it without a CPU" if is_worth_telling else ""
-        print_wrapped(f"a sample     {seconds(facts['sample_s'])}{named}", "  ", 15)
-        say(f"  a batch      {seconds(facts['collate_s'])} in collate, {size(facts['batch_bytes'])}")
+        print_wrapped(f"a sample     {show_seconds(facts['sample_s'])}{named}", "  ", 15)
+        say(
+            f"  a batch      {show_seconds(facts['collate_s'])} in collate, {show_bytes(facts['batch_bytes'])}"
+        )
     if facts["worker_bytes_at_end"]:
         begin, end = facts["worker_bytes_at_start"], facts["worker_bytes_at_end"]
-        say(f"  a worker     {size(begin)} of memory at its start, {size(end)} at the end")
+        say(f"  a worker     {show_bytes(begin)} of memory at its start, {show_bytes(end)} at the end")
 
 
 def _batches(number: int) -> str:

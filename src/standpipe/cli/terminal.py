@@ -127,14 +127,6 @@ def harmless(text: str, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
-def size(number: int) -> str:
-    """Bytes, about: ``"1.5GiB"``."""
-    for unit, of in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if number >= of:
-            return f"{number / of:,.1f}{unit}"
-    return f"{number}B"
-
-
 def columns_of(stream: TextIO) -> int | None:
     """How wide a terminal is; None for what is none, where lines may be of any length."""
     return (os.get_terminal_size(stream.fileno()).columns or COLUMNS) if stream.isatty() else None

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import standpipe as sp
+from standpipe.units import show_bytes, show_clock
 
 if TYPE_CHECKING:
     from standpipe.cli.terminal import Subparsers
@@ -123,7 +124,7 @@ def _in_columns(texts: tuple[str, ...]) -> str:
 
 def _detail(found: Found) -> Iterator[str]:
     """One loader, place by place."""
-    from standpipe.cli.terminal import harmless, shortened, size
+    from standpipe.cli.terminal import harmless, shortened
 
     now = found.snapshot
     stats, slots, (epoch, step) = now.stats, now.stats.slots, now.at
@@ -132,11 +133,11 @@ def _detail(found: Found) -> Iterator[str]:
     if found.stale:
         yield f"  stands still since {found.age_s:.0f} s"
     yield f"  reads     {shortened(harmless(now.source), 66)}"
-    yield f"  at        epoch {epoch}, step {step:,}{steps}, after {_time(now.run_s)}"
+    yield f"  at        epoch {epoch}, step {step:,}{steps}, after {show_clock(now.run_s)}"
     period = "" if now.verdict is None else f", in the newest {now.verdict.period}"
     yield f"  rate      {now.rows_per_s:,.0f} rows/s{period}"
     yield f"  so far    {stats.step.rows:,} rows, {stats.bad:,} bad"
-    yield f"  memory    {size(now.memory)} of {size(now.limit)}"
+    yield f"  memory    {show_bytes(now.memory)} of {show_bytes(now.limit)}"
     yield f"  slots     {slots.lent} lent, {slots.filling} filling, {slots.ready} ready, at most {slots.most}"
     yield ""
     yield f"  {'':10}{'load':<{BAR + 6}}{'threads':>8}{'rows':>13}{'p50 ms':>9}{'p99 ms':>9}"
@@ -176,10 +177,3 @@ def _longest(title: str, seconds: Mapping[str, float]) -> Iterator[str]:
         yield f"    {shortened(harmless(name), 48):48} {took:>10,.1f} s  {took / whole:>4.0%}"
     if len(busy) > MOST:
         yield f"    and {len(busy) - MOST} more"
-
-
-def _time(seconds: float) -> str:
-    """``"1:02:03"``."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"

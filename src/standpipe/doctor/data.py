@@ -15,7 +15,8 @@ from PIL import Image
 
 import standpipe as sp
 from standpipe.doctor.facts import Host
-from standpipe.doctor.finding import Finding, Severity, by_severity, several, size
+from standpipe.doctor.finding import Finding, Severity, by_severity, several
+from standpipe.units import show_bytes
 
 SAMPLED = 256  # images whose headers are read
 COUNTED = 100_000  # records whose folders are counted, evenly
@@ -217,7 +218,7 @@ def _large(host: Host, data: Data) -> list[Finding]:
             title=f"images have {data.surplus:.0f} times the pixels that the usual crop can use",
             where=data.path,
             evidence=(
-                f"the shorter side is {data.short_px:,.0f} px in the median, {size(data.bytes)} a file; "
+                f"the shorter side is {data.short_px:,.0f} px in the median, {show_bytes(data.bytes)} a file; "
                 f"for crops of {CROP_PX} px, {SHORT_PX} px will do",
                 f"decoding takes {data.speeds.workers / max(data.speeds.decode, 1e-9) * 1e3:.1f} ms of a CPU an image",
             ),
@@ -276,10 +277,10 @@ def _slow_storage(host: Host, data: Data) -> list[Finding]:
             title="the price of small files limits the rate" if small else "storage limits the rate",
             where=data.path,
             evidence=(
-                f"reads alone give {speeds.reads:,.0f} images/s, {size(speeds.reads * data.bytes)}/s; decoding alone "
-                f"{speeds.decode:,.0f} images/s",
+                f"reads alone give {speeds.reads:,.0f} images/s, {show_bytes(speeds.reads * data.bytes)}/s; "
+                f"decoding alone {speeds.decode:,.0f} images/s",
                 f"a read takes {1e3 * speeds.p50_s:.2g} ms, 1 in 100 {1e3 * speeds.p99_s:.2g} ms; "
-                f"{speeds.waited:.0%} waited for storage; a file has {size(data.bytes)}",
+                f"{speeds.waited:.0%} waited for storage; a file has {show_bytes(data.bytes)}",
             ),
             numbers={
                 "reads": speeds.reads,
@@ -321,11 +322,11 @@ def _shm(host: Host, data: Data) -> list[Finding]:
         Finding(
             code="shm-small",
             severity=Severity.WARNING,
-            title=f"/dev/shm has {size(host.shm_free)} free",
+            title=f"/dev/shm has {show_bytes(host.shm_free)} free",
             where=data.path,
             evidence=(
                 f"a torch DataLoader with {several(host.cores, 'worker')} and batches of 64 crops puts up to "
-                f"{size(need)} there",
+                f"{show_bytes(need)} there",
             ),
             numbers={"free_bytes": host.shm_free, "need_bytes": need},
             fix="in a container: docker run --shm-size=8g, or --ipc=host",

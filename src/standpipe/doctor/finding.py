@@ -57,23 +57,6 @@ def by_severity(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 
 
-def size(number: float) -> str:
-    """Bytes, about."""
-    for unit, of in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(number) >= of:
-            return f"{number / of:,.1f} {unit}"
-    return f"{number:,.0f} B"
-
-
-def seconds(number: float) -> str:
-    """A time, about."""
-    if number >= 60:
-        return f"{number / 60:,.1f} min"
-    if number >= 1:
-        return f"{number:,.1f} s"
-    return f"{1e3 * number:.2g} ms" if number < 0.1 else f"{1e3 * number:,.0f} ms"
-
-
 def several(number: int, what: str) -> str:
     """``"1 worker"``, ``"2 workers"``."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from standpipe.doctor.facts import Holding, Host, Loader, Maker, Memory
-from standpipe.doctor.finding import Finding, Severity, several, size
+from standpipe.doctor.finding import Finding, Severity, several
+from standpipe.units import show_bytes
 
 WORTH_BYTES = 64 << 20  # copied by all workers together, above which it is worth a finding
 MUCH = 0.05  # of the memory there is
@@ -53,14 +54,16 @@ def _copied(host: Host, loader: Loader) -> list[Finding]:
     evidence = [_told(held, forked) for held in loader.holdings[:4] if held.bytes or not forked]
     if known := _known(loader):
         begin, end = _mean([each[0].private for each in known]), _mean([each[-1].private for each in known])
-        evidence.append(f"memory that a worker alone has: {size(begin)} at its start, {size(end)} at the end")
+        evidence.append(
+            f"memory that a worker alone has: {show_bytes(begin)} at its start, {show_bytes(end)} at the end"
+        )
     fix = f"hold {most.path} as one NumPy array, an Arrow column or a tensor, not as Python objects"
     if not forked:
         fix = f"start workers by fork, or hold {most.path} as a tensor or a mapped file, which workers share"
     how = "copied page by page as reference counts change" if forked else "a copy of each from the start"
     evidence.append(
-        f"forecast: {size(each)} × {several(workers, 'worker')} = {size(total)}, {how}; "
-        f"the machine has {size(host.memory)}"
+        f"forecast: {show_bytes(each)} × {several(workers, 'worker')} = {show_bytes(total)}, {how}; "
+        f"the machine has {show_bytes(host.memory)}"
     )
     severity = Severity.NOTE
     if total > MUCH * host.memory:
@@ -87,8 +90,8 @@ def _copied(host: Host, loader: Loader) -> list[Finding]:
 
 
 def _told(held: Holding, forked: bool) -> str:
-    arrays = f", {size(held.arrays)} of arrays" if held.arrays and not forked else ""
-    return f"{held.path}: a {held.kind}, about {held.objects:,} objects, {size(held.bytes)}{arrays}"
+    arrays = f", {show_bytes(held.arrays)} of arrays" if held.arrays and not forked else ""
+    return f"{held.path}: a {held.kind}, about {held.objects:,} objects, {show_bytes(held.bytes)}{arrays}"
 
 
 def _grows(host: Host, loader: Loader) -> list[Finding]:
@@ -106,12 +109,12 @@ def _grows(host: Host, loader: Loader) -> list[Finding]:
         Finding(
             code="memory-grows",
             severity=Severity.PROBLEM if total > TOO_MUCH * host.memory_free else Severity.WARNING,
-            title=f"{who} by {size(rate)} with every batch",
+            title=f"{who} by {show_bytes(rate)} with every batch",
             where=loader.site,
             evidence=(
                 f"each batch but the first two made its process larger, for {GROWING_BATCHES} batches and more",
-                f"forecast: {size(total)} after {loader.batches:,} batches, an epoch; "
-                f"{size(host.memory_free)} were free",
+                f"forecast: {show_bytes(total)} after {loader.batches:,} batches, an epoch; "
+                f"{show_bytes(host.memory_free)} were free",
             ),
             numbers={"bytes_per_batch": rate, "batches": loader.batches, "forecast_bytes": total},
             fix="find what the dataset keeps: a dict or list filled in __getitem__, open files, an unbounded lru_cache",
@@ -140,12 +143,13 @@ def _shared_memory(host: Host, loader: Loader) -> list[Finding]:
         Finding(
             code="shm-small",
             severity=Severity.PROBLEM if need > host.shm_free else Severity.WARNING,
-            title=f"/dev/shm has {size(host.shm_free)} free, batches ahead need {size(need)}",
+            title=f"/dev/shm has {show_bytes(host.shm_free)} free, batches ahead need {show_bytes(need)}",
             where=loader.site,
             evidence=(
                 f"{several(loader.workers, 'worker')} × {loader.prefetch} ahead: "
-                f"{ahead:,} batches of {size(loader.batch_bytes)}",
-                f"/dev/shm: {size(host.shm)}, {size(host.shm_free)} free; when it is full workers die of a bus error",
+                f"{ahead:,} batches of {show_bytes(loader.batch_bytes)}",
+                f"/dev/shm: {show_bytes(host.shm)}, {show_bytes(host.shm_free)} free; "
+                "when it is full workers die of a bus error",
             ),
             numbers={"need_bytes": need, "free_bytes": host.shm_free, "batch_bytes": loader.batch_bytes},
             fix="a smaller prefetch_factor or fewer workers; in a container: docker run --shm-size, or --ipc=host",
@@ -163,7 +167,7 @@ def _unpinned(host: Host, loader: Loader) -> list[Finding]:
             severity=Severity.WARNING,
             title="batches for the GPU lie in memory that isn't pinned",
             where=loader.site,
-            evidence=(f"pin_memory=False, {size(loader.batch_bytes)} a batch, and torch sees a GPU",),
+            evidence=(f"pin_memory=False, {show_bytes(loader.batch_bytes)} a batch, and torch sees a GPU",),
             numbers={"batch_bytes": loader.batch_bytes},
             fix="DataLoader(..., pin_memory=True), and batch.to(device, non_blocking=True)",
             standpipe='standpipe.torch.loader(pipeline, device="cuda"): pinned slots, a stream of their own',

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from standpipe.doctor.finding import Finding, Severity, by_severity, several, size
+from standpipe.doctor.finding import Finding, Severity, by_severity, several
 from standpipe.doctor.processes import Process
 from standpipe.doctor.scene import Scene, sample_frame, told, waits_for
+from standpipe.units import show_bytes
 
 THROTTLED = 0.25  # share of the time
 SWAPPED = 0.1  # of a process's memory
@@ -170,7 +171,7 @@ def _throttled(scene: Scene) -> list[Finding]:
 
 def _swapping(scene: Scene) -> list[Finding]:
     slow = [
-        f"{process.number}: {size(process.swapped)} swapped out, {process.faults / scene.seconds:,.0f} pages "
+        f"{process.number}: {show_bytes(process.swapped)} swapped out, {process.faults / scene.seconds:,.0f} pages "
         "read back in a second"
         for process in scene.processes
         if process.swapped > max(SWAPPED * process.memory, SWAPPED_BYTES)
@@ -185,7 +186,7 @@ def _swapping(scene: Scene) -> list[Finding]:
 def _shm(scene: Scene) -> list[Finding]:
     if scene.shm_free >= min(SHM_BYTES, scene.shm * (1 - FULL)):
         return []
-    title = f"/dev/shm is full: {size(scene.shm_free)} of {size(scene.shm)} free"
+    title = f"/dev/shm is full: {show_bytes(scene.shm_free)} of {show_bytes(scene.shm)} free"
     evidence = ["workers put batches there; one that finds no room dies of a bus error, or waits"]
     return _finding(scene, "shm-full", Severity.PROBLEM, title, evidence)
 

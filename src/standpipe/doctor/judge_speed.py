@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 
 from standpipe.doctor.facts import Host, Loader
-from standpipe.doctor.finding import Finding, Severity, seconds, several
+from standpipe.doctor.finding import Finding, Severity, several
+from standpipe.units import show_seconds
 
 WAITS = 0.2  # share of the time above which a consumer that waits is worth a finding
 WORTH_WAIT_S = 5e-3  # for a batch, above which workers are worth their cost
@@ -108,8 +109,8 @@ def _waiting(host: Host, loader: Loader) -> list[Finding]:
     busy, most = busy_cores(loader), host.cores_each
     wait = f"the script waits {loader.wait_share:.0%} of its time for batches"
     evidence = [
-        f"a step takes {seconds(loader.step_s)}, then it waits {seconds(loader.wait_s)}",
-        f"a batch takes {seconds(loader.batch_s)} to make, a sample {seconds(loader.sample_s)}, by "
+        f"a step takes {show_seconds(loader.step_s)}, then it waits {show_seconds(loader.wait_s)}",
+        f"a batch takes {show_seconds(loader.batch_s)} to make, a sample {show_seconds(loader.sample_s)}, by "
         f"{several(loader.workers, 'worker') if loader.workers else 'the script itself (num_workers=0)'}",
         f"{busy:.1f} of {several(most, 'CPU')} busy",
     ]
@@ -164,7 +165,7 @@ def _slow_transform(host: Host, loader: Loader) -> list[Finding]:
     if not waits(host, loader) or not named or named[0][1] < MOST_OF_IT * whole:
         return []
     name, took = named[0]
-    others = ", ".join(f"{other} {seconds(each)}" for other, each in named[1:4])
+    others = ", ".join(f"{other} {show_seconds(each)}" for other, each in named[1:4])
     return [
         Finding(
             code="slow-transform",
@@ -172,7 +173,7 @@ def _slow_transform(host: Host, loader: Loader) -> list[Finding]:
             title=f"{name} takes {took / whole:.0%} of a sample's time",
             where=loader.site,
             evidence=(
-                f"a sample takes {seconds(whole)}, of which {name} {seconds(took)}",
+                f"a sample takes {show_seconds(whole)}, of which {name} {show_seconds(took)}",
                 *((f"the next: {others}",) if others else ()),
             ),
             numbers={"transform": name, "seconds": took, "sample_s": whole},
@@ -191,7 +192,7 @@ def _slow_collate(host: Host, loader: Loader) -> list[Finding]:
             severity=Severity.WARNING,
             title=f"{loader.collate} takes {loader.collate_share:.0%} of a batch's time",
             where=loader.site,
-            evidence=(f"{seconds(loader.collate_s)} for every batch, in the median",),
+            evidence=(f"{show_seconds(loader.collate_s)} for every batch, in the median",),
             numbers={
                 "collate": loader.collate,
                 "collate_s": loader.collate_s,
@@ -216,7 +217,7 @@ def _slow_startup(host: Host, loader: Loader) -> list[Finding]:
             title=f"starting workers takes {loader.startup_s / epoch_s:.0%} of every epoch",
             where=loader.site,
             evidence=(
-                f"{seconds(loader.startup_s)} to the first batch, of an epoch of {seconds(epoch_s)} "
+                f"{show_seconds(loader.startup_s)} to the first batch, of an epoch of {show_seconds(epoch_s)} "
                 f"({loader.batches:,} batches)",
                 f"{several(loader.workers, 'worker')} started anew each epoch, by {loader.method}",
             ),
@@ -232,7 +233,7 @@ def _slow_sample(host: Host, loader: Loader) -> list[Finding]:
         Finding(
             code="stuck-sample",
             severity=Severity.PROBLEM,
-            title=f"sample {index} wasn't done after {seconds(took)}",
+            title=f"sample {index} wasn't done after {show_seconds(took)}",
             where=loader.site,
             evidence=(f"{_worker(worker)} was still making dataset[{index}] when the time was over",),
             numbers={"index": index, "seconds": took, "worker": worker},
@@ -256,9 +257,9 @@ def _slow_sample(host: Host, loader: Loader) -> list[Finding]:
         Finding(
             code="slow-sample",
             severity=Severity.WARNING,
-            title=f"sample {index} took {seconds(slowest)}",
+            title=f"sample {index} took {show_seconds(slowest)}",
             where=loader.site,
-            evidence=(f"a sample takes {seconds(statistics.median(medians))} in the median",),
+            evidence=(f"a sample takes {show_seconds(statistics.median(medians))} in the median",),
             numbers={"index": index, "seconds": slowest},
             fix=f"look at dataset[{index}]: one such sample holds up its whole batch",
             standpipe="all workers make a batch's rows, so that one slow row delays no others; slow_after_s= names it",

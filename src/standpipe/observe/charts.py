@@ -11,6 +11,7 @@ from html import escape
 from itertools import groupby, pairwise
 
 import standpipe as sp
+from standpipe.units import show_clock, show_seconds
 
 WIDTH, LEFT, RIGHT = 960, 76, 12  # px of a picture, and of its margins
 TIMES = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400)
@@ -39,9 +40,9 @@ class Axis:
         )
         times = [step * number for number in range(int(self.end_s / step) + 1)]
         marks = [
-            _text(self.x(time), height + 16, time_text(time), "tick", "middle")
+            _text(self.x(time), height + 16, show_clock(time), "tick", "middle")
             if self.x(time) < WIDTH - 40
-            else _text(WIDTH - 2, height + 16, time_text(time), "tick", "end")
+            else _text(WIDTH - 2, height + 16, show_clock(time), "tick", "end")
             for time in times
         ]
         for second, number in self.epochs if len(self.epochs) <= MOST_EPOCHS else ():
@@ -116,13 +117,13 @@ def histogram(latency: sp.Latency, name: str, height: int = 90) -> str:
     bars = "".join(
         f'<rect class="bar" x="{RIGHT + (number - first) * width:.1f}" width="{max(width - 0.5, 0.5):.1f}" '
         f'y="{height - tall:.1f}" height="{tall:.1f}"><title>{count:,} took up to '
-        f"{duration(ends[number])}</title></rect>"
+        f"{show_seconds(ends[number])}</title></rect>"
         for number, count in enumerate(latency.counts[:last])
         if count
         for tall in [max((height - 6) * count / highest, 1.0)]
     )
     ticks = "".join(
-        _text(RIGHT + (number - first) * width, height + 16, duration(time), "tick", "middle")
+        _text(RIGHT + (number - first) * width, height + 16, show_seconds(time), "tick", "middle")
         for time in _round_times(ends[first], ends[-1], 7)
         for number in [bisect(ends, time)]
     )
@@ -179,23 +180,6 @@ def flow(boxes: Sequence[Box]) -> str:
 def bucket_ends(number: int) -> list[float]:
     """Seconds at which the first so many buckets of ``Latency.counts`` end."""
     return [sp.Latency((0,) * before + (1,)).p50 for before in range(number)]
-
-
-def duration(seconds: float) -> str:
-    """``"1.2 ms"``."""
-    for unit, of in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= of:
-            return f"{seconds / of:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} µs"
-
-
-def time_text(seconds: float) -> str:
-    """``"1:02:03"``, ``"2:03"``, ``"3 s"``: since a run's start."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{minutes:02}:{rest:02}"
-    return f"{minutes}:{rest:02}" if minutes else f"{rest} s"
 
 
 def _round_times(least: float, most: float, number: int) -> list[float]:

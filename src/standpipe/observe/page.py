@@ -16,14 +16,13 @@ from standpipe.observe.charts import (
     WIDTH,
     Axis,
     Box,
-    duration,
     flow,
     histogram,
     over_time,
-    time_text,
 )
 from standpipe.observe.history import PLACES, Moment, threads_at
 from standpipe.observe.snapshot import Snapshot
+from standpipe.units import show_clock, show_seconds
 
 MIB = 1 << 20
 MOST_ROWS = 200  # of a table
@@ -95,7 +94,7 @@ def _head(known: Mapping[str, Any], now: Snapshot) -> str:
     facts = (
         f"rank {now.rank} of {now.world}",
         f"on {known['host']}, {known['cpus']} CPUs",
-        f"{known['written']}, {time_text(now.run_s)} after the start",
+        f"{known['written']}, {show_clock(now.run_s)} after the start",
         f"standpipe {known['standpipe']}",
     )
     lines = "".join(f"<p>{escape(line)}</p>" for line in (now.source, " · ".join(facts)))
@@ -139,14 +138,14 @@ def _boxes(now: Snapshot, records: int | None) -> list[Box]:
         each = "a batch" if name in PER_BATCH else "a row"
         texts = [
             f"{threads} thread{'s' * (threads > 1)}",
-            f"{duration(latency.p50)} {each}" if latency.count else "",
+            f"{show_seconds(latency.p50)} {each}" if latency.count else "",
         ]
         if name == "batch":
             texts.append(f"{stats.slots.ready} of {stats.slots.most} slots ready")
         boxes.append(Box(name, now.recent.load[name], tuple(texts), name == limit))
     step = stats.step
     waits = now.recent.wait_share
-    below = (f"{duration(step.step.p50)} a step" if step.step.count else "", f"waits {waits:.0%}")
+    below = (f"{show_seconds(step.step.p50)} a step" if step.step.count else "", f"waits {waits:.0%}")
     return [*boxes, Box("your step", 1 - waits if now.recent.steps else 0.0, below, limit == "step")]
 
 
@@ -210,7 +209,7 @@ def _histograms(stats: sp.Stats) -> str:
     for name, latency in latencies(stats).items():
         title = TITLES.get(name, f"{name}, each {'batch' if name in PER_BATCH else 'row'}")
         times = ", ".join(
-            f"{share} {duration(time)}"
+            f"{share} {show_seconds(time)}"
             for share, time in (("half within", latency.p50), ("90%", latency.p90), ("99%", latency.p99))
         )
         cells.append(
@@ -271,7 +270,7 @@ def _tuning(tuning: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _bad(known: Mapping[str, Any], stats: sp.Stats) -> str:
-    slowest = duration(stats.slowest_read_s)
+    slowest = show_seconds(stats.slowest_read_s)
     said = (
         f"<p>{stats.slow:,} samples or pieces of other work took long enough to be named in the log, "
         f"{stats.stalled:,} of them were given up. {stats.retries:,} reads were tried again, and the slowest took "

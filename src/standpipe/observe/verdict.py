@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from standpipe.observe.charts import time_text
+from standpipe.units import show_clock
 
 WIDTH = 78
 MINUTE = 60.0
@@ -51,7 +51,7 @@ class Verdict:
     @property
     def period(self) -> str:
         """What its figures are about, for people: ``"9.6 s"``, ``"1:02:03"``."""
-        return f"{self.seconds:.1f} s" if self.seconds < MINUTE else time_text(self.seconds)
+        return f"{self.seconds:.1f} s" if self.seconds < MINUTE else show_clock(self.seconds)
 
     @property
     def forecasts(self) -> dict[str, float]:
