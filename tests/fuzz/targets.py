@@ -79,6 +79,7 @@ class Index:
         (folder / "list.txt").write_text("a.jpg\tcat\n../b.jpg\tdog\n/c.jpg\tcat\n")
         sources: list[Any] = [sp.FileList(folder / "list.txt"), sp.ImageFolder(folder / "photos")]
         columns = {"length": np.arange(3), "box": np.ones((3, 2), np.float32)}
+        columns |= {"image_offset": np.arange(3), "image_length": np.arange(3) - 1}
         self.seeds = [sp.build_index(source, columns=columns).path.read_bytes() for source in sources]
         self._subjects = [source.subject() for source in sources]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import pytest
 from PIL import Image
 
 import standpipe as sp
+from standpipe.contracts import check_source
 
 LONG_AGO_NS = 1_600_000_000_123_456_789
 
@@ -94,6 +96,50 @@ def test_columns_are_known_to_orders(listed: Path) -> None:
         assert [batch["length"].tolist() for batch in loader] == [[2, 4]]
 
 
+@pytest.mark.parametrize("executor", [None, "process"])
+def test_images_are_parts_of_files(listed: Path, executor: str | None) -> None:
+    """All photos one after another in one file: the index says where each is."""
+    photos = [gray_jpeg(number) for number in range(5)]
+    write(listed.parent / "all.bin", b"begin" + b"".join(photos))
+    write(listed, b"".join(b"all.bin\t%d\n" % number for number in range(5)))
+    lengths = np.array([*map(len, photos[:4]), -1])
+    offsets = 5 + np.cumsum([0, *map(len, photos[:4])])
+    ranges = {"image_offset": offsets, "image_length": lengths.astype(np.int32)}
+    assert sp.build_index(sp.FileList(listed), columns=ranges).columns == ("image_offset", "image_length")
+    check_source(sp.FileList(listed))
+    assert [*sp.FileList(listed).open().fields] == ["image", "label"]
+    assert columns(sp.FileList(listed))["image_length"] == lengths.tolist()
+    pipeline = sp.Pipeline(sp.FileList(listed)).shuffle(seed=1).map(sp.CenterCrop(8))
+    if executor:
+        pipeline = pipeline.map(same, field="image")
+    with pipeline.batch(5).loader(memory="512MiB", workers=1, executor=executor) as loader:
+        batch = next(iter(loader))
+        assert batch["image"][:, 0, 0, 0].tolist() == batch["label"].tolist()
+        assert sorted(batch["label"].tolist()) == list(range(5))
+
+
+def gray_jpeg(value: int) -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (16, 16 + 8 * value), (value, value, value)).save(data, "JPEG")
+    return data.getvalue()
+
+
+def same(image: np.ndarray) -> np.ndarray:
+    return image
+
+
+def test_the_headers_of_parts_of_files_are_in_the_forecast(listed: Path) -> None:
+    data = io.BytesIO()
+    Image.new("RGB", (1000, 500)).save(data, "PNG")
+    write(listed.parent / "all.bin", bytes(70_000) + data.getvalue() * 2)
+    write(listed, b"all.bin\t0\nall.bin\t1\n")
+    size = len(data.getvalue())
+    ranges = {"image_offset": 70_000 + np.arange(2) * size, "image_length": np.full(2, size)}
+    sp.build_index(sp.FileList(listed), columns=ranges)
+    plan = sp.Pipeline(sp.FileList(listed)).map(sp.CenterCrop(8)).batch(2).plan(memory="512MiB", workers=1)
+    assert plan.forecast.whole >= 3 * 1000 * 500
+
+
 def test_columns_change_the_digest_and_stay_when_the_index_is_made_again(listed: Path) -> None:
     source = sp.FileList(listed)
     digests = [source.open().digest]
@@ -144,6 +190,10 @@ def test_columns_of_a_list_that_was_only_touched_stay(
     [
         ({"image": np.arange(5)}, "can't be named 'image'"),
         ({"a b": np.arange(5)}, "can't be named 'a b'"),
+        ({"image_offset": np.arange(5)}, "half of a byte range; give both image_offset and image_length"),
+        ({"image_offset": -np.arange(5)}, "it has an integer from 0 on for each record"),
+        ({"image_length": np.zeros((5, 1), int)}, "it has an integer from -1 on for each record"),
+        ({"image_length": np.zeros(5)}, "'image_length' is float64"),
         ({"n": np.arange(4)}, r"'n' has the shape \(4,\); there are 5 records, so \(5, …\) fits"),
         ({"n": np.array(5)}, r"has the shape \(\)"),
         ({"n": np.array(["a"] * 5)}, "numbers fit"),

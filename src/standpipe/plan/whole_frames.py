@@ -17,6 +17,7 @@ from standpipe.spec import Decoding
 from standpipe.transform.foreign import Undecodable, decode_foreign
 
 LOOKED_AT = 16  # samples, evenly over the source
+JPEG = b"\xff\xd8"  # how one begins
 HEADER_BYTES = 64 << 10  # of each, in which its size is said
 WHOLE = frozenset(suffix for each in FORMATS if each.name != "JPEG" for suffix in each.suffixes)
 
@@ -46,20 +47,21 @@ def largest_frame(source: OpenSource, decoding: Decoding) -> WholeFrame:
         files = source.locate(numbers).files
     except StandpipeError:  # the run meets it, and says so
         return WholeFrame()
-    found = (_frame(path, decoding) for name in fields for path in _whole(files[name]))
+    found = (_frame(*place, decoding) for name in fields for place in _whole(files[name]))
     return max(found, default=WholeFrame())
 
 
-def _whole(files: Files) -> Iterator[Path]:
-    """Files that aren't decoded in rows, by their names."""
+def _whole(files: Files) -> Iterator[tuple[Path, int, int]]:
+    """Yield path, offset and length of images that aren't decoded in rows, by their names, and of parts of files."""
     for row in range(len(files.paths)):
         path = Path(os.fsdecode(files.paths[row]))
-        if path.suffix.lower() in WHOLE:
-            yield path
+        offset, length = int(files.offset[row]), int(files.length[row])
+        if length >= 0 or path.suffix.lower() in WHOLE:
+            yield path, offset, length
 
 
-def _frame(path: Path, decoding: Decoding) -> WholeFrame:
-    """What decoding a file would take; nothing is decoded. Empty for one whose header doesn't say it."""
+def _frame(path: Path, offset: int, length: int, decoding: Decoding) -> WholeFrame:
+    """What decoding an image would take; nothing is decoded. Empty for JPEGs, and where the header doesn't say it."""
     asked = size_bytes = 0
 
     def refuse(height: int, width: int, size: int) -> str:
@@ -68,9 +70,11 @@ def _frame(path: Path, decoding: Decoding) -> WholeFrame:
         return "nothing is decoded yet"
 
     with contextlib.suppress(OSError, Undecodable), open(path, "rb", opener=_at_once) as file:
-        head = np.frombuffer(file.read(HEADER_BYTES), np.uint8)
-        size_bytes = os.fstat(file.fileno()).st_size
-        decode_foreign(head, decoding, refuse)
+        size_bytes = length if length >= 0 else os.fstat(file.fileno()).st_size - offset
+        file.seek(offset)
+        head = np.frombuffer(file.read(min(HEADER_BYTES, size_bytes)), np.uint8)
+        if head[:2].tobytes() != JPEG:
+            decode_foreign(head, decoding, refuse)
     return WholeFrame(asked + size_bytes - head.nbytes, size_bytes) if asked else WholeFrame()
 
 

@@ -29,7 +29,7 @@ from standpipe.source._paths import shown
 from standpipe.spec import AnyArray, Int64Array, Spec, UInt8Array
 
 MAGIC = b"stndpipe"
-VERSION = 3
+VERSION = 4
 BYTE_ORDER_MARK = 0x01020304
 PREAMBLE = struct.Struct("=8sIIQQ32s")  # file's bytes, first byte of the facts, checksum
 MOST_FACTS_BYTES = 1 << 30
@@ -39,6 +39,7 @@ CHECKED_WHOLE_BYTES = 8 << 20  # an index up to this size is checked when it is 
 PLACE = np.dtype("<u8")  # of a path: offset in the low 48 bits, length in the high 16
 LENGTH_SHIFT = 48
 LABEL_DTYPES = ("<i8", "<i4", "<i2", "|i1")
+RANGE = ("image_offset", "image_length")  # columns of the bytes that each image has in its file
 COLUMN_DTYPES = (*LABEL_DTYPES, "<u8", "<u4", "<u2", "|u1", "<f8", "<f4", "<f2", "|b1")
 
 
@@ -99,6 +100,8 @@ class Facts:
     outside   the first line of a list whose path is absolute or has a ``..``; 0: none
     columns   further columns by name
     sections  by name
+
+    The columns ``RANGE`` are no fields of a batch: they say which bytes of its file each image is.
     """
 
     kind: str
@@ -320,6 +323,8 @@ def _check(facts: Facts, end: int) -> None:
     for name, column in facts.columns.items():
         if not all(size > 0 for size in column.shape):
             raise Damaged(f"its column {name} has the shape {column.shape}")
+        if name in RANGE and (column.dtype, column.shape, {*RANGE} <= {*facts.columns}) != ("<i8", (), True):
+            raise Damaged(f"its column {name} is no half of a byte range")
         items = int(np.prod([1, *column.shape], dtype=object))
         rows[column_section(name)] = _item_bytes(column.dtype, COLUMN_DTYPES) * items
     if facts.kind == "folder" and not {"text", "folders", "folder_places", "folder_names"} <= set(

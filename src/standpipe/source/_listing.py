@@ -11,7 +11,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import Encoded, Files, Paths, Records
 from standpipe.formats import FORMATS
-from standpipe.source._index_file import IndexFile, column_section
+from standpipe.source._index_file import RANGE, IndexFile, column_section
 from standpipe.source._index_store import Subject, open_index
 from standpipe.source._paths import shown
 from standpipe.spec import AnyArray, Int64Array, Spec
@@ -69,7 +69,8 @@ class Listing:
     def fields(self) -> Mapping[str, Spec | Encoded]:
         """``image``, encoded; ``label``, () int64, if there are labels; and the added columns."""
         label = {} if self.index.facts.label is None else {"label": Spec((), np.dtype(np.int64))}
-        added = {name: column.spec for name, column in self.index.facts.columns.items()}
+        columns = self.index.facts.columns
+        added = {name: column.spec for name, column in columns.items() if name not in RANGE}
         return {"image": Encoded(), **label, **added}
 
     @property
@@ -124,19 +125,29 @@ class Listing:
         return 1 + self.subject.files
 
     def locate(self, indices: Int64Array) -> Records:
-        """Whole files: absolute paths, offset 0, length -1; ``label`` (n,) int64, and added columns (n, …)."""
+        """Absolute paths, with the byte ranges that the index has; ``label`` (n,) int64, and added columns (n, …)."""
         facts, index = self.index.facts, self.index
-        files = Files(
-            self.paths(indices),
-            offset=np.zeros(len(indices), np.int64),
-            length=np.full(len(indices), -1, np.int64),
-        )
+        files = Files(self.paths(indices), *self._ranges(indices))
         plain: dict[str, AnyArray] = {}
         if facts.label is not None:
             plain["label"] = self._checked(index.rows("labels", facts.label, (), indices))
         for name, column in facts.columns.items():
-            plain[name] = index.rows(column_section(name), column.dtype, column.shape, indices)
+            if name not in RANGE:
+                plain[name] = index.rows(column_section(name), column.dtype, column.shape, indices)
         return Records(indices, files={"image": files}, plain=plain)
+
+    def _ranges(self, indices: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Offset and length of each image in its file, (n,) int64; 0 and -1 for whole files."""
+        if RANGE[0] not in self.index.facts.columns:
+            return np.zeros(len(indices), np.int64), np.full(len(indices), -1, np.int64)
+        offset, length = (
+            self.index.rows(column_section(name), "<i8", (), indices).astype(np.int64, copy=False)
+            for name in RANGE
+        )
+        if (offset < 0).any() or (length < -1).any():
+            with self.index.told():
+                raise ValueError("a byte range is negative")
+        return offset, length
 
     def paths(self, indices: Int64Array) -> Paths:
         """Absolute paths of records ``indices`` (n,) int64."""

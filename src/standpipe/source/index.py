@@ -15,6 +15,7 @@ from standpipe.errors import PlanError, StandpipeError
 from standpipe.source._index_file import (
     BYTES_AT_ONCE,
     COLUMN_DTYPES,
+    RANGE,
     Column,
     Damaged,
     Facts,
@@ -97,7 +98,8 @@ def build_index(
     columns      further values of every record, by name: fields of each batch like ``label``, and known without
                  reading a sample. An array or ``.npy`` file of numbers, (records, …), or a function that is
                  called with each record's path and returns an int, for an int64. Columns of an older index of
-                 the same records are kept.
+                 the same records are kept. The columns ``image_offset`` and ``image_length`` are no fields: together
+                 they say which bytes of its file each image is. -1 as a length means to the end of the file.
     on_progress  called with what is counted, how many are done, and of how many, or None where that isn't known
 
     Raises ``PlanError`` for what can't be indexed and columns that don't fit, ``StandpipeError`` when the index
@@ -184,6 +186,10 @@ def _column_writer(
         listing = Listing(subject, draft)
         for name, values in adding.items():
             columns[name] = _add_column(writer, listing, name, values, on_progress)
+        if len(half := [name for name in RANGE if name in columns]) == 1:
+            raise PlanError(
+                f"the column {half[0]!r} is half of a byte range; give both {' and '.join(RANGE)}"
+            )
         return replace(facts, columns=columns)
 
     return finish
@@ -199,6 +205,8 @@ def _add_column(
                 on_progress(f"rows of {name}", done, listing.num_records)
         return Column("<i8", (), _origin_of_function(name, values))
     array = _array(name, values, listing.num_records)
+    if name in RANGE:
+        array = _half_of_range(name, array)
     dtype = array.dtype.newbyteorder("<")
     rows = max(1, BYTES_AT_ONCE * len(array) // max(1, array.nbytes))
     for start in range(0, len(array), rows):
@@ -224,6 +232,17 @@ def _array(name: str, values: AnyArray | AnyPath, rows: int) -> AnyArray:
     if array.dtype.newbyteorder("<").str not in COLUMN_DTYPES or 0 in array.shape:
         raise PlanError(f"{what} is {array.dtype} {array.shape}; numbers fit, or bool")
     return array
+
+
+def _half_of_range(name: str, array: AnyArray) -> AnyArray:
+    """Offsets or lengths as int64, checked."""
+    least = -1 if name == RANGE[1] else 0
+    if array.ndim != 1 or array.dtype.kind not in "iu" or array.min() < least or array.max() >= 1 << 62:
+        raise PlanError(
+            f"the column {name!r} is {array.dtype} of shape {array.shape}; it has an integer from {least} on for each "
+            "record, a place in its file in bytes"
+        )
+    return array.astype(np.int64)
 
 
 def _called(listing: Listing, name: str, fn: Callable[[str], int]) -> Iterator[tuple[int, AnyArray]]:
