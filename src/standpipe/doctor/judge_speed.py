@@ -6,13 +6,10 @@ import statistics
 
 from standpipe.doctor.facts import Host, Loader
 from standpipe.doctor.finding import Finding, Severity, several
+from standpipe.system.thresholds import THRESHOLDS
 from standpipe.units import show_seconds
 
-WAITS = 0.2  # share of the time above which a consumer that waits is worth a finding
 WORTH_WAIT_S = 5e-3  # for a batch, above which workers are worth their cost
-IDLE = 0.75  # share of the cores that are busy, below which some are idle
-BUSY = 0.5  # share of the time in which a worker makes samples, above which another one helps
-STORAGE = 0.5  # share of a sample's time in which it neither has a CPU nor waits for one
 MOST_OF_IT = 0.4  # of a sample's time
 COLLATE = 0.3  # of a batch's time
 STARTUP = 0.1  # of an epoch's time
@@ -33,7 +30,7 @@ def waits(host: Host, loader: Loader) -> bool:
     What making a batch doesn't explain isn't the loader's: another process may use the CPUs.
     """
     wait_s = min(loader.wait_s, _explained_s(host, loader))
-    return len(loader.steady) >= 4 and wait_s > max(WORTH_WAIT_S, WAITS * (wait_s + loader.step_s))
+    return len(loader.steady) >= 4 and wait_s > max(WORTH_WAIT_S, THRESHOLDS.waits * (wait_s + loader.step_s))
 
 
 def _explained_s(host: Host, loader: Loader) -> float:
@@ -83,7 +80,7 @@ def _above_cores(host: Host, loader: Loader) -> list[Finding]:
         + f", and {several(host.cores, 'CPU')} by affinity and the container's quota"
     ]
     severity = Severity.WARNING
-    if loader.batch_s > WORTH_WAIT_S and _storage_share(loader) > STORAGE:
+    if loader.batch_s > WORTH_WAIT_S and _storage_share(loader) > THRESHOLDS.most:
         severity = Severity.NOTE
         evidence.append(
             f"samples spend {_storage_share(loader):.0%} of their time waiting for storage: that may be why"
@@ -114,7 +111,7 @@ def _waiting(host: Host, loader: Loader) -> list[Finding]:
         f"{several(loader.workers, 'worker') if loader.workers else 'the script itself (num_workers=0)'}",
         f"{busy:.1f} of {several(most, 'CPU')} busy",
     ]
-    if busy >= IDLE * most:
+    if busy >= THRESHOLDS.processors * most:
         code, title = "input-bound", f"{wait}, and the CPUs are busy"
         fix = "make samples cheaper: smaller files, images resized once and stored, less work per sample"
         ours = (
@@ -122,8 +119,8 @@ def _waiting(host: Host, loader: Loader) -> list[Finding]:
         )
     else:
         storage = _storage_share(loader)
-        is_enough = loader.workers >= most and storage <= STORAGE
-        if is_enough or (loader.workers and busy_share(loader) < BUSY):
+        is_enough = loader.workers >= most and storage <= THRESHOLDS.most
+        if is_enough or (loader.workers and busy_share(loader) < THRESHOLDS.most):
             return []
         if loader.workers >= most:
             evidence.append(

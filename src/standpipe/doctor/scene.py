@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from standpipe.doctor.processes import Process, Thread
+from standpipe.system.thresholds import THRESHOLDS
 
-BUSY = 0.5  # share of the time
 FETCH = "torch/utils/data/_utils/fetch.py"  # calls the dataset
 STARTERS = ("resource_tracker", "forkserver", "torch_shm_manager", "standpipe-forks")
 
@@ -63,7 +63,7 @@ class Scene:
 
     def is_busy(self, process: Process) -> bool:
         """Whether a process computes most of the time, or would if it had a CPU."""
-        return process.cpu_s >= BUSY * self.seconds or process.main.state == "R"
+        return process.cpu_s >= THRESHOLDS.most * self.seconds or process.main.state == "R"
 
 
 def waits_for(process: Process, thread: Thread) -> str:

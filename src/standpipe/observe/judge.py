@@ -14,14 +14,11 @@ from typing import NamedTuple
 import standpipe as sp
 from standpipe.observe.capacity import LEAST_LOAD, Load, capacities
 from standpipe.observe.verdict import Bound, Place, Verdict
+from standpipe.system.thresholds import THRESHOLDS
 
 LEAST_STEPS = 3  # before anything is said
-KEEPS_UP = 0.05  # share of the time that a loop may wait without being called input-bound
-BUSY = 0.7  # share of the time that somebody who limits the others works
 SLOW_WORKER = 1 / 3  # of the others' rate
 LEAST_ROWS = 16  # of each, before workers are compared
-ON_PROCESSOR = 0.7  # of its time, what code is called that computes
-HALF = 0.5  # of the cores that it could have, or of the time that it has none
 ONE_CORE = (
     1.2  # cores that threads have between them which take turns, with what they do outside of the interpreter
 )
@@ -82,10 +79,10 @@ class _Judge:
             few = "1 step is" if step.steps == 1 else f"{step.steps} steps are"
             return self._say("unknown", "unknown", math.inf, f"{few} too few to tell what limits the run")
         if (
-            self._done.device.busy_s >= BUSY * self._loop_s
+            self._done.device.busy_s >= THRESHOLDS.busy * self._loop_s
         ):  # the step waits for copies, which may not show as waiting
             return self._copies()
-        if step.wait_share <= KEEPS_UP:
+        if step.wait_share <= THRESHOLDS.keeps_up:
             return self._of_steps()
         for look in (
             self._device,
@@ -112,7 +109,7 @@ class _Judge:
         )
 
     def _device(self) -> Verdict | None:
-        return self._copies() if self._done.device.cpu_s >= BUSY * self._done.step.wait_s else None
+        return self._copies() if self._done.device.cpu_s >= THRESHOLDS.busy * self._done.step.wait_s else None
 
     def _copies(self) -> Verdict:
         device = self._done.device
@@ -153,7 +150,7 @@ class _Judge:
 
     def _filling(self) -> Verdict | None:
         order, batch = self._done.order.busy_s, self._done.batch.busy_s
-        if order + batch < BUSY * self._loop_s:
+        if order + batch < THRESHOLDS.busy * self._loop_s:
             return None
         place: Place = "order" if order > batch else "batch"
         collates = place == "batch" and self._plan.collated
@@ -180,7 +177,7 @@ class _Judge:
         share, rows = shares[place] / self._loop_s, step.rows // step.steps
         return self._say(
             "input",
-            place if share > KEEPS_UP else "unknown",
+            place if share > THRESHOLDS.keeps_up else "unknown",
             self._able.least(),
             f"your loop waits {self._waits}, and no place is busy all that time: {DOING[place]} takes the most, "
             f"{share:.0%}",
@@ -200,7 +197,9 @@ class _Judge:
         rates = sorted(worker.rows / worker.busy_s for worker in workers if worker is not slow)
         others = rates[len(rates) // 2]
         own = slow.rows / slow.busy_s
-        if own > SLOW_WORKER * others or slow.busy_s < BUSY * max(worker.busy_s for worker in workers):
+        if own > SLOW_WORKER * others or slow.busy_s < THRESHOLDS.busy * max(
+            worker.busy_s for worker in workers
+        ):
             return None
         return self._say(
             "input",
@@ -215,7 +214,7 @@ class _Judge:
         )
 
     def _busy_workers(self) -> Verdict | None:
-        if self._load.busy < BUSY:
+        if self._load.busy < THRESHOLDS.busy:
             return None
         if self._load.read_s > self._load.work_s / 2:
             made_s = self._done.transform.busy_s
@@ -224,7 +223,7 @@ class _Judge:
         if self._done.functions:
             return self._python()
         foreign = self._done.foreign / max(self._done.rows, 1)
-        if foreign > HALF:
+        if foreign > THRESHOLDS.most:
             who = f"Pillow decodes {min(foreign, 1):.0%} of the rows, which are no usual JPEGs"
             kind = [Advice("store images as JPEG: Pillow decodes the others, and takes longer")]
         elif (starved := self._starved()) is not None:
@@ -246,7 +245,9 @@ class _Judge:
     def _starved(self) -> Verdict | None:
         """Native workers that lack processors, though this run doesn't use all of them."""
         cpu_s, compute_s = self._load.cpu_s, self._load.work_s - self._load.read_s
-        if self._done.gpu_rows or not 0 < cpu_s < ON_PROCESSOR * min(compute_s, self._cores * self._loop_s):
+        if self._done.gpu_rows or not 0 < cpu_s < THRESHOLDS.computes * min(
+            compute_s, self._cores * self._loop_s
+        ):
             return None
         few = "has" if self._workers == 1 else "have"
         return self._say(
@@ -299,16 +300,16 @@ class _Judge:
         cpu, busy = done.transform.cpu_s, max(done.transform.busy_s, 1e-9)
         queued = done.transform.queued_s
         at_once = min(self._workers, self._cores)
-        if cpu < ON_PROCESSOR * busy and queued > HALF * (busy - cpu):
+        if cpu < THRESHOLDS.computes * busy and queued > THRESHOLDS.most * (busy - cpu):
             advice = self._more_processors(max(busy - queued, cpu))
             return "and waits most of that time for a processor, which others have", [advice]
         # Threads that wait for the interpreter do so anywhere: they have one core between them, and no other wait.
-        one_core = ON_PROCESSOR * self._loop_s < cpu <= ONE_CORE * self._loop_s
+        one_core = THRESHOLDS.computes * self._loop_s < cpu <= ONE_CORE * self._loop_s
         if self._plan.executor.value == "thread" and at_once > 1 and one_core:
             rate = min(_rate(done.rows, cpu) * at_once, self._able.cores)
             why = "in threads, which share one interpreter: only one runs at a time"
             return why, [Advice('executor="process"', rate)]
-        if cpu < min(ON_PROCESSOR * busy, HALF * at_once * self._loop_s):
+        if cpu < min(THRESHOLDS.computes * busy, THRESHOLDS.most * at_once * self._loop_s):
             return "and waits most of that time, for a disk or the network", self._twice_the_workers()
         if program is not None and name in program.native:
             return "natively", [*self._more_workers(), *(self._fast() if name.startswith("decode") else [])]
@@ -330,7 +331,7 @@ class _Judge:
             or not self._is_news("workers", self._cores)
         ):
             return []
-        alone = self._load.cpu_s == 0 or self._load.cpu_s >= ON_PROCESSOR * self._load.work_s
+        alone = self._load.cpu_s == 0 or self._load.cpu_s >= THRESHOLDS.computes * self._load.work_s
         rate = min(self._able.workers * self._cores / self._workers, self._able.least("workers"))
         return [
             Advice(f"workers={self._cores} instead of {self._workers}, on all cores", rate if alone else None)
@@ -354,7 +355,7 @@ class _Judge:
 
     def _readers(self) -> Verdict | None:
         read = self._done.read
-        if not self._done.reading_ahead or read.busy_s < BUSY * self._loop_s:
+        if not self._done.reading_ahead or read.busy_s < THRESHOLDS.busy * self._loop_s:
             return None
         if read.wait_s <= read.busy_s:
             return self._reading(self._able.workers)
@@ -393,7 +394,7 @@ class _Judge:
     def _slots(self) -> Verdict | None:
         plan, depth = self._plan, self._tuning.depth
         # A loop that takes batches and does nothing holds up nobody.
-        if min(self._done.slots.no_slot_s, self._done.step.step_s) < KEEPS_UP * self._loop_s:
+        if min(self._done.slots.no_slot_s, self._done.step.step_s) < THRESHOLDS.keeps_up * self._loop_s:
             return None
         more = []
         if self._is_news("depth", depth + 1):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from standpipe import _native
-from standpipe.engine.tuner.climbing import BUSY, KEEPS_UP, Bounds, Seen, Setting, Tuner
+from standpipe.engine.tuner.climbing import Bounds, Seen, Setting, Tuner
 from standpipe.engine.workers import Workers
 from standpipe.plan.plan import Plan
 from standpipe.plan.tuning import Tuning, untried
@@ -16,6 +16,7 @@ from standpipe.stats.counters import Stats
 from standpipe.stats.memory import GROWTH, MemoryLedger
 from standpipe.system import machine
 from standpipe.system.sharing import Claim
+from standpipe.system.thresholds import THRESHOLDS
 
 WINDOW_S, SETTLED_S = 0.6, 2.0  # of a window at least, while something is tried and after
 LEAST_STEPS = 4  # of the training loop in it
@@ -165,7 +166,7 @@ class Adjuster:
         if now_s < self._shared_s:
             return
         self._shared_s = now_s + SHARED_S
-        self._claim.hungry(seen.wait_share > KEEPS_UP and seen.busy >= BUSY)
+        self._claim.hungry(seen.wait_share > THRESHOLDS.tuned and seen.busy >= THRESHOLDS.busy)
         self._tuner.cores = max(-(-self._cpus // (1 + self._claim.hungry_others())), 1)
 
 

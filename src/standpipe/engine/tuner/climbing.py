@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from standpipe.plan.tuning import Trial
+from standpipe.system.thresholds import THRESHOLDS
 
-KEEPS_UP = 0.03  # share of its time that the training loop waits at most, while the input limits nothing
 LACKS = 0.08  # likewise from which on it does
-BUSY = 0.75  # share of their time that workers work, from which on more of them may help
 IDLE = 0.9  # likewise, below which more batches in turn may help
 LOAD = 0.8  # likewise, of those that are left when the loop doesn't need all
 CLEAR = 1.15  # times as fast, or as slow, that one window is enough to tell
@@ -31,7 +30,6 @@ WARM = 4  # windows after which it begins, whatever they were
 RELIEF = 0.7  # of its waiting, from which on less is worth having even if the loop isn't faster yet
 MORE_WAIT = 0.05  # share of its time that the loop may wait more with fewer
 ROUNDS = 2  # windows of either setting, while the difference isn't clear
-COMPUTES = 0.5  # share of their time that workers spend on processors, from which on those limit them
 WAITS = 0.25  # likewise, up to which many more of them may be had for nothing
 MEETS = 1.5  # times as many workers as keep processors busy on average, since they meet by chance
 OTHER = 0.3  # by how much a run's rate changes before it is another run
@@ -135,7 +133,7 @@ class Tuner:
                 if self._turn(True):
                     break
                 yield from self._look()
-            if self._last.wait_share <= KEEPS_UP:
+            if self._last.wait_share <= THRESHOLDS.tuned:
                 yield from self._give_back()
             else:
                 yield from self._climb()
@@ -179,14 +177,14 @@ class Tuner:
     def _share(self) -> Course:
         """No more workers that compute than processors that others leave to this loader."""
         cores = self.cores
-        if cores < self._all_cores and self._last.on_cpu >= COMPUTES and self.setting.workers > cores:
+        if cores < self._all_cores and self._last.on_cpu >= THRESHOLDS.most and self.setting.workers > cores:
             mine = "one processor is" if cores == 1 else f"{cores} processors are"
             why = f"other loaders compute too, and {mine} for this one"
             yield from self._keeps(self._with(workers=cores), why, anyhow=True)
 
     def _more(self) -> Course:
         """Workers as long as they pay."""
-        while (more := self._next()) > self.setting.workers and self._last.wait_share > KEEPS_UP:
+        while (more := self._next()) > self.setting.workers and self._last.wait_share > THRESHOLDS.tuned:
             why = "workers are busy and the training loop waits"
             if not (yield from self._keeps(self._with(workers=more), why)):
                 return
@@ -194,7 +192,7 @@ class Tuner:
     def _next(self) -> int:
         """How many workers to try next; as many as there are where more can't help."""
         now, last = self.setting.workers, self._last
-        if last.busy < BUSY:
+        if last.busy < THRESHOLDS.busy:
             return now
         at_once = now * last.busy * last.on_cpu  # processors that they keep busy
         more = 4 * now if last.on_cpu <= WAITS else 2 * now
@@ -227,7 +225,7 @@ class Tuner:
         return grown
 
     def _lacks_work(self) -> bool:
-        return self._last.wait_share > KEEPS_UP and self._last.busy < IDLE
+        return self._last.wait_share > THRESHOLDS.tuned and self._last.busy < IDLE
 
     def _with(self, workers: int) -> Setting:
         depth = self._bounds.depth_for(workers) if self._bounds.depth else 0
@@ -268,7 +266,7 @@ class Tuner:
         """Until the run has become another one; or has waited for long, and may have been misjudged."""
         self.settled = True
         since_s, rates, others, cores = self._last.after_s, _Mean(self._last.rows_per_s), 0, self.cores
-        kept_up = self._last.wait_share <= KEEPS_UP
+        kept_up = self._last.wait_share <= THRESHOLDS.tuned
         while others < SURE or self._last.after_s - since_s < self._pause_s:
             yield from self._look()
             if self._is_other(kept_up, rates.value) or self.cores != cores:
@@ -287,7 +285,7 @@ class Tuner:
         last = self._last
         if last.wait_share > LACKS:
             return kept_up or abs(last.rows_per_s - rate) > OTHER * rate
-        if last.wait_share <= KEEPS_UP:
+        if last.wait_share <= THRESHOLDS.tuned:
             return not kept_up or 2 * self._enough() <= self.setting.workers
         return False
 
