@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -261,7 +261,9 @@ class Part:
         return self._bytes(indices, 0, self.record.itemsize).view(self.record)[:, 0]
 
     def read_field(self, name: str, indices: Int64Array) -> AnyArray:
-        """Read one field of records, (n, …) as it is stored, without the others' bytes."""
+        """Read one field of records, (n, …) as it is stored; of large records no other bytes."""
+        if self.record.itemsize <= SMALL_RECORD_BYTES:
+            return self.read(indices)[name]
         assert self.record.fields is not None
         kind, at = self.record.fields[name][:2]
         return self._bytes(indices, at, kind.itemsize).view(kind.base).reshape(len(indices), *kind.shape)
@@ -291,7 +293,7 @@ class OpenFixed:
     classes: tuple[str, ...] | None
 
     def __post_init__(self) -> None:
-        known = {name: self._stored(name).shape for part in self.parts for name in part.names}
+        known = {name: part.record[name].shape for part in self.parts for name in part.names}
         axes = {"HWC": None, "CHW": 3, "HW": 2}.get(self.image_axes, 0)
         if axes == 0 or (axes is not None and len(known.get("image", ())) != axes):
             shape = f"shape {known['image']}" if "image" in known else "no field of that name"
@@ -308,14 +310,14 @@ class OpenFixed:
     @cached_property
     def fields(self) -> Mapping[str, Spec | Encoded]:
         """The fields as batches have them."""
-        names = [name for part in self.parts for name in part.names]
-        examples = {name: self._given(name, np.zeros(1, self._stored(name))) for name in names}
+        kinds = {name: part.record[name] for part in self.parts for name in part.names}
+        examples = {name: self._given(name, np.zeros(1, kind)) for name, kind in kinds.items()}
         return {name: Spec(example.shape[1:], example.dtype) for name, example in examples.items()}
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The fields with one number per record."""
-        return tuple(name for part in self.parts for name in part.names if self._stored(name).shape == ())
+        return tuple(name for part in self.parts for name in part.names if not part.record[name].shape)
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
         """Read one of these fields from the files, in pieces."""
@@ -323,13 +325,12 @@ class OpenFixed:
             raise KeyError(name)
         if not 0 <= start <= stop <= self.num_records:
             raise IndexError(f"records [{start}, {stop}) of {self.num_records}")
-        pieces = [np.empty(0, self._given(name, np.empty(0, self._stored(name))).dtype)]
-        part = self._part_of(name)
-        for indices in _pieces(start, stop, max(1, AT_ONCE_BYTES // part.record.itemsize)):
-            if part.record.itemsize <= SMALL_RECORD_BYTES:
-                pieces.append(self._given(name, part.read(indices)[name]))
-            else:
-                pieces.append(self._given(name, part.read_field(name, indices)))
+        part = next(part for part in self.parts if name in part.names)
+        pieces = [self._given(name, np.empty(0, part.record[name]))]
+        count = AT_ONCE_BYTES // min(part.record.itemsize, SMALL_RECORD_BYTES)
+        for begin in range(start, stop, count):
+            indices = np.arange(begin, min(begin + count, stop))
+            pieces.append(self._given(name, part.read_field(name, indices)))
         return np.concatenate(pieces)
 
     @cached_property
@@ -379,12 +380,6 @@ class OpenFixed:
         file, number = part.place(index)
         return f"{shown(file.path)} at byte {file.begin + number * part.record.itemsize}"
 
-    def _part_of(self, name: str) -> Part:
-        return next(part for part in self.parts if name in part.names)
-
-    def _stored(self, name: str) -> np.dtype[Any]:
-        return self._part_of(name).record[name]
-
     def _given(self, name: str, values: AnyArray) -> AnyArray:
         """Values of a field (n, …) as a batch has them: C order, native byte order, and images (H, W, C)."""
         if name == "image" and self.image_axes == "CHW":
@@ -398,8 +393,3 @@ class OpenFixed:
         if values.ndim == 1 and np.can_cast(dtype, np.int64):
             dtype = np.dtype(np.int64)
         return np.require(values, dtype, ["C", "A"])
-
-
-def _pieces(start: int, stop: int, count: int) -> Iterator[Int64Array]:
-    for begin in range(start, stop, count):
-        yield np.arange(begin, min(begin + count, stop))
