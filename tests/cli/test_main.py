@@ -105,8 +105,9 @@ def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[st
 def test_ctrl_c_is_130_without_a_traceback() -> None:
     script = (
         "import signal, sys\n"
-        "from standpipe.cli import main, synth\n"
-        "synth.synthesize = lambda *_: signal.raise_signal(signal.SIGINT)\n"
+        "from standpipe.cli import main\n"
+        "from standpipe.cli.synth import folder\n"
+        "folder.synthesize = lambda *_: signal.raise_signal(signal.SIGINT)\n"
         "sys.exit(main(['synth', 'nowhere', '--images', '1']))\n"
     )
     done = run("-c", script)
@@ -117,14 +118,15 @@ def test_ctrl_c_is_130_without_a_traceback() -> None:
 def test_ctrl_c_where_python_drops_it() -> None:
     script = (
         "import signal, sys, threading\n"
-        "from standpipe.cli import main, synth\n"
+        "from standpipe.cli import main\n"
+        "from standpipe.cli.synth import folder\n"
         "class Ends:\n"
         "    def __del__(self):\n"
         "        signal.raise_signal(signal.SIGINT)\n"
         "def synthesize(*_):\n"
         "    Ends()\n"
         "    threading.Event().wait(60)\n"
-        "synth.synthesize = synthesize\n"
+        "folder.synthesize = synthesize\n"
         "sys.argv[1:] = ['synth', 'nowhere', '--images', '1']\n"
         "sys.exit(main())\n"
     )
@@ -252,7 +254,7 @@ def test_what_would_steer_a_terminal_is_shown(
     def fail(*_: object) -> None:
         raise StandpipeError("ValueError: \x1b[31mred\x07\nand a line")
 
-    monkeypatch.setattr("standpipe.cli.synth.synthesize", fail)
+    monkeypatch.setattr("standpipe.cli.synth.folder.synthesize", fail)
     assert main(["synth", "nowhere", "--images", "1"]) == 1
     assert capsys.readouterr().err == "standpipe: ValueError: \\x1b[31mred\\x07\nand a line\n"
 
@@ -314,7 +316,7 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("standpipe.cli.synth.synthesize", fail)
+    monkeypatch.setattr("standpipe.cli.synth.folder.synthesize", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["synth", "nowhere", "--images", "1"])
 

@@ -10,7 +10,9 @@ from PIL import Image
 
 from standpipe import PlanError, StandpipeError
 from standpipe.cli import main
-from standpipe.cli.synth import encoding, jpeg, photo, synthesize
+from standpipe.cli.synth.encoding import encoding, jpeg
+from standpipe.cli.synth.folder import synthesize
+from standpipe.cli.synth.pixels import photo
 
 NUM_IMAGES = 40
 

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import colorsys
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from standpipe.cli.fields import FIELD_PX, Floats, field_named, window
-from standpipe.cli.subjects import SUBJECTS, Part
+from standpipe.cli.synth.fields import FIELD_PX, Floats, field_named, window
+from standpipe.cli.synth.subjects import SUBJECTS, Part
 
 Rng = np.random.Generator
 Colour = tuple[float, float, float]
@@ -51,12 +50,6 @@ def _material(rng: Rng, texture: str, h: int, w: int) -> Floats:
     return window(rng, texture, h, w) + np.float32(rng.uniform(0.1, 0.9)) * window(rng, "grain", h, w)
 
 
-def _hill_line(rng: Rng, w: int) -> Floats:
-    """A random line, (w,) float32 of deviation about 1."""
-    line: Floats = window(rng, "cloud", 1, w)[0]
-    return line
-
-
 def _colour(rng: Rng, hue: float | None = None, saturation: float = 0.4, value: float = 0.5) -> Colour:
     """A colour near the given one; any hue if None. All in [0, 1]."""
     hue = rng.random() if hue is None else float(hue) + rng.normal(0, 0.03)
@@ -78,7 +71,7 @@ def _setting(rng: Rng, h: int, w: int) -> Floats:
     """What is behind the subject, (3, h, w), out of focus more often than not."""
     blur = float(rng.choice((1.0, 1.4, 2.2, 4.0), p=(0.42, 0.2, 0.22, 0.16)))
     small_h, small_w = max(1, round(h / blur)), max(1, round(w / blur))
-    draw = SETTINGS[rng.choice(len(SETTINGS), p=SETTING_SHARES)]
+    draw = tuple(SETTINGS)[rng.choice(len(SETTINGS), p=tuple(SETTINGS.values()))]
     return _resize(draw(rng, small_h, small_w), h, w, Image.Resampling.BILINEAR)
 
 
@@ -86,21 +79,18 @@ def _landscape(rng: Rng, h: int, w: int) -> Floats:
     """Sky, hills, and ground that recedes."""
     horizon = round(h * rng.uniform(0.2, 0.65))
     image = _sky(rng, h, w)
-    haze = tuple(image[:, max(0, horizon - 1), 0].tolist())
+    haze = image[:, max(0, horizon - 1), :1, None].copy()
     rows = np.arange(h, dtype=np.float32)[:, None]
     hue, hills = rng.choice((0.1, 0.25, 0.33, 0.58)), int(rng.integers(0, 4))
     for hill in range(hills):
         near = (hill + 1) / (hills + 1)
-        line = horizon - h * 0.22 * (1 - near) * rng.uniform(0.5, 1.2) + h * 0.04 * _hill_line(rng, w)
-        line += (1 + 4 * near) * window(rng, "natural", 1, w)[0]
-        colour = _colour(rng, hue, 0.35, 0.32)
-        mixed = (
-            haze[0] + (colour[0] - haze[0]) * near,
-            haze[1] + (colour[1] - haze[1]) * near,
-            haze[2] + (colour[2] - haze[2]) * near,
+        line = (
+            horizon - h * 0.22 * (1 - near) * rng.uniform(0.5, 1.2) + h * 0.04 * window(rng, "cloud", 1, w)[0]
         )
+        line += (1 + 4 * near) * window(rng, "natural", 1, w)[0]
+        colour = haze + (_planes(_colour(rng, hue, 0.35, 0.32)) - haze) * np.float32(near)
         shade = 1 + 0.25 * near * _material(rng, "natural", h, w)
-        image += np.clip(rows - line, 0, 1) * (_planes(mixed) * shade - image)
+        image += np.clip(rows - line, 0, 1) * (colour * shade - image)
     texture = str(rng.choice(("grain", "natural", "fur", "wave", "crack", "patch")))
     ground = _floor(
         rng, h - horizon, w, texture, _colour(rng, rng.choice((0.09, 0.12, 0.27, 0.3)), 0.4, 0.45)
@@ -134,46 +124,6 @@ def _floor(rng: Rng, h: int, w: int, texture: str, colour: Colour) -> Floats:
     return np.asarray(_planes(colour) * shade, np.float32)
 
 
-def _room(rng: Rng, h: int, w: int) -> Floats:
-    """A wall with things on it, and a table or floor before it."""
-    edge = round(h * rng.uniform(0.45, 0.85))
-    slope = np.linspace(rng.uniform(0.75, 1.2), rng.uniform(0.75, 1.2), w, dtype=np.float32)[None, :]
-    paper = 1 + rng.uniform(0.01, 0.09) * _material(rng, "natural", h, w)
-    image = _planes(_colour(rng, rng.choice((0.08, 0.1, 0.6)), 0.2, 0.62)) * slope * paper
-    for _ in range(rng.integers(2, 9)):
-        _draw_box(rng, image, top=-0.1, bottom=edge / h)
-    wood = str(rng.choice(("fur", "natural", "wave", "patch")))
-    image[:, edge:] = _floor(rng, h - edge, w, wood, _colour(rng, rng.choice((0.06, 0.09, 0.6)), 0.4, 0.4))
-    image[:, edge : edge + 2] *= 0.6
-    _scatter(rng, image, int(rng.integers(0, 8)), top=edge / h - 0.06)
-    return image
-
-
-def _street(rng: Rng, h: int, w: int) -> Floats:
-    """Fronts with rows of windows under a sky, and a road."""
-    image = _sky(rng, h, w)
-    left = -rng.uniform(0, 0.2)
-    while left < 1:
-        width = rng.uniform(0.12, 0.4)
-        top = rng.uniform(-0.1, 0.5)
-        box = (left, top, left + width, 1.0)
-        wall = _colour(rng, rng.choice((0.03, 0.08, 0.11, 0.6)), 0.25, 0.5)
-        _fill_box(rng, image, box, wall, rough=0.12)
-        columns, rows = int(rng.integers(2, 7)), int(rng.integers(3, 9))
-        glass, step_x, step_y = _colour(rng, 0.6, 0.2, 0.25), width / columns, (1 - top) / rows
-        for row in range(rows):
-            for column in range(columns):
-                x, y = left + step_x * (column + 0.25), top + step_y * (row + 0.3)
-                tone = rng.uniform(0.6, 1.7)
-                pane = (glass[0] * tone, glass[1] * tone, glass[2] * tone)
-                _fill_box(rng, image, (x, y, x + step_x * 0.5, y + step_y * 0.5), pane, rough=0.1)
-        left += width
-    road = round(h * rng.uniform(0.72, 0.88))
-    image[:, road:] = _floor(rng, h - road, w, "grain", _colour(rng, 0.6, 0.06, 0.4))
-    _scatter(rng, image, int(rng.integers(2, 10)), top=road / h - 0.1)
-    return image
-
-
 def _foliage(rng: Rng, h: int, w: int) -> Floats:
     """Leaves over leaves, of all sizes."""
     hue = rng.choice((0.08, 0.22, 0.28, 0.33))
@@ -181,13 +131,8 @@ def _foliage(rng: Rng, h: int, w: int) -> Floats:
     image = _between(dark, light, 0.5 + 0.3 * _material(rng, "patch", h, w))
     for _ in range(rng.integers(40, 100)):
         long = min(0.35, 0.045 * (1 - rng.random()) ** -0.6)
-        part = Part(
-            rng.uniform(-0.1, 1.1),
-            rng.uniform(-0.1, 1.1),
-            long,
-            long * rng.uniform(0.2, 0.5),
-            rng.uniform(0, np.pi),
-        )
+        x, y = rng.uniform(-0.1, 1.1, 2).tolist()
+        part = Part(x, y, long, long * rng.uniform(0.2, 0.5), rng.uniform(0, np.pi))
         colour = _colour(rng, hue, 0.5, rng.uniform(0.2, 0.6))
         _draw_part(rng, image, part, colour, texture="relief", rough=0.06, relief=0.2)
     return image
@@ -215,15 +160,7 @@ def _plain(rng: Rng, h: int, w: int) -> Floats:
     return image
 
 
-SETTINGS: tuple[Callable[[Rng, int, int], Floats], ...] = (
-    _landscape,
-    _room,
-    _street,
-    _foliage,
-    _surface,
-    _plain,
-)
-SETTING_SHARES = (0.3, 0.2, 0.1, 0.14, 0.14, 0.12)
+SETTINGS = {_landscape: 0.45, _foliage: 0.2, _surface: 0.22, _plain: 0.13}  # how often each is drawn
 
 
 def _scatter(rng: Rng, image: Floats, count: int, top: float) -> None:
@@ -233,40 +170,14 @@ def _scatter(rng: Rng, image: Floats, count: int, top: float) -> None:
         angle, power = rng.normal(0, 0.3), int(rng.choice((2, 2, 2, 4)))
         part = Part(rng.uniform(-0.05, 1.05), y - size, size * rng.uniform(0.5, 1.6), size, angle, power)
         colour = _colour(rng, None, 0.4, rng.uniform(0.15, 0.8))
-        _draw_shadow(image, part)
         texture = str(rng.choice(("natural", "relief", "grain", "crack", "patch")))
         _draw_part(
             rng, image, part, colour, texture, rough=rng.uniform(0, 0.25), relief=rng.uniform(0.04, 0.25)
         )
 
 
-def _draw_box(rng: Rng, image: Floats, top: float, bottom: float) -> None:
-    """Draw a framed picture, a window, a door or a shelf."""
-    x, y = rng.uniform(-0.1, 0.9), rng.uniform(top, bottom)
-    width, height = rng.uniform(0.06, 0.4), rng.uniform(0.06, 0.5)
-    low = min(bottom, y + height)
-    _fill_box(rng, image, (x, y, x + width, low), _colour(rng, 0.08, 0.3, rng.uniform(0.1, 0.9)), rough=0.05)
-    rim = 0.012
-    inner = (x + rim, y + rim, x + width - rim, low - rim)
-    _fill_box(
-        rng, image, inner, _colour(rng, None, 0.3, rng.uniform(0.15, 0.9)), rough=rng.uniform(0.02, 0.3)
-    )
-
-
-def _fill_box(
-    rng: Rng, image: Floats, box: tuple[float, float, float, float], colour: Colour, rough: float
-) -> None:
-    """Fill ``box`` (left, top, right, bottom, as shares of the image) with a textured colour."""
-    _, h, w = image.shape
-    left, right = (int(np.clip(round(x * w), 0, w)) for x in (box[0], box[2]))
-    top, bottom = (int(np.clip(round(y * h), 0, h)) for y in (box[1], box[3]))
-    if left < right and top < bottom:
-        shade = 1 + rough * _material(rng, "natural", bottom - top, right - left)
-        image[:, top:bottom, left:right] = _planes(colour) * shade
-
-
 def _draw_subject(rng: Rng, image: Floats, parts: tuple[Part, ...]) -> None:
-    """Draw a subject, placed, sized, turned, mirrored and coloured at random, with its shadow."""
+    """Draw a subject, placed, sized, turned, mirrored and coloured at random."""
     _, h, w = image.shape
     size = min(h, w) * rng.uniform(0.32, 0.72)
     x, y = rng.uniform(0.35, 0.65) * w, rng.uniform(0.42, 0.62) * h
@@ -328,15 +239,6 @@ def _draw_part(
         plane += alpha * (tone * shade - plane)
 
 
-def _draw_shadow(image: Floats, part: Part) -> None:
-    """Darken the ground below a part."""
-    below = Part(part.x + 0.3 * part.rx, part.y + 0.9 * part.ry, part.rx * 1.3, part.ry * 0.35)
-    reach = _reach(image, below, 1.0)
-    if reach is not None:
-        rows, columns, along, aside = reach
-        image[:, rows, columns] *= 1 - 0.5 * np.clip(1 - along * along - aside * aside, 0, 1)
-
-
 def _light(rng: Rng, image: Floats) -> None:
     """Uneven light over the scene, and detail everywhere, mostly in brightness and a little in hue."""
     _, h, w = image.shape
@@ -346,7 +248,7 @@ def _light(rng: Rng, image: Floats) -> None:
     light += rng.uniform(0.02, 0.15) * window(rng, "cloud", h, w)
     detail = np.clip(0.4 + window(rng, "cloud", h, w), 0, 2)  # some parts of a photo are smooth
     detail *= window(rng, "grain", h, w)
-    light += min(0.2, rng.lognormal(-3.7, 0.9)) * detail
+    light += min(0.2, rng.lognormal(-3.55, 0.85)) * detail
     image *= light
     hue = rng.lognormal(-4.3, 0.5) * window(rng, "relief", h, w)
     image[0] += hue

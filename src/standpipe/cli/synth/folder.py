@@ -1,54 +1,23 @@
-"""``standpipe synth``: a folder of photo-like JPEGs, to try and to measure with where no real photos are.
-
-Sizes, JPEG settings, bytes and decode time per pixel are distributed as in ImageNet. Image i is a function of
-(seed, i) alone, so a folder can be completed after an interruption, and enlarged.
-"""
+"""Folders of synthetic photos: made, completed after an interruption, and enlarged."""
 
 from __future__ import annotations
 
-import argparse
 import fcntl
-import io
 import json
 import os
 import re
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from standpipe import PlanError, StandpipeError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from standpipe.cli.terminal import Subparsers
+from standpipe.cli.synth.encoding import jpeg
 
 MARKER = ".standpipe-synth.json"
-RECIPE = 1  # raised when the same (seed, i) would give another file, so that a folder never mixes two
-FILE_SETTINGS = 0  # the purpose of this random stream
-
-
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """How one image is stored.
-
-    height, width  pixels
-    quality        as Pillow and libjpeg count, 1 to 100
-    subsampling    0 for 4:4:4, 2 for 4:2:0, as Pillow counts; 0 when grey
-    grey           one component instead of three
-    """
-
-    height: int
-    width: int
-    quality: int
-    subsampling: int
-    grey: bool
+RECIPE = 2  # raised when the same (seed, i) would give another file, so that a folder never mixes two
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,92 +68,6 @@ def synthesize(
             if on_progress is not None:
                 on_progress(len(done) + written, images)
     return Synthesized(images, written, written_bytes)
-
-
-def photo(seed: int, index: int, height: int, width: int) -> NDArray[np.uint8]:
-    """One photo's pixels, (height, width, 3) uint8 RGB: a function of the arguments alone."""
-    from standpipe.cli import pixels
-
-    return pixels.photo(seed, index, height, width)
-
-
-def encoding(seed: int, index: int) -> Encoding:
-    """How image ``index`` is stored: a function of (seed, index) alone.
-
-    Two thirds of ImageNet's files are Flickr's 500-pixel version, 4:4:4 at quality 96; the others come from
-    everywhere, in any size, mostly 4:2:0 and smaller per pixel.
-    """
-    import numpy as np
-
-    rng = np.random.default_rng((seed, index, FILE_SETTINGS))
-    upright, grey = rng.random() < 0.27, bool(rng.random() < 0.02)
-    if rng.random() < 0.67:
-        usual = rng.choice((375, 333, 334, 500, 0), p=(0.41, 0.3, 0.1, 0.02, 0.17))
-        long, short = 500, int(usual) or int(rng.integers(280, 450))
-        quality, subsampling = 96, 0
-    else:
-        pixels = float(np.clip(rng.lognormal(np.log(165_000), 0.8), 9_000, 2_600_000))
-        aspect = rng.choice((4 / 3, 3 / 2, 1.0, rng.uniform(1, 2)), p=(0.4, 0.25, 0.1, 0.25))
-        long, short = round((pixels * aspect) ** 0.5), round((pixels / aspect) ** 0.5)
-        quality = int(rng.choice((70, 75, 80, 85, 90, 95, 98), p=(0.1, 0.27, 0.22, 0.15, 0.13, 0.1, 0.03)))
-        subsampling = 2 if rng.random() < 0.67 and not grey else 0
-    height, width = (long, short) if upright else (short, long)
-    return Encoding(height, width, quality, subsampling, grey)
-
-
-def jpeg(seed: int, index: int) -> bytes:
-    """Image ``index`` as the bytes of its JPEG file."""
-    from PIL import Image
-
-    how = encoding(seed, index)
-    image = Image.fromarray(photo(seed, index, how.height, how.width))
-    if how.grey:
-        image = image.convert("L")
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=how.quality, subsampling=how.subsampling)
-    return file.getvalue()
-
-
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command's arguments."""
-    parser = subparsers.add_parser(
-        "synth",
-        help="make a folder of photo-like JPEGs",
-        description="Make a folder of photo-like JPEGs in class folders, distributed as ImageNet's files in "
-        "size, JPEG settings and bytes per pixel. An interrupted run is completed by the same command.",
-    )
-    parser.add_argument("out", metavar="OUT", help="a new folder, or one made by this command before")
-    parser.add_argument("--images", type=int, required=True, metavar="N", help="images in all")
-    parser.add_argument("--classes", type=int, default=10, metavar="N", help="class folders (default: 10)")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="another seed, other images (default: 0)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the command."""
-    from standpipe.cli.terminal import print_json, printable, progress, say, verbatim
-
-    started = time.monotonic()
-    with progress("making photos", args.images) as advance:
-        made = synthesize(args.out, args.images, args.classes, args.seed, lambda done, _: advance(done))
-    seconds = time.monotonic() - started
-    if args.json:
-        facts = {"path": args.out, "images": made.images, "classes": args.classes, "seed": args.seed}
-        written = {"written": made.written, "written_bytes": made.written_bytes, "seconds": round(seconds, 3)}
-        print_json(facts | written)
-        return 0
-    where = verbatim(printable(args.out))
-    if made.written == 0:
-        say(f"[bold]{where}[/bold] was complete: {made.images} images")
-    else:
-        rest = made.images - made.written
-        before = f", {rest} were there" if rest else ""
-        size = f"{made.written_bytes / 1e6:.1f} MB, {made.written_bytes / made.written / 1e3:.0f} kB each"
-        say(f"[bold]{where}[/bold]: {made.written} images written{before}; {size}, {seconds:.1f} s")
-    return 0
 
 
 @contextmanager
