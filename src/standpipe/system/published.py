@@ -118,10 +118,10 @@ def published(kind: str) -> Iterator[tuple[str, bytes]]:
 
 
 def folders() -> tuple[Path, Path]:
-    """Return the folders that this user's files can be in, best first."""
+    """Return the folders that this user's files can be in, best first. A cache has folders of its own."""
     user = os.geteuid()
     session = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}"
-    return Path(session) / "standpipe", SHARED_MEMORY / f"standpipe-{user}"
+    return Path(session) / "standpipe", SHARED_MEMORY / f"standpipe-loaders-{user}"
 
 
 def is_possible() -> bool:
