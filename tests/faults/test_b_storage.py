@@ -43,6 +43,8 @@ WAYS: dict[str, dict[str, Any]] = {
 
 PROGRAM = """
 import hashlib, json
+import standpipe.engine.run
+standpipe.engine.run.PATIENCE_S = 60  # nothing hangs here: on a busy machine rows take long
 def same(image):
     return image
 pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.Resize(({height}, {width}))).on_bad({bad})

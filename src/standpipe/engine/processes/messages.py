@@ -11,8 +11,9 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 
@@ -27,6 +28,8 @@ CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 64 << 10  # of arrays in a message, that are worth a file of their own
 ALIGNED_BYTES = 64  # as slots are, for whoever computes with arrays
 MOST_AT_ONCE = 512  # pieces that one call writes; the system takes 1,024
+
+Received = TypeVar("Received")
 
 
 class Ended(Exception):
@@ -218,15 +221,13 @@ def _begin(channel: socket.socket, process: int | None, patience_s: float | None
     header, file = b"", None
     flags = socket.MSG_CMSG_CLOEXEC | _flags(process, patience_s)
     while len(header) < _HEADER.size:
-        try:
-            # socket.recv_fds forgets its flags.
-            left, room = _HEADER.size - len(header), socket.CMSG_LEN(_FILE.size)
-            some, files, _, _ = channel.recvmsg(left, room, flags)
-        except BlockingIOError:
+        left, room = _HEADER.size - len(header), socket.CMSG_LEN(_FILE.size)
+        # socket.recv_fds forgets its flags.
+        received = _if_there(partial(channel.recvmsg, left, room, flags))
+        if received is None:
             _wait(channel, select.POLLIN, process, patience_s)
             continue
-        except OSError as error:
-            raise Ended(str(error)) from error
+        some, files, _, _ = received
         for _, _, number in files:
             if len(number) == _FILE.size:  # else no descriptor was free for it
                 (file,) = _FILE.unpack(number)
@@ -234,6 +235,16 @@ def _begin(channel: socket.socket, process: int | None, patience_s: float | None
             raise Ended("the other side closed the channel")
         header += some
     return header, file
+
+
+def _if_there(receive: Callable[[], Received]) -> Received | None:
+    """What is received; None where nothing is there yet. An interrupt while the caller waits then has no context."""
+    try:
+        return receive()
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        raise Ended(str(error)) from error
 
 
 def _arrays(file: int | None, table: memoryview, count: _native.ByteCount | None) -> list[AnyArray]:
@@ -254,13 +265,10 @@ def _exactly(channel: socket.socket, size: int, process: int | None, patience_s:
         raise Ended(f"no memory for a message of {size:,} bytes") from error
     view, flags = memoryview(data), _flags(process, patience_s)
     while view:
-        try:
-            received = channel.recv_into(view[:CHUNK_BYTES], 0, flags)
-        except BlockingIOError:
+        received = _if_there(partial(channel.recv_into, view[:CHUNK_BYTES], 0, flags))
+        if received is None:
             _wait(channel, select.POLLIN, process, patience_s)
             continue
-        except OSError as error:
-            raise Ended(str(error)) from error
         if received == 0:
             raise Ended("the other side closed the channel")
         view = view[received:]
