@@ -107,13 +107,14 @@ class Driver:
         self._sees_slots = False
         self._rows, self._busy_s = 0, 0.0  # of this worker and those before it
         self._idle_since_s: float | None = None  # since when it could work, and there is nothing to do
-        self._away: threading.Thread | None = None
+        self._errand: threading.Thread | None = None  # the newest one, which may have ended
+        self._away = False  # whether it is under way
         self._over = False  # whether there is no worker any more
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """Readable once the worker has answered or is gone. Empty while nobody waits for that."""
-        if not self._asked or self._away is not None or self._over:
+        if not self._asked or self._away or self._over:
             return ()
         channel, handle = self.worker.channel.fileno(), self.worker.handle
         return (channel,) if handle is None else (channel, handle)
@@ -121,13 +122,12 @@ class Driver:
     @property
     def is_idle(self) -> bool:
         """Whether the worker has no work, and is neither measured nor replaced."""
-        return not self._asked and self._away is None
+        return not self._asked and not self._away
 
     def join(self, patience_s: float) -> None:
         """Wait until the worker is measured or replaced, if that is under way."""
-        away = self._away
-        if away is not None:
-            has_ended(away, patience_s)
+        if self._errand is not None:
+            has_ended(self._errand, patience_s)
 
     def stats(self) -> WorkerStats:
         """What the worker has done, and those that were in its place before."""
@@ -146,9 +146,8 @@ class Driver:
     def end(self) -> None:
         """End the worker, whatever it is at."""
         self.worker.kill()
-        away = self._away
-        if away is not None:
-            away.join()
+        if self._errand is not None:
+            self._errand.join()  # also of one that is just ending: the interpreter may end next
         self.worker.close()
         self.memory.close()
         self._server.side.clear(self.worker.number)
@@ -189,7 +188,7 @@ class Driver:
 
     def ask(self, most: int) -> None:
         """Ask the worker for work until it has ``most`` pieces, as far as there is any."""
-        if len(self._asked) >= most or self._away is not None or self._over:
+        if len(self._asked) >= most or self._away or self._over:
             return
         if self.memory.over:  # it is to do nothing soon, to be measured
             if not self._asked:
@@ -207,7 +206,7 @@ class Driver:
 
     def take_answer(self) -> None:
         """Take the answer to the oldest piece of work."""
-        if self._away is not None or not self._asked:
+        if self._away or not self._asked:
             return
         try:
             answer, size = receive_parcel(self.worker.channel, self.worker.handle, mapped=self._apart.mapped)
@@ -255,11 +254,14 @@ class Driver:
 
         def run() -> None:
             self._over = not errand()
-            self._away = None
+            self._away = False
             self._bell.ring()
 
-        self._away = guarded(f"standpipe-worker-{self.worker.number}", run, self._watch.end)
-        self._away.start()
+        if self._errand is not None:
+            self._errand.join()
+        self._errand = guarded(f"standpipe-worker-{self.worker.number}", run, self._watch.end)
+        self._away = True
+        self._errand.start()
 
     def _answered(self) -> Piece:
         """The oldest piece, which isn't the worker's any more."""
