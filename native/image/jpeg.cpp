@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "image/cmyk.h"
 #include "image/jpeg_header.h"
 #include "image/jpeg_library.h"
 #include "memory/no_memory.h"
@@ -19,19 +20,6 @@ constexpr size_t kKeptRows = 256 << 10;  // bytes of them that stay from image t
 // when they and those before pass over more blocks than this, which takes some 3 s.
 constexpr int kAnyScans = 16;
 constexpr uint64_t kMostBlocks = 1 << 25;
-
-// Pillow's CMYK to RGB, in place, after the inversion that it assumes of every JPEG with four components.
-void cmyk_to_rgb(uint8_t* row, int width) noexcept {
-    const uint8_t* cmyk = row;
-    uint8_t* rgb = row;
-    for (int x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
-        const int not_black = cmyk[3];
-        for (int c = 0; c < 3; ++c) {
-            const int product = (255 - cmyk[c]) * not_black + 128;
-            rgb[c] = static_cast<uint8_t>(std::max(not_black - (((product >> 8) + product) >> 8), 0));
-        }
-    }
-}
 
 }  // namespace
 
