@@ -70,6 +70,7 @@ def test_the_native_core_keeps_its_own_rule(tmp_path: Path, file: str, header: s
         ("engine/python/samples.py", "from standpipe.engine.processes import server"),
         ("engine/native/workers.py", "from standpipe.engine.processes.server import serve"),
         ("engine/start.py", "from standpipe.engine import run"),
+        ("engine/consumer.py", "from standpipe.engine.filling_thread import FillingThread"),
     ],
 )
 def test_a_breach_is_named_with_its_line(tmp_path: Path, file: str, code: str) -> None:

@@ -273,9 +273,9 @@ def test_slots_are_filled_again_while_nobody_asks(late: LateStreams) -> None:
         goes_on.set()
         run: Any = loader._run
         ends = time.monotonic() + 20
-        while len(run._ready) < 4 and time.monotonic() < ends:
+        while len(run._queue.ready) < 4 and time.monotonic() < ends:
             time.sleep(0.001)
-        assert len(run._ready) == 4
+        assert len(run._queue.ready) == 4
 
 
 def test_the_last_batch_of_an_epoch_is_followed_by_nothing(late: LateStreams) -> None:

@@ -157,7 +157,7 @@ def test_a_device_that_has_failed_is_let_go_quietly(
     run: Any = loader._run
     loader.close()
     assert not unraisable
-    assert not run._thread.is_alive()
+    assert not run._filling.thread.is_alive()
     failing.error.__traceback__ = None  # its frames hold a batch
     failing.error = None
     failing.wait_here(failing.record(failing.side))  # what waits on the stream holds what it copies
@@ -262,7 +262,7 @@ def test_a_forked_child_that_drops_the_iterator_goes_on() -> None:
         held, over = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with run._lock:
+            with run._queue.lock:
                 held.set()
                 over.wait(60)
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from standpipe import _native
-from standpipe.engine.fill import Filled
 from standpipe.engine.mixes import drawn
+from standpipe.engine.queue import Filled
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.spec import UInt8Array
 
 BATCH_FIELDS = ("index", "valid")  # that a batch has whatever functions make of it
+LOOKS_S = 0.002  # between two looks at what a device reads yet
 
 _read_yet: list[_native.SlotRing] = []  # maybe for ever, by devices that hang: these stay mapped
 
@@ -33,7 +34,7 @@ class Delivered:
 
 
 class Delivery:
-    """Brings batches to the plan's device. Its caller holds the run's lock.
+    """Brings batches to the plan's device. Its caller holds the queue's lock.
 
     Batches of the epoch that the caller is in are on their way ahead of him; those of the next one wait for him to
     enter it, so that between epochs nothing of this loader's is on the device.
@@ -63,7 +64,8 @@ class Delivery:
         """The batch. Its slot is lent until nobody holds any part of it."""
         assert filled.slot is not None
         memory = self._ring.lend(filled.slot)
-        mixes = tuple(drawn(self._plan, filled.at.epoch, filled.position, filled.rows))
+        plan, epoch = self._plan, filled.at.epoch
+        mixes = tuple(drawn(plan, epoch, filled.position, filled.rows)) if plan.mixings else ()
         return dict(self._device.take(filled.slot, memory, self._arrays(filled, memory), mixes))
 
     @property
@@ -79,6 +81,11 @@ class Delivery:
         """The caller has left the epoch, or goes on somewhere else in it."""
         self._epoch = None
         self._device.rest()
+
+    def drop_ready(self) -> None:
+        """Free all ready slots, also those whose hand-over was interrupted."""
+        self.rest()
+        self._ring.release_ready()
 
     def close(self) -> None:
         """Let go of the slots; nothing is sent any more."""

@@ -2,98 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from standpipe import _native
-from standpipe.batch import Shape
 from standpipe.engine.mixes import unmixable
 from standpipe.engine.python.collating import Made, collated
+from standpipe.engine.queue import BatchQueue, Filled, Filling
 from standpipe.engine.replace import Origins, advise, is_replaced
 from standpipe.engine.timing import RunTimes
 from standpipe.engine.watchdog.watch import Watch
-from standpipe.engine.workers import Assignment, BatchMade, Failure, Job, Workers
+from standpipe.engine.workers import Assignment, Failure, Workers
 from standpipe.errors import StalledError
 from standpipe.order import Cursor
-from standpipe.plan.plan import Plan
 from standpipe.spec import AnyArray, Int64Array, Replace, Tail
 from standpipe.stats.bad_samples import Ledger
 
 NO_SLOT = "no slot was free in which another sample could take its place: raise memory="
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """A slot whose rows the workers make."""
-
-    slot: int
-    at: Cursor
-    rows: int
-    origins: Origins
-    job: Job
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """A slot whose rows are done, or can't be: then ``error`` says why. It keeps the slot until it is taken,
-    so that a run of bad batches ends where a run of good ones does; but for one into which a thread that hangs may
-    write yet.
-    """
-
-    slot: int | None
-    at: Cursor
-    rows: int = 0
-    lists: Mapping[str, list[Any]] = field(default_factory=dict)
-    shapes: Mapping[str, Shape] = field(default_factory=dict)
-    made: BatchMade | None = None
-    position: int = 0  # of the first row
-    ended: bool = False  # a stream has no more
-    error: Exception | None = None
-    origins: Origins | None = None
-
-
 class Filler:
     """What the thread that fills slots does with one of them.
 
-    plan   what is run
-    times  counts rows that can't be made
-    hangs  is told when the thread hangs
-    stuck  why nothing comes: what the thread is at has been given up, and it hangs there yet
+    queue  has the plan, and is told when the thread hangs
+    times  counts this work, and rows that can't be made
     """
 
     def __init__(
         self,
-        plan: Plan,
+        queue: BatchQueue,
         workers: Workers,
-        ring: _native.SlotRing,
+        *,
         ledger: Ledger,
         watch: Watch,
-        *,
         times: RunTimes,
-        hangs: Callable[[], None],
     ) -> None:
-        self.plan, self._workers, self._ring = plan, workers, ring
-        self._ledger, self._watch, self._times, self._hangs = ledger, watch, times, hangs
-        self.stuck: StalledError | None = None
+        self._queue, self._workers, self._ring = queue, workers, queue.ring
+        self._ledger, self._watch, self._times = ledger, watch, times
 
     def begin(self, slot: int, at: Cursor) -> Filling | Filled:
         """The work on a batch, or why there can be none."""
+        self._times.order.begin()
+        filling: Filling | Filled
         try:
             with self._errand(at, "looking up its records"):
-                return self._begun(slot, at)
+                filling = self._begun(slot, at)
         except Exception as error:
-            return Filled(slot, at, error=error)
+            filling = Filled(slot, at, error=error)
+        self._times.order.end(filling.rows)
+        return filling
 
     def again(self, filling: Filling, failure: Failure) -> Filling | Filled:
         """The work on a batch in another slot, without a row that can't be made; or that row's error."""
-        at, origins = filling.at, filling.origins
+        at, origins, plan = filling.at, filling.origins, self._queue.plan
         self._count([failure])
-        replaces = isinstance(self.plan.pipeline.bad, Replace) and not failure.whole
+        replaces = isinstance(plan.pipeline.bad, Replace) and not failure.whole
         slot = self._ring.take(grow=True) if replaces else -1
         if slot < 0:
             error = origins.error_of([failure])
@@ -101,7 +67,7 @@ class Filler:
             if replaces:
                 error.add_note(NO_SLOT)
             else:
-                advise(error, self.plan, [failure])
+                advise(error, plan, [failure])
             return Filled(None, at, error=error)
         try:
             with self._errand(at, "making it again in another slot"):
@@ -115,18 +81,24 @@ class Filler:
 
     def outcome(self, filling: Filling | Filled) -> Filled | None:
         """What became of a slot, or None while rows are missing: some may be made again, from other records."""
-        if isinstance(filling, Filled):
-            return filling
-        if not filling.job.done:
+        if not filling.is_over:
             return None
-        try:
-            with self._errand(filling.at, "putting it together"):
-                return self._made(filling)
-        except Exception as error:
-            return Filled(filling.slot, filling.at, error=error)
+        self._times.batch.begin()
+        filled: Filled | None
+        if isinstance(filling, Filled):
+            filled = filling
+        else:
+            try:
+                with self._errand(filling.at, "putting it together"):
+                    filled = self._made(filling)
+            except Exception as error:
+                filled = Filled(filling.slot, filling.at, error=error)
+        if filled is not None:
+            self._times.batch.end(filled.rows)
+        return filled
 
     def _begun(self, slot: int, at: Cursor) -> Filling:
-        plan = self.plan
+        plan = self._queue.plan
         step = plan.steps.step(0, at.consumed)
         drawn = step.draw(plan.order, at.epoch)
         if plan.stream is not None:  # a rank's own samples, by their place in its stream
@@ -140,23 +112,31 @@ class Filler:
         return Filling(slot, at, len(drawn.indices), origins, job)
 
     def _made(self, filling: Filling) -> Filled | None:
-        slot, rows, job, origins = filling.slot, filling.rows, filling.job, filling.origins
+        plan, slot, rows, job, origins = (
+            self._queue.plan,
+            filling.slot,
+            filling.rows,
+            filling.job,
+            filling.origins,
+        )
         failures = list(job.failures())
         made = Made(job.lists)
-        if self.plan.collated and not failures and origins.complete and job.ended_after != 0:
-            made = collated(self.plan, self._ring.view(slot), job.lists)
+        complete = not origins.assignment.without
+        if plan.collated and not failures and complete and job.ended_after != 0:
+            made = collated(plan, self._ring.view(slot), job.lists)
             failures += made.failures
-        if self.plan.mixings and not failures:
-            failures += unmixable(self.plan, self.plan.layout.views(self._ring.view(slot), rows))
-        self._count(failures)
-        if (substitutes := origins.substitutes(failures)) is not None:
-            self._workers.exchange(job, substitutes, self._ring)
-            return None
-        if (error := origins.error_of(failures)) is not None:
-            raise advise(error, self.plan, failures)
+        if plan.mixings and not failures:
+            failures += unmixable(plan, plan.layout.views(self._ring.view(slot), rows))
+        if failures or not complete:
+            self._count(failures)
+            if (substitutes := origins.substitutes(failures)) is not None:
+                self._workers.exchange(job, substitutes, self._ring)
+                return None
+            if (error := origins.error_of(failures)) is not None:
+                raise advise(error, plan, failures)
         ended = job.ended_after is not None
         rows = rows if job.ended_after is None else job.ended_after
-        if ended and self.plan.steps.tail is Tail.DROP:
+        if ended and plan.steps.tail is Tail.DROP:
             rows = 0
         return Filled(
             slot,
@@ -176,7 +156,7 @@ class Filler:
 
     def _views(self, slot: int, indices: Int64Array, valid: NDArray[np.bool_]) -> dict[str, AnyArray]:
         """A slot's fields, of which those are written that are no sample's."""
-        views = self.plan.layout.views(self._ring.view(slot), len(indices))
+        views = self._queue.plan.layout.views(self._ring.view(slot), len(indices))
         views["index"][...] = indices
         if "valid" in views:
             views["valid"][...] = valid
@@ -190,8 +170,8 @@ class Filler:
             with self._watch.errand(batch, doing, "the thread that fills batches", give_up=self._give_up):
                 yield
         finally:
-            self.stuck = None
+            self._queue.stuck = None
 
     def _give_up(self, error: StalledError) -> None:
-        self.stuck = error
-        self._hangs()
+        self._queue.stuck = error
+        self._queue.tell()

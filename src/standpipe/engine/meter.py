@@ -45,6 +45,7 @@ class Meter:
     and beyond that as growth for other reasons.
 
     claim  is told how much memory it may take yet
+    due_s  when it is time to look again, as ``time.monotonic()`` counts
     start  heaps and stacks of this process before the run began, in bytes
     """
 
@@ -56,7 +57,7 @@ class Meter:
         self._lock = threading.Lock()  # of what follows
         self._peaks: dict[str, int] = {}
         self._warned: set[str] = set()
-        self._next_s = 0.0
+        self.due_s = 0.0
         self._closed = False
 
     def close(self) -> None:
@@ -66,9 +67,9 @@ class Meter:
     def look(self) -> None:
         """Warn of whoever takes too much, if it is time to look again."""
         now = time.monotonic()
-        if now < self._next_s:
+        if now < self.due_s:
             return
-        self._next_s = now + EVERY_S
+        self.due_s = now + EVERY_S
         ledger = self.ledger()
         self._claim.promise(ledger.limit - ledger.now)
         for name, text in self._excesses(ledger):

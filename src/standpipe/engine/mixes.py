@@ -17,8 +17,6 @@ from standpipe.transform import BATCH_OP
 
 def drawn(plan: Plan, epoch: int, position: int, rows: int) -> Iterator[Mix]:
     """Yield what is done to the batch of ``rows`` whose first one stands at a position of an epoch."""
-    if not plan.mixings:
-        return
     image = plan.fields["image"] if plan.finish is None else plan.finish.output
     for number, mixing in enumerate(plan.mixings):
         key = _native.sample_key(plan.pipeline.seed, epoch, position, 0, BATCH_OP + number)

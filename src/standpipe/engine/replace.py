@@ -51,11 +51,6 @@ class Origins:
         self.assignment = replace(assignment, without=self._left_out | {each.row for each in self._lost})
         return self.assignment
 
-    @property
-    def complete(self) -> bool:
-        """Whether no row was left out."""
-        return not self.assignment.without
-
     def error_of(self, failures: Sequence[Failure]) -> StandpipeError | None:
         """The error of the first bad row in order, or None. Who found it first doesn't matter."""
         failures = [*self._lost, *failures]

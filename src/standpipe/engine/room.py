@@ -11,11 +11,18 @@ from standpipe.units import show_bytes
 
 
 class Room:
-    """Slots, and what worker processes handed over beside them, within the plan's part of the budget."""
+    """Slots, and what worker processes handed over beside them, within the plan's part of the budget.
+
+    varies  whether batches take memory beside their slots; else there is room for as many as there are slots
+    """
 
     def __init__(self, plan: Plan, ring: _native.SlotRing, workers: Workers) -> None:
         self._plan, self._ring, self._workers = plan, ring, workers
-        self._hands_over = plan.hands_over
+        self.varies = plan.hands_over
+
+    def reclaim(self) -> None:
+        """Take slots back that nobody holds any more."""
+        self._ring.reclaim()
 
     def no_slot(self) -> bool:
         """Whether no slot can be had before the caller drops a batch, or a thread that hangs comes back."""
@@ -25,7 +32,7 @@ class Room:
 
     def has_room(self) -> bool:
         """Whether the memory has room for one more batch, beside those there are with what they have in no slot."""
-        if not self._hands_over:
+        if not self.varies:
             return True
         slot, taken = self._plan.layout.stride_bytes, sum(map(self._ring.count, TAKEN))
         one = slot + self._plan.forecast.waiting // self._plan.depth

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -136,6 +134,8 @@ class RunTimes:
     order, batch, device  its threads' work at these places
     steps                 the training loop's
     bad                   rows that could not be made
+    no_slot               seconds that nothing was made for want of a slot, and since when that is so again: replaced
+                          as one
     """
 
     def __init__(self) -> None:
@@ -143,24 +143,13 @@ class RunTimes:
         self.steps = _native.StepCounter()
         self.bad = 0
         self._process_s = time.process_time()
-        # Seconds that nothing was made for want of a slot, and since when that is so again: replaced as one.
-        self._no_slot: tuple[float, float | None] = (0.0, None)
-
-    @contextmanager
-    def without_slot(self) -> Iterator[None]:
-        """Inside a ``with`` block nothing is made, for want of a slot."""
-        before_s, begin = self._no_slot[0], time.perf_counter()
-        self._no_slot = before_s, begin
-        try:
-            yield
-        finally:
-            self._no_slot = before_s + time.perf_counter() - begin, None
+        self.no_slot: tuple[float, float | None] = (0.0, None)
 
     @property
     def no_slot_s(self) -> float:
         """Seconds that nothing was made because there was no slot to make it in, up to now."""
         now = time.perf_counter()  # first: what ends meanwhile has lasted longer, so the number never falls
-        before_s, begin = self._no_slot
+        before_s, begin = self.no_slot
         return before_s if begin is None else before_s + max(now - begin, 0.0)
 
     def stats(self, workers: Stats, slots: SlotStats, copying_s: float) -> Stats:

@@ -145,7 +145,7 @@ class Loader(Observable):
         self._iterator = None
         self._ledger.start(epoch, 0)
         if self._run is not None:
-            self._run.seek(self._cursor)
+            self._run.consumer.seek(self._cursor)
 
     def steps(self, number: int) -> Iterator[dict[str, AnyArray]]:
         """The next ``number`` batches, across epochs, for training by step; asked again, those after them."""
@@ -185,7 +185,7 @@ class Loader(Observable):
         edit: Edit = {"epoch": begin.epoch, "consumed": begin.consumed, "skip_steps": number}
         self._edits = (*self._edits, edit)
         if self._run is not None:
-            self._run.seek(self._cursor)
+            self._run.consumer.seek(self._cursor)
 
     def reweigh(self, weights: Mapping[str, float] | Sequence[float]) -> None:
         """Change a mixture's weights from the next batch on.
@@ -297,25 +297,25 @@ class Loader(Observable):
             self._returns = False
             self._cursor, self._entered, self._iterator = cursor, entered, iterator
             if self._run is not None:
-                self._run.leave()
-                self._run.seek(cursor)
+                self._run.consumer.leave()
+                self._run.consumer.seek(cursor)
 
     def _leave_out(self) -> None:
         """The batch after the next one is the next one."""
         self._cursor = self.plan.steps.after(self._cursor)
         if self._run is not None:
-            self._run.seek(self._cursor)
+            self._run.consumer.seek(self._cursor)
 
     def _look(self) -> None:
         """There is more to fill."""
         if self._run is not None:
-            self._run.look()
+            self._run.consumer.look()
 
     def _follow(self, order: AnyOrder) -> None:
         """Deliver by another order from the next batch on."""
         self.plan = replace(self.plan, order=order)
         if self._run is not None:
-            self._run.follow(order, self._cursor)
+            self._run.consumer.follow(order, self._cursor)
 
     def _check_not_given(self) -> None:
         if isinstance(self.plan.order, Given):
@@ -330,16 +330,16 @@ class Loader(Observable):
         self._check_open()
         self._seek()
         iterator = Epoch(self, self._cursor.epoch)
-        run = self._run
-        assert run is not None
+        assert self._run is not None
+        consumer = self._run.consumer
         if self._iterator is not None:
-            run.leave()  # whoever holds the old one yet
-        self._iterator = weakref.ref(iterator, lambda _: run.leave())
+            consumer.leave()  # whoever holds the old one yet
+        self._iterator = weakref.ref(iterator, lambda _: consumer.leave())
         return iterator
 
     def _seek(self) -> None:
         if self._run is not None:
-            self._run.seek(self._cursor)
+            self._run.consumer.seek(self._cursor)
             return
         self._ledger.open()
         run = self._new_run(self.plan, self._ledger, self._claim)
@@ -360,12 +360,13 @@ class Loader(Observable):
         """The next batch, or None at the epoch's end."""
         if self._closed or self._run is None:
             raise StandpipeError("the loader is closed")
+        consumer = self._run.consumer
         if self._iterator is None or self._iterator() is not iterator:
             raise StandpipeError(
                 "another iter() or load_state_dict() took over; a loader has one epoch at a time"
             )
         if self._cursor.epoch != iterator.epoch:
-            self._run.leave()
+            consumer.leave()
             return None
         me = threading.get_ident()
         if self._turn.setdefault("taker", me) != me:
@@ -374,13 +375,13 @@ class Loader(Observable):
             )
         try:
             self._entered = iterator.epoch
-            delivered = self._run.take(self._cursor, counts=not self._returns)
+            delivered = consumer.take(self._cursor, counts=not self._returns)
             self._cursor = delivered.after
             return delivered.batch
         finally:
             self._turn.clear()
-            if self._run.plan.drawing != self.plan.drawing:
-                self.plan = replace(self.plan, drawing=self._run.plan.drawing)
+            if consumer.drawing != self.plan.drawing:
+                self.plan = replace(self.plan, drawing=consumer.drawing)
 
 
 def _check_number(name: str, number: object, what: str, *, least: int) -> None:

@@ -63,6 +63,7 @@ class Adjuster:
     """Tunes one run: ``look`` is called by the thread that fills batches, as often as it wakes.
 
     claim  the loader's part of the machine
+    due_s  when it is time to look again, as ``time.monotonic()`` counts
     since  counters of when it had first as many workers and slots as now, and worked: behind the run's start
 
     It has no reference to the run, which shall end by itself and not by a collection.
@@ -82,7 +83,7 @@ class Adjuster:
         self._cpus = machine.cpu_count(near=plan.device.cpus())
         self._tuner = Tuner(self._setting, bounds_of(plan), self._cpus, claim.turn)
         self._shared_s = 0.0  # when others are looked at again
-        self._next_s = 0.0
+        self.due_s = 0.0
         self._odd = 0  # windows in a row that tell nothing
         self.since = Stats()
         self._start: Stats | None = None  # of the run
@@ -92,9 +93,9 @@ class Adjuster:
     def look(self, run: Observed) -> None:
         """See whether a window of the run is over, if it is time to."""
         now = time.monotonic()
-        if now < self._next_s:
+        if now < self.due_s:
             return
-        self._next_s = now + self._window_s / 4
+        self.due_s = now + self._window_s / 4
         stats = run.stats()
         if self._start is None:
             self._start = self._changed = stats

@@ -1,0 +1,208 @@
+"""The thread that keeps slots filling, in order.
+
+Life of a slot: ``_submit`` takes it (FREE → FILLING) and gives its rows to the workers; ``_collect`` sees the oldest
+job done (FILLING → READY). The thread is woken by a native bell that finished jobs, freed slots and the loop ring;
+nothing polls.
+"""
+
+from __future__ import annotations
+
+import time
+
+from standpipe.engine.deliver import LOOKS_S, Delivery
+from standpipe.engine.fill import Filler
+from standpipe.engine.queue import BatchQueue, Filled, Filling
+from standpipe.engine.room import Room
+from standpipe.engine.timing import RunTimes
+from standpipe.engine.upkeep import Upkeep
+from standpipe.engine.watchdog.guarded import guarded
+from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.workers import Job, Workers
+from standpipe.errors import StandpipeError
+
+RESTS_S = 1.0  # without anything to do, after which a loader leaves its part of the machine to others
+
+
+class FillingThread:
+    """Fills the slots of one run until the run is closed or the watch ends it.
+
+    thread  not started yet
+    """
+
+    def __init__(
+        self,
+        queue: BatchQueue,
+        delivery: Delivery,
+        workers: Workers,
+        room: Room,
+        *,
+        filler: Filler,
+        watch: Watch,
+        upkeep: Upkeep,
+        times: RunTimes,
+    ) -> None:
+        self._queue, self._delivery, self._workers, self._room = queue, delivery, workers, room
+        self._filler, self._watch, self._upkeep, self._times = filler, watch, upkeep, times
+        self._ring = queue.ring
+        self._lends = queue.plan.device.lends  # else a slot comes back by itself, soon
+        self._lacks_slot = False  # whether the next batch has none
+        self._quarantined: list[tuple[int, Job]] = []  # slots into which a stuck thread may write yet
+        self.thread = guarded("standpipe-fill", self._keep_filling, self._break)
+
+    def _keep_filling(self) -> None:
+        seen = 0
+        while self._goes_on:
+            self._obey_seek()
+            self._isolate()
+            self._collect()
+            self._ring.trim()
+            self._submit()
+            if time.monotonic() >= self._upkeep.due_s:
+                self._upkeep.look()
+            seen = self._wait(seen)
+        self._queue.tell()
+        self._workers.settle()
+
+    @property
+    def _goes_on(self) -> bool:
+        return not self._queue.closed and self._watch.ended is None
+
+    def _break(self, error: StandpipeError) -> None:
+        """The thread has ended by an error."""
+        self._watch.end(error)
+        self._queue.tell()
+
+    # Waiting.
+
+    def _wait(self, seen: int) -> int:
+        """Wait for the bell, longer than ``seen`` says it has rung."""
+        try:
+            with self._queue.lock:
+                settled = self._delivery.settle()
+        except RuntimeError:  # of a device that has failed: whoever asks for a batch is told
+            settled = True
+        if self._queue.filling:
+            if self._workers.helps:
+                return self._await_consumer(seen, settled=settled)
+            return self._await_bell(seen, settled=settled)
+        if not self._lacks_slot:
+            return self._await_consumer(seen, settled=settled)
+        before_s, begin = self._times.no_slot[0], time.perf_counter()
+        self._times.no_slot = before_s, begin
+        try:
+            return self._await_consumer(seen, settled=settled)
+        finally:
+            self._times.no_slot = before_s + time.perf_counter() - begin, None
+
+    def _await_bell(self, seen: int, *, settled: bool) -> int:
+        # It doesn't ring when a device has read a slot.
+        return self._workers.wait(seen, None if settled else LOOKS_S)
+
+    def _await_consumer(self, seen: int, *, settled: bool) -> int:
+        """Nothing is made before it takes a batch, or names records: when that takes long, this loader rests."""
+        if settled:
+            rung = self._workers.wait(seen, RESTS_S)
+            if rung != seen:
+                return rung
+            if not self._queue.waiting:
+                self._upkeep.rest()
+        return self._await_bell(seen, settled=settled)
+
+    # Batches whose slots are being filled.
+
+    def _obey_seek(self) -> None:
+        """Start again where the loop wants to go on, when nobody writes into a slot any more."""
+        queue = self._queue
+        if queue.sought is None:
+            return
+        for filling in queue.filling:
+            if isinstance(filling, Filling):
+                self._workers.cancel(filling.job)
+        seen = 0
+        while queue.filling and self._goes_on:
+            self._isolate(again=False)
+            first = queue.filling[0]
+            if not first.is_over:
+                seen = self._workers.wait(seen)
+                continue
+            queue.filling.popleft()
+            if first.slot is not None:
+                self._ring.release(first.slot)
+        with queue.lock:
+            queue.ready.clear()
+            self._delivery.drop_ready()
+            queue.next, queue.sought = queue.sought, None
+
+    def _isolate(self, *, again: bool = True) -> None:
+        """See that nobody uses a slot into which a thread that hangs may write.
+
+        again  whether its batch is made in another one
+        """
+        over = [(slot, job) for slot, job in self._quarantined if job.done]
+        for each in over:
+            self._quarantined.remove(each)
+            self._ring.release(each[0])
+        for job, failure in self._workers.take_lost():
+            for place, filling in enumerate(self._queue.filling):
+                if isinstance(filling, Filling) and filling.job is job:
+                    self._ring.quarantine(filling.slot)
+                    self._quarantined.append((filling.slot, job))
+                    other = self._filler.again(filling, failure) if again else Filled(None, filling.at)
+                    self._queue.filling[place] = other
+                    self._start_on(other)
+
+    def _collect(self) -> None:
+        """Hand over finished slots, oldest first."""
+        queue = self._queue
+        while queue.filling:
+            filled = self._filler.outcome(queue.filling[0])
+            if filled is None:
+                self._wake_helper()  # rows may be made again
+                return
+            with queue.lock:
+                if queue.sought is not None:
+                    return
+                queue.filling.popleft()
+                if filled.slot is not None:
+                    self._ring.mark_ready(filled.slot)
+                queue.ready.append(filled)
+                self._delivery.send(queue.ready)
+                queue.tell()
+
+    def _submit(self) -> None:
+        """Fill every slot that can be had. The ring grows only for a loop that waits while nothing comes."""
+        queue = self._queue
+        self._lacks_slot = False
+        while not queue.closed and queue.sought is None and queue.next_is_known:
+            with queue.lock:
+                needed = self._lends and queue.waiting and not queue.ready and not queue.filling
+            has_room = not self._room.varies or self._room.has_room()
+            slot = self._ring.take(grow=needed and has_room) if needed or has_room else -1
+            if slot < 0:
+                self._lacks_slot = True
+                with queue.lock:
+                    # A slot that came back meanwhile isn't lent any more, and has rung the bell.
+                    queue.starved = needed and self._room.no_slot()
+                    if queue.starved:
+                        queue.tell()
+                return
+            filling = self._filler.begin(slot, queue.next)
+            with queue.lock:
+                queue.starved = False
+                queue.filling.append(filling)
+                queue.next = queue.plan.steps.after(filling.at)
+            self._start_on(filling)
+
+    def _start_on(self, filling: Filling | Filled) -> None:
+        """Give it to the workers, if there is anything to do."""
+        if isinstance(filling, Filling):
+            self._workers.submit(filling.job)
+            self._watch.wake()
+            self._wake_helper()
+        else:
+            self._queue.bell.ring()  # it is done
+
+    def _wake_helper(self) -> None:
+        """There is work for a loop that does it."""
+        if self._workers.helps:
+            self._queue.tell()

@@ -1,0 +1,87 @@
+"""What is done for a run now and then: memory is looked at, workers and slots are tuned, and figures are shown."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from standpipe.engine.deliver import Delivery
+from standpipe.engine.meter import Meter
+from standpipe.engine.queue import BatchQueue
+from standpipe.engine.timing import RunTimes
+from standpipe.engine.tuner.adjusting import Adjuster
+from standpipe.engine.watchdog.watch import Watch
+from standpipe.engine.workers import Workers
+from standpipe.plan.tuning import Tuning
+from standpipe.stats.counters import SlotStats, Stats
+from standpipe.stats.memory import MemoryLedger
+from standpipe.system.sharing import Claim
+
+
+class Upkeep:
+    """The figures of one run, and those who look at them.
+
+    claim   the loader's part of the machine
+    before  heaps and stacks of this process before the run began, in bytes
+    due_s   when it is time to look again, as ``time.monotonic()`` counts
+
+    It has no reference to the run, which shall end by itself and not by a collection.
+    """
+
+    def __init__(
+        self,
+        queue: BatchQueue,
+        delivery: Delivery,
+        workers: Workers,
+        *,
+        watch: Watch,
+        times: RunTimes,
+        claim: Claim,
+        before: int,
+    ) -> None:
+        self._queue, self._delivery, self._workers = queue, delivery, workers
+        self._watch, self._times, self._claim = watch, times, claim
+        self._meter = Meter(queue.plan, queue.ring, workers, claim, before)
+        self._adjuster = Adjuster(queue.plan, workers, queue.ring, claim)
+        self.due_s = 0.0
+
+    def look(self) -> None:
+        """Warn of whoever takes too much memory, and tune; each if it is time to."""
+        with suppress(OSError):  # they read /proc: without a descriptor that is free, another time
+            self._meter.look()
+            self._adjuster.look(self)
+        self.due_s = min(self._meter.due_s, self._adjuster.due_s)
+
+    def rest(self) -> None:
+        """Leave the loader's part of the machine to others: there is nothing to do."""
+        self._claim.rest()
+
+    def stats(self) -> Stats:
+        """All counters."""
+        ring = self._queue.ring
+        slots = SlotStats(
+            self._queue.plan.most_slots, ring.count("lent"), ring.count("filling"), ring.count("ready")
+        )
+        counted = self._times.stats(self._workers.stats(), slots, self._delivery.copying_s)
+        return replace(counted, slow=self._watch.slow, stalled=self._watch.stalled)
+
+    def memory(self) -> MemoryLedger:
+        """Who takes how much memory."""
+        return self._meter.ledger()
+
+    def tuning(self) -> Tuning:
+        """How many workers and slots there are now, and how that came."""
+        return self._adjuster.tuning()
+
+    @property
+    def since(self) -> Stats:
+        """Counters of when there were first as many workers and slots as now."""
+        return self._adjuster.since
+
+    def close(self) -> None:
+        """The run's threads have ended."""
+        self._meter.close()
+
+    def end(self) -> None:
+        """Nothing is tuned any more, and nobody uses the workers."""
+        self._adjuster.close()
