@@ -20,7 +20,8 @@ from standpipe.engine.processes.messages import (
     send_encoded,
 )
 from standpipe.engine.processes.outside_slots import Apart
-from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
+from standpipe.engine.processes.server_handle import WorkerServer
+from standpipe.engine.processes.worker_handle import WorkerProcess
 from standpipe.engine.processes.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
 from standpipe.engine.python.jobs import JobQueue
 from standpipe.engine.python.slot_job import Piece, is_whole

@@ -7,7 +7,8 @@ from dataclasses import replace
 from standpipe import _native
 from standpipe.engine.cache import opened
 from standpipe.engine.processes.messages import Ended
-from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
+from standpipe.engine.processes.server_handle import WorkerServer
+from standpipe.engine.processes.worker_handle import WorkerProcess
 from standpipe.engine.processes.workers import ProcessWorkers
 from standpipe.engine.rows import Inputs, RowKey
 from standpipe.engine.start_common import (

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from standpipe.engine.processes.server_handle import WorkerProcess
+from standpipe.engine.processes.worker_handle import WorkerProcess
 from standpipe.engine.workers import Use
 from standpipe.errors import BudgetError
 from standpipe.plan.memory import GROWTH_BYTES

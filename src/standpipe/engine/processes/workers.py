@@ -10,7 +10,8 @@ from dataclasses import replace
 from standpipe import _native
 from standpipe.engine.processes.drivers import MOST_ASKED, Driver
 from standpipe.engine.processes.outside_slots import Apart
-from standpipe.engine.processes.server_handle import WorkerProcess, WorkerServer
+from standpipe.engine.processes.server_handle import WorkerServer
+from standpipe.engine.processes.worker_handle import WorkerProcess
 from standpipe.engine.python.jobs import QueueWorkers
 from standpipe.engine.python.slot_job import SlotJob
 from standpipe.engine.watchdog.watch import Watch, Work

@@ -1,0 +1,155 @@
+"""A worker process, seen from the trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+
+from standpipe import _native
+from standpipe.engine.processes.messages import Ended, Unreadable, hang_up, receive, send
+from standpipe.engine.processes.outside_slots import bytes_per_row
+from standpipe.engine.processes.server_handle import ANSWER_S, WorkerServer, ending
+from standpipe.engine.rows import Inputs, RowKey
+from standpipe.engine.watchdog.where import state_of
+from standpipe.engine.workers import Failure, Flaws
+from standpipe.errors import WorkerDied, record_name
+from standpipe.plan.plan import Plan
+from standpipe.spec import Listed, Spec
+
+PATIENCE_S = 1.0  # for a process that was told to end
+GRACE_S = 0.2  # for one whose channel has ended and which may be about to
+
+
+class WorkerProcess:
+    """One worker, seen from the trainer.
+
+    desk  what it is at, as it writes it down itself; stays when it is gone
+    """
+
+    def __init__(self, server: WorkerServer, number: int) -> None:
+        self.number = number
+        self.channel, self.process = server.fork(number)
+        self.desk = server.board.desk(number)
+        self._server, self._closed = server, False
+        try:
+            self.handle: int | None = os.pidfd_open(self.process)
+        except OSError:  # a kernel or container without: the channel's end tells
+            self.handle = None
+
+    def __str__(self) -> str:
+        return f"worker {self.number} (process {self.process})"
+
+    def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, Spec | Listed] | Failure:
+        """What a sample looks like, or why it can't be made. Raises ``WorkerDied``."""
+        try:
+            send(self.channel, ("measure", key, inputs))
+            answer: Mapping[str, Spec | Listed] | Failure = receive(self.channel, self.handle)
+        except Unreadable as error:
+            return Failure(0, "batch", str(error), error.__cause__)
+        except Ended as ended:
+            message = (
+                f"{self} {self.death()} while it made {record_name(key.index, inputs.name(0, key.index))}"
+            )
+            raise WorkerDied(message, index=key.index) from ended
+        return answer
+
+    def probe(self, key: RowKey, inputs: Inputs) -> Mapping[str, Sequence[str]]:
+        """Return the global generators that code draws from for a sample, by its name. Raises ``WorkerDied``."""
+        try:
+            send(self.channel, ("probe", key, inputs))
+            drawn: Mapping[str, Sequence[str]] = receive(self.channel, self.handle)
+        except Ended as ended:
+            raise WorkerDied(f"{self} {self.death()} while it was probed", index=key.index) from ended
+        return drawn
+
+    def map_slots(self, plan: Plan, ring: _native.SlotRing) -> None:
+        """Let it see the slots. Raises ``Ended``."""
+        message = (
+            "slots",
+            plan.layout,
+            ring.stride_bytes,
+            plan.most_slots,
+            plan.sample_fields,
+            plan.made_apart,
+            plan.known_from,
+            bytes_per_row(plan),
+        )
+        send(self.channel, message)
+        try:
+            socket.send_fds(self.channel, [b"f"], [ring.descriptor])
+        except OSError as error:
+            raise Ended(str(error)) from error
+
+    def trim(self) -> None:
+        """Have it give back memory that it doesn't use; for a worker that does nothing. Raises ``Ended``."""
+        send(self.channel, ("trim",))
+        receive(self.channel, self.handle, ANSWER_S)
+
+    def let_go(self, patience_s: float) -> None:
+        """Have it let go of a cache, for which it has so long, and say what it met; for a worker that does nothing.
+
+        Raises ``Ended``.
+        """
+        send(self.channel, ("let go", patience_s))
+
+    def has_let_go(self, patience_s: float) -> Flaws:
+        """What it met until then. Raises ``Ended``, also when it takes longer."""
+        met = receive(self.channel, self.handle, patience_s)
+        if not isinstance(met, Flaws):
+            raise Ended("it does something else")
+        return met
+
+    def where(self) -> str:
+        """Its stacks; or what keeps it from showing them."""
+        return self._server.stacks.of(self.process)
+
+    def death(self) -> str:
+        """How it ended: ``"was killed by SIGSEGV"``."""
+        self._wait(GRACE_S)
+        self.kill()  # it may have closed its channel and live on
+        ended = self._wait(PATIENCE_S)
+        code = self._server.status(self.process)
+        if code is None:
+            state = "" if ended else state_of(str(self.process))
+            return f"is {state}, where no signal ends it" if state else "has ended"
+        return ending(code)
+
+    def close(self) -> None:
+        """Let it end, and see that it does."""
+        self.channel.close()
+        self._wait(PATIENCE_S)
+        self._closed = True
+        if self.handle is not None:
+            handle, self.handle = self.handle, None
+            os.close(handle)
+
+    def retire(self) -> None:
+        """Let it end, as one that does nothing does at once; and if it doesn't, end it."""
+        self.channel.close()
+        self._wait(PATIENCE_S)
+        if self._server.status(self.process) is None:
+            self.kill()
+        self.close()
+
+    def kill(self) -> None:
+        """End it now, whatever it does. Its number is its own until ``death`` has asked for its status."""
+        if self._closed:
+            return  # by now its number may be another process's
+        with contextlib.suppress(OSError):
+            if self.handle is None:
+                os.kill(self.process, signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+        hang_up(self.channel)  # where no signal ends it, nobody waits for it
+
+    def _wait(self, seconds: float) -> bool:
+        """Until it has ended, at most so long. Whether it has, as far as the kernel tells."""
+        if self.handle is None:
+            return False
+        ended = select.poll()
+        ended.register(self.handle, select.POLLIN)
+        return bool(ended.poll(seconds * 1000))
