@@ -9,10 +9,10 @@ didn't pay, is not advised.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import standpipe as sp
 from standpipe.observe.capacity import LEAST_LOAD, Load, capacities
+from standpipe.observe.remedies import Advice, Remedies, rate_of
 from standpipe.observe.verdict import Bound, Place, Verdict
 from standpipe.system.thresholds import THRESHOLDS
 
@@ -23,9 +23,7 @@ ONE_CORE = (
     1.2  # cores that threads have between them which take turns, with what they do outside of the interpreter
 )
 WORTH = 1.05  # times as fast that advice makes a run at least, where that is known
-MIB = 1 << 20
 NOTHING_LEFT = "nothing that can be set here is known to make it faster: it takes faster or more processors"
-PARTS = {2: "half", 4: "a quarter", 8: "an eighth"}
 
 DOING = {
     "order": "finding out which records a batch has",
@@ -33,16 +31,6 @@ DOING = {
     "device": "bringing batches to the device",
     "transform": "making rows",
 }
-
-
-class Advice(NamedTuple):
-    """What to do.
-
-    rate  rows per second that it brings where nothing else limits them; None where that wasn't measured
-    """
-
-    text: str
-    rate: float | None = None
 
 
 def diagnose(
@@ -72,6 +60,7 @@ class _Judge:
         self._able = capacities(
             done, self._load, workers=self._workers, cores=cores, step_rows_per_s=step_rows_per_s
         )
+        self._remedies = Remedies(done, plan, tuning, cores, self._load, self._able)
 
     def verdict(self) -> Verdict:
         step = self._done.step
@@ -121,32 +110,9 @@ class _Judge:
             "device",
             min(upper, self._step_rows_per_s or math.inf),
             f"bringing batches to the device takes {share:.0%} of your loop's time",
-            self._fewer_bytes(beside=beside),
+            self._remedies.fewer_bytes(beside=beside),
             Advice("see that memory is pinned: without that a copy takes the host's time"),
         )
-
-    def _fewer_bytes(self, *, beside: bool) -> Advice:
-        """What would make batches smaller; foretold where copies go on beside the host."""
-        name, spec = max(self._plan.fields.items(), key=lambda field: field[1].row_bytes)
-        size = spec.dtype.itemsize
-        if name == "image" and size > 1:
-            less = f"{PARTS[size]} of the bytes of {spec.dtype.name}"
-            return Advice(
-                f"let batches be uint8 and normalise them on the device, {less}", self._copied(size, beside)
-            )
-        if size > 2 and spec.dtype.kind == "f":
-            less = f"{PARTS[size // 2]} of the bytes of {spec.dtype.name}"
-            return Advice(f"let {name} be float16, {less}", self._copied(size // 2, beside))
-        device = self._done.device
-        speed = f"{_rate(device.rows, device.busy_s) * spec.row_bytes / MIB:,.0f} MiB/s"
-        return Advice(
-            f"{name} is {spec.dtype.name}, and comes at {speed}: see what the device's link can do, and who shares it "
-            "(nvidia-smi topo -m); else smaller samples"
-        )
-
-    def _copied(self, times: int, beside: bool) -> float | None:
-        """The rate of copies of so many times fewer bytes."""
-        return times * self._able.device if beside and times > 1 else None
 
     def _filling(self) -> Verdict | None:
         order, batch = self._done.order.busy_s, self._done.batch.busy_s
@@ -219,7 +185,7 @@ class _Judge:
         if self._load.read_s > self._load.work_s / 2:
             made_s = self._done.transform.busy_s
             busy = made_s >= LEAST_LOAD * self._workers * self._loop_s
-            return self._reading(_rate(self._done.rows, made_s) * self._workers if busy else math.inf)
+            return self._reading(rate_of(self._done.rows, made_s) * self._workers if busy else math.inf)
         if self._done.functions:
             return self._python()
         foreign = self._done.foreign / max(self._done.rows, 1)
@@ -230,14 +196,14 @@ class _Judge:
             return starved
         else:
             who = f"{self._all_workers} {'decodes and transforms' if self._workers == 1 else 'decode and transform'}"
-            kind = self._fast()
+            kind = self._remedies.fast()
         keep = [Advice("keep what was made: .cache(…) serves later epochs from memory")]
         return self._say(
             "input",
             "transform",
             self._able.least("workers", "cores"),
             f"your loop waits {self._waits}, and {who}",
-            *self._more_workers(),
+            *self._remedies.more_workers(),
             *(keep if self._plan.could_keep else []),
             *kind,
         )
@@ -256,24 +222,12 @@ class _Judge:
             self._able.least("workers", "cores"),
             f"your loop waits {self._waits}, and {self._all_workers} {few} a processor for at most "
             f"{cpu_s / compute_s:.0%} of their work: others have them",
-            self._more_processors(cpu_s),
+            self._remedies.more_processors(cpu_s),
         )
-
-    def _more_processors(self, cpu_s: float) -> Advice:
-        """The advice where others have the processors; ``cpu_s`` is what making the rows takes of them."""
-        if self._workers > self._cores:
-            return Advice(f"workers={self._cores}: more than there are cores make nothing faster")
-        rate = _rate(self._done.rows, cpu_s) * self._workers
-        return Advice("cores of its own for this run, or less of what else runs there", rate)
 
     @property
     def _all_workers(self) -> str:
         return "its one worker" if self._workers == 1 else f"all {self._workers} workers"
-
-    def _fast(self) -> list[Advice]:
-        """The advice to decode fewer pixels, where images are decoded, and not so already."""
-        fast = Advice('decode("fast") where images are more than twice as large as what is made of them')
-        return [fast] if self._plan.decodes_exactly else []
 
     def _python(self) -> Verdict:
         done = self._done
@@ -283,7 +237,7 @@ class _Judge:
         if self._plan.executor.value == "inline":
             advice = [Advice('executor="thread" or "process": your own thread makes the rows now')]
         known = (1 - share) * self._load.busy >= LEAST_LOAD
-        others = _rate(done.rows, self._load.work_s * (1 - share)) * self._workers if known else math.inf
+        others = rate_of(done.rows, self._load.work_s * (1 - share)) * self._workers if known else math.inf
         keep = Advice("keep what it makes, if it is the same each time: .cache(…) behind it")
         return self._say(
             "input",
@@ -296,62 +250,26 @@ class _Judge:
 
     def _in_python(self, name: str) -> tuple[str, list[Advice]]:
         """How the time passes of which this function takes most, and what to do."""
-        done, program = self._done, self._plan.program
+        done, program, remedies = self._done, self._plan.program, self._remedies
         cpu, busy = done.transform.cpu_s, max(done.transform.busy_s, 1e-9)
         queued = done.transform.queued_s
         at_once = min(self._workers, self._cores)
         if cpu < THRESHOLDS.computes * busy and queued > THRESHOLDS.most * (busy - cpu):
-            advice = self._more_processors(max(busy - queued, cpu))
+            advice = remedies.more_processors(max(busy - queued, cpu))
             return "and waits most of that time for a processor, which others have", [advice]
         # Threads that wait for the interpreter do so anywhere: they have one core between them, and no other wait.
         one_core = THRESHOLDS.computes * self._loop_s < cpu <= ONE_CORE * self._loop_s
         if self._plan.executor.value == "thread" and at_once > 1 and one_core:
-            rate = min(_rate(done.rows, cpu) * at_once, self._able.cores)
+            rate = min(rate_of(done.rows, cpu) * at_once, self._able.cores)
             why = "in threads, which share one interpreter: only one runs at a time"
             return why, [Advice('executor="process"', rate)]
         if cpu < min(THRESHOLDS.computes * busy, THRESHOLDS.most * at_once * self._loop_s):
-            return "and waits most of that time, for a disk or the network", self._twice_the_workers()
+            return "and waits most of that time, for a disk or the network", remedies.twice_the_workers()
         if program is not None and name in program.native:
-            return "natively", [*self._more_workers(), *(self._fast() if name.startswith("decode") else [])]
+            fast = remedies.fast() if name.startswith("decode") else []
+            return "natively", [*remedies.more_workers(), *fast]
         let = Advice("let native transforms do it, or a library that lets go of the interpreter")
-        return "and computes", [*self._more_workers(), let]
-
-    def _twice_the_workers(self) -> list[Advice]:
-        number = 2 * self._workers
-        if not self._is_news("workers", number):
-            return []
-        rate = min(2 * self._able.workers, self._able.least("workers"))
-        return [Advice(f"workers={number} instead of {self._workers}: while one waits, others go on", rate)]
-
-    def _more_workers(self) -> list[Advice]:
-        """The advice to work on all cores; foretold where the workers have the processors that they ask for."""
-        if (
-            self._workers >= self._cores
-            or self._plan.tunes_workers
-            or not self._is_news("workers", self._cores)
-        ):
-            return []
-        alone = self._load.cpu_s == 0 or self._load.cpu_s >= THRESHOLDS.computes * self._load.work_s
-        rate = min(self._able.workers * self._cores / self._workers, self._able.least("workers"))
-        return [
-            Advice(f"workers={self._cores} instead of {self._workers}, on all cores", rate if alone else None)
-        ]
-
-    def _is_news(self, setting: str, number: int) -> bool:
-        """Whether more workers or slots are worth a try: tuning won't go there by itself, and didn't reject it."""
-        plan, tuning = self._plan, self._tuning
-        if setting == "workers" and not plan.takes_workers:
-            return False
-        tuned, most = (
-            (plan.tunes_workers, tuning.most_workers)
-            if setting == "workers"
-            else (plan.tunes_depth, plan.most_depth)
-        )
-        rejected = any(
-            trial.setting == setting and not trial.kept and trial.before < trial.tried <= number
-            for trial in tuning.trials
-        )
-        return not rejected and not (tuned and number <= most)
+        return "and computes", [*remedies.more_workers(), let]
 
     def _readers(self) -> Verdict | None:
         read = self._done.read
@@ -360,7 +278,7 @@ class _Judge:
         if read.wait_s <= read.busy_s:
             return self._reading(self._able.workers)
         depth = self._tuning.depth
-        more = f", or depth= above {depth}" if self._is_news("depth", depth + 1) else ""
+        more = f", or depth= above {depth}" if self._remedies.is_news("depth", depth + 1) else ""
         return self._reading(
             self._able.workers, Advice(f"larger batches{more}: most reading threads have nothing to read")
         )
@@ -397,7 +315,7 @@ class _Judge:
         if min(self._done.slots.no_slot_s, self._done.step.step_s) < THRESHOLDS.keeps_up * self._loop_s:
             return None
         more = []
-        if self._is_news("depth", depth + 1):
+        if self._remedies.is_news("depth", depth + 1):
             room = "a larger memory=" if plan.tunes_depth else f"depth= above {depth}, and memory="
             more = [Advice(f"{room} that has room for it: steps of unequal length need batches in reserve")]
         return self._say(
@@ -436,7 +354,3 @@ class _Judge:
 
 def _foretold(advice: Advice) -> str:
     return advice.text if advice.rate is None else f"{advice.text}: about {advice.rate:,.0f} rows/s"
-
-
-def _rate(rows: int, seconds: float) -> float:
-    return rows / seconds if seconds else math.inf
