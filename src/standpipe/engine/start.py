@@ -11,8 +11,9 @@ from standpipe.engine.cache import Keeper, opened
 from standpipe.engine.native.workers import NativeWorkers
 from standpipe.engine.open_files import check_files
 from standpipe.engine.python.cached_samples import Kept
+from standpipe.engine.python.calls import unforeseen
 from standpipe.engine.python.recipe import Recipe, Supplies
-from standpipe.engine.python.samples import SampleMaker, unforeseen
+from standpipe.engine.python.samples import SampleMaker
 from standpipe.engine.python.threads import ThreadWorkers
 from standpipe.engine.rows import Inputs, RowKey
 from standpipe.engine.start_common import MEASURING, Measured, measured_by, new_ring, recipe_of, refusals

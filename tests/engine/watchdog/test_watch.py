@@ -17,7 +17,8 @@ import standpipe as sp
 from gates import Log
 from photos import WAIT_S
 from standpipe import _native
-from standpipe.engine.processes.drivers import Asked, Driver
+from standpipe.engine.processes.asked import Asked
+from standpipe.engine.processes.drivers import Driver
 from standpipe.engine.python.slot_job import Piece
 
 # Private names: what the watch sees in a window of microseconds shows in no public one.

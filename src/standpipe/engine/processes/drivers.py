@@ -7,10 +7,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from standpipe import _native
+from standpipe.engine.processes.asked import Asked
 from standpipe.engine.processes.messages import (
     Ended,
     Unreadable,
@@ -20,12 +20,10 @@ from standpipe.engine.processes.messages import (
     send_encoded,
 )
 from standpipe.engine.processes.outside_slots import Apart
-from standpipe.engine.processes.server_handle import WorkerServer
 from standpipe.engine.processes.worker_handle import WorkerProcess
 from standpipe.engine.processes.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
 from standpipe.engine.python.jobs import JobQueue
 from standpipe.engine.python.slot_job import Piece, is_whole
-from standpipe.engine.rows import PartOfRows
 from standpipe.engine.timing import Took
 from standpipe.engine.watchdog.board import (
     ANSWERING,
@@ -54,14 +52,6 @@ MOST_ASKED = 2  # pieces of work that a worker is asked for at once
 AHEAD_BYTES = 64 << 10  # of a message sent while the worker may be sending too: fits a socket's buffers
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A piece of work that a worker was asked for, by a number that it writes down while it is at it."""
-
-    number: int
-    piece: Piece
-
-
 class Driver:
     """Keeps one worker busy: one piece of work in its hands, one waiting.
 
@@ -79,7 +69,6 @@ class Driver:
     def __init__(
         self,
         worker: WorkerProcess,
-        server: WorkerServer,
         plan: Plan,
         ring: _native.SlotRing,
         queue: JobQueue,
@@ -89,6 +78,7 @@ class Driver:
         bell: _native.Bell,
     ) -> None:
         self.worker, self.deaths, self.recycled = worker, 0, 0
+        self._server = server = worker.server
         self.memory = WorkerMemory(
             plan.worker_bytes,
             sharers=plan.workers + server.copies,
@@ -97,7 +87,7 @@ class Driver:
         self.memory.begin(worker.process)
         self._apart, self._unsaid, self._hands_over, self._bell = apart, unsaid, plan.hands_over, bell
         self._in_vain = 0  # workers in a row that had too much after their first piece of work
-        self._server, self._plan, self._ring, self._queue, self._watch = server, plan, ring, queue, watch
+        self._plan, self._ring, self._queue, self._watch = plan, ring, queue, watch
         self._numbers = 0
         self._asked: deque[Asked] = deque()
         self._waiting: tuple[Asked, bytes] | None = None
@@ -234,8 +224,8 @@ class Driver:
             if piece is None:
                 return False
             self._numbers += 1
-            message = _message(piece, self._numbers, self._plan.gathers)
-            self._waiting = Asked(self._numbers, piece), encoded(message)
+            asking = Asked(self._numbers, piece)
+            self._waiting = asking, encoded(asking.message(gathers=self._plan.gathers))
         asked, data = self._waiting
         # What is larger than a socket's buffers waits until the worker does nothing but read.
         if self._asked and len(data) > AHEAD_BYTES:
@@ -393,19 +383,3 @@ class Driver:
             )
 
         return verdict
-
-
-def _message(piece: Piece, number: int, gathers: bool) -> tuple[Any, ...]:
-    """What a worker has to know to make a piece. Functions of a batch may need its rows made again."""
-    job, content = piece.job, piece.job.content
-    first, stop = (0, job.rows) if piece.is_functions else (piece.first, piece.stop)
-    kind = "functions" if piece.is_functions else "samples" if gathers else "rows"
-    rows = slice(first, stop)
-    part = PartOfRows(
-        content.epoch,
-        content.indices[rows],
-        content.positions[rows],
-        content.attempts[rows],
-        content.inputs.part(first, stop),
-    )
-    return kind, number, job.slot, job.rows, first, part, content.lists if piece.is_functions else {}

@@ -32,10 +32,10 @@ from standpipe.engine.processes.answers import Answers
 from standpipe.engine.processes.messages import Ended, Parcel, encoded, parcel, receive, send, send_parcel
 from standpipe.engine.processes.travel import unpack
 from standpipe.engine.python.cached_samples import Kept
-from standpipe.engine.python.calls import said
+from standpipe.engine.python.calls import said, unforeseen
 from standpipe.engine.python.functions import apply, gather, probed
 from standpipe.engine.python.recipe import Recipe, Supplies
-from standpipe.engine.python.samples import SampleMaker, unforeseen
+from standpipe.engine.python.samples import SampleMaker
 from standpipe.engine.rows import PartOfRows, Rows
 from standpipe.engine.watchdog.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, shared_words
 from standpipe.engine.watchdog.where import show_stacks_on_signal, users_part

@@ -27,14 +27,15 @@ GRACE_S = 0.2  # for one whose channel has ended and which may be about to
 class WorkerProcess:
     """One worker, seen from the trainer.
 
-    desk  what it is at, as it writes it down itself; stays when it is gone
+    desk    what it is at, as it writes it down itself; stays when it is gone
+    server  which it was forked from
     """
 
     def __init__(self, server: WorkerServer, number: int) -> None:
         self.number = number
         self.channel, self.process = server.fork(number)
         self.desk = server.board.desk(number)
-        self._server, self._closed = server, False
+        self.server, self._closed = server, False
         try:
             self.handle: int | None = os.pidfd_open(self.process)
         except OSError:  # a kernel or container without: the channel's end tells
@@ -105,14 +106,14 @@ class WorkerProcess:
 
     def where(self) -> str:
         """Its stacks; or what keeps it from showing them."""
-        return self._server.stacks.of(self.process)
+        return self.server.stacks.of(self.process)
 
     def death(self) -> str:
         """How it ended: ``"was killed by SIGSEGV"``."""
         self._wait(GRACE_S)
         self.kill()  # it may have closed its channel and live on
         ended = self._wait(PATIENCE_S)
-        code = self._server.status(self.process)
+        code = self.server.status(self.process)
         if code is None:
             state = "" if ended else state_of(str(self.process))
             return f"is {state}, where no signal ends it" if state else "has ended"
@@ -131,7 +132,7 @@ class WorkerProcess:
         """Let it end, as one that does nothing does at once; and if it doesn't, end it."""
         self.channel.close()
         self._wait(PATIENCE_S)
-        if self._server.status(self.process) is None:
+        if self.server.status(self.process) is None:
             self.kill()
         self.close()
 

@@ -41,8 +41,7 @@ class ProcessWorkers(QueueWorkers):
         unsaid = threading.Lock()
         self._apart = Apart(ring)
         self._drivers = [
-            Driver(worker, server, plan, ring, self._queue, watch, self._apart, unsaid, bell)
-            for worker in workers
+            Driver(worker, plan, ring, self._queue, watch, self._apart, unsaid, bell) for worker in workers
         ]
         # Held by the thread that drives, while it does. A collection of garbage may close a loader there.
         self._driving = threading.RLock()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from standpipe._native import CachedRow, Stamp
 from standpipe.engine.cache import Keeper, counted
 from standpipe.engine.python.stored import NotStorable, NotStored, from_bytes, to_bytes
-from standpipe.engine.rows import EncodedFile, Sample
+from standpipe.engine.rows import CantWork, EncodedFile, Sample
 from standpipe.engine.workers import Flaws
 from standpipe.spec import UInt8Array
 
@@ -100,3 +102,22 @@ def as_kept(sample: Sample, form: type) -> tuple[UInt8Array | None, Sample]:
     except NotStorable:
         return None, sample
     return row, from_bytes(row)[0]
+
+
+def prove_kept(made: Sample, other: Sample, form: type) -> None:
+    """Raise ``CantWork`` unless a sample can be kept, and came out the same when it was made twice."""
+    try:
+        row, again = to_bytes(made, form), to_bytes(other, form)
+    except NotStorable as error:
+        raise CantWork(
+            "transform",
+            f"cache(…): {error}, which no cache keeps; it keeps arrays and tensors of numbers, numbers, texts, "
+            "bytes, images, and lists, tuples and dicts of these. Put .cache(…) before what makes it, or make "
+            "something else of it",
+        ) from error
+    if not np.array_equal(row, again):
+        raise CantWork(
+            "transform",
+            "cache(…): what comes before it makes something else of a record each time, and the cache would keep "
+            "one for ever; put .cache(…) before what changes, or draw from a parameter rng behind it",
+        )

@@ -10,6 +10,7 @@ import numpy as np
 
 from standpipe.engine.python.own_generators import OwnGenerators
 from standpipe.engine.rows import Place, RowFailed, Sample
+from standpipe.engine.workers import Failure
 from standpipe.transform import FunctionStep
 from standpipe.transform.function import Function
 from standpipe.transform.values import in_form, is_picture, out_of_form
@@ -104,3 +105,8 @@ def said(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
+
+
+def unforeseen(row: int, error: BaseException) -> Failure:
+    """The fate of rows whose worker met an error outside of the user's code: it goes on, and nobody waits for it."""
+    return Failure(row, "batch", said(error), error)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from standpipe import _native
-from standpipe.engine.python.cached_samples import NO_FILE, as_kept
+from standpipe.engine.python.cached_samples import NO_FILE, as_kept, prove_kept
 from standpipe.engine.python.calls import PythonCall, python_call, said
 from standpipe.engine.python.collating import numbered
 from standpipe.engine.python.columns import Columns, Uneven, has_columns, in_turn, write_columns
@@ -26,7 +26,6 @@ from standpipe.engine.python.generators import Marks, marks, moved
 from standpipe.engine.python.images import ImageMaker
 from standpipe.engine.python.own_generators import OwnGenerators
 from standpipe.engine.python.recipe import Recipe, Supplies
-from standpipe.engine.python.stored import NotStorable, to_bytes
 from standpipe.engine.rows import END, CantWork, EncodedFile, Inputs, RowFailed, RowKey, Rows, Sample
 from standpipe.engine.timing import Laps
 from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Desk, new_desk
@@ -300,21 +299,7 @@ class SampleMaker:
         """The sample at the cache, made twice: it can be kept, and comes out the same. Else raises ``CantWork``."""
         made = self._fixed_part(key, dict(inputs), {})
         other = self._fixed_part(replace(key, attempt=key.attempt + 1), dict(inputs), {})
-        try:
-            row, again = to_bytes(made, self._gives), to_bytes(other, self._gives)
-        except NotStorable as error:
-            raise CantWork(
-                "transform",
-                f"cache(…): {error}, which no cache keeps; it keeps arrays and tensors of numbers, numbers, texts, "
-                "bytes, images, and lists, tuples and dicts of these. Put .cache(…) before what makes it, or make "
-                "something else of it",
-            ) from error
-        if not np.array_equal(row, again):
-            raise CantWork(
-                "transform",
-                "cache(…): what comes before it makes something else of a record each time, and the cache would keep "
-                "one for ever; put .cache(…) before what changes, or draw from a parameter rng behind it",
-            )
+        prove_kept(made, other, self._gives)
         return as_kept(made, self._gives)[1]
 
     def _fixed_part(self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray]) -> Sample:
@@ -405,11 +390,6 @@ class SampleMaker:
         ):  # what is probed isn't keyed: it would look drawn from
             return dataset.sample(key.epoch, key.index)
         return dataset.sample(key.epoch, key.index, self._draws.begin_streamed)
-
-
-def unforeseen(row: int, error: BaseException) -> Failure:
-    """The fate of rows whose worker met an error outside of the user's code: it goes on, and nobody waits for it."""
-    return Failure(row, "batch", said(error), error)
 
 
 def _end_of(stream: Stream, ended: StreamEnded) -> RowFailed:

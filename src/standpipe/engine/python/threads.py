@@ -13,10 +13,11 @@ from typing import NamedTuple
 from standpipe import _native
 from standpipe.engine.cache import COUNTS
 from standpipe.engine.python.cached_samples import Kept
+from standpipe.engine.python.calls import unforeseen
 from standpipe.engine.python.functions import apply, gather
 from standpipe.engine.python.jobs import QueueWorkers
 from standpipe.engine.python.recipe import Recipe, Supplies
-from standpipe.engine.python.samples import SampleMaker, unforeseen
+from standpipe.engine.python.samples import SampleMaker
 from standpipe.engine.python.slot_job import Piece, SlotJob, is_whole
 from standpipe.engine.timing import Took
 from standpipe.engine.watchdog.board import FOR_MEMORY, FUNCTIONS, IDLE, ROW, SINCE, STEP, TOGETHER, step_text

@@ -1,0 +1,36 @@
+"""A piece of work that a worker process is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from standpipe.engine.python.slot_job import Piece
+from standpipe.engine.rows import PartOfRows
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A piece, and the number that the worker writes down while it is at it."""
+
+    number: int
+    piece: Piece
+
+    def message(self, *, gathers: bool) -> tuple[Any, ...]:
+        """What the worker has to know to make the piece. Functions of a batch may need its rows made again.
+
+        gathers  whether a function takes the samples of a batch
+        """
+        piece, job, content = self.piece, self.piece.job, self.piece.job.content
+        first, stop = (0, job.rows) if piece.is_functions else (piece.first, piece.stop)
+        kind = "functions" if piece.is_functions else "samples" if gathers else "rows"
+        rows = slice(first, stop)
+        part = PartOfRows(
+            content.epoch,
+            content.indices[rows],
+            content.positions[rows],
+            content.attempts[rows],
+            content.inputs.part(first, stop),
+        )
+        lists = content.lists if piece.is_functions else {}
+        return kind, self.number, job.slot, job.rows, first, part, lists
