@@ -232,7 +232,7 @@ def standpipes(args: argparse.Namespace, half: Any, device: str | None = None) -
     plan = loader.dataset.loader.plan
     planned = 0
     if hasattr(plan.device, "memory"):
-        coming, held = plan.device.memory(plan.layout.in_slot, plan.finish)
+        coming, held = plan.device.memory(plan.batch.layout.in_slot, plan.samples.finish)
         planned = coming + 2 * held
 
     def batches() -> Iterator[tuple[Any, Any]]:

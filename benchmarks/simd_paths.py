@@ -25,7 +25,10 @@ def main() -> None:
     )
     args = arguments.parse_args()
     plan = train_task(args.path, args.batch).plan(workers=args.workers)
-    turns = {name: Turns(sp.Loader(replace(plan, simd=name))) for name in args.paths.split(",")}
+    turns = {
+        name: Turns(sp.Loader(replace(plan, samples=replace(plan.samples, simd=name))))
+        for name in args.paths.split(",")
+    }
     compare_in_turns(args, "path", turns)
 
 

@@ -107,7 +107,8 @@ def delivered(
     simd: str | None = None,
 ) -> list[AnyArray]:
     """The images of a whole epoch, one array per record."""
-    plan = replace(pipeline.plan(memory="128MiB", workers=workers, executor=executor), simd=simd)
+    plan = pipeline.plan(memory="128MiB", workers=workers, executor=executor)
+    plan = replace(plan, samples=replace(plan.samples, simd=simd))
     with sp.Loader(plan) as loader:
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
         return [image for batch in loader for image in batch["image"].copy()]

@@ -184,7 +184,8 @@ def test_a_peak_and_a_forecast_above_theirs_say_why(tmp_path: Path) -> None:
     loaded = replace(result, ledger=replace(ledger, owners=()), peak_pss_mib=mib + 9)
     assert loaded.peak_note == "with libraries that were loaded since"
     assert replace(result, peak_pss_mib=mib - 1).peak_note == ""
-    tight = replace(result, plan=replace(result.plan, memory_bytes=10 << 20))
+    memory = replace(result.plan.memory, budget_bytes=10 << 20)
+    tight = replace(result, plan=replace(result.plan, memory=memory))
     assert tight.forecast_note.endswith("MiB of it the process's own, outside memory=10.0MiB")
 
 

@@ -68,7 +68,7 @@ for executor in ("thread", "process", "inline"):
         print(all((name == index).all() for b in held for name, index in zip(b["name"], b["index"])))
 photos = sp.Pipeline(sp.FileList({path!r})).map(sp.CenterCrop(224), sp.Normalize()).batch(64)
 with photos.loader(memory="1GiB", workers=2) as loader:
-    print(loader.plan.program is None, sum(len(batch["index"]) for batch in loader))
+    print(loader.plan.samples.program is None, sum(len(batch["index"]) for batch in loader))
 print(sorted(os.listdir("/dev/shm")))
 """
 

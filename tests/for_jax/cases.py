@@ -127,7 +127,7 @@ def test_slots_come_back_whatever_is_held() -> None:
             total += batch["x"].sum()
         assert len(list(batches)) == len(batches) > batches.loader.plan.most_slots // 2
         (slots,) = (owner for owner in batches.loader.memory().owners if owner.name == "slots")
-        assert slots.peak <= 5 * batches.loader.plan.layout.stride_bytes
+        assert slots.peak <= 5 * batches.loader.plan.batch.layout.stride_bytes
 
 
 @pytest.mark.parametrize(

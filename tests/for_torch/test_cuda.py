@@ -121,7 +121,7 @@ def test_a_captured_step_reads_one_place() -> None:
 def test_memory_is_the_plans_and_comes_back() -> None:
     made = loader(images(40), dtype=torch.bfloat16)
     plan = made.dataset.loader.plan
-    coming, held = plan.device.memory(plan.layout.in_slot, plan.finish)
+    coming, held = plan.device.memory(plan.batch.layout.in_slot, plan.samples.finish)
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()

@@ -211,7 +211,7 @@ def test_mixing_is_the_hosts_to_the_bit(
     step = Step(late)
     wanted = Wanted(None, dtype, torch.channels_last, static=False)
     with pipeline.loader(**SETTINGS, device=on(late, wanted)) as loader:
-        assert loader.plan.kernel is not None
+        assert loader.plan.samples.kernel is not None
         assert loader.plan.digest == pipeline.plan(**SETTINGS).digest
         for _ in range(2):
             for batch in loader:
@@ -309,7 +309,7 @@ def test_an_epoch_that_is_left_gives_its_memory_back(late: LateStreams) -> None:
 def test_memory_is_that_of_the_plan(late: LateStreams) -> None:
     device = on(late, Wanted(frozenset(("image", "label")), torch.bfloat16, None, False))
     with images(ROWS * 12).loader(**SETTINGS, device=device) as loader:
-        coming, held = device.memory(loader.plan.layout.in_slot, loader.plan.finish)
+        coming, held = device.memory(loader.plan.batch.layout.in_slot, loader.plan.samples.finish)
         for batch in loader:
             late.wait_here(late.record(late.now))
             del batch

@@ -41,7 +41,7 @@ def test_slots_are_pinned_once_and_let_go(late: LateStreams) -> None:
             step(batch)
         step.all()
         assert len(late.pinned) == loader.plan.depth
-        assert set(late.pinned.values()) == {loader.plan.layout.stride_bytes}
+        assert set(late.pinned.values()) == {loader.plan.batch.layout.stride_bytes}
     assert not late.pinned
 
 

@@ -85,7 +85,7 @@ def test_too_many_kept_batches_are_an_error_that_counts_them_and_passes() -> Non
         with pytest.raises(sp.BudgetError, match=f"all {plan.most_slots} batches") as caught:
             next(iterator)
         assert caught.value.budget_bytes == plan.memory_bytes
-        assert caught.value.asked_bytes == (plan.most_slots + 1) * plan.layout.stride_bytes
+        assert caught.value.asked_bytes == (plan.most_slots + 1) * plan.batch.layout.stride_bytes
         assert "lend_wait_s" in str(caught.value)
         assert [batch["x"].item() for batch in kept] == [3 * i for i in range(len(kept))]
 

@@ -243,8 +243,8 @@ def test_of_a_native_step_nobody_is_told_to_make_it_native(tmp_path: Path, decod
     source = write_list(tmp_path, [encoded(picture(0))]) if decodes else images("uint8").source
     described = sp.Pipeline(source).map(sp.Resize((4, 4))).map(Slow(0), field="image").batch(1)
     plan = described.plan(memory="300MiB", workers=2, executor="process")
-    assert plan.program is not None
-    (step,) = plan.program.native
+    assert plan.samples.program is not None
+    (step,) = plan.samples.program.native
     done = counted(0.5, 19.0, transform=in_python(18.0), functions={step: 15.0, "Slow": 2.0})
     found = diagnose(done, plan, tuning_of(plan), cores=2)
     assert f"{step} takes 88% of making rows, natively" in found.what

@@ -272,7 +272,7 @@ def test_a_budget_error_names_what_the_caller_fixed_too_large(
 def test_what_is_planned_fits_the_budget(settings: dict[str, object], memory: str) -> None:
     image = np.zeros((16, 64, 64, 3), np.uint8)
     plan = sp.Pipeline(sp.Arrays(image=image)).map(sp.Normalize()).batch(7).plan(memory=memory, **settings)
-    forecast, slot = plan.forecast, plan.layout.stride_bytes
+    forecast, slot = plan.forecast, plan.batch.layout.stride_bytes
     at_most = forecast.allocated + forecast.side + (plan.most_slots - plan.depth) * slot
     assert plan.memory_bytes - slot < at_most <= plan.memory_bytes
     assert forecast.slots == plan.depth * slot

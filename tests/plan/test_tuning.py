@@ -31,7 +31,7 @@ def test_settings_written_down_load_back_with_python_code_too(tmp_path: Path, ex
         tuning.save(path)
     with pipeline.loader(memory="512MiB", **sp.load_tuning(path)) as loader:
         assert (loader.plan.workers, loader.plan.depth) == (tuning.workers, tuning.depth)
-        assert loader.plan.executor.value == executor
+        assert loader.plan.pool.executor.value == executor
         assert [batch["x"].tolist() for batch in loader] == expected
         assert loader.tuning().settled  # nothing is left to be tuned
     assert sp.load_tuning(path) == tuning.settings
@@ -40,7 +40,7 @@ def test_settings_written_down_load_back_with_python_code_too(tmp_path: Path, ex
 def test_what_is_printed_is_code(tmp_path: Path) -> None:
     tuning = sp.Tuning(3, 5, "process", 8, settled=True)
     with numbers().map(doubled, field="x").loader(**eval(f"dict({tuning})"), memory="512MiB") as loader:
-        assert (loader.plan.workers, loader.plan.depth, loader.plan.executor.value) == (3, 5, "process")
+        assert (loader.plan.workers, loader.plan.depth, loader.plan.pool.executor.value) == (3, 5, "process")
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,16 @@ def test_numbers_that_are_given_stay() -> None:
 def test_workers_that_may_be_tried_fit_the_budget() -> None:
     for memory in ("100MiB", "200MiB", "2GiB"):
         plan = numbers().map(doubled, field="x").plan(memory=memory, executor="thread")
-        threads = plan.cost.of(plan.most_workers)
+        threads = plan.pool.cost.of(plan.most_workers)
         assert plan.workers <= plan.most_workers <= 64
         assert plan.forecast.allocated - plan.forecast.workers + threads <= plan.memory_bytes
-        rest = plan.memory_bytes - plan.batches_bytes - threads - plan.forecast.engine - plan.forecast.side
+        rest = (
+            plan.memory_bytes
+            - plan.memory.batches_bytes
+            - threads
+            - plan.forecast.engine
+            - plan.forecast.side
+        )
         assert rest >= plan.forecast.index
     native = sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).plan(memory="2GiB")
     assert native.most_workers == native.workers  # they compute: one for each processor

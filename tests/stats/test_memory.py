@@ -138,7 +138,7 @@ def photos(folder: Path, count: int = 24) -> sp.Pipeline:
 def test_the_ledger_before_during_and_after_a_run(tmp_path: Path) -> None:
     loader = photos(tmp_path).loader(memory="64MiB", workers=2, depth=3)
     plan, before = loader.plan, loader.memory()
-    slot = plan.layout.stride_bytes
+    slot = plan.batch.layout.stride_bytes
     assert before["slots"] == sp.MemoryOwner("slots", plan.forecast.slots, 0, 0, plan.most_slots * slot)
     assert before.forecast == plan.forecast.allocated
     assert before.limit == plan.memory_bytes

@@ -41,8 +41,8 @@ class Delivery:
     """
 
     def __init__(self, plan: Plan, ring: _native.SlotRing) -> None:
-        self._plan, self._layout, self._ring = plan, plan.layout, ring
-        self._device = plan.device.open(plan.layout.in_slot, plan.finish)
+        self._plan, self._layout, self._ring = plan, plan.batch.layout, ring
+        self._device = plan.device.open(plan.batch.layout.in_slot, plan.samples.finish)
         self._epoch: int | None = None
 
     def enter(self, epoch: int) -> None:
@@ -65,7 +65,7 @@ class Delivery:
         assert filled.slot is not None
         memory = self._ring.lend(filled.slot)
         plan, epoch = self._plan, filled.at.epoch
-        mixes = tuple(drawn(plan, epoch, filled.position, filled.rows)) if plan.mixings else ()
+        mixes = tuple(drawn(plan, epoch, filled.position, filled.rows)) if plan.samples.mixings else ()
         return dict(self._device.take(filled.slot, memory, self._arrays(filled, memory), mixes))
 
     @property

@@ -42,6 +42,9 @@ class Filler:
     ) -> None:
         self._queue, self._workers, self._ring = queue, workers, queue.ring
         self._ledger, self._watch, self._times = ledger, watch, times
+        plan = queue.plan
+        self._layout, self._streams = plan.batch.layout, plan.samples.stream is not None
+        self._collates, self._mixes = bool(plan.batch.collated), bool(plan.samples.mixings)
 
     def begin(self, slot: int, at: Cursor) -> Filling | Filled:
         """The work on a batch, or why there can be none."""
@@ -101,7 +104,7 @@ class Filler:
         plan = self._queue.plan
         step = plan.steps.step(0, at.consumed)
         drawn = step.draw(plan.order, at.epoch)
-        if plan.stream is not None:  # a rank's own samples, by their place in its stream
+        if self._streams:  # a rank's own samples, by their place in its stream
             places = at.consumed // plan.steps.world + np.arange(len(drawn.indices))
             drawn = replace(drawn, indices=places)
         records = plan.source.locate(drawn.indices)
@@ -122,11 +125,11 @@ class Filler:
         failures = list(job.failures())
         made = Made(job.lists)
         complete = not origins.assignment.without
-        if plan.collated and not failures and complete and job.ended_after != 0:
+        if self._collates and not failures and complete and job.ended_after != 0:
             made = collated(plan, self._ring.view(slot), job.lists)
             failures += made.failures
-        if plan.mixings and not failures:
-            failures += unmixable(plan, plan.layout.views(self._ring.view(slot), rows))
+        if self._mixes and not failures:
+            failures += unmixable(plan, self._layout.views(self._ring.view(slot), rows))
         if failures or not complete:
             self._count(failures)
             if (substitutes := origins.substitutes(failures)) is not None:
@@ -156,7 +159,7 @@ class Filler:
 
     def _views(self, slot: int, indices: Int64Array, valid: NDArray[np.bool_]) -> dict[str, AnyArray]:
         """A slot's fields, of which those are written that are no sample's."""
-        views = self._queue.plan.layout.views(self._ring.view(slot), len(indices))
+        views = self._layout.views(self._ring.view(slot), len(indices))
         views["index"][...] = indices
         if "valid" in views:
             views["valid"][...] = valid

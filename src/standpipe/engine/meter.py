@@ -109,9 +109,11 @@ class Meter:
         in_threads = memory.in_heap + memory.read_ahead.now + memory.frames.now + memory.cache.now
         in_threads += 0 if memory.processes else memory.side.now
         left = max(machine.anonymous_bytes() - self._start - in_threads, 0)
-        forecast = self._plan.forecast
+        forecast = self._plan.memory.forecast
         threads = (
-            0 if memory.processes or self._closed else min(left, self._plan.cost.of(self._workers.employed))
+            0
+            if memory.processes or self._closed
+            else min(left, self._plan.pool.cost.of(self._workers.employed))
         )
         engine = 0 if self._closed else min(left - threads, forecast.engine)
         return threads, engine, left - threads - engine
@@ -159,19 +161,20 @@ class Meter:
     def _may_be_above(self, owner: MemoryOwner) -> bool:
         """Whether it is worth a warning when it takes more than was forecast."""
         if owner.name == SLOTS:  # else there are as many as are best
-            return self._ring.count("lent") > self._plan.depth
+            return self._ring.count("lent") > self._plan.memory.depth
         # A file larger than all buffers is read alone, whoever wants more of the side arena waits, and there are as
         # many threads as are best.
         return owner.name == PROCESSES or owner.name not in (READ_AHEAD, SIDE, worker_owner(self._plan))
 
     def _remedy(self, owner: MemoryOwner) -> str:
         if owner.name == SLOTS:
-            held, most = self._ring.count("lent"), self._plan.most_slots
+            held, most = self._ring.count("lent"), self._plan.memory.most_slots
             return f"your code holds {held} batches, and {most} fit: drop them sooner, or raise memory="
         if owner.name == PROCESSES:
+            share = show_bytes(self._plan.pool.worker_bytes)
             return (
-                f"one with more than {show_bytes(self._plan.worker_bytes)} of its own gives way to a new one; what "
-                "makes them grow is in your dataset or functions"
+                f"one with more than {share} of its own gives way to a new one; what makes them grow is in your "
+                "dataset or functions"
             )
         return "make batches smaller, or raise memory="
 

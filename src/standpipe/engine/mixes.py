@@ -17,8 +17,8 @@ from standpipe.transform import BATCH_OP
 
 def drawn(plan: Plan, epoch: int, position: int, rows: int) -> Iterator[Mix]:
     """Yield what is done to the batch of ``rows`` whose first one stands at a position of an epoch."""
-    image = plan.fields["image"] if plan.finish is None else plan.finish.output
-    for number, mixing in enumerate(plan.mixings):
+    image = plan.batch.fields["image"] if plan.samples.finish is None else plan.samples.finish.output
+    for number, mixing in enumerate(plan.samples.mixings):
         key = _native.sample_key(plan.pipeline.seed, epoch, position, 0, BATCH_OP + number)
         rng = np.random.Generator(np.random.Philox(key=key))
         yield mixing.draw(rng, (rows, *image.shape), image.dtype)
@@ -26,7 +26,9 @@ def drawn(plan: Plan, epoch: int, position: int, rows: int) -> Iterator[Mix]:
 
 def unmixable(plan: Plan, batch: Mapping[str, AnyArray]) -> Iterator[Failure]:
     """Yield why a batch's labels can't be mixed, if they can't."""
-    for function, mixing in zip(plan.pipeline.batch_functions, plan.mixings, strict=bool(plan.mixings)):
+    for function, mixing in zip(
+        plan.pipeline.batch_functions, plan.samples.mixings, strict=bool(plan.samples.mixings)
+    ):
         labels = batch[mixing.label]
         try:
             mixing.check_labels(labels)

@@ -21,27 +21,30 @@ def check_files(plan: Plan) -> None:
 
 def least_files(plan: Plan) -> int:
     """Without which a run can't start. Threads that find none to read a file with try again."""
-    if plan.program is None or plan.executor is not Executor.PROCESS:
+    if plan.samples.program is None or plan.pool.executor is not Executor.PROCESS:
         return 2  # the arena of slots; a file that is read
     # The arena, and what wakes the filling thread.
-    return 2 + plan.files_of_server + plan.workers * FILES_OF_PROCESS
+    return 2 + plan.files_of_server + plan.pool.workers * FILES_OF_PROCESS
 
 
 def reading_threads(plan: Plan) -> int:
     """As many as may have a file open at once, of those that read ahead; at least 1."""
     open_now, limit = machine.open_files()
     each = 1 if plan.options.reads.hedge_after_s is None else 2
-    free = (limit - open_now - SPARE_FILES) // each - plan.workers
-    return max(min(ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead).threads, free), 1)
+    free = (limit - open_now - SPARE_FILES) // each - plan.pool.workers
+    return max(
+        min(ReadAhead.for_workers(plan.pool.workers, plan.memory.forecast.read_ahead).threads, free), 1
+    )
 
 
 def too_few_files(plan: Plan) -> PlanError:
     """What to say when the system refused to open one more, or would."""
     open_now, limit = machine.open_files()
     need = least_files(plan)
-    fewer = ", or use fewer workers" if plan.workers > 1 and need > 2 else ""
+    pool = plan.pool
+    fewer = ", or use fewer workers" if pool.workers > 1 and need > 2 else ""
     return PlanError(
         f"too many open files: this process may have {limit} (ulimit -n) and has {open_now}, and "
-        f"workers={plan.workers}, executor={plan.executor.value!r} need {need} more to start; raise the limit to at "
+        f"workers={pool.workers}, executor={pool.executor.value!r} need {need} more to start; raise the limit to at "
         f"least {open_now + need}{fewer}"
     )

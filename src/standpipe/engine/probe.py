@@ -86,7 +86,7 @@ class Probe:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, server.process, NICENESS)
         server.wait_until_ready()
-        server.side.cap_bytes = plan.forecast.side
+        server.side.cap_bytes = plan.memory.forecast.side
         worker = WorkerProcess(server, 0)
         try:
             key, records = self._sample()
@@ -101,7 +101,7 @@ class Probe:
         plan, epoch = self._plan, self._at.epoch
         if plan.pipeline.given:
             return RowKey(0, epoch, 0), plan.source.locate(np.zeros(1, np.int64))
-        return first_record(plan, self._at if plan.stream is None else Cursor(epoch))
+        return first_record(plan, self._at if plan.samples.stream is None else Cursor(epoch))
 
     def _end(self) -> None:
         with (

@@ -126,7 +126,7 @@ class Origins:
 
 def advise(error: StandpipeError, plan: Plan, failures: Sequence[Failure]) -> StandpipeError:
     """The error of these, with what a policy would do about them, or why it didn't help; as it is where none can."""
-    if plan.stream is not None or not all(map(is_replaced, failures)):
+    if plan.samples.stream is not None or not all(map(is_replaced, failures)):
         return error
     replaced = isinstance(plan.pipeline.bad, Replace)
     error.add_note(f"{MOST_ATTEMPTS} samples in its place were bad too" if replaced else HOW_TO_REPLACE)

@@ -17,7 +17,8 @@ class Room:
     """
 
     def __init__(self, plan: Plan, ring: _native.SlotRing, workers: Workers) -> None:
-        self._plan, self._ring, self._workers = plan, ring, workers
+        self._memory, self._slot_bytes = plan.memory, plan.batch.layout.stride_bytes
+        self._ring, self._workers = ring, workers
         self.varies = plan.hands_over
 
     def reclaim(self) -> None:
@@ -28,26 +29,26 @@ class Room:
         """Whether no slot can be had before the caller drops a batch, or a thread that hangs comes back."""
         self._ring.reclaim()
         taken = sum(map(self._ring.count, ("lent", "quarantined", "held")))
-        return taken == self._plan.most_slots or (taken >= self._plan.depth and not self.has_room())
+        return taken == self._memory.most_slots or (taken >= self._memory.depth and not self.has_room())
 
     def has_room(self) -> bool:
         """Whether the memory has room for one more batch, beside those there are with what they have in no slot."""
         if not self.varies:
             return True
-        slot, taken = self._plan.layout.stride_bytes, sum(map(self._ring.count, TAKEN))
-        one = slot + self._plan.forecast.waiting // self._plan.depth
-        return taken * slot + self._workers.waiting_bytes + one <= self._plan.batches_bytes
+        slot, taken = self._slot_bytes, sum(map(self._ring.count, TAKEN))
+        one = slot + self._memory.forecast.waiting // self._memory.depth
+        return taken * slot + self._workers.waiting_bytes + one <= self._memory.batches_bytes
 
     def all_lent(self) -> StandpipeError:
         """What to say then."""
         lent, stuck = self._ring.count("lent"), self._ring.count("quarantined")
         if stuck > 0:
             return StalledError(
-                f"of the {self._plan.most_slots} slots that fit the memory, {stuck} wait for threads that hang, and "
+                f"of the {self._memory.most_slots} slots that fit the memory, {stuck} wait for threads that hang, and "
                 f"the caller holds {lent}: raise memory=, or use executor='process', where what hangs can be ended"
             )
-        slot = self._plan.layout.stride_bytes
-        budget = self._plan.memory_bytes
+        slot = self._slot_bytes
+        budget = self._memory.budget_bytes
         waiting = self._workers.waiting_bytes
         apart = f", with {show_bytes(waiting)} in no slot," if waiting else ""
         held = self._ring.count("held")

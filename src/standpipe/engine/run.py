@@ -98,7 +98,9 @@ class Run:
             self._end()
             raise
         steps = self.plan.steps
-        _logger().info("rank %d of %d data ranks, %d workers", steps.rank, steps.world, self.plan.workers)
+        _logger().info(
+            "rank %d of %d data ranks, %d workers", steps.rank, steps.world, self.plan.pool.workers
+        )
 
     def _start(self, at: Cursor) -> None:
         with refusals(self._planned):

@@ -43,7 +43,7 @@ def started(
     threads, processes or memory; and whatever the source raises when it is asked where that sample is.
     """
     check_files(plan)
-    if plan.program is not None and plan.executor is Executor.PROCESS:
+    if plan.samples.program is not None and plan.pool.executor is Executor.PROCESS:
         from standpipe.engine.processes.start import (
             in_processes,  # takes a fifth of the time of importing standpipe
         )
@@ -51,7 +51,7 @@ def started(
         return in_processes(plan, at, bell, watch)
     with refusals(plan):
         watch.start()
-    if plan.program is not None:
+    if plan.samples.program is not None:
         return _in_threads(plan, at, bell, watch)
     with contextlib.ExitStack() as unless_workers_have_it:
         kept = None if plan.cache is None else opened(plan.cache, strict=plan.cache.cache.strict)
@@ -76,10 +76,10 @@ def _in_threads(
             kept = Kept(keeper)
             unless_workers_have_it.callback(kept.close, PATIENCE_S)
             keeper.start(watch.end)
-        if plan.open or recipe.keeps_samples:
+        if plan.batch.open or recipe.keeps_samples:
             fields, record = _measured_in_threads(plan, at, recipe, watch, kept)
-            plan = measured_plan(plan, fields, record) if plan.open else plan
-        threads = 0 if plan.executor is Executor.INLINE else plan.workers
+            plan = measured_plan(plan, fields, record) if plan.batch.open else plan
+        threads = 0 if plan.pool.executor is Executor.INLINE else plan.pool.workers
         with refusals(plan):
             ring = new_ring(plan, bell)
             workers = ThreadWorkers(plan, recipe, threads, bell, kept, watch.end)
@@ -90,11 +90,11 @@ def _in_threads(
 def _measured_in_threads(
     plan: Plan, at: Cursor, recipe: Recipe, watch: Watch, kept: Kept | None
 ) -> tuple[Mapping[str, Spec | Listed], int]:
-    side = _native.SideArena(plan.forecast.side)
+    side = _native.SideArena(plan.memory.forecast.side)
     with contextlib.closing(Supplies.of(recipe, side, kept=kept)) as supplies:
 
         def measure(key: RowKey, inputs: Inputs) -> Measured:
-            if plan.executor is Executor.THREAD:
+            if plan.pool.executor is Executor.THREAD:
                 maker = SampleMaker(recipe, supplies, catches=BaseException)
                 return _measured_aside(maker, watch, key, inputs)
             maker = SampleMaker(recipe, supplies)

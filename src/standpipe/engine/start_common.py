@@ -41,35 +41,35 @@ def refusals(plan: Plan) -> Iterator[None]:
         if is_short_of_files(error):
             raise too_few_files(plan) from error
         raise StandpipeError(
-            f"the system refused what the loader needs, {plan.workers} workers and "
-            f"{show_bytes(plan.most_slots * plan.layout.stride_bytes)} of address space: {error}"
+            f"the system refused what the loader needs, {plan.pool.workers} workers and "
+            f"{show_bytes(plan.memory.most_slots * plan.batch.layout.stride_bytes)} of address space: {error}"
         ) from error
 
 
 def recipe_of(plan: Plan) -> Recipe:
     """What workers have to know to make the plan's samples."""
-    assert plan.program is not None
+    assert plan.samples.program is not None
     return Recipe(
-        program=plan.program,
+        program=plan.samples.program,
         functions=plan.functions,
         dataset=_dataset(plan),
-        streams=plan.stream is not None,
-        names=NAMES if plan.python is None else plan.python.names,
+        streams=plan.samples.stream is not None,
+        names=NAMES if plan.samples.python is None else plan.samples.python.names,
         seed=plan.pipeline.seed,
         decoding=plan.pipeline.decoding,
         reads=plan.options.reads,
-        simd=plan.simd,
+        simd=plan.samples.simd,
         collate=plan.pipeline.collate,
-        checks=Checks(plan.pipeline.finite, plan.labels),
+        checks=Checks(plan.pipeline.finite, plan.samples.labels),
         cache=plan.cache,
         in_turn=plan.in_turn,
     )
 
 
 def _dataset(plan: Plan) -> Any:
-    if plan.stream is not None:
-        return plan.stream.of_rank(plan.steps.rank, plan.steps.world)
-    return None if plan.python is None else plan.python.dataset
+    if plan.samples.stream is not None:
+        return plan.samples.stream.of_rank(plan.steps.rank, plan.steps.world)
+    return None if plan.samples.python is None else plan.samples.python.dataset
 
 
 def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
@@ -77,7 +77,7 @@ def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
     at = plan.steps.settled(at)
     drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
     index = int(drawn.indices[0])
-    if plan.stream is not None:
+    if plan.samples.stream is not None:
         index = at.consumed // plan.steps.world
     records = plan.source.locate(np.array([index]))
     return RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0])), records
@@ -101,4 +101,6 @@ def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, 
 def new_ring(plan: Plan, bell: _native.Bell) -> _native.SlotRing:
     """The slots of a run."""
     keeps = not plan.device.lends  # which may have pinned it
-    return _native.SlotRing(plan.layout.slot_bytes, plan.depth, plan.most_slots, bell, keeps=keeps)
+    return _native.SlotRing(
+        plan.batch.layout.slot_bytes, plan.memory.depth, plan.memory.most_slots, bell, keeps=keeps
+    )

@@ -60,7 +60,7 @@ class Upkeep:
         """All counters."""
         ring = self._queue.ring
         slots = SlotStats(
-            self._queue.plan.most_slots, ring.count("lent"), ring.count("filling"), ring.count("ready")
+            self._queue.plan.memory.most_slots, ring.count("lent"), ring.count("filling"), ring.count("ready")
         )
         counted = self._times.stats(self._workers.stats(), slots, self._delivery.copying_s)
         return replace(counted, slow=self._watch.slow, stalled=self._watch.stalled)

@@ -232,7 +232,7 @@ class Workers(Protocol):
         """How many work at once."""
 
     def employ(self, number: int) -> None:
-        """Let so many work at once from now on, at least 1 and at most ``plan.most_workers``.
+        """Let so many work at once from now on, at least 1 and at most ``plan.pool.most_workers``.
 
         Threads that there aren't are started, as far as the system allows; ``employed`` says how many there are then.
         Those that are too many wait.

@@ -27,7 +27,7 @@ class JaxLoader:
         part = pipeline if pipeline.world > 1 else pipeline.shard(placing.rank, placing.world)
         self.loader = part.loader(**settings)
         placing.check(self.loader.plan)
-        if not self.loader.plan.open:
+        if not self.loader.plan.batch.open:
             self._check(list(self.loader.plan.fields))
 
     def __len__(self) -> int:

@@ -70,7 +70,7 @@ def measure_reads(plan: Plan, *, seconds: float = 8.0, threads: int | None = Non
         raise PlanError(f"measure_reads(seconds={seconds!r}): a time above 0")
     if threads is not None and not is_count(threads, 1, MOST_WORKERS):
         raise PlanError(f"measure_reads(threads={threads!r}): a number of threads, from 1 to {MOST_WORKERS}")
-    most = threads or ReadAhead.for_workers(plan.workers, plan.forecast.read_ahead).threads
+    most = threads or ReadAhead.for_workers(plan.pool.workers, plan.memory.forecast.read_ahead).threads
     found: list[_native.ReadTimes] = []
     left = seconds  # of reading; saying where files are takes its own time
     for files in _files(plan):
@@ -88,13 +88,13 @@ def _timed(plan: Plan, files: Files, threads: int, seconds: float) -> _native.Re
         paths.ends,
         files.offset,
         files.length,
-        max_bytes=max(plan.forecast.side, plan.forecast.read_ahead),
+        max_bytes=max(plan.memory.forecast.side, plan.memory.forecast.read_ahead),
         again=plan.steps.per_epoch * plan.steps.batch <= ROWS_AT_ONCE,
         threads=threads,
         seconds=seconds,
         patience_s=PATIENCE_S,
         policy=read_policy(plan.options.reads),
-        buffer_bytes=plan.forecast.read_ahead,
+        buffer_bytes=plan.memory.forecast.read_ahead,
     )
 
 

@@ -70,7 +70,7 @@ class Loader(Observable):
         self._run: Run | None = None
         # Until it is closed, or dropped:
         self._claim = Claim(usable_cpus(plan.device.cpus()), memory_pools())
-        self._claim.promise(plan.memory_bytes)
+        self._claim.promise(plan.memory.budget_bytes)
         self._closed = False
         self._turn: dict[str, int] = {}  # "taker": the thread inside next(); setting it by default is atomic
         self._iterator: weakref.ref[Epoch] | None = None
@@ -82,7 +82,7 @@ class Loader(Observable):
         of = f" of {steps.per_epoch:,}" if self.plan.ends_known else ""
         where = f"epoch {at.epoch}, batch {at.consumed // (steps.batch * steps.world):,}{of}"
         state = ", closed" if self._closed else ""
-        workers = f"{self.plan.workers} worker{'s' if self.plan.workers > 1 else ''}"
+        workers = f"{self.plan.pool.workers} worker{'s' if self.plan.pool.workers > 1 else ''}"
         return f"<Loader of {self.plan.pipeline!r}: {workers}, {where}{state}>"
 
     def __len__(self) -> int:

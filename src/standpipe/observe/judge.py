@@ -119,7 +119,7 @@ class _Judge:
         if order + batch < THRESHOLDS.busy * self._loop_s:
             return None
         place: Place = "order" if order > batch else "batch"
-        collates = place == "batch" and self._plan.collated
+        collates = place == "batch" and self._plan.batch.collated
         return self._say(
             "input",
             place,
@@ -234,7 +234,7 @@ class _Judge:
         name, took = max(done.functions.items(), key=lambda each: each[1])
         share = took / max(sum(done.functions.values()), 1e-9)
         why, advice = self._in_python(name)
-        if self._plan.executor.value == "inline":
+        if self._plan.pool.executor.value == "inline":
             advice = [Advice('executor="thread" or "process": your own thread makes the rows now')]
         known = (1 - share) * self._load.busy >= LEAST_LOAD
         others = rate_of(done.rows, self._load.work_s * (1 - share)) * self._workers if known else math.inf
@@ -250,7 +250,7 @@ class _Judge:
 
     def _in_python(self, name: str) -> tuple[str, list[Advice]]:
         """How the time passes of which this function takes most, and what to do."""
-        done, program, remedies = self._done, self._plan.program, self._remedies
+        done, program, remedies = self._done, self._plan.samples.program, self._remedies
         cpu, busy = done.transform.cpu_s, max(done.transform.busy_s, 1e-9)
         queued = done.transform.queued_s
         at_once = min(self._workers, self._cores)
@@ -259,7 +259,7 @@ class _Judge:
             return "and waits most of that time for a processor, which others have", [advice]
         # Threads that wait for the interpreter do so anywhere: they have one core between them, and no other wait.
         one_core = THRESHOLDS.computes * self._loop_s < cpu <= ONE_CORE * self._loop_s
-        if self._plan.executor.value == "thread" and at_once > 1 and one_core:
+        if self._plan.pool.executor.value == "thread" and at_once > 1 and one_core:
             rate = min(rate_of(done.rows, cpu) * at_once, self._able.cores)
             why = "in threads, which share one interpreter: only one runs at a time"
             return why, [Advice('executor="process"', rate)]

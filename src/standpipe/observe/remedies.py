@@ -101,7 +101,7 @@ class Remedies:
         tuned, most = (
             (plan.tunes_workers, tuning.most_workers)
             if setting == "workers"
-            else (plan.tunes_depth, plan.most_depth)
+            else (plan.tunes_depth, plan.memory.most_depth)
         )
         rejected = any(
             trial.setting == setting and not trial.kept and trial.before < trial.tried <= number

@@ -143,7 +143,7 @@ def snapshot(
         rank=plan.steps.rank,
         world=plan.steps.world,
         batch=plan.steps.batch,
-        executor=plan.executor.value,
+        executor=plan.pool.executor.value,
         time_s=time.monotonic(),
         run_s=run_s,
         epoch=stats.epoch,

@@ -93,7 +93,7 @@ class Audit:
             "missing": self.missing,
             "sampled": None if self.sampled is None else list(self.sampled),
             "drawing": None if self.drawing is None else list(self.drawing),
-            "forecast": self.plan.forecast.expected,
+            "forecast": self.plan.memory.forecast.expected,
             "descriptors": self.plan.most_descriptors,
         }
 
@@ -110,7 +110,7 @@ class Audit:
             f"  rows       {self.positions:,} an epoch, {self.dropped:,} dropped, {self.padded:,} of padding",
             *self._sampling(),
             *self._random(),
-            f"  memory     forecast {show_bytes(self.plan.forecast.expected)} a rank",
+            f"  memory     forecast {show_bytes(self.plan.memory.forecast.expected)} a rank",
             f"  files      at most {self.plan.most_descriptors} open at once a rank",
         ]
         return "\n".join(lines)
@@ -135,7 +135,7 @@ def audit(
     plan = make_plan(replace(pipeline, rank=0, world=ranks), LoaderOptions(executor=executor))
     if pipeline.given:
         raise PlanError("batches that are given name their records only when a loader runs")
-    if plan.stream is not None:
+    if plan.samples.stream is not None:
         raise PlanError("a stream names no records, so nobody can count them without reading it")
     drawing = plan.probe()
     plan = replace(plan, drawing=drawing or ())

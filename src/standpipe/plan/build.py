@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from standpipe.batch import placed
 from standpipe.contracts import (
+    Device,
     Encoded,
     OpenSource,
     PythonSource,
@@ -16,9 +17,9 @@ from standpipe.contracts import (
 )
 from standpipe.device import HostMemory
 from standpipe.errors import PlanError
-from standpipe.order import Batches, Given
+from standpipe.order import AnyOrder, Batches, Given, Steps
 from standpipe.pipeline.pipeline import Pipeline
-from standpipe.plan.cache import cache_plan, with_place
+from standpipe.plan.cache import CachePlan, cache_plan, with_place
 from standpipe.plan.fields import bytes_apart, device_share, has_more_than_slots, sample_contents, slot_layout
 from standpipe.plan.memory import (
     ENGINE_BYTES,
@@ -41,17 +42,36 @@ from standpipe.plan.order import (
     steps_of,
     whole_recipe,
 )
+from standpipe.plan.parts import BatchPlan, MemoryPlan, PoolPlan, SamplePlan
 from standpipe.plan.plan import Plan
 from standpipe.plan.whole_frames import largest_frame
-from standpipe.spec import Executor, Listed, Reads, Spec
+from standpipe.spec import Executor, Labels, Listed, Spec, Tail
 from standpipe.system import machine
 from standpipe.system.launcher import of_machine
 from standpipe.system.sharing import promised
-from standpipe.transform import (
-    SampleProgram,
-)
 
 LEAST_PART = 16  # of the free memory, that a loader takes by default whatever others may take yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    """What a plan says before its memory is shared out; ``Plan`` says what each field is."""
+
+    pipeline: Pipeline
+    source: OpenSource
+    options: LoaderOptions
+    order: AnyOrder
+    steps: Steps
+    executor: Executor
+    samples: SamplePlan
+    batch: BatchPlan
+    cache: CachePlan | None
+    device: Device
+
+    @property
+    def whole(self) -> bool:
+        """Whether a function takes the samples of a batch."""
+        return any(function.samples for function in self.pipeline.batch_functions)
 
 
 def make_plan(
@@ -66,90 +86,40 @@ def make_plan(
     before    a plan of this pipeline: its source is open, and its order stays
     measured  what the fields of a sample look like, once that is known
     """
-    if pipeline.rows is None and pipeline.budget is None:
-        raise PlanError("the pipeline has no batch size: add .batch(rows), or .batch(budget=…, by=…)")
-    checked_source(pipeline.source, "Pipeline")
-    check_limits(pipeline.limits)
-    for function in pipeline.batch_functions:
-        function.check()
-    source = pipeline.source.open() if before is None else before.source
-    pipeline = with_place(pipeline, source)
-    order = planned_order(pipeline, source) if before is None else before.order
-    told, labels = labels_to_check(pipeline, source)
-    if before is None:
-        check_labels(pipeline, source, told)
-    steps = steps_of(pipeline, source, order)
-    rows = order.most_rows if isinstance(order, Batches | Given) else steps.batch
-    executor = checked_executor(options.executor)
-    if options.in_turn and not (
-        isinstance(order, Given) and executor is Executor.PROCESS and options.workers != "auto"
-    ):
-        raise PlanError("in_turn=True takes batch(…, given=True), executor='process' and a number of workers")
-    device = HostMemory() if options.device is None else options.device
-    kernel, program, finish, mixings = device_share(
-        pipeline, source, executor, device, by_sample=bool(labels)
-    )
-    if program is None and options.executor is None:
-        executor = Executor.THREAD  # native ones
-    cache = cache_plan(pipeline, source, program)
-    samples = sample_contents(pipeline, source, kernel, program, measured)
-    most = None if pipeline.budget is None else pipeline.budget.most
-    contents = placed(samples, pipeline.collate, rows, most)
-    layout = slot_layout(contents, rows, steps.tail)
-    budget = _budget(options) if before is None else before.memory_bytes
-    whole = any(function.samples for function in pipeline.batch_functions)
-    python = source if isinstance(source, PythonSource) else None
-    stream = source if isinstance(source, StreamSource) else None
-    alone = executor is Executor.INLINE or stream is not None
-    asked = 1 if alone else options.workers
-    cost = _cost(executor, program, source, options.reads) if before is None else before.cost
-    if cache is not None and before is None:
-        cost = cache.of_worker(cost)
-    frame = largest_frame(source, pipeline.decoding)
-    read = source.record_bytes if isinstance(source, ReadsRecords) else 0
-    needs = Needs(
-        slot=layout.stride_bytes,
-        rows=rows,
-        waiting=layout.waiting_bytes,
-        apart=rows * (read + bytes_apart((measured or {}) if whole else contents, whole=whole)),
-        index=source.index_bytes + bytes_of(order),
-        cost=cost,
-        frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,
-        cache=0 if cache is None else cache.memory_bytes(),
-        whole=whole or options.in_turn,
-        side=any(isinstance(spec, Encoded) for spec in source.fields.values())
-        or (executor is Executor.PROCESS and has_more_than_slots(pipeline, contents)),
-        frame=sum(frame),
-    )
-    sizes = fit(needs, budget, asked, options, cpus=machine.cpu_count(near=device.cpus()))
+    _check(pipeline)
+    described = _describe(pipeline, options, before, measured)
+    budget = _budget(options) if before is None else before.memory.budget_bytes
+    cost = _cost(described) if before is None else before.pool.cost
+    frame = largest_frame(described.source, pipeline.decoding)
+    needs = _needs(described, cost, sum(frame), measured or {})
+    alone = described.executor is Executor.INLINE or described.samples.stream is not None
+    cpus = machine.cpu_count(near=described.device.cpus())
+    sizes = fit(needs, budget, 1 if alone else options.workers, options, cpus=cpus)
     return Plan(
-        pipeline=pipeline,
-        source=source,
-        python=python,
-        stream=stream,
-        order=order,
-        steps=steps,
-        kernel=kernel,
-        program=program,
-        layout=layout,
-        contents=contents,
+        pipeline=described.pipeline,
+        source=described.source,
         options=options,
-        executor=executor,
-        cost=cost,
-        workers=sizes.workers,
-        most_workers=sizes.most_workers,
-        depth=sizes.depth,
-        most_slots=sizes.most_slots,
-        memory_bytes=budget,
-        forecast=_forecast(needs, sizes, frame.decoded),
-        worker_bytes=sizes.worker,
-        batches_bytes=sizes.batches,
-        labels=labels,
-        device=device,
-        finish=finish,
-        mixings=mixings,
-        cache=cache,
-        recipe=whole_recipe(pipeline, source),
+        order=described.order,
+        steps=described.steps,
+        samples=described.samples,
+        batch=described.batch,
+        cache=described.cache,
+        device=described.device,
+        pool=PoolPlan(
+            executor=described.executor,
+            workers=sizes.workers,
+            most_workers=sizes.most_workers,
+            cost=cost,
+            worker_bytes=sizes.worker,
+        ),
+        memory=MemoryPlan(
+            budget_bytes=budget,
+            forecast=_forecast(needs, sizes, frame.decoded),
+            depth=sizes.depth,
+            most_slots=sizes.most_slots,
+            batches_bytes=sizes.batches,
+        ),
+        recipe=whole_recipe(described.pipeline, described.source),
     )
 
 
@@ -162,9 +132,123 @@ def measured_plan(
     record  its number
     cost    memory of worker processes
     """
-    before = plan if cost is None else replace(plan, cost=cost)
+    before = plan if cost is None else replace(plan, pool=replace(plan.pool, cost=cost))
     made = make_plan(plan.pipeline, plan.options, before=before, measured=fields)
-    return replace(made, known_from=f"in record {record}")
+    return replace(made, batch=replace(made.batch, known_from=f"in record {record}"))
+
+
+def _check(pipeline: Pipeline) -> None:
+    """Raise ``PlanError`` for what can be seen before the source is open."""
+    if pipeline.rows is None and pipeline.budget is None:
+        raise PlanError("the pipeline has no batch size: add .batch(rows), or .batch(budget=…, by=…)")
+    checked_source(pipeline.source, "Pipeline")
+    check_limits(pipeline.limits)
+    for function in pipeline.batch_functions:
+        function.check()
+
+
+def _describe(
+    pipeline: Pipeline,
+    options: LoaderOptions,
+    before: Plan | None,
+    measured: Mapping[str, Spec | Listed] | None,
+) -> _Described:
+    """Find out which records come when, how they are made and by whom, and what a batch of them holds."""
+    source = pipeline.source.open() if before is None else before.source
+    pipeline = with_place(pipeline, source)
+    order = planned_order(pipeline, source) if before is None else before.order
+    told, labels = labels_to_check(pipeline, source)
+    if before is None:
+        check_labels(pipeline, source, told)
+    steps = steps_of(pipeline, source, order)
+    executor = checked_executor(options.executor)
+    _check_in_turn(options, order, executor)
+    device = HostMemory() if options.device is None else options.device
+    samples = _samples(pipeline, source, executor, device, labels)
+    if samples.program is None and options.executor is None:
+        executor = Executor.THREAD  # native ones
+    cache = cache_plan(pipeline, source, samples.program)
+    batch = _batch(pipeline, source, samples, _rows(order, steps), steps.tail, measured)
+    return _Described(
+        pipeline=pipeline,
+        source=source,
+        options=options,
+        order=order,
+        steps=steps,
+        executor=executor,
+        samples=samples,
+        batch=batch,
+        cache=cache,
+        device=device,
+    )
+
+
+def _check_in_turn(options: LoaderOptions, order: AnyOrder, executor: Executor) -> None:
+    if options.in_turn and not (
+        isinstance(order, Given) and executor is Executor.PROCESS and options.workers != "auto"
+    ):
+        raise PlanError("in_turn=True takes batch(…, given=True), executor='process' and a number of workers")
+
+
+def _rows(order: AnyOrder, steps: Steps) -> int:
+    """Most rows of a batch."""
+    return order.most_rows if isinstance(order, Batches | Given) else steps.batch
+
+
+def _samples(
+    pipeline: Pipeline, source: OpenSource, executor: Executor, device: Device, labels: tuple[Labels, ...]
+) -> SamplePlan:
+    kernel, program, finish, mixings = device_share(
+        pipeline, source, executor, device, by_sample=bool(labels)
+    )
+    return SamplePlan(
+        python=source if isinstance(source, PythonSource) else None,
+        stream=source if isinstance(source, StreamSource) else None,
+        kernel=kernel,
+        program=program,
+        labels=labels,
+        finish=finish,
+        mixings=mixings,
+    )
+
+
+def _batch(
+    pipeline: Pipeline,
+    source: OpenSource,
+    samples: SamplePlan,
+    rows: int,
+    tail: Tail,
+    measured: Mapping[str, Spec | Listed] | None,
+) -> BatchPlan:
+    fields = sample_contents(pipeline, source, samples.kernel, samples.program, measured)
+    most = None if pipeline.budget is None else pipeline.budget.most
+    contents = placed(fields, pipeline.collate, rows, most)
+    return BatchPlan(layout=slot_layout(contents, rows, tail), contents=contents)
+
+
+def _needs(
+    described: _Described,
+    cost: WorkerCost,
+    frame: int,
+    measured: Mapping[str, Spec | Listed],
+) -> Needs:
+    pipeline, source, batch = described.pipeline, described.source, described.batch
+    rows, whole = batch.layout.rows, described.whole
+    read = source.record_bytes if isinstance(source, ReadsRecords) else 0
+    return Needs(
+        slot=batch.layout.stride_bytes,
+        rows=rows,
+        waiting=batch.layout.waiting_bytes,
+        apart=rows * (read + bytes_apart(measured if whole else batch.contents, whole=whole)),
+        index=source.index_bytes + bytes_of(described.order),
+        cost=cost,
+        frames=0 if pipeline.gpu is None else 2 * pipeline.gpu.frame_bytes,
+        cache=0 if described.cache is None else described.cache.memory_bytes(),
+        whole=whole or described.options.in_turn,
+        side=any(isinstance(spec, Encoded) for spec in source.fields.values())
+        or (described.executor is Executor.PROCESS and has_more_than_slots(pipeline, batch.contents)),
+        frame=frame,
+    )
 
 
 def _budget(options: LoaderOptions) -> int:
@@ -195,11 +279,13 @@ def _forecast(needs: Needs, sizes: Sizes, frame: int) -> MemoryForecast:
     )
 
 
-def _cost(executor: Executor, program: SampleProgram | None, source: OpenSource, reads: Reads) -> WorkerCost:
+def _cost(described: _Described) -> WorkerCost:
     """What a worker takes; in Python with the files that it reads, of which a hedged read has two."""
-    if program is None:
-        return NATIVE_WORKERS
-    cost = PROCESSES if executor is Executor.PROCESS else THREADS
-    if not any(isinstance(spec, Encoded) for spec in source.fields.values()):
-        return cost
-    return replace(cost, each=cost.each + READ_BYTES * (1 if reads.hedge_after_s is None else 2))
+    if described.samples.program is None:
+        cost = NATIVE_WORKERS
+    else:
+        cost = PROCESSES if described.executor is Executor.PROCESS else THREADS
+        if any(isinstance(spec, Encoded) for spec in described.source.fields.values()):
+            reads = 1 if described.options.reads.hedge_after_s is None else 2
+            cost = replace(cost, each=cost.each + READ_BYTES * reads)
+    return cost if described.cache is None else described.cache.of_worker(cost)

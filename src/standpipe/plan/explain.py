@@ -40,7 +40,7 @@ def explain(plan: Plan) -> str:
         ("transform", _transform(plan)),
         *([("cache", _cache(plan))] if plan.pipeline.cached is not None else []),
         ("batch", _batch(plan)),
-        ("device", plan.device.describe(plan.layout.in_slot, plan.finish)),
+        ("device", plan.device.describe(plan.batch.layout.in_slot, plan.samples.finish)),
         ("memory", _memory(plan)),
         (
             "recipe",
@@ -79,7 +79,7 @@ def _source(plan: Plan) -> list[str]:
     classes = f", {len(source.classes):,} classes" if source.classes is not None else ""
     fields = ", ".join(f"{name}: {spec}" for name, spec in source.fields.items())
     if isinstance(source, PythonSource) and source.declared is None:
-        fields = "fields measured at start" if plan.open else "fields measured"
+        fields = "fields measured at start" if plan.batch.open else "fields measured"
     records = f"{source.num_records:,} records" if plan.ends_known or plan.pipeline.given else "a stream"
     index = [source.index_note] if isinstance(source, KeepsIndex) else []
     return [plan.pipeline.source.describe(), f"{records}{classes}; {fields}", *index]
@@ -97,10 +97,10 @@ def _read(plan: Plan) -> list[str]:
         return ["by the dataset, in the workers"]
     if not any(isinstance(spec, Encoded) for spec in plan.source.fields.values()):
         return ["rows in memory"]
-    ahead = show_bytes(plan.forecast.read_ahead)
+    ahead = show_bytes(plan.memory.forecast.read_ahead)
     by = (
         f"warm files by the decoding threads, slow ones by reading threads, at most {ahead} ahead"
-        if plan.program is None
+        if plan.samples.program is None
         else "files by the workers"
     )
     return [by, _reads(plan.options.reads)]
@@ -120,19 +120,19 @@ def _reads(reads: Reads) -> str:
 def _transform(plan: Plan) -> list[str]:
     decoding, limits = plan.pipeline.decoding.describe(), plan.pipeline.limits
     decode = f"decode {decoding}, max_pixels={limits.max_pixels:,}, max_scans={limits.max_scans}"
-    if plan.program is not None:
+    if plan.samples.program is not None:
         kinds = {NativeStep: "native", FunctionStep: "Python"}
-        steps = [f"{kinds[type(step)]}: {step.describe()}" for step in plan.program.steps]
+        steps = [f"{kinds[type(step)]}: {step.describe()}" for step in plan.samples.program.steps]
         drawn = [] if plan.not_reproducible is None else [plan.not_reproducible]
         return [f"per sample, in {_workers(plan)}", *(steps or ["nothing"]), *drawn]
-    if plan.kernel is None:
+    kernel = plan.samples.kernel
+    if kernel is None:
         return ["none: rows are copied into the slot"]
-    kernels = (
-        "one kernel" if len(plan.kernel.stages) < 2 else f"one kernel of {len(plan.kernel.stages)} stages"
-    )
-    made = f"{kernels}: decode + {plan.kernel.describe()}"
+    kernels = "one kernel" if len(kernel.stages) < 2 else f"one kernel of {len(kernel.stages)} stages"
+    made = f"{kernels}: decode + {kernel.describe()}"
     if plan.cache is not None and plan.cache.before is not None:
-        made = f"two kernels, with the cache between: decode + {plan.cache.before.describe()}; {plan.kernel.describe()}"
+        before = plan.cache.before.describe()
+        made = f"two kernels, with the cache between: decode + {before}; {kernel.describe()}"
     return [
         made,
         *(f"  {transform.describe()}" for transform in plan.pipeline.transforms),
@@ -214,31 +214,37 @@ def _decoder(plan: Plan) -> list[str]:
 
 
 def _workers(plan: Plan) -> str:
-    many = "s" if plan.workers > 1 else ""
-    match plan.executor:
+    many = "s" if plan.pool.workers > 1 else ""
+    match plan.pool.executor:
         case Executor.INLINE:
             return "the thread that asks for a batch"
         case Executor.THREAD:
             asked = HAS_PROCESSES or plan.options.executor is not None
-            return f"{plan.workers} Python thread{many}" + (
+            return f"{plan.pool.workers} Python thread{many}" + (
                 "" if asked else ", as worker processes need Linux"
             )
         case Executor.PROCESS:
-            return f"{plan.workers} worker process{'es' if many else ''}"
+            return f"{plan.pool.workers} worker process{'es' if many else ''}"
         case unknown:
             assert_never(unknown)
 
 
 def _batch(plan: Plan) -> list[str]:
-    rows = f"≤{plan.layout.rows}" if plan.steps.unit == "batches" else str(plan.layout.rows)
-    workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
+    rows = f"≤{plan.batch.layout.rows}" if plan.steps.unit == "batches" else str(plan.batch.layout.rows)
+    workers = f"{plan.pool.workers} worker{'s' if plan.pool.workers > 1 else ''}"
     return [
-        *(f"{name}: {shape_text(rows, *spec.shape)} {spec.dtype}" for name, spec in plan.fields.items()),
-        *(f"{name}: {region}, room for {region.most:,}" for name, region in plan.layout.regions.items()),
-        *(f"{name}: a list of {rows}, in no slot" for name in plan.listed),
+        *(
+            f"{name}: {shape_text(rows, *spec.shape)} {spec.dtype}"
+            for name, spec in plan.batch.fields.items()
+        ),
+        *(
+            f"{name}: {region}, room for {region.most:,}"
+            for name, region in plan.batch.layout.regions.items()
+        ),
+        *(f"{name}: a list of {rows}, in no slot" for name in plan.batch.listed),
         *(
             "all other fields: measured at start" if name == ALL else f"{name}: measured at start"
-            for name in plan.open
+            for name in plan.batch.open
         ),
         *_functions(plan),
         *_checks(plan),
@@ -266,7 +272,7 @@ def _deadlines(plan: Plan) -> str:
 
 def _functions(plan: Plan) -> list[str]:
     """What happens to whole batches."""
-    where = "on the device" if plan.mixings else "in the workers"
+    where = "on the device" if plan.samples.mixings else "in the workers"
     functions = [
         text
         for function in plan.pipeline.batch_functions
@@ -279,18 +285,18 @@ def _functions(plan: Plan) -> list[str]:
 
 
 def _slots(plan: Plan) -> str:
-    if plan.open:
-        return f"{plan.depth} slots of a size measured at start, more if they are held"
-    size = show_bytes(plan.layout.stride_bytes)
-    return f"{plan.depth} slots of {size}, up to {plan.most_slots} when batches are held"
+    if plan.batch.open:
+        return f"{plan.memory.depth} slots of a size measured at start, more if they are held"
+    size = show_bytes(plan.batch.layout.stride_bytes)
+    return f"{plan.memory.depth} slots of {size}, up to {plan.memory.most_slots} when batches are held"
 
 
 def _memory(plan: Plan) -> list[str]:
-    forecast = plan.forecast
+    forecast = plan.memory.forecast
     owners = [
         ("process so far", forecast.process, "without the index"),
         ("index", forecast.index, ""),
-        ("slots", forecast.slots, "without what is measured at start" if plan.open else ""),
+        ("slots", forecast.slots, "without what is measured at start" if plan.batch.open else ""),
         *([("outside slots", forecast.waiting, "samples in no slot")] if forecast.waiting else []),
         ("workers", forecast.workers, _worker_memory(plan)),
         *([("read-ahead", forecast.read_ahead, "")] if forecast.read_ahead else []),
@@ -304,7 +310,7 @@ def _memory(plan: Plan) -> list[str]:
         ),
         ("forecast", forecast.expected, "together"),
         ("side arena", forecast.side, "at most; progressive JPEGs, other formats"),
-        ("ceiling", plan.memory_bytes, "memory=, of all but the process so far"),
+        ("ceiling", plan.memory.budget_bytes, "memory=, of all but the process so far"),
         *(
             [("cache's rows", rows, "at most, of all jobs; not within memory=")]
             if (rows := _rows_bytes(plan))
@@ -326,11 +332,11 @@ def _rows_bytes(plan: Plan) -> int:
 
 
 def _worker_memory(plan: Plan) -> str:
-    shared = plan.cost.shared
+    shared = plan.pool.cost.shared
     if not shared:
         return ""
-    measured = "; measured at start" if plan.open else ""
-    return f"{show_bytes(shared)} shared, each replaced above {show_bytes(plan.worker_bytes)}{measured}"
+    measured = "; measured at start" if plan.batch.open else ""
+    return f"{show_bytes(shared)} shared, each replaced above {show_bytes(plan.pool.worker_bytes)}{measured}"
 
 
 def environment() -> str:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from standpipe.batch import Collation, Contents, SlotLayout
 from standpipe.contracts import (
     Device,
     Encoded,
-    Finish,
     KeepsIndex,
     OpenSource,
-    PythonSource,
-    StreamSource,
 )
 from standpipe.order import AnyOrder, Batches, Given, Steps, Streamed
 from standpipe.pipeline.pipeline import Pipeline
@@ -27,22 +23,17 @@ from standpipe.plan.memory import (
     FILES_OF_SERVER,
     SIDE_BYTES,
     MemoryForecast,
-    WorkerCost,
     slots_for,
 )
 from standpipe.plan.options import LoaderOptions
-from standpipe.plan.order import (
-    files_of,
-)
+from standpipe.plan.order import files_of
+from standpipe.plan.parts import BatchPlan, MemoryPlan, PoolPlan, SamplePlan
 from standpipe.read import ReadAhead
-from standpipe.spec import DecodeMode, Executor, Labels, Listed, Spec
+from standpipe.spec import DecodeMode, Executor, Spec
 from standpipe.system.workers import WorkerOrigin, worker_number
 from standpipe.transform import (
     BatchFunction,
     FunctionStep,
-    ImageKernel,
-    Mixing,
-    SampleProgram,
     decoder_of_gpu,
     decoder_version,
     first_random,
@@ -55,56 +46,33 @@ MOST_CLASSES = 1 << 16  # whose names are in a manifest
 class Plan:
     """Everything a run needs, checked and sized. ``explain()`` prints it.
 
-    python    the source, where Python code gives its samples; else None
-    stream    the source, where its samples come one after another; else None
-    kernel    what native threads do to every image, when no Python code takes part
-    program   what workers in Python do to every sample, when some does
-    contents  how a batch holds each field of its samples; None for what is measured when a loader starts
+    pipeline  what was asked for, with the place of its cache
+    source    opened
     options   what the plan was asked for with
-    workers   that begin; ``most_workers`` is how many there may be where they are tuned
-    cost      memory of the workers: an estimate, which is measured for processes when a loader starts
-    labels    those that are looked at sample by sample, as no column tells them
-    device    where batches go
-    finish    the last step of images that native threads make, here or there; None where there is none
-    mixings   what is done to whole batches there
+    order     which records come when
+    steps     how an epoch is cut into batches, and those among the ranks
+    samples   how samples are made
+    batch     what a batch holds
     cache     where rows are kept, and what of them; None: nowhere
+    device    where batches go
+    pool      who makes samples
+    memory    how the memory is shared out
+    recipe    what the digest is made of
     drawing   functions that were found to draw from global generators in this process, with the names of those
-    simd      an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
-              the same bytes
-
-    ``worker_bytes`` is what a worker process may have of its own before another one takes its place,
-    ``batches_bytes`` what all slots that there may be take, with samples outside of them.
     """
 
     pipeline: Pipeline
     source: OpenSource
-    python: PythonSource | None
-    stream: StreamSource | None
+    options: LoaderOptions
     order: AnyOrder
     steps: Steps
-    kernel: ImageKernel | None
-    program: SampleProgram | None
-    layout: SlotLayout
-    contents: Contents
-    options: LoaderOptions
-    executor: Executor
-    cost: WorkerCost
-    workers: int
-    most_workers: int
-    depth: int
-    most_slots: int
-    worker_bytes: int
-    batches_bytes: int
-    memory_bytes: int
-    forecast: MemoryForecast
-    labels: tuple[Labels, ...]
-    device: Device
-    finish: Finish | None
-    mixings: tuple[Mixing, ...]
+    samples: SamplePlan
+    batch: BatchPlan
     cache: CachePlan | None
-    simd: str | None = None
+    device: Device
+    pool: PoolPlan
+    memory: MemoryPlan
     recipe: Mapping[str, str | int] = field(default_factory=dict)
-    known_from: str = "as declared"
     drawing: tuple[str, ...] = ()
 
     @property
@@ -121,6 +89,41 @@ class Plan:
         return decoder_version() + ("" if self.pipeline.gpu is None else f", {decoder_of_gpu()}")
 
     @property
+    def fields(self) -> Mapping[str, Spec]:
+        """The fields of a batch that lie in its slot, with shape and dtype of one row."""
+        return self.batch.fields
+
+    @property
+    def workers(self) -> int:
+        """Workers that begin."""
+        return self.pool.workers
+
+    @property
+    def most_workers(self) -> int:
+        """Workers that there may be where they are tuned."""
+        return self.pool.most_workers
+
+    @property
+    def depth(self) -> int:
+        """Slots that are always there."""
+        return self.memory.depth
+
+    @property
+    def most_slots(self) -> int:
+        """Slots that fit the memory."""
+        return self.memory.most_slots
+
+    @property
+    def memory_bytes(self) -> int:
+        """The ceiling of everything standpipe allocates."""
+        return self.memory.budget_bytes
+
+    @property
+    def forecast(self) -> MemoryForecast:
+        """The memory that the run takes, by owner."""
+        return self.memory.forecast
+
+    @property
     def classes(self) -> tuple[str, ...] | None:
         """Class names by label, or None."""
         return self.source.classes
@@ -134,12 +137,13 @@ class Plan:
         """
         index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
         others = index + (0 if self.cache is None else FILES_OF_CACHE) + files_of(self.order) + 3
-        if self.program is not None and self.executor is Executor.PROCESS:
-            return self.files_of_server + FILES_OF_PROCESS * self.most_workers + others
+        if self.samples.program is not None and self.pool.executor is Executor.PROCESS:
+            return self.files_of_server + FILES_OF_PROCESS * self.pool.most_workers + others
         reads = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
         if self.probes:
             others += FILES_OF_SERVER + FILES_OF_PROCESS
-        threads = self.most_workers + ReadAhead.for_workers(self.workers, self.forecast.read_ahead).threads
+        ahead = ReadAhead.for_workers(self.pool.workers, self.memory.forecast.read_ahead)
+        threads = self.pool.most_workers + ahead.threads
         each = 1 if self.options.reads.hedge_after_s is None else 2
         return (each * threads if reads else 0) + others
 
@@ -148,21 +152,6 @@ class Plan:
         """Of these, those by which worker processes are started."""
         shared = isinstance(self.options.fork_from, WorkerOrigin)
         return FILES_OF_SERVER + (FILES_OF_FORK_SERVER if shared else 0)
-
-    @property
-    def fields(self) -> Mapping[str, Spec]:
-        """The fields of a batch that lie in its slot, with shape and dtype of one row."""
-        return self.layout.fields
-
-    @property
-    def sample_fields(self) -> tuple[str, ...]:
-        """Of these, the fields that a sample fills."""
-        return tuple(name for name, spec in self.contents.items() if isinstance(spec, Spec))
-
-    @property
-    def listed(self) -> tuple[str, ...]:
-        """Fields that lie in no slot: a batch has lists of them."""
-        return tuple(name for name, spec in self.contents.items() if isinstance(spec, Listed))
 
     @property
     def rows_per_epoch(self) -> int:
@@ -179,16 +168,16 @@ class Plan:
     @property
     def functions(self) -> tuple[BatchFunction, ...]:
         """What workers do to whole batches."""
-        return () if self.mixings else self.pipeline.batch_functions
+        return () if self.samples.mixings else self.pipeline.batch_functions
 
     @property
     def runs_code_here(self) -> bool:
         """Whether code of the user's runs in this process: then its global random numbers are this process's own."""
-        program = self.program
-        if program is None or self.executor is Executor.PROCESS:
+        program = self.samples.program
+        if program is None or self.pool.executor is Executor.PROCESS:
             return False
         return (
-            self.python is not None
+            self.samples.python is not None
             or any(isinstance(step, FunctionStep) for step in program.steps)
             or any(function.mixing is None for function in self.functions)
         )
@@ -220,8 +209,8 @@ class Plan:
     def could_keep(self) -> bool:
         """Whether ``.cache(…)`` could keep what is made of a record: nothing is kept yet, and drawing comes later."""
         transforms = self.pipeline.transforms
-        drawn_first = first_random(transforms[:1]) is not None and self.python is None
-        return self.pipeline.cached is None and not drawn_first and self.stream is None
+        drawn_first = first_random(transforms[:1]) is not None and self.samples.python is None
+        return self.pipeline.cached is None and not drawn_first and self.samples.stream is None
 
     @property
     def decodes_exactly(self) -> bool:
@@ -240,31 +229,21 @@ class Plan:
         return self.options.in_turn
 
     @property
-    def made_apart(self) -> tuple[str, ...]:
-        """Fields that workers hand over value by value: lists, and what is collated."""
-        return (*self.listed, *self.collated)
-
-    @property
     def hands_over(self) -> bool:
         """Whether worker processes hand over values that lie in no slot."""
-        in_processes = self.program is not None and self.executor is Executor.PROCESS
-        return in_processes and bool(self.made_apart or self.functions)
+        in_processes = self.samples.program is not None and self.pool.executor is Executor.PROCESS
+        return in_processes and bool(self.batch.made_apart or self.functions)
 
     @property
     def side_grows(self) -> bool:
         """Whether the side arena would be larger with more memory."""
         used = self.hands_over or any(isinstance(spec, Encoded) for spec in self.source.fields.values())
-        return used and self.options.side_memory is None and self.forecast.side < SIDE_BYTES[1]
-
-    @property
-    def collated(self) -> Mapping[str, Collation]:
-        """Fields whose samples differ in shape, and how they come into the slot."""
-        return {name: how for name, how in self.contents.items() if isinstance(how, Collation)}
+        return used and self.options.side_memory is None and self.memory.forecast.side < SIDE_BYTES[1]
 
     @property
     def takes_workers(self) -> bool:
         """Return whether ``workers=`` has a meaning: more than one can make samples."""
-        return self.executor is not Executor.INLINE and self.stream is None
+        return self.pool.executor is not Executor.INLINE and self.samples.stream is None
 
     @property
     def tunes_workers(self) -> bool:
@@ -274,34 +253,23 @@ class Plan:
     @property
     def tunes_depth(self) -> bool:
         """Whether a run finds out how many slots are best."""
-        return self.executor is not Executor.INLINE and self.options.tunes("depth")
-
-    @property
-    def most_depth(self) -> int:
-        """Slots that may be filled at once, with what belongs to them."""
-        one = (self.forecast.slots + self.forecast.waiting) // self.depth
-        return max(min(self.batches_bytes // max(one, 1), self.most_slots), self.depth)
+        return self.pool.executor is not Executor.INLINE and self.options.tunes("depth")
 
     def depth_for(self, workers: int) -> int:
         """Slots that keep so many workers busy, and one that is lent; as many as there may be, at most."""
         return min(
-            max(self._slots_for(workers), self.depth),
-            self.most_depth,
+            max(self._slots_for(workers), self.memory.depth),
+            self.memory.most_depth,
         )
 
     def _slots_for(self, workers: int) -> int:
         return slots_for(
             workers,
-            self.cost,
-            self.layout.rows,
+            self.pool.cost,
+            self.batch.layout.rows,
             whole=self.gathers or self.in_turn,
-            slot_bytes=self.layout.stride_bytes,
+            slot_bytes=self.batch.layout.stride_bytes,
         )
-
-    @property
-    def open(self) -> tuple[str, ...]:
-        """Fields that are measured when a loader starts; what the plan says of memory is without them."""
-        return tuple(name for name, spec in self.contents.items() if spec is None)
 
     def explain(self) -> str:
         """What will happen, for a person: every place, every byte of the forecast."""
@@ -318,20 +286,20 @@ class Plan:
             "world": self.steps.world,
             "steps_per_epoch": self.steps.per_epoch if self.ends_known else None,
             "dropped_per_epoch": self.steps.dropped_per_epoch if self.ends_known else None,
-            "kernel": None if self.kernel is None else self.kernel.describe(),
+            "kernel": None if self.samples.kernel is None else self.samples.kernel.describe(),
             "fields": {
-                name: {"shape": [self.layout.rows, *spec.shape], "dtype": spec.dtype.name}
-                for name, spec in self.fields.items()
+                name: {"shape": [self.batch.layout.rows, *spec.shape], "dtype": spec.dtype.name}
+                for name, spec in self.batch.fields.items()
             }
             | {
                 name: {"shape": region.text, "dtype": region.dtype.name}
-                for name, region in self.layout.regions.items()
+                for name, region in self.batch.layout.regions.items()
             },
-            "workers": self.workers,
-            "slots": self.depth,
-            "most_slots": self.most_slots,
-            "forecast": {**asdict(self.forecast), "expected": self.forecast.expected},
-            "memory": self.memory_bytes,
+            "workers": self.pool.workers,
+            "slots": self.memory.depth,
+            "most_slots": self.memory.most_slots,
+            "forecast": {**asdict(self.memory.forecast), "expected": self.memory.forecast.expected},
+            "memory": self.memory.budget_bytes,
             "digest": self.digest,
             "recipe": dict(self.recipe),
         }

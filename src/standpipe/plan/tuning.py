@@ -86,7 +86,9 @@ class Tuning:
 def untried(plan: Plan) -> Tuning:
     """What a loader begins with."""
     settled = not (plan.tunes_workers or plan.tunes_depth)
-    return Tuning(plan.workers, plan.depth, plan.executor.value, plan.most_workers, settled)
+    return Tuning(
+        plan.pool.workers, plan.memory.depth, plan.pool.executor.value, plan.pool.most_workers, settled
+    )
 
 
 def load_tuning(path: str | os.PathLike[str]) -> dict[str, Any]:

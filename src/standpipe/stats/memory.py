@@ -87,21 +87,27 @@ class MemoryLedger:
 
 def worker_owner(plan: Plan) -> str:
     """What workers are called in the ledger."""
-    if plan.program is None:
+    if plan.samples.program is None:
         return "decoding threads"
-    return PROCESSES if plan.executor is Executor.PROCESS else "Python threads"
+    return PROCESSES if plan.pool.executor is Executor.PROCESS else "Python threads"
 
 
 def planned_memory(plan: Plan) -> MemoryLedger:
     """The ledger of a loader that hasn't started: what is there is the index."""
-    forecast, cost = plan.forecast, plan.cost
-    processes = plan.program is not None and plan.executor is Executor.PROCESS
-    workers = cost.shared + plan.workers * plan.worker_bytes if processes else cost.of(plan.most_workers)
-    slots = plan.most_slots * plan.layout.stride_bytes
+    forecast, cost = plan.memory.forecast, plan.pool.cost
+    processes = plan.samples.program is not None and plan.pool.executor is Executor.PROCESS
+    workers = (
+        cost.shared + plan.pool.workers * plan.pool.worker_bytes
+        if processes
+        else cost.of(plan.pool.most_workers)
+    )
+    slots = plan.memory.most_slots * plan.batch.layout.stride_bytes
     owners = (
         MemoryOwner(INDEX, forecast.index, forecast.index, forecast.index, forecast.index),
         MemoryOwner(SLOTS, forecast.slots, 0, 0, slots),
-        MemoryOwner(WAITING, forecast.waiting, 0, 0, plan.batches_bytes if processes else forecast.waiting),
+        MemoryOwner(
+            WAITING, forecast.waiting, 0, 0, plan.memory.batches_bytes if processes else forecast.waiting
+        ),
         MemoryOwner(worker_owner(plan), forecast.workers, 0, 0, workers),
         MemoryOwner(READ_AHEAD, forecast.read_ahead, 0, 0, forecast.read_ahead),
         *([MemoryOwner(FRAMES, forecast.frames, 0, 0, forecast.frames)] if forecast.frames else []),
@@ -113,7 +119,7 @@ def planned_memory(plan: Plan) -> MemoryLedger:
         MemoryOwner(START, forecast.process, forecast.process, forecast.process, None),
         MemoryOwner(GROWTH, 0, 0, 0, None),
     )
-    return MemoryLedger(plan.memory_bytes, owners, (), outside, forecast.index)
+    return MemoryLedger(plan.memory.budget_bytes, owners, (), outside, forecast.index)
 
 
 def _owner(owner: MemoryOwner, indent: str = "") -> str:

@@ -144,5 +144,5 @@ class Batches(IterableDataset[Any]):
     def _plan_for(self, part: tuple[int, int]) -> None:
         self._part = part
         self._loader = self._order.pipeline_of(*part).loader(**self._order.settings)
-        if not self._loader.plan.open:
+        if not self._loader.plan.batch.open:
             self._order.form.check(list(self._loader.plan.fields))

@@ -234,7 +234,7 @@ class Epoch(_BaseDataLoaderIter):
             return fields[BATCH].value
         if self._nest is None:
             assert self._engine is not None
-            self._nest = Nest(list(self._engine.plan.contents))
+            self._nest = Nest(list(self._engine.plan.batch.contents))
         return self._nest.batch(fields)
 
     def _passed(self) -> None:

@@ -56,7 +56,9 @@ def test_rows_for_the_gpu_that_hold_all_buffers_hold_up_nobody(tmp_path: Path) -
     assert len(files[-1]) > 3 * buffers // 4
     bell, policy = _native.Bell(), _native.ReadPolicy(0, 0.05, 0)
     pool = _native.Pool(1, 1, buffers, 64 << 20, policy, bell, frame_bytes)
-    kernel = in_order(sp.FileList(tmp_path / "list.txt", labels=False), sp.Resize((8, 8))).plan().kernel
+    kernel = (
+        in_order(sp.FileList(tmp_path / "list.txt", labels=False), sp.Resize((8, 8))).plan().samples.kernel
+    )
     assert kernel is not None
     ring = _native.SlotRing(rows * 192, 2, 2, bell)
     slot = ring.take(False)

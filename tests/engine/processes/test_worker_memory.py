@@ -197,7 +197,7 @@ def test_workers_get_an_equal_part_of_what_is_left() -> None:
     ]
     assert plans[1].worker_bytes - plans[0].worker_bytes == 128 * MIB // 2 // 4
     for plan in plans:
-        grown = 4 * (plan.worker_bytes - plan.cost.each)
+        grown = 4 * (plan.pool.worker_bytes - plan.pool.cost.each)
         assert plan.forecast.allocated + plan.forecast.side + grown <= plan.memory_bytes
 
 

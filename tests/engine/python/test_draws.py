@@ -340,7 +340,7 @@ def test_the_kind_of_rng_is_read_from_its_annotation() -> None:
 
 def test_python_code_runs_in_processes_by_default() -> None:
     made = pipeline(float)
-    assert made.plan().executor.value == "process"
+    assert made.plan().pool.executor.value == "process"
     assert "worker process" in made.plan().explain()
     with made.loader(memory="2GiB", workers=2) as loader:
         next(iter(loader))

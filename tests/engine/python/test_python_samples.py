@@ -325,7 +325,7 @@ def test_declared_shapes_need_no_measuring() -> None:
     spec = {"image": sp.Spec((6, 6, 3), np.dtype(np.uint8)), "label": sp.Spec((), np.dtype(np.int64))}
     pipeline = sp.Pipeline(sp.Indexed(Squares(), spec=spec)).map(sp.CenterCrop(4)).batch(4)
     plan = pipeline.plan()
-    assert plan.open == ()
+    assert plan.batch.open == ()
     assert plan.fields["image"].shape == (4, 4, 3)
     wrong = sp.Pipeline(sp.Indexed(Squares(), spec={**spec, "label": spec["image"]})).batch(4)
     with pytest.raises(sp.SampleError, match=r"'label' is .* int64, and"):

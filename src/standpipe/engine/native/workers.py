@@ -109,15 +109,15 @@ class NativeWorkers(DrivesItself):
     """
 
     def __init__(self, plan: Plan, bell: _native.Bell, ends: Ends, kept: OpenSet | None = None) -> None:
-        kernel, gpu = plan.kernel, plan.pipeline.gpu
+        kernel, gpu = plan.samples.kernel, plan.pipeline.gpu
         self._plan, self._bell, self._ends = plan, bell, ends
         self._overdue = Overdue(bell)
-        self._program = None if kernel is None else kernel.compile(plan.pipeline.decoding, plan.simd)
+        self._program = None if kernel is None else kernel.compile(plan.pipeline.decoding, plan.samples.simd)
         self._pool = _native.Pool(
-            plan.workers,
+            plan.pool.workers,
             reading_threads(plan),
-            plan.forecast.read_ahead,
-            plan.forecast.side,
+            plan.memory.forecast.read_ahead,
+            plan.memory.forecast.side,
             read_policy(plan.options.reads),
             bell,
             0 if gpu is None else gpu.frame_bytes,
@@ -130,13 +130,13 @@ class NativeWorkers(DrivesItself):
             self._keeper = Keeper(plan.cache, kept)
         # Rows are planned to be made in two parts, whether a cache is to be had between them or not.
         if plan.cache is not None and (before := plan.cache.before) is not None:
-            self._before = before.compile(plan.pipeline.decoding, plan.simd)
+            self._before = before.compile(plan.pipeline.decoding, plan.samples.simd)
         self._checks = Checks(plan.pipeline.finite)
         self._jobs: list[NativeJob] = []  # in flight; replaced, never changed: the watch looks at it
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._closed = False
-        self._employed = plan.workers
+        self._employed = plan.pool.workers
 
     helps = False
 
@@ -147,7 +147,7 @@ class NativeWorkers(DrivesItself):
 
     def employ(self, number: int) -> None:
         """Let so many of them work; there are no more than the plan says."""
-        self._employed = min(number, self._plan.workers)
+        self._employed = min(number, self._plan.pool.workers)
         self._pool.employ(self._employed)
 
     def start(self) -> None:
@@ -201,7 +201,7 @@ class NativeWorkers(DrivesItself):
         attempts: Int64Array | None = None,
     ) -> _native.Job:
         """What native threads have to do. ``_native.Job`` says what the arrays are."""
-        plan, layout, slot = self._plan, self._plan.layout, assignment.slot
+        plan, layout, slot = self._plan, self._plan.batch.layout, assignment.slot
         job = _native.Job(
             ring=ring,
             slot=slot,
@@ -319,7 +319,7 @@ class NativeWorkers(DrivesItself):
         return WorkersMemory(
             read_ahead=Use(counted.read_ahead_bytes, counted.read_ahead_peak_bytes),
             frames=Use(counted.frame_bytes, counted.frame_bytes),
-            cache=Use(0 if self._keeper is None else self._plan.forecast.cache),
+            cache=Use(0 if self._keeper is None else self._plan.memory.forecast.cache),
             side=Use(counted.side_bytes, counted.side_peak_bytes),
         )
 

@@ -80,8 +80,8 @@ class Driver:
         self.worker, self.deaths, self.recycled = worker, 0, 0
         self._server = server = worker.server
         self.memory = WorkerMemory(
-            plan.worker_bytes,
-            sharers=plan.workers + server.copies,
+            plan.pool.worker_bytes,
+            sharers=plan.pool.workers + server.copies,
             side=lambda: server.side.used_by(worker.number),
         )
         self.memory.begin(worker.process)

@@ -34,7 +34,7 @@ def in_processes(
     plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
 ) -> tuple[Plan, Workers, _native.SlotRing]:
     """Start worker processes, and make the first sample in one. ``started`` says what it returns and raises."""
-    packs = plan.python is None or plan.python.packs
+    packs = plan.samples.python is None or plan.samples.python.packs
     recipe = recipe_of(plan)
     if plan.cache is not None and not _can_be_had(plan.cache):
         recipe = replace(recipe, cache=None)
@@ -54,7 +54,7 @@ def in_processes(
             least_s=plan.options.start_timeout_s or 0.0,
         ):
             server.wait_until_ready()
-        server.side.cap_bytes = plan.forecast.side
+        server.side.cap_bytes = plan.memory.forecast.side
         with refusals(plan):
             workers.append(WorkerProcess(server, 0))
 
@@ -68,9 +68,9 @@ def in_processes(
                 workers[0].kill()
                 workers[0].close()
                 workers[0] = WorkerProcess(server, 0)
-            server.side.cap_bytes = plan.forecast.side
+            server.side.cap_bytes = plan.memory.forecast.side
             ring = new_ring(plan, bell)
-            for number in range(1, plan.workers):
+            for number in range(1, plan.pool.workers):
                 workers.append(WorkerProcess(server, number))  # noqa: PERF401 (those there are end if one fails)
             return plan, ProcessWorkers(server, workers, plan, ring, bell, watch), ring
     except BaseException:
@@ -85,7 +85,7 @@ def in_processes(
 def _most(plan: Plan) -> int:
     """Worker processes that there may be, once it is known how much memory each takes."""
     fixed = plan.options.workers != "auto"
-    return plan.workers if fixed else max(plan.workers, cpu_count(near=plan.device.cpus()))
+    return plan.pool.workers if fixed else max(plan.pool.workers, cpu_count(near=plan.device.cpus()))
 
 
 def _can_be_had(cache: CachePlan) -> bool:
@@ -148,4 +148,4 @@ def _measured_cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> W
     each = own_memory_bytes(worker.process, sharers=1 + server.copies)
     shared = process_memory_bytes(server.process) + process_memory_bytes(worker.process) - each
     shared += server.packed_bytes + server.extra_bytes  # hardly any page of the former was looked at yet
-    return replace(plan.cost, each=each, shared=shared)
+    return replace(plan.pool.cost, each=each, shared=shared)

@@ -71,12 +71,12 @@ class WorkerProcess:
         """Let it see the slots. Raises ``Ended``."""
         message = (
             "slots",
-            plan.layout,
+            plan.batch.layout,
             ring.stride_bytes,
-            plan.most_slots,
-            plan.sample_fields,
-            plan.made_apart,
-            plan.known_from,
+            plan.memory.most_slots,
+            plan.batch.sample_fields,
+            plan.batch.made_apart,
+            plan.batch.known_from,
             bytes_per_row(plan),
         )
         send(self.channel, message)

@@ -90,7 +90,7 @@ class WorkerMemory:
 
 def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> BudgetError:
     """What to say when even a new worker has more than its share."""
-    budget, share = plan.memory_bytes, plan.worker_bytes
+    budget, share = plan.memory.budget_bytes, plan.pool.worker_bytes
     if plan.options.worker_memory is not None:
         smallest = own + GROWTH_BYTES
         return BudgetError(
@@ -102,11 +102,11 @@ def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> Budg
             smallest_bytes=smallest,
         )
     # Half of what is left goes to the workers, in equal parts; where the side arena may grow, after half to that.
-    smallest = budget + (4 if plan.side_grows else 2) * plan.workers * (own + GROWTH_BYTES - share)
-    fewer = "fewer workers, " if plan.workers > 1 else ""
+    smallest = budget + (4 if plan.side_grows else 2) * plan.pool.workers * (own + GROWTH_BYTES - share)
+    fewer = "fewer workers, " if plan.pool.workers > 1 else ""
     return BudgetError(
         f"{worker} has {show_bytes(own)} of its own after one piece of work, and so would a new one; with "
-        f"memory={show_bytes(budget)!r} and {plan.workers} of them its share is {show_bytes(share)}. It needs "
+        f"memory={show_bytes(budget)!r} and {plan.pool.workers} of them its share is {show_bytes(share)}. It needs "
         f"memory={show_bytes(smallest, up=True)!r}, {fewer}or smaller batches",
         asked_bytes=own,
         budget_bytes=share,
@@ -123,5 +123,5 @@ def warn_of_recycling(plan: Plan, worker: WorkerProcess, own: int) -> None:
         "makes it grow is in the dataset or its functions. Said once; stats().recycled counts",
         worker,
         show_bytes(own),
-        show_bytes(plan.worker_bytes),
+        show_bytes(plan.pool.worker_bytes),
     )

@@ -125,7 +125,9 @@ class ProcessWorkers(QueueWorkers):
 
     def memory(self) -> WorkersMemory:
         """What processes share, each worker, and samples that came from them and lie in no slot."""
-        processes = {SHARED: Use(0 if self._ended else self._plan.cost.shared, self._plan.cost.shared)}
+        processes = {
+            SHARED: Use(0 if self._ended else self._plan.pool.cost.shared, self._plan.pool.cost.shared)
+        }
         processes |= {f"worker {driver.worker.number}": driver.memory.use for driver in self._drivers}
         side = self._server.side
         return WorkersMemory(

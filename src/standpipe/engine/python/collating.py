@@ -32,10 +32,10 @@ class Made:
 
 
 def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Made:
-    """Write what ``plan.collated`` names into the slot."""
+    """Write what ``plan.batch.collated`` names into the slot."""
     shapes: dict[str, Shape] = {}
     failures: list[Failure] = []
-    for name, collation in plan.collated.items():
+    for name, collation in plan.batch.collated.items():
         arrays, bad = _arrays(name, collation, lists[name])
         failures += bad
         if bad:
@@ -45,9 +45,9 @@ def collated(plan: Plan, slot: UInt8Array, lists: Lists) -> Made:
         except TooMuch as error:
             failures.append(Failure(error.row, "batch", error.reason))
             continue
-        collation.fill(arrays, plan.layout.shaped(slot, of_field))
+        collation.fill(arrays, plan.batch.layout.shaped(slot, of_field))
         shapes |= of_field
-    return Made({name: lists[name] for name in plan.listed}, shapes, failures)
+    return Made({name: lists[name] for name in plan.batch.listed}, shapes, failures)
 
 
 def numbered(sample: Mapping[str, Any], collate: Collate) -> dict[str, Any]:

@@ -35,10 +35,14 @@ class SlotJob:
             counted(assignment.positions),
             [0] * self.rows,
             Inputs(assignment.records),
-            {name: assignment.views[name] for name in plan.sample_fields},
-            {name: [None] * self.rows for name in plan.made_apart},
-            {name: assignment.views[name] for name in assignment.views if name not in plan.sample_fields},
-            plan.known_from,
+            {name: assignment.views[name] for name in plan.batch.sample_fields},
+            {name: [None] * self.rows for name in plan.batch.made_apart},
+            {
+                name: assignment.views[name]
+                for name in assignment.views
+                if name not in plan.batch.sample_fields
+            },
+            plan.batch.known_from,
         )
         self.made: BatchMade | None = None
         self.ended_after: int | None = None

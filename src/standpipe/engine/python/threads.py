@@ -119,8 +119,8 @@ class ThreadWorkers(QueueWorkers):
         super().__init__(plan, max(threads, 1), 1, bell)
         self._ends = ends
         self._recipe = recipe
-        side = _native.SideArena(plan.forecast.side)
-        self._supplies = Supplies.of(recipe, side, max(threads and plan.most_workers, 1), kept)
+        side = _native.SideArena(plan.memory.forecast.side)
+        self._supplies = Supplies.of(recipe, side, max(threads and plan.pool.most_workers, 1), kept)
         self._overdue = Overdue(bell)
         self._threads: list[threading.Thread] = []
         self._seats: list[Seat] = []
@@ -225,7 +225,7 @@ class ThreadWorkers(QueueWorkers):
         """The side arena, and what a cache takes here."""
         side, kept = self._supplies.side, self._supplies.kept
         return WorkersMemory(
-            cache=Use(0 if kept is None else self._plan.forecast.cache),
+            cache=Use(0 if kept is None else self._plan.memory.forecast.cache),
             side=Use(side.used_bytes, side.peak_bytes),
         )
 
@@ -243,7 +243,7 @@ class ThreadWorkers(QueueWorkers):
     def _is_hopeless(self, seat: Seat) -> bool:
         """Whether no thread can go on while this one hangs: it reads the one stream there is, or many others hang."""
         hanging = sum(thread.is_alive() for thread in self._threads) - len(self._seats)
-        return self._plan.stream is not None or hanging >= MOST_HANGING * self._plan.workers
+        return self._plan.samples.stream is not None or hanging >= MOST_HANGING * self._plan.pool.workers
 
     def _new_seat(self, number: int = -1) -> Seat:
         caught: type[BaseException] = Exception if self.helps else BaseException

@@ -78,8 +78,8 @@ class Adjuster:
     ) -> None:
         self._plan, self._workers, self._ring, self._claim = plan, workers, ring, claim
         self._tunes = plan.tunes_workers or plan.tunes_depth
-        self._headroom = Headroom() if plan.tunes_workers and plan.cost.waits else None
-        self._setting = Setting(plan.workers, plan.depth)
+        self._headroom = Headroom() if plan.tunes_workers and plan.pool.cost.waits else None
+        self._setting = Setting(plan.pool.workers, plan.memory.depth)
         self._cpus = machine.cpu_count(near=plan.device.cpus())
         self._tuner = Tuner(self._setting, bounds_of(plan), self._cpus, claim.turn)
         self._shared_s = 0.0  # when others are looked at again
@@ -174,10 +174,10 @@ class Adjuster:
 def bounds_of(plan: Plan) -> Bounds:
     """What may be tried in a run of this plan."""
     return Bounds(
-        most=Setting(plan.most_workers, plan.most_depth),
+        most=Setting(plan.pool.most_workers, plan.memory.most_depth),
         workers=plan.tunes_workers,
         depth=plan.tunes_depth,
-        waits=plan.cost.waits,
+        waits=plan.pool.cost.waits,
         depth_for=plan.depth_for,
     )
 

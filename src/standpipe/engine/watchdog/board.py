@@ -89,5 +89,5 @@ def step_text(plan: Plan, step: int) -> str:
         return "reading its file"
     if step == ANSWERING:
         return "handing it over"
-    assert plan.program is not None
-    return "the dataset" if step <= 0 or step == TOGETHER else plan.program.steps[step - 1].describe()
+    assert plan.samples.program is not None
+    return "the dataset" if step <= 0 or step == TOGETHER else plan.samples.program.steps[step - 1].describe()
