@@ -144,10 +144,7 @@ void bind_values(nb::module_& m) {
         .def_ro("spill", &Wants::spill, "Whether it takes one of the spill.");
 }
 
-}  // namespace
-
-void bind_cache(nb::module_& m) {
-    bind_values(m);
+void bind_store(nb::module_& m) {
     nb::class_<CacheStore>(m, "CacheStore", "Rows of a set that processes of this machine share.")
         .def(nb::new_([](int directory, uint64_t records, uint64_t salt, bool writes, size_t queue_bytes) {
                  return with_os_errors([&] {
@@ -192,10 +189,7 @@ void bind_cache(nb::module_& m) {
             "since writing to it failed.")
         .def("wants", &CacheStore::wants)
         .def(
-            "wait",
-            [](CacheStore& store, int64_t patience_ms) {
-                return store.wait(std::chrono::milliseconds(patience_ms));
-            },
+            "wait", [](CacheStore& store, int64_t ms) { return store.wait(std::chrono::milliseconds(ms)); },
             Unlocked(), "patience_ms"_a,
             "Wait until it wants another extent or a first error is to be told. False when it is closed.")
         .def("forget_checks", &CacheStore::forget_checks, Unlocked())
@@ -205,19 +199,26 @@ void bind_cache(nb::module_& m) {
         .def("stats", &CacheStore::stats)
         .def("last_error", &CacheStore::last_error, "Empty without one.")
         .def(
-            "close",
-            [](CacheStore& store, int64_t patience_ms) {
-                return store.close(std::chrono::milliseconds(patience_ms));
-            },
+            "close", [](CacheStore& store, int64_t ms) { return store.close(std::chrono::milliseconds(ms)); },
             Unlocked(), "patience_ms"_a,
             "End wait() and the queue for the spill. False when the disk took longer than the patience.");
+}
 
+void bind_checksums(nb::module_& m) {
     m.def(
         "checksum", [](Column<uint8_t> bytes) { return checksum({bytes.data(), bytes.shape(0)}); }, "bytes"_a,
         "What rows are known by when they are read.");
     m.def(
         "checksum_by", &checksum_by, "path"_a, "bytes"_a,
         "Likewise, in one of the ways: ``table``, ``sse4.2``, ``armv8``. None where this machine hasn't it.");
+}
+
+}  // namespace
+
+void bind_cache(nb::module_& m) {
+    bind_values(m);
+    bind_store(m);
+    bind_checksums(m);
 }
 
 }  // namespace standpipe

@@ -111,9 +111,7 @@ class Texts {
     bool decodes_;
 };
 
-}  // namespace
-
-void bind_index(nb::module_& m) {
+void bind_lists(nb::module_& m) {
     nb::class_<Texts>(m, "Texts", "The texts of a packed list.")
         .def(nb::init<Column<uint8_t>, Column<uint8_t>, bool>(), "data"_a, "ends"_a, "decodes"_a,
              "``ends``: int64 each, as bytes. ``decodes``: whether items are strings, of UTF-8; else they "
@@ -149,7 +147,9 @@ void bind_index(nb::module_& m) {
             "fault", &fault_of, nb::sig("def fault(self) -> tuple[str, int, str, str, int, bytes] | None"),
             "Why a line can't be read: (what, line, its label's kind, the first record's kind, the first "
             "record's line, label).");
+}
 
+void bind_seals(nb::module_& m) {
     m.def(
         "sealed",
         [](Column<uint8_t> data, uint64_t key, uint64_t first) {
@@ -167,6 +167,9 @@ void bind_index(nb::module_& m) {
     m.def(
         "sealed_size", [](uint64_t size) { return sealed_size(size); }, "size"_a,
         "How many bytes of a file hold ``size`` bytes of data in sealed blocks.");
+}
+
+void bind_packed(nb::module_& m) {
     m.def(
         "packed_part",
         [](const SectionTuple& section, uint64_t begin, uint64_t end) {
@@ -200,6 +203,9 @@ void bind_index(nb::module_& m) {
         "section"_a, "row_bytes"_a, "indices"_a,
         "Rows of a column, packed. ``section``: (file, first byte, bytes of data, key of its seals, or "
         "None).");
+}
+
+void bind_paths(nb::module_& m) {
     m.def(
         "packed_paths",
         [](const SectionTuple& places, const SectionTuple& text,
@@ -228,6 +234,15 @@ void bind_index(nb::module_& m) {
         "Paths of records, as (blob, ends). ``places``, ``text``: sections, as ``packed_rows`` takes them; "
         "``around``: bytes before a path, after it, and never in it; ``stays``: no path may lead out of "
         "``base``.");
+}
+
+}  // namespace
+
+void bind_index(nb::module_& m) {
+    bind_lists(m);
+    bind_seals(m);
+    bind_packed(m);
+    bind_paths(m);
 }
 
 }  // namespace standpipe

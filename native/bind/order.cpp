@@ -9,7 +9,9 @@
 #include "system/keys.h"
 
 namespace standpipe {
-void bind_order(nb::module_& m) {
+namespace {
+
+void bind_shuffles(nb::module_& m) {
     m.def(
         "shuffled_indices",
         [](uint64_t seed, uint64_t epoch, uint64_t n, uint64_t start, uint64_t stop) {
@@ -40,6 +42,9 @@ void bind_order(nb::module_& m) {
             return std::move(out).array();
         },
         "seed"_a, "epoch"_a, "n"_a, "positions"_a, "Records at any positions of an epoch's shuffled order.");
+}
+
+void bind_places(nb::module_& m) {
     m.def(
         "stratified_points",
         [](uint64_t seed, uint64_t epoch, uint64_t n, uint64_t total, uint64_t start, uint64_t stop) {
@@ -73,6 +78,13 @@ void bind_order(nb::module_& m) {
         },
         "words"_a, "ranks"_a, "places"_a, "Numbers of the bits that are set, by their place among them.");
     m.def("mix", &mix, "key"_a, "word"_a, "A new 64-bit key of a key and a word.");
+}
+
+}  // namespace
+
+void bind_order(nb::module_& m) {
+    bind_shuffles(m);
+    bind_places(m);
 }
 
 }  // namespace standpipe

@@ -97,6 +97,24 @@ void attach_files(SubmittedJob& s, Column<uint8_t> blob, Column<int64_t> ends, C
         s.arrays.push_back(array);
 }
 
+void make_job(SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t> positions,
+              std::shared_ptr<Program> program, size_t image_offset, uint64_t seed, uint64_t epoch,
+              std::optional<Column<int64_t>> slot_rows, std::optional<Column<int64_t>> attempts) {
+    auto job = std::make_shared<Job>();
+    job->program = std::move(program);
+    job->rows = static_cast<int>(positions.shape(0));
+    job->positions.assign(positions.data(), positions.data() + positions.shape(0));
+    job->arena = ring.arena();
+    job->epoch_key = epoch_key(seed, epoch);
+    job->out = job->arena->slot(static_cast<size_t>(slot)) + image_offset;
+    if (job->rows < 1) throw nb::value_error("a job needs rows");
+    place_rows(*job, slot_rows, attempts);
+    if (job->program &&
+        image_offset + rows_spanned(*job) * job->program->format.row_bytes() > job->arena->slot_bytes())
+        throw nb::value_error("the image rows don't fit the slot");
+    new (self) SubmittedJob{std::move(job), {}};
+}
+
 void attach_pixels(SubmittedJob& s, Pictures pictures, Column<int64_t> rows, bool partial) {
     check_rows(rows.shape(0), s.job->rows, "pixels: one record per row");
     check_records(rows, pictures.shape(0), partial);
@@ -154,9 +172,7 @@ struct PendingRow {
     ForeignRow row;
 };
 
-}  // namespace
-
-void bind_pool(nb::module_& m) {
+void bind_stats(nb::module_& m) {
     nb::class_<PoolStats>(m, "PoolStats", "Counters of a loader's native threads since they started.")
         .def_ro("rows", &PoolStats::rows)
         .def_ro("bytes", &PoolStats::bytes)
@@ -189,31 +205,14 @@ void bind_pool(nb::module_& m) {
         .def_ro("read_ahead_bytes", &PoolStats::read_ahead_bytes)
         .def_ro("read_ahead_peak_bytes", &PoolStats::read_ahead_peak_bytes)
         .def_ro("reading_ahead", &PoolStats::reading_ahead);
+}
 
+void bind_job(nb::module_& m) {
     nb::class_<SubmittedJob>(m, "Job", "The rows of one slot.")
-        .def(
-            "__init__",
-            [](SubmittedJob* self, const SlotRing& ring, int slot, Column<int64_t> positions,
-               std::shared_ptr<Program> program, size_t image_offset, uint64_t seed, uint64_t epoch,
-               std::optional<Column<int64_t>> slot_rows, std::optional<Column<int64_t>> attempts) {
-                auto job = std::make_shared<Job>();
-                job->program = std::move(program);
-                job->rows = static_cast<int>(positions.shape(0));
-                job->positions.assign(positions.data(), positions.data() + positions.shape(0));
-                job->arena = ring.arena();
-                job->epoch_key = epoch_key(seed, epoch);
-                job->out = job->arena->slot(static_cast<size_t>(slot)) + image_offset;
-                if (job->rows < 1) throw nb::value_error("a job needs rows");
-                place_rows(*job, slot_rows, attempts);
-                if (job->program && image_offset + rows_spanned(*job) * job->program->format.row_bytes() >
-                                        job->arena->slot_bytes())
-                    throw nb::value_error("the image rows don't fit the slot");
-                new (self) SubmittedJob{std::move(job), {}};
-            },
-            "ring"_a, "slot"_a, "positions"_a, "program"_a.none(), "image_offset"_a, "seed"_a, "epoch"_a,
-            "slot_rows"_a.none() = nb::none(), "attempts"_a.none() = nb::none(),
-            "``slot_rows``: where the rows are in the slot, for samples that take others' place as their "
-            "``attempts``.")
+        .def("__init__", &make_job, "ring"_a, "slot"_a, "positions"_a, "program"_a.none(), "image_offset"_a,
+             "seed"_a, "epoch"_a, "slot_rows"_a.none() = nb::none(), "attempts"_a.none() = nb::none(),
+             "``slot_rows``: where the rows are in the slot, for samples that take others' place as their "
+             "``attempts``.")
         .def("files", &attach_files, "blob"_a, "ends"_a, "offset"_a, "length"_a)
         .def("pixels", &attach_pixels, "pictures"_a, "rows"_a, "partial"_a = false,
              "Make rows from pixels of an array; with ``partial`` a row -1 is one of another array's.")
@@ -250,7 +249,9 @@ void bind_pool(nb::module_& m) {
             "failures", [](SubmittedJob& s) { return failures_of(*s.job); },
             nb::sig("def failures(self) -> list[tuple[int, str, str]]"),
             "(row, kind, text) of rows that failed.");
+}
 
+void bind_foreign_row(nb::module_& m) {
     nb::class_<PendingRow>(m, "ForeignRow", "A row whose bytes Pillow decodes.")
         .def_prop_ro(
             "data",
@@ -281,7 +282,9 @@ void bind_pool(nb::module_& m) {
         .def(
             "release", [](PendingRow& r) { r.pool->release_foreign(r.row); },
             "Give back what was reserved, once nothing of it is in use any more.");
+}
 
+void bind_at_work(nb::module_& m) {
     nb::class_<AtWork>(m, "AtWork", "A row at work.")
         .def_prop_ro("kind", [](const AtWork& w) { return desk_name(w.kind); })
         .def_ro("number", &AtWork::number)
@@ -292,7 +295,9 @@ void bind_pool(nb::module_& m) {
         .def_prop_ro("phase", [](const AtWork& w) { return phase_name(w.phase); })
         .def_ro("begin_s", &AtWork::begin_s,
                 "As time.monotonic() counts, later by what it waited for others.");
+}
 
+void bind_threads(nb::module_& m) {
     nb::class_<Pool>(m, "Pool", "The native threads of a loader.")
         .def(nb::new_([](int workers, int io_threads, size_t read_ahead_bytes, uint64_t side_bytes,
                          const ReadPolicy& reads, std::shared_ptr<Bell> bell, size_t frame_bytes) {
@@ -338,6 +343,16 @@ void bind_pool(nb::module_& m) {
             "close", [](Pool& p, int patience_ms) { return p.close(std::chrono::milliseconds(patience_ms)); },
             Unlocked(), "patience_ms"_a, "End the threads; False when some are still inside a system call.")
         .def("stats", &Pool::stats);
+}
+
+}  // namespace
+
+void bind_pool(nb::module_& m) {
+    bind_stats(m);
+    bind_job(m);
+    bind_foreign_row(m);
+    bind_at_work(m);
+    bind_threads(m);
 }
 
 }  // namespace standpipe

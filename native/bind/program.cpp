@@ -32,9 +32,7 @@ const Kernels* chosen_kernels(const std::optional<std::string>& simd) {
     return kernels;
 }
 
-}  // namespace
-
-void bind_program(nb::module_& m) {
+void bind_stages(nb::module_& m) {
     nb::class_<GeometryStage>(m, "GeometryStage", "Adjacent geometric transforms that one pass does.")
         .def(nb::init<>())
         .def(
@@ -83,7 +81,9 @@ void bind_program(nb::module_& m) {
                  return PixelStage{known, op, p, std::move(parameters)};
              }),
              "kind"_a, "op"_a, "p"_a, "parameters"_a);
+}
 
+void bind_kernel(nb::module_& m) {
     nb::class_<RowFormat>(m, "RowFormat", "Size, element type and layout of a slot's image rows.")
         .def_static(
             "uint8",
@@ -122,6 +122,13 @@ void bind_program(nb::module_& m) {
              "stages"_a, "format"_a, "fast"_a, "max_pixels"_a, "max_scans"_a, "allow_truncated"_a = false,
              "simd"_a.none() = nb::none())
         .def_prop_ro("simd", [](const Program& p) { return p.kernels->name; });
+}
+
+}  // namespace
+
+void bind_program(nb::module_& m) {
+    bind_stages(m);
+    bind_kernel(m);
 }
 
 }  // namespace standpipe

@@ -195,9 +195,7 @@ Bytes mapped(int file, size_t bytes, std::shared_ptr<ByteCount> count) {
     return {data, {bytes}, owner};
 }
 
-}  // namespace
-
-void bind_samples(nb::module_& m) {
+void bind_functions(nb::module_& m) {
     m.def(
         "sample_key",
         [](uint64_t seed, uint64_t epoch, uint64_t position, uint64_t attempt, uint32_t op) {
@@ -219,7 +217,9 @@ void bind_samples(nb::module_& m) {
     m.def("end_with", &end_with, "pipe"_a, "process"_a,
           "Start a thread that ends this process once ``pipe``'s other end is closed or ``process`` has "
           "ended.");
+}
 
+void bind_reading(nb::module_& m) {
     nb::class_<Reader>(m, "Reader", "Reads files, for any number of threads.")
         .def(nb::new_([](const ReadPolicy& policy, size_t hedged_bytes, uint64_t most_hedged) {
                  return std::make_shared<Reader>(policy, std::make_shared<BufferPool>(hedged_bytes),
@@ -235,7 +235,9 @@ void bind_samples(nb::module_& m) {
         .def_prop_ro("retries", [](const Reader& r) { return r.stats().retries; })
         .def_prop_ro("hedged", [](const Reader& r) { return r.stats().hedged; })
         .def_prop_ro("slowest_s", [](const Reader& r) { return r.stats().slowest_s; });
+}
 
+void bind_side(nb::module_& m) {
     nb::class_<SharedSide>(m, "SharedSide", "A side arena for several processes, with an account for each.")
         .def(nb::new_([](size_t accounts) { return std::make_shared<SharedSide>(accounts); }), "accounts"_a,
              "A new one, whose cap is 0.")
@@ -262,7 +264,9 @@ void bind_samples(nb::module_& m) {
         .def("close", &SideArena::close, Unlocked(), "End all waits.")
         .def_prop_ro("used_bytes", &SideArena::used)
         .def_prop_ro("peak_bytes", &SideArena::peak);
+}
 
+void bind_makers(nb::module_& m) {
     nb::class_<InTurn>(m, "_InTurn", nb::type_slots(in_turn_slots));
     m.def(
         "in_turn",
@@ -298,6 +302,15 @@ void bind_samples(nb::module_& m) {
         .def(
             "release", [](SampleMaker& maker) { maker.part.release(); },
             "Give back what the sample held of the side arena, once nothing of it is in use any more.");
+}
+
+}  // namespace
+
+void bind_samples(nb::module_& m) {
+    bind_functions(m);
+    bind_reading(m);
+    bind_side(m);
+    bind_makers(m);
 }
 
 }  // namespace standpipe

@@ -49,9 +49,7 @@ Bytes slot_lease(std::shared_ptr<SlotRing> ring, int slot) {
     return Bytes(arena->slot(static_cast<size_t>(slot)), {arena->slot_bytes()}, capsule);
 }
 
-}  // namespace
-
-void bind_slots(nb::module_& m) {
+void bind_bell(nb::module_& m) {
     nb::class_<Bell>(m, "Bell", "Wakes whoever watches slots and jobs.")
         .def(nb::new_([] { return std::make_shared<Bell>(); }))
         .def("ring", &Bell::ring, Unlocked())
@@ -69,7 +67,9 @@ void bind_slots(nb::module_& m) {
                std::optional<double> patience_s) { return b.wait_among(seen, descriptors, patience_s); },
             Unlocked(), "seen"_a, "descriptors"_a, "patience_s"_a = nb::none(),
             "Likewise, or until some of ``descriptors`` can be read: these too. One thread's.");
+}
 
+void bind_ring(nb::module_& m) {
     nb::class_<SlotRing>(m, "SlotRing", "Equal slots in one sparse memfd arena, and who owns each.")
         .def(
             nb::new_([](size_t slot_bytes, size_t base, size_t most, std::shared_ptr<Bell> bell, bool keeps) {
@@ -112,6 +112,13 @@ void bind_slots(nb::module_& m) {
             "state"_a)
         .def("is_taken", &SlotRing::is_taken, "slot"_a,
              "Whether a slot is being filled, ready, lent or given up.");
+}
+
+}  // namespace
+
+void bind_slots(nb::module_& m) {
+    bind_bell(m);
+    bind_ring(m);
 }
 
 }  // namespace standpipe
