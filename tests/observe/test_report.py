@@ -18,7 +18,7 @@ import standpipe as sp
 from observed import counters
 from photos import numbers
 from standpipe.observe import History
-from standpipe.observe.charts import Axis, bucket_ends, histogram, over_time
+from standpipe.observe.charts import Axis, Curve, bucket_ends, histogram, over_time
 from standpipe.observe.page import page
 from standpipe.observe.report import by_column, known_of
 
@@ -209,7 +209,7 @@ def test_where_the_disk_is_full_the_report_before_stays(names: list[str], tmp_pa
 
 def test_a_chart_has_the_values_it_was_given() -> None:
     axis = Axis(4.0, ((2.0, 1),))
-    drawn = over_time(axis, [0, 1, 3], [0, 50, 100], name="x", colour="rate", show=lambda value: f"{value:g}")
+    drawn = over_time(axis, [0, 1, 3], [0, 50, 100], Curve("x", "rate", lambda value: f"{value:g}"))
     ((points,),) = [re.findall(r'polyline class="line rate" points="([^"]*)"', drawn)]
     places = [tuple(map(float, point.split(","))) for point in points.split()]
     assert [x for x, _ in places] == pytest.approx([axis.x(s) for s in (0, 1, 1, 3, 3, 4)], abs=0.1)
@@ -222,7 +222,7 @@ def test_a_chart_has_the_values_it_was_given() -> None:
 
 def test_a_chart_has_no_line_where_there_is_nothing_to_draw() -> None:
     axis = Axis(36000.0)
-    drawn = over_time(axis, [0, 9000, 18000], [1, None, 3], name="x", colour="rate", show=str)
+    drawn = over_time(axis, [0, 9000, 18000], [1, None, 3], Curve("x", "rate", str))
     lines = re.findall(r'polyline class="line rate" points="([^"]*)"', drawn)
     assert [[float(point.split(",")[0]) for point in line.split()] for line in lines] == [
         pytest.approx([axis.x(begin), axis.x(end)], abs=0.1) for begin, end in ((0, 9000), (18000, 36000))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import standpipe as sp
 from standpipe.units import show_clock, show_seconds
@@ -53,27 +54,37 @@ class Axis:
         return "".join(marks)
 
 
+class Curve(NamedTuple):
+    """How a line over a run looks.
+
+    name    what it is, for people who can't see it
+    colour  a class of the page's style sheet
+    show    a value in words
+    most    at the top; None: enough for the highest value
+    """
+
+    name: str
+    colour: str
+    show: Callable[[float], str]
+    most: float | None = None
+
+
 def over_time(
     axis: Axis,
     seconds: Sequence[float],
     values: Sequence[float | None],
+    curve: Curve,
     *,
-    name: str,
-    colour: str,
-    show: Callable[[float], str],
-    most: float | None = None,
     height: int = 120,
     times: bool = True,
 ) -> str:
-    """A line over a run.
+    """Draw a line over a run.
 
     seconds  at which each value begins
     values   None where there is no line
-    name     what it is, for people who can't see it
-    show     a value in words
-    most     at the top; None: enough for the highest value
     times    whether they stand below it
     """
+    name, colour, show, most = curve
     ticks = _ticks(max([value or 0.0 for value in values], default=0.0) if most is None else most)
     top = ticks[-1]
     y = [None if value is None else height - (height - 14) * min(value, top) / top for value in values]

@@ -16,6 +16,7 @@ from standpipe.observe.charts import (
     WIDTH,
     Axis,
     Box,
+    Curve,
     flow,
     histogram,
     over_time,
@@ -166,40 +167,26 @@ def _over_time(now: Snapshot, moments: Sequence[Moment]) -> Iterator[str]:
         ),
         strict=True,
     )
-    charts: list[tuple[str, str, Sequence[float | None], Any, float | None]] = [
-        ("rows per second", "rate", rates, lambda value: f"{value:,.0f}", None),
-        ("share of its time that your loop waits", "wait", waits, _percent, 1.0),
-        (
-            "memory, MiB",
-            "memory",
-            [moment.memory / MIB for moment in moments],
-            lambda value: f"{value:,.0f}",
-            None,
-        ),
-        ("batches ready", "ready", ready, lambda value: f"{value:.3g}", None),
+    memory = [moment.memory / MIB for moment in moments]
+    charts: list[tuple[Sequence[float | None], Curve]] = [
+        (rates, Curve("rows per second", "rate", lambda value: f"{value:,.0f}")),
+        (waits, Curve("share of its time that your loop waits", "wait", _percent, 1.0)),
+        (memory, Curve("memory, MiB", "memory", lambda value: f"{value:,.0f}")),
+        (ready, Curve("batches ready", "ready", lambda value: f"{value:.3g}")),
     ]
     across = f"{LEFT},{WIDTH - RIGHT}"
     times = ",".join(f"{begin:.1f}" for begin in begins)
     yield f'<div id="run" data-begins="{times}" data-end="{axis.end_s:.1f}" data-across="{across}">'
-    for name, colour, values, show, most in charts:
-        yield f"<h3>{name}<output></output></h3>" + over_time(
-            axis, begins, values, name=name, colour=colour, show=show, most=most
-        )
+    for values, curve in charts:
+        yield f"<h3>{curve.name}<output></output></h3>" + over_time(axis, begins, values, curve)
     for place in PLACES:
         loads = [
             moment.load[place] if seconds or moment.load[place] else None
             for moment, seconds in zip(moments, looped_s, strict=True)
         ]
-        yield f"<h3>load of {place}<output></output></h3>" + over_time(
-            axis,
-            begins,
-            loads,
-            name=f"load of {place}",
-            colour="rate",
-            show=_percent,
-            most=1.0,
-            height=48,
-            times=place == PLACES[-1],
+        curve = Curve(f"load of {place}", "rate", _percent, 1.0)
+        yield f"<h3>{curve.name}<output></output></h3>" + over_time(
+            axis, begins, loads, curve, height=48, times=place == PLACES[-1]
         )
     yield "</div>"
 
