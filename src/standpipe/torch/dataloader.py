@@ -143,20 +143,30 @@ class DataLoader(data.DataLoader[Sample]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        self._is_stream = isinstance(dataset, data.IterableDataset)
+        self._prepare(collate_fn)
+
+    def _prepare(self, collate_fn: Callable[[list[Any]], Any] | None) -> None:
+        """Check the arguments and choose what follows from them.
+
+        collate_fn  as it was given: torch's attribute has a default in its place
+        """
+        self._is_stream = isinstance(self.dataset, data.IterableDataset)
         self._check()
+        self._policy = self._counted(self.on_bad)
+        self._course = Course(collates=not self._writes_rows)
+        self._fork_server = SERVER
+        if self.num_workers and self.executor == "process" and not self._forks:
+            self._fork_server = SERVER.preload(Samples, self.dataset, collate_fn, self.worker_init_fn)
+
+    @property
+    def _writes_rows(self) -> bool:
+        """Whether workers write a batch's rows into its memory, before all of its samples are made."""
         # Rows of one shape that meet in a batch are written where it has them. Of batches that a sampler makes, and
         # of single samples, each may have a shape of its own.
         # And what differs from the others in shape isn't bad, and would be taken for it.
         # To know the shapes a sample is made before: in this process that would be a call more than torch's makes.
         by_row = self.collate_fn is default_collate and (self.batch_size or 1) > 1 and not self._is_stream
-        by_row &= num_workers > 0
-        by_row &= not isinstance(on_bad, sp.Replace)
-        self._policy = self._counted(on_bad)
-        self._course = Course(collates=not by_row)
-        self._fork_server = SERVER
-        if num_workers and executor == "process" and not self._forks:
-            self._fork_server = SERVER.preload(Samples, dataset, collate_fn, worker_init_fn)
+        return by_row and self.num_workers > 0 and not isinstance(self.on_bad, sp.Replace)
 
     @property
     def bad_samples(self) -> list[sp.BadSample]:

@@ -57,24 +57,13 @@ def image_folder_loaders(
     Raises ``PlanError`` when the folders' classes differ, with their names: labels are places in the sorted list of
     names, so they would stand for other classes.
     """
-    for name, number in (("batch_size", batch_size), ("val_batch_size", val_batch_size)):
-        if not (number is None and name == "val_batch_size") and not _counts(number):
-            raise sp.PlanError(f"image_folder_loaders({name}={number!r}): a whole number from 1")
-    if not _counts(size):
-        raise sp.PlanError(f"image_folder_loaders(size={size!r}): pixels, a whole number from 1")
+    _check_numbers(batch_size, val_batch_size, size)
     form = Form.of(("image", "label", "valid"), device, dtype, memory_format)
     settings = {**settings, "workers": workers, "device": form.place(slots=device_slots)}
-    train = (
-        sp.Pipeline(sp.ImageFolder(train_dir))
-        .shuffle(seed=seed)
-        .map(sp.RandomResizedCrop(size), sp.RandomHorizontalFlip(), sp.Normalize())
-        .batch(batch_size)
-    )
-    val = (
-        sp.Pipeline(sp.ImageFolder(val_dir))
-        .map(sp.Resize(round(size * SCALE_TO_CROP)), sp.CenterCrop(size), sp.Normalize())
-        .batch(val_batch_size or batch_size)
-    )
+    crop = sp.RandomResizedCrop(size), sp.RandomHorizontalFlip(), sp.Normalize()
+    train = sp.Pipeline(sp.ImageFolder(train_dir)).shuffle(seed=seed).map(*crop).batch(batch_size)
+    middle = sp.Resize(round(size * SCALE_TO_CROP)), sp.CenterCrop(size), sp.Normalize()
+    val = sp.Pipeline(sp.ImageFolder(val_dir)).map(*middle).batch(val_batch_size or batch_size)
     memory = val.plan(**settings).memory_bytes
     of_train = memory * batch_size // (batch_size + (val_batch_size or batch_size))
     pair = replace(form, fields=("image", "label"))
@@ -84,6 +73,14 @@ def image_folder_loaders(
     )
     _check_classes(*(each.dataset.loader.plan.classes or () for each in made))
     return made
+
+
+def _check_numbers(batch_size: object, val_batch_size: object, size: object) -> None:
+    for name, number in (("batch_size", batch_size), ("val_batch_size", val_batch_size)):
+        if not (number is None and name == "val_batch_size") and not _counts(number):
+            raise sp.PlanError(f"image_folder_loaders({name}={number!r}): a whole number from 1")
+    if not _counts(size):
+        raise sp.PlanError(f"image_folder_loaders(size={size!r}): pixels, a whole number from 1")
 
 
 def _counts(number: object) -> bool:
