@@ -98,7 +98,7 @@ def test_whatever_the_kernel_would_have_written(late: LateStreams, transforms: A
 def test_bytes_cross_and_the_recipe_stays(late: LateStreams) -> None:
     there, here = images().plan(**SETTINGS, device=on(late)), images().plan(**SETTINGS)
     assert there.fields["image"] == sp.Spec((9, 7, 3), np.dtype(np.uint8))
-    assert there.layout.slot_bytes < here.layout.slot_bytes / 2
+    assert there.batch.layout.slot_bytes < here.batch.layout.slot_bytes / 2
     assert (there.digest, there.recipe) == (here.digest, here.recipe)
 
 

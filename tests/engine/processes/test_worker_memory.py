@@ -195,7 +195,7 @@ def test_workers_get_an_equal_part_of_what_is_left() -> None:
     plans = [
         pipeline_of(Leaks()).plan(executor="process", workers=4, memory=f"{size}MiB") for size in (128, 256)
     ]
-    assert plans[1].worker_bytes - plans[0].worker_bytes == 128 * MIB // 2 // 4
+    assert plans[1].pool.worker_bytes - plans[0].pool.worker_bytes == 128 * MIB // 2 // 4
     for plan in plans:
         grown = 4 * (plan.pool.worker_bytes - plan.pool.cost.each)
         assert plan.forecast.allocated + plan.forecast.side + grown <= plan.memory_bytes
