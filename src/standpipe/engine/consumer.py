@@ -99,7 +99,7 @@ class Consumer:
             self._aim(self._steps.settled(at))
 
     def leave(self) -> None:
-        """Nobody asks for more of the epoch that the last batch was of."""
+        """Leave the epoch of the last batch: nobody asks for more of it."""
         if not self._queue.is_here:
             return  # of a forked child: a thread that isn't there may hold the lock for ever
         with self._queue.lock:
@@ -108,11 +108,11 @@ class Consumer:
                 self._delivery.rest()
 
     def look(self) -> None:
-        """More batches were given."""
+        """Wake the filling thread: more batches were given."""
         self._queue.bell.ring()
 
     def _hand_over(self, at: Cursor, counts: bool) -> Delivered | None:
-        """The batch that starts at ``at``, or None while it isn't ready."""
+        """Return the batch that starts at ``at``, or None while it isn't ready."""
         queue, delivery = self._queue, self._delivery
         with queue.lock:
             queue.check_open()
@@ -150,7 +150,7 @@ class Consumer:
             return Delivered(batch, filled.rows, after)
 
     def _after_end(self, at: Cursor) -> Cursor:
-        """The next epoch, now that a stream has ended in this one."""
+        """Return the next epoch's cursor, now that a stream has ended in this one."""
         if at.consumed == 0 and self._steps.tail is Tail.DROP:
             raise PlanError(
                 f"the stream has fewer samples than a batch of {self._steps.batch}: use a smaller batch or "
@@ -185,7 +185,7 @@ class Consumer:
         return self._workers.help()
 
     def _settled(self) -> bool:
-        """Whether no device reads slots of batches that were taken."""
+        """Return whether no device reads slots of batches that were taken."""
         with self._queue.lock:
             return self._delivery.settle()
 

@@ -115,13 +115,8 @@ class Filler:
         return Filling(slot, at, len(drawn.indices), origins, job)
 
     def _made(self, filling: Filling) -> Filled | None:
-        plan, slot, rows, job, origins = (
-            self._queue.plan,
-            filling.slot,
-            filling.rows,
-            filling.job,
-            filling.origins,
-        )
+        plan, job, origins = self._queue.plan, filling.job, filling.origins
+        slot, rows = filling.slot, filling.rows
         failures = list(job.failures())
         made = Made(job.lists)
         complete = not origins.assignment.without

@@ -68,14 +68,14 @@ class FillingThread:
         return not self._queue.closed and self._watch.ended is None
 
     def _break(self, error: StandpipeError) -> None:
-        """The thread has ended by an error."""
+        """End the run: an error has ended the thread."""
         self._watch.end(error)
         self._queue.tell()
 
     # Waiting.
 
     def _wait(self, seen: int) -> int:
-        """Wait for the bell, longer than ``seen`` says it has rung."""
+        """Wait until the bell has rung more often than ``seen`` says; return how often it has."""
         try:
             with self._queue.lock:
                 settled = self._delivery.settle()
@@ -99,7 +99,7 @@ class FillingThread:
         return self._workers.wait(seen, None if settled else LOOKS_S)
 
     def _await_consumer(self, seen: int, *, settled: bool) -> int:
-        """Nothing is made before it takes a batch, or names records: when that takes long, this loader rests."""
+        """Wait until the loop takes a batch or names records. After ``RESTS_S`` the loader says that it rests."""
         if settled:
             rung = self._workers.wait(seen, RESTS_S)
             if rung != seen:
@@ -194,7 +194,7 @@ class FillingThread:
             self._start_on(filling)
 
     def _start_on(self, filling: Filling | Filled) -> None:
-        """Give it to the workers, if there is anything to do."""
+        """Give a batch to the workers, if there is anything to do."""
         if isinstance(filling, Filling):
             self._workers.submit(filling.job)
             self._watch.wake()
@@ -203,6 +203,6 @@ class FillingThread:
             self._queue.bell.ring()  # it is done
 
     def _wake_helper(self) -> None:
-        """There is work for a loop that does it."""
+        """Wake a loop that makes rows itself: there is work."""
         if self._workers.helps:
             self._queue.tell()

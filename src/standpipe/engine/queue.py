@@ -35,7 +35,7 @@ class Filling:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody writes into the slot any more."""
+        """Return whether nobody writes into the slot any more."""
         return self.job.done
 
 
@@ -95,13 +95,13 @@ class BatchQueue:
 
     @property
     def coming(self) -> Cursor:
-        """Where the next batch begins that the loop can take. The lock is held."""
+        """Return where the next batch begins that the loop can take. The caller holds the lock."""
         first = self.ready or self.filling
         return self.sought or (first[0].at if first else self.next)
 
     @property
     def next_is_known(self) -> bool:
-        """Whether somebody has said which records the batch has whose slot is taken next."""
+        """Return whether the records of the batch that is filled next are known."""
         return self.plan.steps.is_known(self.plan.order, self.next)
 
     def tell(self) -> None:
@@ -111,7 +111,7 @@ class BatchQueue:
                 self.news.release()
 
     def close(self) -> None:
-        """Nobody takes or fills any more."""
+        """Refuse to hand over batches from now on, and wake the loop."""
         self.closed = True
         self.tell()
 
@@ -127,7 +127,7 @@ class BatchQueue:
 
     @property
     def is_here(self) -> bool:
-        """Whether this process started the run: a forked child has none of its threads."""
+        """Return whether this process started the run: a forked child has none of its threads."""
         return os.getpid() == self._pid
 
     def check_process(self) -> None:

@@ -79,7 +79,7 @@ class Run:
 
     @property
     def plan(self) -> Plan:
-        """What is run, with what was measured at the start."""
+        """The plan that is run, with what was measured at the start."""
         return self._queue.plan
 
     def start(self, at: Cursor) -> None:
@@ -147,17 +147,17 @@ class Run:
                 self._starts = False
 
     def stats(self) -> Stats:
-        """All counters."""
+        """Return all counters."""
         self._queue.check_process()
         return self._upkeep.stats()
 
     def memory(self) -> MemoryLedger:
-        """Who takes how much memory."""
+        """Return the memory of each owner."""
         self._queue.check_process()
         return self._upkeep.memory()
 
     def tuning(self) -> Tuning:
-        """How many workers and slots there are now, and how that came."""
+        """Return how many workers and slots there are now, and what was tried."""
         return self._upkeep.tuning()
 
     @property
@@ -167,16 +167,16 @@ class Run:
 
     @property
     def slow_samples(self) -> list[SlowSample]:
-        """What took long, the newest of it."""
+        """The newest samples that took long."""
         return self._watch.slow_samples
 
     @property
     def in_flight(self) -> bool:
-        """Whether a slot is being filled."""
+        """Return whether a slot is being filled."""
         return bool(self._queue.filling)
 
     def at_work(self) -> Sequence[Work]:
-        """What the workers have in hand, for the watch; when that is nothing, what waits for them."""
+        """Return the work that workers have in hand, for the watch; if there is none, the batch that waits for them."""
         works = self._workers.at_work()
         waits = next((each for each in tuple(self._queue.filling) if not each.is_over), None)
         if works or self._workers.helps or waits is None:

@@ -1,4 +1,4 @@
-"""What is done for a run now and then: memory is looked at, workers and slots are tuned, and figures are shown."""
+"""The figures of a run, and what looks at them now and then: the memory meter and the tuner."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Upkeep:
         self._claim.rest()
 
     def stats(self) -> Stats:
-        """All counters."""
+        """Return all counters."""
         ring = self._queue.ring
         slots = SlotStats(
             self._queue.plan.memory.most_slots, ring.count("lent"), ring.count("filling"), ring.count("ready")
@@ -66,11 +66,11 @@ class Upkeep:
         return replace(counted, slow=self._watch.slow, stalled=self._watch.stalled)
 
     def memory(self) -> MemoryLedger:
-        """Who takes how much memory."""
+        """Return the memory of each owner."""
         return self._meter.ledger()
 
     def tuning(self) -> Tuning:
-        """How many workers and slots there are now, and how that came."""
+        """Return how many workers and slots there are now, and what was tried."""
         return self._adjuster.tuning()
 
     @property
@@ -79,9 +79,9 @@ class Upkeep:
         return self._adjuster.since
 
     def close(self) -> None:
-        """The run's threads have ended."""
+        """Tell the meter that the run's threads have ended."""
         self._meter.close()
 
     def end(self) -> None:
-        """Nothing is tuned any more, and nobody uses the workers."""
+        """End tuning: nobody uses the workers any more."""
         self._adjuster.close()

@@ -1,4 +1,4 @@
-"""What could make a run faster by its settings, and by how much: each only where it is news."""
+"""Advice on settings that could make a run faster, with the rate that each would bring."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTS = {2: "half", 4: "a quarter", 8: "an eighth"}
 
 
 class Advice(NamedTuple):
-    """What to do.
+    """One piece of advice.
 
     rate  rows per second that it brings where nothing else limits them; None where that wasn't measured
     """
@@ -37,7 +37,7 @@ class Remedies:
         self._load, self._able, self._workers = load, able, tuning.workers
 
     def fewer_bytes(self, *, beside: bool) -> Advice:
-        """What would make batches smaller; foretold where copies go on beside the host."""
+        """Return the advice to make batches smaller, with a forecast where copies go on beside the host."""
         name, spec = max(self._plan.fields.items(), key=lambda field: field[1].row_bytes)
         size = spec.dtype.itemsize
         if name == "image" and size > 1:
@@ -94,7 +94,7 @@ class Remedies:
         ]
 
     def is_news(self, setting: str, number: int) -> bool:
-        """Whether more workers or slots are worth a try: tuning won't go there by itself, and didn't reject it."""
+        """Return whether more workers or slots are worth a try: tuning won't go there, and didn't reject it."""
         plan, tuning = self._plan, self._tuning
         if setting == "workers" and not plan.takes_workers:
             return False

@@ -17,7 +17,7 @@ class Asked:
     piece: Piece
 
     def message(self, *, gathers: bool) -> tuple[Any, ...]:
-        """What the worker has to know to make the piece. Functions of a batch may need its rows made again.
+        """Return the message that asks a worker for the piece. Functions of a batch may need its rows made again.
 
         gathers  whether a function takes the samples of a batch
         """
