@@ -73,7 +73,7 @@ class Passes:
         made = made.map(*self._geometry())
         made = made.cache(self._cache()) if self.keep == "images" else made
         made = made.map(sp.Normalize()) if self.output == "float32" else made
-        return made.batch(ROWS, tail="pad")
+        return made.batch(ROWS, last_batch="pad")
 
     def _geometry(self) -> Sequence[Any]:
         if self.train:
@@ -92,7 +92,7 @@ class Passes:
         memory = PeakMemory()
         cpu, begin = time.process_time(), time.perf_counter()
         seconds: list[float] = []
-        with self.pipeline().loader(workers=self.workers) as loader:
+        with self.pipeline().loader(num_workers=self.workers) as loader:
             for number in range(self.passes):
                 start = time.perf_counter()
                 last = number == self.passes - 1

@@ -22,7 +22,7 @@ class Waits:
     only: int | None = None
 
     def __call__(self, x: Any) -> Any:
-        if self.only is None or sp.worker_number() == self.only:
+        if self.only is None or sp.worker_id() == self.only:
             time.sleep(self.seconds)
         return x
 

@@ -200,7 +200,7 @@ class Turns:
         for _ in range(batches):
             next(self._batches)
         self._delivered += batches
-        rows = (self._delivered + self._loader.plan.depth) * self._loader.plan.steps.batch
+        rows = (self._delivered + self._loader.plan.slots) * self._loader.plan.steps.batch
         while self._loader.stats().rows < rows:
             time.sleep(POLL_S)
         return time.perf_counter() - begin, time.process_time() - cpu
@@ -260,7 +260,7 @@ def train_task(path: str | Path, rows: int) -> sp.Pipeline:
         sp.Pipeline(sp.ImageFolder(path))
         .shuffle(seed=0)
         .map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip(), sp.Normalize())
-        .batch(rows, tail="pad")
+        .batch(rows, last_batch="pad")
     )
 
 

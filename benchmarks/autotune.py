@@ -27,7 +27,7 @@ from _measure import parser, report
 import standpipe as sp
 from standpipe._native import install_faults
 
-WORKERS, DEPTHS = (1, 2, 4, 8, 16, 32, 64), (2, 3, 6, 12)
+WORKERS, PREFETCHES = (1, 2, 4, 8, 16, 32, 64), (1, 2, 5, 11)
 MB = 1_000_000
 
 
@@ -118,7 +118,7 @@ def run(name: str, path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     return {
         "rate": rate,
         "workers": tunings[0].workers,
-        "depth": tunings[0].depth,
+        "prefetch": tunings[0].prefetch,
         "settled": all(tuning.settled for tuning in tunings),
         "after_s": max((trial.after_s for trial in trials), default=0.0),
         "trials": [str(trial) for trial in trials],
@@ -139,24 +139,24 @@ def best_of_grid(name: str, path: Path, seconds: float) -> dict[str, Any]:
     """The fixed setting that was fastest: over workers first, then over slots with the three best."""
     workload, rates = WORKLOADS[name], {}
 
-    def measure(workers: int, depth: int) -> None:
-        settings = {"workers": workers, "depth": depth, "autotune": False}
+    def measure(workers: int, prefetch: int) -> None:
+        settings = {"num_workers": workers, "prefetch": prefetch, "autotune": False}
         try:
-            rates[workers, depth] = apart(name, path, settings, seconds / 3, seconds)["rate"]
+            rates[workers, prefetch] = apart(name, path, settings, seconds / 3, seconds)["rate"]
         except subprocess.CalledProcessError:
-            print(f"{name}: workers={workers}, depth={depth} doesn't fit", file=sys.stderr)
+            print(f"{name}: num_workers={workers}, prefetch={prefetch} doesn't fit", file=sys.stderr)
 
     for workers in WORKERS:
         if workers <= workload.most:
-            for depth in DEPTHS[1:3]:
-                measure(workers, depth)
+            for prefetch in PREFETCHES[1:3]:
+                measure(workers, prefetch)
     ahead = sorted({workers for workers, _ in sorted(rates, key=lambda each: -rates[each])[:3]})
     for workers in ahead:
-        for depth in DEPTHS:
-            if (workers, depth) not in rates:
-                measure(workers, depth)
-    workers, depth = max(rates, key=lambda each: rates[each])
-    return {"workers": workers, "depth": depth, "autotune": False}
+        for prefetch in PREFETCHES:
+            if (workers, prefetch) not in rates:
+                measure(workers, prefetch)
+    workers, prefetch = max(rates, key=lambda each: rates[each])
+    return {"num_workers": workers, "prefetch": prefetch, "autotune": False}
 
 
 def measured(name: str, path: Path, args: Any) -> list[Any]:
@@ -172,9 +172,9 @@ def measured(name: str, path: Path, args: Any) -> list[Any]:
         print(f"{name}: {trial}", file=sys.stderr)
     return [
         name,
-        f"{best['workers']}, {best['depth']}",
+        f"{best['workers']}, {best['prefetch']}",
         round(fixed["rate"]),
-        f"{again['workers']}, {again['depth']}",
+        f"{again['workers']}, {again['prefetch']}",
         round(again["rate"]),
         f"{statistics.median(ratios):.2f}",
         f"{again['after_s']:.0f} s",

@@ -96,7 +96,7 @@ def measure_ours(path: str, workers: int, seconds: float) -> dict[str, Any]:
     memory = PeakMemory()
     import standpipe.torch
 
-    loader = standpipe.torch.loader(train_task(path, ROWS), workers=workers)
+    loader = standpipe.torch.loader(train_task(path, ROWS), num_workers=workers)
     return measured(loader, memory, max(workers, 1), seconds)
 
 

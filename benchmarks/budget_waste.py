@@ -44,27 +44,27 @@ def main() -> None:
     for name, most in (("plain, the mean fits", "mean"), ("plain, the worst fits", "max")):
         waste = plain(lengths, most)
         rows.append([name, *shown(waste), "—", "—"])
-    for pack in (False, True):
+    for packing in (False, True):
         plan_s, batch_s = [], []
         for number in range(args.rounds):
-            progress(f"round {number + 1} of {args.rounds}: {'packed' if pack else 'bucketed'}")
+            progress(f"round {number + 1} of {args.rounds}: {'packed' if packing else 'bucketed'}")
             begin = time.perf_counter()
-            batches = planned(lengths, pack)
+            batches = planned(lengths, packing)
             plan_s.append(time.perf_counter() - begin)
             begin = time.perf_counter()
             asked = [batches.records(number, at) for at in range(min(ASKED, batches.num_positions))]
             batch_s.append((time.perf_counter() - begin) / len(asked))
-        waste = measured(lengths, asked, batches.num_positions, pack)
+        waste = measured(lengths, asked, batches.num_positions, packing)
         took = [Figure(plan_s, ".2f"), Figure([each * 1e6 for each in batch_s])]
-        rows.append(["packed" if pack else "bucketed", *shown(waste), *took])
+        rows.append(["packed" if packing else "bucketed", *shown(waste), *took])
     progress("")
     header = ["batches", "number", "rows", "padding", "budget used", "worst ÷ budget", "plan s", "µs a batch"]
     note = f"{args.records:,} records, lognormal(median {MEDIAN}, σ {SIGMA}), at most {BUDGET:,}; budget {BUDGET:,}"
     report(args, header, rows, note)
 
 
-def planned(lengths: Int64Array, pack: bool) -> Batches:
-    budget = Budget(BUDGET, "length", pack=pack)
+def planned(lengths: Int64Array, packing: bool) -> Batches:
+    budget = Budget(BUDGET, "length", packing=packing)
     return Batches.of(budget, lambda start, stop: lengths[start:stop], Chain(len(lengths)), seed=0)
 
 
@@ -80,17 +80,17 @@ def plain(lengths: Int64Array, most: str) -> Waste:
             break
         rows += 1
     blocks = shuffled[: len(shuffled) // rows * rows].reshape(-1, rows)
-    return measured(lengths, list(blocks), -(-len(lengths) // rows), pack=False)
+    return measured(lengths, list(blocks), -(-len(lengths) // rows), packing=False)
 
 
-def measured(lengths: Int64Array, batches: list[Int64Array], number: int, pack: bool) -> Waste:
+def measured(lengths: Int64Array, batches: list[Int64Array], number: int, packing: bool) -> Waste:
     real = np.array([lengths[batch].sum() for batch in batches])
     padded = np.array([len(batch) * lengths[batch].max() for batch in batches])
-    costs = real if pack else padded
+    costs = real if packing else padded
     return Waste(
         batches=number,
         rows=len(lengths) / number,
-        padding=0.0 if pack else 1 - real.sum() / padded.sum(),
+        padding=0.0 if packing else 1 - real.sum() / padded.sum(),
         full=float(lengths.sum()) / (number * BUDGET),
         worst=float(costs.max()) / BUDGET,
     )

@@ -72,11 +72,11 @@ def run(folder: Path, args: argparse.Namespace, *, chaos: bool, inline: bool = F
     task = (
         sp.Pipeline(sp.ImageFolder(folder))
         .shuffle(seed=0)
-        .on_bad(sp.Replace(at_most=0.02))
+        .on_error(sp.Replace(at_most=0.02))
         .map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip())
         .map(identity, field="image")
         .map(sp.Normalize())
-        .batch(64, tail="short")
+        .batch(64, last_batch="partial")
     )
     progress("in one thread" if inline else "chaos" if chaos else "calm")
     settings: dict[str, Any] = {"executor": "inline" if inline else "process", "memory": args.memory}

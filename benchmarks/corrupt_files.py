@@ -34,20 +34,20 @@ def main() -> None:
         for copy in (clean, spoilt):
             shutil.copytree(args.path, copy)
         bad = spoil(spoilt, args.share)
-        replacing = train_task(spoilt, args.batch).on_bad(sp.Replace(at_most=2 * args.share))
+        replacing = train_task(spoilt, args.batch).on_error(sp.Replace(at_most=2 * args.share))
         loaders = {
             "clean": train_task(clean, args.batch).loader(),
             f"{args.share:.1%} bad": replacing.loader(),
         }
         compare_in_turns(args, "files", {name: Turns(loader) for name, loader in loaders.items()})
-        print(f"  {verdict(replacing, bad, Path(folder, 'bad.jsonl'))}")
+        print(f"  {diagnosis(replacing, bad, Path(folder, 'bad.jsonl'))}")
 
 
-def verdict(pipeline: sp.Pipeline, bad: set[str], log: Path) -> str:
+def diagnosis(pipeline: sp.Pipeline, bad: set[str], log: Path) -> str:
     """One epoch on four ranks: their steps, and what the log says."""
     steps = set()
     for rank in range(RANKS):
-        with pipeline.shard(rank, RANKS).loader(bad_log=log) as loader:
+        with pipeline.shard(rank, RANKS).loader(error_log=log) as loader:
             steps.add(sum(1 for _ in loader))
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     first = Counter(line["path"] for line in lines if line["attempt"] == 0 and not line.get("padding"))

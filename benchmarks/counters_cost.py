@@ -38,7 +38,7 @@ pipeline, executor = {
     "photos and a function, processes": (
         lambda: photos.map(sp.RandomResizedCrop(224)).map(same, field="image"), "process"),
 }[task]
-with pipeline().batch(64).loader(memory="1GiB", workers=2, executor=executor) as loader:
+with pipeline().batch(64).loader(memory="1GiB", num_workers=2, executor=executor) as loader:
     def endless():
         while True:
             yield from loader

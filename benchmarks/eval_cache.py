@@ -102,7 +102,7 @@ class First:
                 keep=self.keep,
                 memory=photos.row_bytes(self.keep) // 4 if self.spills else room,
                 spill=disk if self.spills else None,
-                workers=args.workers,
+                num_workers=args.workers,
                 rows=rows,
                 batches=max(rows // ROWS - AHEAD, 1),
             )
@@ -172,7 +172,7 @@ def later(args: argparse.Namespace, photos: Photos) -> None:
             keep="images",
             folder=folder,
             memory=photos.room("images"),
-            workers=args.workers,
+            num_workers=args.workers,
         )
         one.run()
         for output in ("uint8", "float32"):
@@ -206,8 +206,8 @@ def as_json(passes: Passes) -> dict[str, Any]:
 
 def turns(args: argparse.Namespace, passes: Passes) -> dict[str, list[float]]:
     """In this process, in turns: seconds a row of the cache, of copies, and without a cache."""
-    cached = Turns(passes.pipeline().loader(workers=passes.workers))
-    plain = Turns(replace(passes, keep="nothing").pipeline().loader(workers=passes.workers))
+    cached = Turns(passes.pipeline().loader(num_workers=passes.workers))
+    plain = Turns(replace(passes, keep="nothing").pipeline().loader(num_workers=passes.workers))
     rows = len(Path(passes.list).read_bytes().splitlines())
     source = np.random.default_rng(0).integers(0, 256, (rows, SIDE_PX * SIDE_PX * 3), np.uint8)
     seconds: dict[str, list[float]] = {"later pass": [], "two threads' copies": [], "without a cache": []}
@@ -285,7 +285,9 @@ def memory(args: argparse.Namespace, photos: Photos) -> None:
     kept: Sequence[tuple[Keep, int]] = [*(("images", side) for side in SMALL_SIDES), ("files", SIDE_PX)]
     for keep, side in kept:
         progress(f"memory: {keep}, {side}")
-        one = Passes(list=photos.list, keep=keep, side=side, workers=args.workers, memory=photos.room(keep))
+        one = Passes(
+            list=photos.list, keep=keep, side=side, num_workers=args.workers, memory=photos.room(keep)
+        )
         with scratch(args.folder) as folder:
             filled = replace(one, folder=folder)
             stored = filled.run()
@@ -307,7 +309,7 @@ def memory(args: argparse.Namespace, photos: Photos) -> None:
 
 def jobs(args: argparse.Namespace, photos: Photos) -> None:
     """Four jobs on one set; late starters."""
-    one = Passes(list=photos.list, keep="images", memory=photos.room("images"), workers=1, output="uint8")
+    one = Passes(list=photos.list, keep="images", memory=photos.room("images"), num_workers=1, output="uint8")
     rows: list[list[Any]] = []
     copy_bytes = photos.row_bytes("images")
 

@@ -88,7 +88,7 @@ def checked_again(path: str) -> dict[str, float]:
 
 def loaded(path: str) -> dict[str, float]:
     """The whole of every photo, to a size that costs nothing."""
-    pipeline = sp.Pipeline(sp.ImageFolder(path)).map(sp.Resize((8, 8))).batch(64, tail="short")
+    pipeline = sp.Pipeline(sp.ImageFolder(path)).map(sp.Resize((8, 8))).batch(64, last_batch="partial")
     with pipeline.loader() as loader:
         return measured(loader.plan.source.num_records, lambda: sum(1 for _ in loader))
 

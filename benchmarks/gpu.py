@@ -6,7 +6,7 @@ lower of the two. Beside it run torch's DataLoader with torchvision, and DALI's 
 Every run has a process of its own. Memory of the input path is what a run had on the GPU at most, less what the ceiling
 had beside its one batch.
 
-``--static`` has every batch in one place. ``--largest --model resnet50`` finds the largest batch that fits.
+``--static-buffers`` has every batch in one place. ``--largest --model resnet50`` finds the largest batch that fits.
 ``--device cpu --model tiny`` tries the script where there is no GPU.
 """
 
@@ -112,7 +112,7 @@ def arguments() -> argparse.Namespace:
         "--model", default="resnet18", help="torchvision's, or tiny for one of two layers (default: resnet18)"
     )
     made.add_argument("--workers", type=int, default=None, metavar="N", help="default: one per CPU")
-    made.add_argument("--static", action="store_true", help="every batch in one place")
+    made.add_argument("--static-buffers", action="store_true", help="every batch in one place")
     made.add_argument("--largest", action="store_true", help="find the largest batch that fits, instead")
     made.add_argument("--only", help=argparse.SUPPRESS)
     return made.parse_args()
@@ -217,7 +217,7 @@ def standpipes(args: argparse.Namespace, half: Any, device: str | None = None) -
     pipeline = (
         sp.Pipeline(sp.ImageFolder(args.path))
         .shuffle(seed=7)
-        .repeat(REPEATS)
+        .repeat_each(REPEATS)
         .map(sp.RandomResizedCrop(args.size), sp.RandomHorizontalFlip(), sp.Normalize())
         .batch(args.batch)
     )
@@ -226,8 +226,8 @@ def standpipes(args: argparse.Namespace, half: Any, device: str | None = None) -
         device=device or args.device,
         dtype=half,
         memory_format=torch.channels_last,
-        static=args.static,
-        workers=args.workers or "auto",
+        static_buffers=args.static_buffers,
+        num_workers=args.workers or "auto",
     )
     plan = loader.dataset.loader.plan
     planned = 0

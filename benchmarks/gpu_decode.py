@@ -87,7 +87,7 @@ def plan_of(args: argparse.Namespace, share: float) -> sp.Plan:
     task = train_task(args.path, args.batch)
     if share:
         task = task.decode("hybrid", share=share, gpu_memory=args.gpu_memory)
-    return task.plan(workers=args.workers or "auto", decode_device=args.device)
+    return task.plan(num_workers=args.workers or "auto", decode_device=args.device)
 
 
 class Used:

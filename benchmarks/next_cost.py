@@ -43,7 +43,7 @@ def main() -> None:
 def handed_over(array: np.ndarray, batch: int) -> Iterator[object]:
     """Batches of a loader, for ever."""
     pipeline = sp.Pipeline(sp.Arrays(image=array)).shuffle(seed=1).batch(batch)
-    with pipeline.loader(memory="256MiB", workers=1) as loader:
+    with pipeline.loader(memory="256MiB", num_workers=1) as loader:
         while True:
             for fields in loader:
                 yield fields

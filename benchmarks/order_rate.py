@@ -73,8 +73,8 @@ def of_columns(n: int) -> dict[str, Order]:
     kinds = {
         "a filter, shuffled": pipeline.filter("label < 900").shuffle(seed=1),
         "a split by groups, shuffled": pipeline.split(0.9, seed=1, by="label")[0].shuffle(seed=1),
-        "weighted": pipeline.shuffle(seed=1, weights="weight"),
-        "1,000 classes balanced": pipeline.shuffle(seed=1, balance="label"),
+        "weighted": pipeline.sample(seed=1, weights="weight"),
+        "1,000 classes balanced": pipeline.sample(seed=1, balance="label"),
     }
     opened = source.open()
     return {name: order_of(kind, opened) for name, kind in kinds.items()}

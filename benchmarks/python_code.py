@@ -136,10 +136,9 @@ class Normalised(Photos):
 def standpipe_rate(
     dataset: Any, args: argparse.Namespace, collate_fn: Any = None, transforms: Sequence[Any] = ()
 ) -> float:
-    pipeline = sp.Pipeline(sp.Indexed(dataset)).shuffle(seed=0).map(*transforms).batch(ROWS)
-    if collate_fn is not None:
-        pipeline = pipeline.map_batch(collate_fn, samples=True)
-    with pipeline.loader(executor="process", workers=args.workers, memory="2GiB") as loader:
+    pipeline = sp.Pipeline(sp.MapSource(dataset)).shuffle(seed=0).map(*transforms)
+    pipeline = pipeline.batch(ROWS, collate_fn=collate_fn)
+    with pipeline.loader(executor="process", num_workers=args.workers, memory="2GiB") as loader:
         return rate((len(batch["index"]) for batch in loader), args.seconds)
 
 
@@ -163,8 +162,8 @@ def stacked_tensors(samples: list[tuple[np.ndarray, int]]) -> list[Any]:
 
 
 def function_rate(args: argparse.Namespace) -> float:
-    pipeline = sp.Pipeline(sp.Indexed(Numbers(), fields="x")).map(ten_us, field="x").batch(256)
-    with pipeline.loader(workers=1, memory="1GiB") as loader:
+    pipeline = sp.Pipeline(sp.MapSource(Numbers(), fields="x")).map(ten_us, field="x").batch(256)
+    with pipeline.loader(num_workers=1, memory="1GiB") as loader:
         return rate((len(batch["index"]) for batch in loader), args.seconds)
 
 

@@ -24,7 +24,7 @@ def main() -> None:
         "--paths", default=",".join(simd_paths()), metavar="NAMES", help="which (default: all that run here)"
     )
     args = arguments.parse_args()
-    plan = train_task(args.path, args.batch).plan(workers=args.workers)
+    plan = train_task(args.path, args.batch).plan(num_workers=args.workers)
     turns = {
         name: Turns(sp.Loader(replace(plan, samples=replace(plan.samples, simd=name))))
         for name in args.paths.split(",")

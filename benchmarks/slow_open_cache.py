@@ -50,7 +50,7 @@ def main() -> None:
             memory=copies.room("files"),
             output="float32",
             train=True,
-            workers=args.workers,
+            num_workers=args.workers,
         )
         given = ("--rows", args.rows, "--batches", args.batches, "--rounds", args.rounds)
         env = slowed(Path(folder), str(slow / "photos"), open_ms=args.open_ms, stat_ms=args.open_ms)
@@ -102,14 +102,14 @@ def in_turns(args: argparse.Namespace, cached: Passes) -> dict[str, dict[str, li
 
 
 def started(passes: Passes) -> Turns:
-    return Turns(passes.pipeline().loader(workers=passes.workers))
+    return Turns(passes.pipeline().loader(num_workers=passes.workers))
 
 
 def once(name: str, passes: Passes, note: Any) -> None:
     """Measure a loader's first epoch, from its second batch on to where it runs ahead into the next one."""
-    loader = passes.pipeline().loader(workers=passes.workers)
+    loader = passes.pipeline().loader(num_workers=passes.workers)
     turn = Turns(loader)
-    note(name, turn, len(loader) - 1 - loader.plan.depth)
+    note(name, turn, len(loader) - 1 - loader.plan.slots)
     turn.close()
 
 

@@ -145,12 +145,12 @@ def measured(args: argparse.Namespace, folder: str, executor: str) -> dict[str, 
 def inside(args: argparse.Namespace) -> dict[str, Any]:
     """Run the task; in the group."""
     native = args.inside == "native"
-    task = sp.Pipeline(sp.ImageFolder(args.path)).shuffle(seed=0).on_bad(sp.Replace(at_most=0.1))
+    task = sp.Pipeline(sp.ImageFolder(args.path)).shuffle(seed=0).on_error(sp.Replace(at_most=0.1))
     task = task.map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip())
     task = task if native else task.map(identity, field="image")
-    task = task.map(sp.Normalize()).batch(args.batch, tail="short")
+    task = task.map(sp.Normalize()).batch(args.batch, last_batch="partial")
     settings: dict[str, Any] = {"executor": "thread" if native else args.inside, "workers": args.workers}
-    settings["side_memory"] = SIDE  # the same for all, so that the same images are replaced
+    settings["large_image_memory"] = SIDE  # the same for all, so that the same images are replaced
     if args.memory is not None:
         settings["memory"] = args.memory
     rows, checksum = 0, 0

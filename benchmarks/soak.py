@@ -50,9 +50,9 @@ class Member:
     """A loader that is closed and opened again now and then."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], *, python: bool) -> None:
-        task = sp.Pipeline(sp.ImageFolder(folder)).shuffle(seed=0).on_bad(sp.Replace(at_most=0.05))
+        task = sp.Pipeline(sp.ImageFolder(folder)).shuffle(seed=0).on_error(sp.Replace(at_most=0.05))
         task = task.map(sp.RandomResizedCrop(160), sp.RandomHorizontalFlip())
-        self._task = (task.map(identity, field="image") if python else task).batch(32, tail="short")
+        self._task = (task.map(identity, field="image") if python else task).batch(32, last_batch="partial")
         self._settings = settings
         self.loader = self._task.loader(**settings)
         self.epochs = 0
@@ -113,7 +113,7 @@ def soak(photos: Path, seconds: float) -> tuple[list[Sample], dict[str, int]]:
     memory = "256MiB"
     members = [
         Member(photos, {"memory": memory}, python=False),
-        Member(photos, {"memory": memory, "executor": "process", "workers": 2}, python=True),
+        Member(photos, {"memory": memory, "executor": "process", "num_workers": 2}, python=True),
     ]
     counts = {"epochs": 0, "epochs compared": 0, "epochs that differ": 0, "openings": 0, "bad samples": 0}
     known: dict[int, int] = {}

@@ -194,7 +194,7 @@ def run_ours(args: argparse.Namespace) -> dict[str, Any]:
     if args.executor == "process":
         pipeline = pipeline.map(mirrored, field="image")
     memory = MemoryOverTime()
-    with pipeline.batch(args.batch).loader(workers=args.workers, executor=args.executor) as loader:
+    with pipeline.batch(args.batch).loader(num_workers=args.workers, executor=args.executor) as loader:
         return watched(args, memory, (len(batch["index"]) for batch in endless(loader)))
 
 

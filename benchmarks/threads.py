@@ -20,7 +20,7 @@ def main() -> None:
         doubling(2 * cpu_count()) if args.workers is None else [int(text) for text in args.workers.split(",")]
     )
     pipeline = train_task(args.path, args.batch)
-    turns = {str(workers): Turns(pipeline.loader(workers=workers, depth=2)) for workers in counts}
+    turns = {str(workers): Turns(pipeline.loader(num_workers=workers, prefetch=1)) for workers in counts}
     compare_in_turns(args, "workers", turns)
 
 

@@ -17,8 +17,8 @@ def main() -> None:
     arguments.set_defaults(batch=256, batches=20)
     args = arguments.parse_args()
     pipeline = train_task(args.path, args.batch)
-    tensors = standpipe.torch.loader(pipeline, workers=2)
-    turns = {"own": Turns(pipeline.loader(workers=2)), "torch": Turns(tensors.dataset.loader, tensors)}
+    tensors = standpipe.torch.loader(pipeline, num_workers=2)
+    turns = {"own": Turns(pipeline.loader(num_workers=2)), "torch": Turns(tensors.dataset.loader, tensors)}
     compare_in_turns(args, "loader", turns)
 
 

@@ -47,7 +47,7 @@ def main() -> None:
         .map(sp.Resize(args.size * 256 // 224), sp.CenterCrop(args.size))
         .cache(cache)
         .map(sp.Normalize())
-        .batch(args.batch, tail="short"),
+        .batch(args.batch, last_batch="partial"),
         device=device,
         memory="512MiB",
     )

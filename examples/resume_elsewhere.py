@@ -93,7 +93,7 @@ def run(
 def train(args: argparse.Namespace) -> None:
     """One rank: what it reads goes to a file, a line per step."""
     batches = pipeline(args.photos, args.batch).shard()  # RANK and WORLD_SIZE say which rank this is
-    with batches.loader(memory="128MiB", workers=1) as loader:
+    with batches.loader(memory="128MiB", num_workers=1) as loader:
         rank = loader.plan.steps.rank
         if args.go_on_from:  # not a file that this job's rank 0 writes: all ranks must read the same state
             loader.load_state_dict(json.loads(args.go_on_from.read_text()))

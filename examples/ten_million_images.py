@@ -36,7 +36,7 @@ def main() -> None:
     images = sp.Pipeline(sp.FileList(args.list or demo_list(Path("demo"))))
     prove(images, args)
     train = images.shuffle(seed=7).map(sp.RandomResizedCrop(SIDE_PX)).map(*augmentations()).batch(args.batch)
-    settings: dict[str, Any] = {"memory": args.memory, "workers": args.workers, "executor": "process"}
+    settings: dict[str, Any] = {"memory": args.memory, "num_workers": args.workers, "executor": "process"}
     with train.shard().loader(**settings) as loader:  # the launcher says which rank this is
         total = go_on(args.state, loader)
         first = loader.plan.steps.rank == 0

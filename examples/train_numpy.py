@@ -41,8 +41,8 @@ def main() -> None:
     )
     workers = args.workers or "auto"
     with (
-        train.loader(memory="256MiB", workers=workers) as batches,
-        val.loader(memory="256MiB", workers=workers) as val_batches,
+        train.loader(memory="256MiB", num_workers=workers) as batches,
+        val.loader(memory="256MiB", num_workers=workers) as val_batches,
     ):
         model = Softmax(len(batches.plan.classes or ()))
         steps = load(args.checkpoint, model, batches)

@@ -156,8 +156,8 @@ class LateDevice(CudaDevice):
 
 
 ROWS, STEPS = 4, 6
-EVERYTHING = Wanted(None, None, None, static=False)
-SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2, "executor": "thread"}
+EVERYTHING = Wanted(None, None, None, static_buffers=False)
+SETTINGS: dict[str, Any] = {"memory": "256MiB", "num_workers": 2, "executor": "thread"}
 TABLES = (
     3 * 256 * 4 + 3 * 4
 )  # bytes of the device's memory: numbers of bytes as float32, and where channels begin

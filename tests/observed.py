@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import standpipe as sp
-from standpipe.observe import History, Snapshot, Verdict
+from standpipe.observe import Diagnosis, History, Snapshot
 from standpipe.observe.snapshot import snapshot
 
-WAITS = Verdict(
+WAITS = Diagnosis(
     bound="input",
     wait_share=0.4,
     place="transform",
     seconds=10.0,
-    workers=1,
+    num_workers=1,
     rows_per_s=1000.0,
     upper_rows_per_s=1600.0,
     fixed_rows_per_s=1500.0,
@@ -67,7 +67,9 @@ def counters(seconds: float, *, rate: int = 1000, wait: float = 0.4, epoch: int 
     )
 
 
-def shown(plan: sp.Plan, *, seconds: float = 100.0, verdict: Verdict | None = WAITS, **more: Any) -> Snapshot:
+def shown(
+    plan: sp.Plan, *, seconds: float = 100.0, diagnosis: Diagnosis | None = WAITS, **more: Any
+) -> Snapshot:
     """A snapshot of such a run."""
     history = History()
     for second in range(int(seconds) + 1):
@@ -79,7 +81,7 @@ def shown(plan: sp.Plan, *, seconds: float = 100.0, verdict: Verdict | None = WA
         consumed=400,
         run_s=seconds,
         recent=history.recent(),
-        verdict=verdict,
+        diagnosis=diagnosis,
     )
 
 
@@ -87,4 +89,4 @@ def small_plan() -> sp.Plan:
     """Of a thousand numbers in batches of a hundred."""
     import numpy as np
 
-    return sp.Pipeline(sp.Arrays(number=np.arange(1000))).batch(100).plan(memory="64MiB", workers=1)
+    return sp.Pipeline(sp.Arrays(number=np.arange(1000))).batch(100).plan(memory="64MiB", num_workers=1)

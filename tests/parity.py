@@ -198,8 +198,8 @@ def _by_pillow(data: bytes) -> tuple[Image.Image | None, str]:
 
 def delivered(pipeline: sp.Pipeline) -> tuple[list[AnyArray], dict[int, str]]:
     """The rows of an epoch, and for each position whose file was refused the reason."""
-    lenient = pipeline.on_bad(sp.Replace(at_most=1 << 20))
+    lenient = pipeline.on_error(sp.Replace(at_most=1 << 20))
     lenient = lenient.decode(limits=sp.DecodeLimits(max_pixels=MOST_PIXELS))
-    with lenient.loader(memory="512MiB", workers=1) as loader:
+    with lenient.loader(memory="512MiB", num_workers=1) as loader:
         rows = [image for batch in loader for image in batch["image"].copy()]
         return rows, {bad.position: bad.reason for bad in loader.bad_samples if bad.attempt == 0}

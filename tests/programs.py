@@ -35,7 +35,7 @@ from photos import Watched, numbers
 
 def make(source=None, rows=2, **settings):
     pipeline = sp.Pipeline(source or numbers(64)).shuffle(seed=1).batch(rows)
-    return pipeline.loader(**{{"memory": "64MiB", "workers": 2, **settings}})
+    return pipeline.loader(**{{"memory": "64MiB", "num_workers": 2, **settings}})
 
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)

@@ -86,7 +86,7 @@ def in_order(
     source: sp.ImageFolder | sp.FileList | sp.Arrays, *transforms: Transform, seed: int = 0
 ) -> sp.Pipeline:
     """A small source, record after record, in batches of up to 64."""
-    return sp.Pipeline(source, seed=seed).map(*transforms).batch(64, tail="short")
+    return sp.Pipeline(source, seed=seed).map(*transforms).batch(64, last_batch="partial")
 
 
 def listed(folder: Path, files: Sequence[bytes], *, times: int = 1, suffix: str = ".jpg") -> sp.FileList:
@@ -102,12 +102,12 @@ def delivered(
     pipeline: sp.Pipeline,
     *,
     epoch: int = 0,
-    workers: int = 2,
+    num_workers: int = 2,
     executor: Literal["thread", "inline"] = "thread",
     simd: str | None = None,
 ) -> list[AnyArray]:
     """The images of a whole epoch, one array per record."""
-    plan = pipeline.plan(memory="128MiB", workers=workers, executor=executor)
+    plan = pipeline.plan(memory="128MiB", num_workers=num_workers, executor=executor)
     plan = replace(plan, samples=replace(plan.samples, simd=simd))
     with sp.Loader(plan) as loader:
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch})

@@ -12,6 +12,7 @@ import pytest
 import standpipe as sp
 from photos import write_photos
 from standpipe.habits import BATCH, NAMES, RUN
+from standpipe.pipeline.pipeline import BATCH_ARGUMENTS
 from standpipe.plan.options import LoaderOptions
 
 ROOT = Path(__file__).parent.parent
@@ -29,15 +30,15 @@ def pipeline(tmp_path: Path) -> sp.Pipeline:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("num_workers", "write workers="),
-        ("prefetch_factor", "write depth="),
-        ("batch_size", r"write \.batch\(rows\)"),
-        ("drop_last", "tail='drop'"),
-        ("collate_fn", r"write \.map_batch\(function, samples=True\)"),
-        ("sampler", r"loader\.given\(batches\)"),
+        ("workers", "write num_workers="),
+        ("prefetch_factor", "write prefetch="),
+        ("batch_size", r"write \.batch\(batch_size\)"),
+        ("drop_last", "last_batch='drop'"),
+        ("collate_fn", r"write \.batch\(batch_size, collate_fn=…\)"),
+        ("sampler", r"loader\.from_batches\(batches\)"),
         ("pin_memory", "leave it out: standpipe.torch.loader"),
-        ("wokers", "did you mean workers=?"),
-        ("xyzzy", "there are memory=, workers=,"),
+        ("wokers", "did you mean num_workers=?"),
+        ("xyzzy", "there are memory=, num_workers=,"),
     ],
 )
 def test_an_argument_of_torch_names_ours(pipeline: sp.Pipeline, name: str, says: str) -> None:
@@ -49,7 +50,11 @@ def test_an_argument_of_torch_names_ours(pipeline: sp.Pipeline, name: str, says:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("batch_size", "write rows="), ("drop_last", "write tail='drop'"), ("tial", "did you mean tail=?")],
+    [
+        ("sampler", "write batch_sampler=True"),
+        ("drop_last", "write last_batch='drop'"),
+        ("last_bacth", "did you mean last_batch=?"),
+    ],
 )
 def test_an_argument_of_batch_names_ours(pipeline: sp.Pipeline, name: str, says: str) -> None:
     unknown: Any = {name: 2}
@@ -63,7 +68,7 @@ def test_an_argument_of_batch_names_ours(pipeline: sp.Pipeline, name: str, says:
         ("RandomCrop", "has no attribute 'RandomCrop': take sp.RandomResizedCrop, or give torchvision's"),
         ("DataLoader", r"standpipe\.torch\.DataLoader"),
         ("Compose", r"\.map\(first, second\)"),
-        ("Dataset", r"sp\.Indexed\(dataset\)"),
+        ("Dataset", r"sp\.MapSource\(dataset\)"),
         ("Mixup", r"did you mean sp\.MixUp\?"),
         ("ImageFodler", r"did you mean sp\.ImageFolder\?"),
         ("xyzzy", "has no attribute 'xyzzy'$"),
@@ -77,7 +82,7 @@ def test_a_name_of_torch_names_ours(name: str, says: str) -> None:
 def test_what_is_advised_is_there_and_what_is_refused_is_not() -> None:
     assert not RUN.keys() & LoaderOptions.__annotations__.keys()
     assert not NAMES.keys() & set(sp.__all__)
-    assert "rows" not in BATCH
+    assert not BATCH.keys() & set(BATCH_ARGUMENTS)
     for text in (*RUN.values(), *BATCH.values(), *NAMES.values()):
         for word in text.replace("(", " ").replace(",", " ").split():
             if word.startswith("sp."):
@@ -95,7 +100,7 @@ def test_a_pipeline_and_a_loader_are_one_readable_line(pipeline: sp.Pipeline, tm
     text = f"Pipeline(ImageFolder('{tmp_path}')).shuffle(seed=7).map(RandomResizedCrop("
     assert repr(pipeline).startswith(text)
     assert repr(pipeline).endswith(").batch(2)")
-    with pipeline.loader(workers=1, memory="64MiB") as loader:
+    with pipeline.loader(num_workers=1, memory="64MiB") as loader:
         assert repr(loader) == f"<Loader of {pipeline!r}: 1 worker, epoch 0, batch 0 of 4>"
         batches = iter(loader)
         next(batches)
@@ -105,18 +110,18 @@ def test_a_pipeline_and_a_loader_are_one_readable_line(pipeline: sp.Pipeline, tm
 
 def test_every_part_of_a_pipeline_is_shown_also_one_that_cant_be() -> None:
     numbers = sp.Arrays(x=list(range(10)))
-    pipeline = sp.Pipeline(numbers).take(5).shuffle(seed=1).repeat(2).map(str.upper, field="x")
-    pipeline = pipeline.cache(sp.Cache("eval")).map(sp.Normalize()).on_bad(sp.Replace(at_most=0.1))
-    text = repr(pipeline.batch(budget=9, by="x", tail="pad").shard(1, 4))
+    pipeline = sp.Pipeline(numbers).take(5).shuffle(seed=1).repeat_each(2).map(str.upper, field="x")
+    pipeline = pipeline.cache(sp.Cache("eval")).map(sp.Normalize()).on_error(sp.Replace(at_most=0.1))
+    text = repr(pipeline.batch(budget=9, length_column="x", last_batch="pad").shard(1, 4))
     for part in (
         ".take(5)",
         ".shuffle(seed=1)",
-        ".repeat(2)",
+        ".repeat_each(2)",
         ".cache('eval')",
         ".map(Normalize(",
-        ".batch(budget=9, by='x', tail='pad')",
+        ".batch(budget=9, length_column='x', last_batch='pad')",
         ".shard(1, 4)",
-        ".on_bad(Replace(at_most=0.1))",
+        ".on_error(Replace(at_most=0.1))",
     ):
         assert part in text
     assert "\n" not in text
@@ -126,11 +131,11 @@ def test_every_part_of_a_pipeline_is_shown_also_one_that_cant_be() -> None:
 
 def test_a_long_pipeline_is_shown_without_its_middle() -> None:
     many = sp.Concat([sp.ImageFolder(f"photos-{number}") for number in range(100)])
-    text = repr(sp.Pipeline(many).batch(4, tail="drop").shard(1, 2).on_bad(sp.Replace(at_most=3)))
+    text = repr(sp.Pipeline(many).batch(4, last_batch="drop").shard(1, 2).on_error(sp.Replace(at_most=3)))
     assert len(text) == 600
     assert text.startswith("Pipeline(Concat([ImageFolder(root='photos-0', ")
     assert text.endswith(
-        "allow_empty=False, index=None)])).batch(4, tail='drop').shard(1, 2).on_bad(Replace(at_most=3))"
+        "allow_empty=False, index=None)])).batch(4, last_batch='drop').shard(1, 2).on_error(Replace(at_most=3))"
     )
 
 

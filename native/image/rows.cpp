@@ -156,7 +156,7 @@ std::vector<Pass> passes_of(std::vector<Stage> stages) {
 
 std::string over_side_cap(uint64_t needed, uint64_t cap) {
     return "too large: needs " + std::to_string(needed) +
-           " bytes at once, more than side_memory=" + std::to_string(cap);
+           " bytes at once, more than large_image_memory=" + std::to_string(cap);
 }
 
 struct RowMaker::Scratch {

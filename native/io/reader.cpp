@@ -105,7 +105,7 @@ std::string check_extent(const struct stat& info, const FileRange& range, size_t
     wanted = static_cast<size_t>(range.length < 0 ? rest : range.length);
     if (wanted > range.max_bytes)
         return "too large: " + std::to_string(wanted) +
-               " encoded bytes are more than side_memory=" + std::to_string(range.max_bytes);
+               " encoded bytes are more than large_image_memory=" + std::to_string(range.max_bytes);
     return {};
 }
 

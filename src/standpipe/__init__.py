@@ -18,11 +18,6 @@
 from standpipe.batch import Pad, Ragged
 from standpipe.cache import (
     Cache,
-    CachedSet,
-    CacheSession,
-    CheckedCache,
-    CheckedSet,
-    FreedCache,
     create_cache,
     destroy_cache,
     list_caches,
@@ -42,89 +37,75 @@ from standpipe.errors import (
     StateError,
     TooManyBadSamples,
     TransformError,
-    WorkerDied,
+    WorkerDiedError,
 )
 from standpipe.habits import unknown_name
 from standpipe.jobs import runner as _runner  # noqa: F401 (which pipelines ask to run them)
-from standpipe.jobs.file_check import CheckedFiles, FileFinding, LabelFinding, check_files
-from standpipe.jobs.fill_cache import Warmed
-from standpipe.jobs.read_speed import ReadFigures, measure_reads
+from standpipe.jobs.file_check import check_files
+from standpipe.jobs.fill_cache import fill_cache
+from standpipe.jobs.read_speed import measure_reads
 from standpipe.loader.loader import Loader
 from standpipe.loader.ranks import check_ranks, check_states
-from standpipe.pipeline.mix import Mix
+from standpipe.pipeline.mix import Mixture
 from standpipe.pipeline.pipeline import Pipeline
-from standpipe.plan.audit import Audit
 from standpipe.plan.memory import MemoryForecast
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.plan import Plan
 from standpipe.plan.tuning import Trial, Tuning, load_tuning
 from standpipe.source import (
     Arrays,
-    BuiltIndex,
-    CheckedIndex,
     Concat,
     FileList,
     FixedRecords,
     IdxFiles,
     ImageFolder,
-    Indexed,
-    Iterable,
-    PackedList,
+    IterableSource,
+    MapSource,
+    SharedList,
     build_index,
-    pack_list,
+    share_list,
     verify_index,
 )
-from standpipe.spec import DecodeLimits, Raise, Reads, Replace, Spec
+from standpipe.spec import ArraySpec, DecodeLimits, Raise, Reads, Replace
 from standpipe.stats.bad_samples import BadSample
 from standpipe.stats.counters import Latency, PlaceStats, SlotStats, SlowSample, Stats, StepStats, WorkerStats
 from standpipe.stats.memory import MemoryLedger, MemoryOwner
 from standpipe.system.fork_server import ForkServer
-from standpipe.system.workers import worker_number
+from standpipe.system.workers import worker_id
 from standpipe.transform.element import Normalize, ToDtype, ToLayout
 from standpipe.transform.geometry import CenterCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from standpipe.transform.mixing import CutMix, MixUp
 from standpipe.transform.pixels import RandomAdjustSharpness
 
 __all__ = [
+    "ArraySpec",
     "Arrays",
-    "Audit",
     "BadSample",
     "BudgetError",
-    "BuiltIndex",
     "Cache",
     "CacheError",
-    "CacheSession",
-    "CachedSet",
     "CenterCrop",
-    "CheckedCache",
-    "CheckedFiles",
-    "CheckedIndex",
-    "CheckedSet",
     "Concat",
     "CutMix",
     "DecodeError",
     "DecodeLimits",
     "EmptyStreamError",
-    "FileFinding",
     "FileList",
     "FixedRecords",
     "ForkServer",
-    "FreedCache",
     "IdxFiles",
     "ImageFolder",
-    "Indexed",
-    "Iterable",
-    "LabelFinding",
+    "IterableSource",
     "Latency",
     "Loader",
     "LoaderOptions",
+    "MapSource",
     "MemoryForecast",
     "MemoryLedger",
     "MemoryOwner",
-    "Mix",
     "MixUp",
+    "Mixture",
     "Normalize",
-    "PackedList",
     "Pad",
     "Pipeline",
     "PlaceStats",
@@ -136,14 +117,13 @@ __all__ = [
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "ReadError",
-    "ReadFigures",
     "Reads",
     "Replace",
     "Resize",
     "SampleError",
+    "SharedList",
     "SlotStats",
     "SlowSample",
-    "Spec",
     "StalledError",
     "StandpipeError",
     "StateError",
@@ -155,8 +135,7 @@ __all__ = [
     "TransformError",
     "Trial",
     "Tuning",
-    "Warmed",
-    "WorkerDied",
+    "WorkerDiedError",
     "WorkerStats",
     "build_index",
     "check_files",
@@ -164,14 +143,15 @@ __all__ = [
     "check_states",
     "create_cache",
     "destroy_cache",
+    "fill_cache",
     "list_caches",
     "load_tuning",
     "measure_reads",
-    "pack_list",
+    "share_list",
     "stop_caches",
     "verify_cache",
     "verify_index",
-    "worker_number",
+    "worker_id",
 ]
 
 

@@ -12,7 +12,7 @@
     │   └── TooManyBadSamples
     ├── BudgetError        the memory budget doesn't allow it
     ├── StateError         a saved state belongs to another recipe
-    ├── WorkerDied         a worker ended before its work was done
+    ├── WorkerDiedError         a worker ended before its work was done
     ├── StalledError       something took longer than it may
     └── CacheError
 """
@@ -118,7 +118,7 @@ class StateError(StandpipeError, ValueError):
     """A saved state is damaged or doesn't belong to this recipe; the message says what differs."""
 
 
-class WorkerDied(StandpipeError, RuntimeError):
+class WorkerDiedError(StandpipeError, RuntimeError):
     """A worker process or a thread of the loader ended before its work was done.
 
     The message says which one, how, and over what.

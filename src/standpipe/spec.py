@@ -44,12 +44,12 @@ class Interpolation(Enum):
     LANCZOS = "lanczos"
 
 
-class Tail(Enum):
+class LastBatch(Enum):
     """What happens to the rows of an epoch that fill no whole global batch."""
 
     DROP = "drop"
     PAD = "pad"
-    SHORT = "short"
+    PARTIAL = "partial"
 
 
 class DecodeMode(Enum):
@@ -68,7 +68,7 @@ class Executor(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class ArraySpec:
     """Shape and dtype of one sample's value of a field.
 
     shape  without the batch axis; () for a scalar such as a label
@@ -159,11 +159,11 @@ class Replace:
     def __post_init__(self) -> None:
         object.__setattr__(self, "at_most", plain(self.at_most))
 
-    def rows(self, epoch_rows: int, world: int) -> int:
+    def rows(self, epoch_rows: int, world_size: int) -> int:
         """Bad rows of an epoch that one rank may meet."""
         share = isinstance(self.at_most, float)
         most = max(math.ceil(self.at_most * epoch_rows), 1) if share else int(self.at_most)
-        return -(-most // world)
+        return -(-most // world_size)
 
     def describe(self) -> str:
         """One line for ``explain()``."""

@@ -34,7 +34,7 @@ def test_other_names_are_refused(name: Any) -> None:
         ({"spill_limit": "1GiB"}, "goes with spill="),
         ({"spill": "/", "spill_limit": "some"}, "spill_limit='some'"),
         ({"validate": "always"}, "'loader', 'epoch' or 'never'"),
-        ({"scope": "world"}, "'ranks' or 'node'"),
+        ({"scope": "world_size"}, "'ranks' or 'node'"),
         ({"idle_after": -1}, "idle_after=-1"),
         ({"strict": 1}, "strict=1"),
         ({"directory": ""}, "directory=''"),

@@ -25,7 +25,7 @@ import standpipe as sp
 def job(folder, seed, epochs):
     cache = sp.Cache("jobs", memory="64MiB", directory=folder + "/rows", validate="never")
     source = sp.Pipeline(sp.FileList(folder + "/list.txt")).shuffle(seed=seed)
-    with source.map(sp.Resize((64, 64))).cache(cache).batch(8).loader(workers=2, memory="64MiB") as loader:
+    with source.map(sp.Resize((64, 64))).cache(cache).batch(8).loader(num_workers=2, memory="64MiB") as loader:
         found = {}
         for epoch in range(epochs):
             for batch in loader:
@@ -63,7 +63,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """What a job without a cache gets, by record."""
     folder = tmp_path_factory.mktemp("plain")
     source = write_list(folder, [encoded(picture(seed)) for seed in range(ROWS)])
-    with sp.Pipeline(source).map(sp.Resize((SIDE_PX, SIDE_PX))).batch(ROWS).loader(workers=1) as loader:
+    with sp.Pipeline(source).map(sp.Resize((SIDE_PX, SIDE_PX))).batch(ROWS).loader(num_workers=1) as loader:
         (batch,) = loader
         return {
             str(index): hashlib.sha256(image.tobytes()).hexdigest()

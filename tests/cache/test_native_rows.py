@@ -41,9 +41,9 @@ def aged(folder: Path, files: Iterable[bytes]) -> sp.FileList:
     return listed
 
 
-def epochs(pipeline: sp.Pipeline, many: int = 2, workers: int = 2) -> tuple[Batches, sp.Stats]:
+def epochs(pipeline: sp.Pipeline, many: int = 2, num_workers: int = 2) -> tuple[Batches, sp.Stats]:
     """Batches of so many epochs, and the counters after them."""
-    with pipeline.loader(memory=MEMORY, workers=workers) as loader:
+    with pipeline.loader(memory=MEMORY, num_workers=num_workers) as loader:
         found = [
             {name: value.copy() for name, value in batch.items()} for _ in range(many) for batch in loader
         ]
@@ -86,7 +86,7 @@ def test_batches_are_the_same_with_and_without(tmp_path: Path, cache: sp.Cache, 
     assert_same(found, expected)
     assert stats.cache_stored == ROWS
     assert stats.cache_hits > ROWS / 2  # a row may be asked for again while it is being made
-    found, stats = epochs(kept, workers=1)
+    found, stats = epochs(kept, num_workers=1)
     assert_same(found, expected)
     assert (stats.cache_stored, stats.cache_misses) == (0, 0)
     assert (stats.read.rows, stats.read.bytes, stats.read.latency.count) == (0, 0, 0)  # no file was
@@ -127,8 +127,8 @@ def test_damage_is_counted_when_a_row_is_found_too(tmp_path: Path, cache: sp.Cac
 def test_rows_of_arrays_are_kept(cache: sp.Cache) -> None:
     source = sp.Arrays(image=np.stack([picture(seed) for seed in range(8)]), label=np.arange(8))
     plain = sp.Pipeline(source).map(*EVAL)
-    expected, _ = epochs(plain.batch(3, tail="short"))
-    found, stats = epochs(plain.cache(cache).batch(3, tail="short"))
+    expected, _ = epochs(plain.batch(3, last_batch="partial"))
+    found, stats = epochs(plain.cache(cache).batch(3, last_batch="partial"))
     assert_same(found, expected)
     assert (stats.cache_stored, stats.cache_misses) == (8, 8)
 
@@ -191,15 +191,16 @@ def test_files_of_the_same_names_elsewhere_are_another_set(tmp_path: Path, cache
     sources = [
         sp.Concat(parts["a"], parts["b"]),
         sp.Concat(parts["a"], parts["c"]),
-        sp.Mix({sp.Pipeline(parts["a"]): 1, sp.Pipeline(parts["b"]): 1}),
-        sp.Mix({sp.Pipeline(parts["a"]): 1, sp.Pipeline(parts["c"]): 1}),
+        sp.Mixture({sp.Pipeline(parts["a"]): 1, sp.Pipeline(parts["b"]): 1}),
+        sp.Mixture({sp.Pipeline(parts["a"]): 1, sp.Pipeline(parts["c"]): 1}),
         *parts.values(),
     ]
     for source in sources:
         plain = sp.Pipeline(source).map(*EVAL)
         for _ in range(2):
             assert_same(
-                epochs(plain.cache(cache).batch(2, tail="pad"))[0], epochs(plain.batch(2, tail="pad"))[0]
+                epochs(plain.cache(cache).batch(2, last_batch="pad"))[0],
+                epochs(plain.batch(2, last_batch="pad"))[0],
             )
 
 
@@ -287,7 +288,7 @@ def test_a_file_that_changes_during_the_run_is_found_as_validate_says(
         )
         kept = sp.Pipeline(source).map(*EVAL).cache(mode).batch(ROWS)
         counts = []
-        with kept.loader(memory=MEMORY, depth=2, workers=1) as loader:
+        with kept.loader(memory=MEMORY, prefetch=1, num_workers=1) as loader:
             for epoch in range(4):
                 list(loader)
                 counts.append(loader.stats().cache_stale)
@@ -323,8 +324,8 @@ def test_a_bad_sample_is_kept_by_nobody(tmp_path: Path, cache: sp.Cache) -> None
     for _ in range(2):
         with pytest.raises(sp.DecodeError, match="002"):
             epochs(raising)
-    replacing = raising.on_bad(sp.Replace(at_most=0.5))
-    expected, _ = epochs(sp.Pipeline(source).map(*EVAL).batch(4).on_bad(sp.Replace(at_most=0.5)))
+    replacing = raising.on_error(sp.Replace(at_most=0.5))
+    expected, _ = epochs(sp.Pipeline(source).map(*EVAL).batch(4).on_error(sp.Replace(at_most=0.5)))
     for _ in range(2):
         found, _ = epochs(replacing)
         assert_same(found, expected)

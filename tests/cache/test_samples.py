@@ -51,7 +51,7 @@ def pair(index: int) -> tuple[Any, int]:
 
 
 def dataset(sample: Callable[[int], Any]) -> sp.Pipeline:
-    return sp.Pipeline(sp.Indexed(Samples(sample, ROWS)), seed=3).shuffle(seed=3)
+    return sp.Pipeline(sp.MapSource(Samples(sample, ROWS)), seed=3).shuffle(seed=3)
 
 
 def darker(image: Any) -> Any:
@@ -86,7 +86,7 @@ PLACES: dict[str, Build] = {
     "a dataset, and native steps around": lambda _, cache: kept(
         dataset(given).map(sp.Resize((16, 16))), cache
     ).map(sp.RandomResizedCrop(8), sp.ToLayout("NCHW")),
-    "tuples for a collate_fn": lambda _, cache: kept(dataset(pair), cache).map_batch(stacked, samples=True),
+    "tuples for a collate_fn": lambda _, cache: kept(dataset(pair), cache).batch(3, collate_fn=stacked),
     GLOBALLY: lambda _, cache: IMAGE(kept(dataset(given), cache), drawn),
     "files": lambda folder, cache: IMAGE(kept(photos(folder), cache).map(*EVAL), jittered),
     "files, random from the start": lambda folder, cache: IMAGE(
@@ -108,11 +108,11 @@ PLACES: dict[str, Build] = {
 
 
 def epochs(
-    pipeline: sp.Pipeline, executor: Any, many: int = 2, workers: int = 2
+    pipeline: sp.Pipeline, executor: Any, many: int = 2, num_workers: int = 2
 ) -> tuple[list[dict[str, Any]], sp.Stats]:
     """Batches of so many epochs, and the counters after them."""
     with pipeline.batch(4).loader(
-        memory=MEMORY, workers=workers, executor=executor, fork_from=TORCH
+        memory=MEMORY, num_workers=num_workers, executor=executor, mp_context=TORCH
     ) as loader:
         found = [
             {name: np.array(value) for name, value in batch.items()} for _ in range(many) for batch in loader
@@ -145,7 +145,7 @@ def test_batches_are_the_same_with_and_without(
     assert_same(found, expected)
     assert stats.cache_stored == ROWS
     assert stats.cache_hits > ROWS / 2  # a row may be asked for again while it is being made
-    found, stats = epochs(build(tmp_path, cache), executor, workers=1)
+    found, stats = epochs(build(tmp_path, cache), executor, num_workers=1)
     assert_same(found, expected)
     assert (stats.cache_stored, stats.cache_misses, stats.cache_errors) == (0, 0, 0)
     assert stats.cache_hits >= 2 * ROWS
@@ -187,7 +187,7 @@ def random_sample(index: int) -> Any:
 
 @pytest.mark.parametrize("fn", [from_python, from_numpy, from_torch, from_torch_like])
 def test_a_function_that_draws_before_the_cache_is_named(cache: sp.Cache, fn: Any) -> None:
-    pipeline = dataset(given).map(fn).cache(cache).on_bad(sp.Replace(at_most=1.0))
+    pipeline = dataset(given).map(fn).cache(cache).on_error(sp.Replace(at_most=1.0))
     with pytest.raises(sp.PlanError, match=rf"{fn.__name__} draws random numbers.*\.cache\(…\) before it"):
         epochs(pipeline, "process")
     assert rows_there(pipeline) == 0
@@ -199,7 +199,7 @@ def test_what_draws_in_this_process_before_the_cache_is_refused(
     cache: sp.Cache, executor: str, fn: Any
 ) -> None:
     """Nobody looks at its generators, but the first sample is made twice."""
-    pipeline = dataset(given).map(fn).cache(cache).on_bad(sp.Replace(at_most=1.0))
+    pipeline = dataset(given).map(fn).cache(cache).on_error(sp.Replace(at_most=1.0))
     with pytest.raises(sp.PlanError, match="makes something else of a record each time"):
         epochs(pipeline, executor)
     assert rows_there(pipeline) == 0
@@ -221,8 +221,8 @@ def draws_late(sample: Any) -> Any:
 
 
 def test_a_row_that_draws_isnt_kept_wherever_it_comes(cache: sp.Cache) -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Samples(given, ROWS))).map(draws_late).cache(cache)
-    pipeline = pipeline.on_bad(sp.Replace(at_most=1.0))  # no other sample helps
+    pipeline = sp.Pipeline(sp.MapSource(Samples(given, ROWS))).map(draws_late).cache(cache)
+    pipeline = pipeline.on_error(sp.Replace(at_most=1.0))  # no other sample helps
     with pytest.raises(sp.PlanError, match="draws_late draws random numbers"):
         epochs(pipeline, "process")
     assert not is_there(pipeline, 7)
@@ -279,7 +279,7 @@ def test_a_field_that_cant_be_kept_is_named_at_the_start(cache: sp.Cache, execut
 
 
 def test_a_sample_that_cant_be_kept_later_on_is_made_each_time(cache: sp.Cache) -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Samples(sometimes_with_a_set, ROWS))).cache(cache)
+    pipeline = sp.Pipeline(sp.MapSource(Samples(sometimes_with_a_set, ROWS))).cache(cache)
     with pipeline.batch(4).loader(memory=MEMORY, executor="inline") as loader:
         for _ in range(2):
             words = [value for batch in loader for value in batch["words"]]
@@ -370,7 +370,7 @@ def test_a_large_file_that_is_kept_takes_its_turn_for_memory(
     age(*tmp_path.glob("*.jpg"))
     pipeline = IMAGE(source.cache(cache).map(*EVAL), darker).batch(1)
     for kept in (False, True):
-        with pipeline.loader(memory=MEMORY, executor=executor, workers=1, fork_from=TORCH) as loader:
+        with pipeline.loader(memory=MEMORY, executor=executor, num_workers=1, mp_context=TORCH) as loader:
             until = time.monotonic() + LIMIT_S
             while (
                 not (stats := loader.stats()).cache_stored and not stats.cache_hits
@@ -409,7 +409,7 @@ asked: list[int] = []
 
 @pytest.mark.parametrize("executor", ["thread", "inline"])
 def test_a_dataset_isnt_asked_for_what_is_kept(cache: sp.Cache, executor: str) -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Counting(given, ROWS))).cache(cache)
+    pipeline = sp.Pipeline(sp.MapSource(Counting(given, ROWS))).cache(cache)
     epochs(pipeline, executor, many=1)
     assert set(asked) == set(range(ROWS))
     asked.clear()
@@ -432,8 +432,8 @@ class DiesOnce(Samples):
 
 
 def test_a_killed_worker_leaves_whole_rows(tmp_path: Path, cache: sp.Cache) -> None:
-    pipeline = sp.Pipeline(sp.Indexed(DiesOnce(tmp_path / "mark"))).cache(cache)
-    expected, _ = epochs(sp.Pipeline(sp.Indexed(Samples(given, ROWS))), "thread")
+    pipeline = sp.Pipeline(sp.MapSource(DiesOnce(tmp_path / "mark"))).cache(cache)
+    expected, _ = epochs(sp.Pipeline(sp.MapSource(Samples(given, ROWS))), "thread")
     found, stats = epochs(pipeline, "process")
     assert_same(found, expected)
     assert stats.deaths == 1
@@ -445,7 +445,7 @@ def test_a_killed_worker_leaves_whole_rows(tmp_path: Path, cache: sp.Cache) -> N
 def test_two_loaders_share_rows_while_they_run(tmp_path: Path, cache: sp.Cache) -> None:
     build = PLACES["images and a function"]
     expected, _ = epochs(build(tmp_path, None), "thread", many=1)
-    settings: Any = {"memory": MEMORY, "workers": 1}
+    settings: Any = {"memory": MEMORY, "num_workers": 1}
     with (
         build(tmp_path, cache).batch(4).loader(executor="thread", **settings) as one,
         build(tmp_path, cache).batch(4).loader(executor="process", **settings) as other,
@@ -489,7 +489,7 @@ def test_a_mix_and_a_row_of_the_same_sources_share_nothing(
 ) -> None:
     """Samples of a mix say which source they are of."""
     parts = [sp.Arrays(x=np.arange(8) + begin) for begin in (0, 100)]
-    row, mix = sp.Concat(*parts), sp.Mix({sp.Pipeline(part): 1 for part in parts})
+    row, mix = sp.Concat(*parts), sp.Mixture({sp.Pipeline(part): 1 for part in parts})
     for source in (row, mix):
         plain = sp.Pipeline(source).map(_as_it_is)
         expected, _ = epochs(plain.batch(4), executor)

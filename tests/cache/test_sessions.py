@@ -13,6 +13,7 @@ import pytest
 import standpipe as sp
 from caches import RECORDS, ROW, base, fill, identity, opened, right
 from programs import output
+from standpipe.reports import CacheFreeReport
 
 GROUP = 4242
 AS_MEMBER = """
@@ -72,7 +73,7 @@ def test_a_session_is_created_once(tmp_path: Path) -> None:
 
 def test_listing_creates_nothing(tmp_path: Path) -> None:
     assert sp.list_caches(tmp_path) == []
-    assert sp.stop_caches(tmp_path) == sp.FreedCache()
+    assert sp.stop_caches(tmp_path) == CacheFreeReport()
     assert list(tmp_path.iterdir()) == []
 
 

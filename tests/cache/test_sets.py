@@ -15,7 +15,7 @@ import pytest
 import standpipe as sp
 from caches import RECORDS, ROW, base, fill, identity, opened, right, row
 from programs import open_below, run
-from standpipe.cache import look
+from standpipe.cache import CachedSet, CacheFreeReport, look
 from standpipe.cache.directory import Access, open_home
 from standpipe.cache.moment import Moment
 from standpipe.cache.removal import drop_damaged
@@ -29,7 +29,7 @@ def cache(tmp_path: Path) -> sp.Cache:
     return sp.Cache("eval", "64MiB", directory=tmp_path)
 
 
-def listed(cache: sp.Cache) -> list[sp.CachedSet]:
+def listed(cache: sp.Cache) -> list[CachedSet]:
     """What a directory's only session has."""
     (session,) = sp.list_caches(cache.directory)
     assert session.problems == ()
@@ -321,7 +321,7 @@ def test_nothing_is_left_of_a_stopped_cache(tmp_path: Path) -> None:
     assert (freed.sets, freed.held) == (2, 0)
     assert freed.memory + freed.spilled >= 2 * RECORDS * ROW
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert sp.stop_caches(tmp_path) == sp.FreedCache()
+    assert sp.stop_caches(tmp_path) == CacheFreeReport()
 
 
 def test_rows_on_a_disk_whose_set_is_gone_are_cleared(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_what_limits(
         "2",
         "--memory",
         "256MiB",
-        "--output",
+        "--dtype",
         "uint8",
         "--seconds",
         "0.5",
@@ -64,7 +64,7 @@ def test_what_limits(
     assert main(["bench", photos(tmp_path, suffix, side), *arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["limit"] in limits
-    assert re.search(says, " ".join([found["verdict"], *found["advice"]]))
+    assert re.search(says, " ".join([found["diagnosis"], *found["advice"]]))
 
 
 def io_of(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
@@ -86,7 +86,7 @@ def test_storage_and_decoding_apart(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_storage_and_decoding_apart_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(photos(tmp_path, ".jpg", 100))
     (folder / "a" / "9.jpg").mkdir()
-    lines = io_of(folder, capsys, "--task", "eval", "--output", "uint8").splitlines()
+    lines = io_of(folder, capsys, "--task", "eval", "--dtype", "uint8").splitlines()
     assert [line for line in lines if len(line) > 80] == []
     assert [line[2:18].strip() for line in lines[1:]] == [
         "reads alone",
@@ -104,7 +104,7 @@ def test_slow_storage_is_the_limit(tmp_path: Path, batch: str, limit: str) -> No
     program = f"""
 from standpipe.cli import main
 more = ["--batch", {batch!r}, "--workers", "1", "--memory", "256MiB", "--seconds", "1", "--json"]
-more += ["--output", "uint8"]
+more += ["--dtype", "uint8"]
 main(["bench", {folder!r}, "--io", *more])
 main(["bench", {folder!r}, *more])
 """

@@ -37,8 +37,8 @@ def photos(folder: Path, suffix: str = ".jpg", side: int = 300) -> sp.Pipeline:
 def measured(
     pipeline: sp.Pipeline, *, step_ms: float = 0.0, report: Sequence[Path] = (), **settings: Any
 ) -> Result:
-    plan = pipeline.plan(**{"memory": "256MiB", "workers": 2, **settings})
-    args = {"seconds": 0.5, "step_ms": step_ms, "task": "test", "output": "uint8"}
+    plan = pipeline.plan(**{"memory": "256MiB", "num_workers": 2, **settings})
+    args = {"seconds": 0.5, "step_ms": step_ms, "task": "test", "dtype": "uint8"}
     with measure(plan, argparse.Namespace(**args)) as (result, loader):
         write_report(loader, result.now, *report)
     return result
@@ -64,32 +64,32 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[Snapshot]:
 
 def test_text_page_json_and_top_agree(tmp_path: Path, posted: list[Snapshot]) -> None:
     reports = tmp_path / "report.html", tmp_path / "report.json"
-    result = measured(photos(tmp_path / "photos"), report=reports, workers="auto")
+    result = measured(photos(tmp_path / "photos"), report=reports, num_workers="auto")
     known = json.loads(reports[1].read_text("ascii"))
     page, text = reports[0].read_text("utf-8"), result.as_text()
     (seen,) = [snapshot for snapshot in posted if snapshot.time_s == known["now"]["time_s"]]
     top = top_text([Found(0.0, seen)], seen.pid)
     row = top_text([Found(0.0, seen)], None).splitlines()[1].split()
 
-    verdict, plain, figures = result.verdict, result.as_json(), page_figures(page)
+    diagnosis, plain, figures = result.diagnosis, result.as_json(), page_figures(page)
     assert known["now"] == facts(seen)  # which top --json prints
-    rate = f"{verdict.rows_per_s:,.0f}"
-    assert f"{rate}[/bold] images/s, in {verdict.period}" in text
-    assert f"rate      {rate} rows/s, in the newest {verdict.period}" in top
-    assert f"In the newest {verdict.period}, with {verdict.workers} worker" in page
+    rate = f"{diagnosis.rows_per_s:,.0f}"
+    assert f"{rate}[/bold] images/s, in {diagnosis.period}" in text
+    assert f"rate      {rate} rows/s, in the newest {diagnosis.period}" in top
+    assert f"In the newest {diagnosis.period}, with {diagnosis.num_workers} worker" in page
     assert (figures["rows per second"], row[-5 + (not seen.limited)]) == (rate, rate)
-    assert plain["images_per_s"] == round(verdict.rows_per_s, 1)
-    waits = f"{verdict.wait_share:.0%}"
+    assert plain["images_per_s"] == round(diagnosis.rows_per_s, 1)
+    waits = f"{diagnosis.wait_share:.0%}"
     assert f"waited {waits} of the time" in text
     assert figures["your loop waits"] == waits
-    assert (plain["wait_share"], plain["workers"]) == (round(verdict.wait_share, 3), verdict.workers)
-    for line in str(verdict).splitlines():
+    assert (plain["wait_share"], plain["workers"]) == (round(diagnosis.wait_share, 3), diagnosis.num_workers)
+    for line in str(diagnosis).splitlines():
         assert line in text
         assert line in top
-    for advice in verdict.advice:
+    for advice in diagnosis.advice:
         assert advice.replace('"', "&quot;") in page
-    assert plain["advice"] == verdict.advice
-    forecasts = {name: f"{value:,.0f}" for name, value in verdict.forecasts.items()}
+    assert plain["advice"] == diagnosis.advice
+    forecasts = {name: f"{value:,.0f}" for name, value in diagnosis.forecasts.items()}
     assert {name: value for name, value in figures.items() if name in forecasts} == forecasts
 
 
@@ -119,8 +119,8 @@ def slow_storage(folder: Path) -> Result:
 def tight_memory(folder: Path) -> Result:
     pipeline = photos(folder).map(sp.Normalize())
     with pytest.raises(sp.BudgetError) as refused:
-        pipeline.plan(memory="8MiB", workers=1)
-    return measured(pipeline, memory=refused.value.smallest_bytes, workers=1)
+        pipeline.plan(memory="8MiB", num_workers=1)
+    return measured(pipeline, memory=refused.value.smallest_bytes, num_workers=1)
 
 
 def cached(folder: Path) -> Result:
@@ -133,7 +133,7 @@ def cached(folder: Path) -> Result:
 
 RUNS: dict[str, Callable[[Path], Result]] = {
     "storage": slow_storage,
-    "decode": lambda folder: measured(photos(folder, side=900), workers=1),
+    "decode": lambda folder: measured(photos(folder, side=900), num_workers=1),
     "decode, fast": lambda folder: measured(photos(folder, side=900).decode("fast")),
     "Pillow": lambda folder: measured(photos(folder, ".png", side=600)),
     "Python code that computes": lambda folder: measured(photos(folder).map(computes, field="image")),
@@ -142,7 +142,7 @@ RUNS: dict[str, Callable[[Path], Result]] = {
     ),
     "consumer": lambda folder: measured(photos(folder, side=32), step_ms=30),
     "memory": tight_memory,
-    "small batches": lambda folder: measured(photos(folder, side=16).batch(1), workers="auto"),
+    "small batches": lambda folder: measured(photos(folder, side=16).batch(1), num_workers="auto"),
     "cache": cached,
 }
 
@@ -158,21 +158,21 @@ def test_no_sentence_contradicts_another_or_the_table(name: str, tmp_path: Path)
 
 def check_numbers(result: Result, text: str) -> None:
     """Each number that is said twice is the same one."""
-    verdict = result.verdict
+    diagnosis = result.diagnosis
     workers = one(r"batch \d+, (\d+) workers?,", text)
-    assert workers == str(result.plan.workers) or result.plan.tunes_workers
+    assert workers == str(result.plan.num_workers) or result.plan.tunes_workers
     assert set(re.findall(r"all (\d+) workers", text)) <= {workers}
     assert ("its one worker" in text) <= (workers == "1")
     rate = one(r"\[bold\]([\d,]+)\[/bold\] images/s", text)
     assert set(re.findall(r"now ([\d,]+) rows/s", text)) <= {rate}
     waited = one(r"waited (\d+%) of the time", text)
     assert set(re.findall(r"your loop waits (\d+%)", text)) <= {waited}
-    assert (verdict.bound == "step") <= (verdict.wait_share <= 0.05)
-    assert (verdict.bound == "input") <= ("input-bound" in text)
+    assert (diagnosis.bound == "step") <= (diagnosis.wait_share <= 0.05)
+    assert (diagnosis.bound == "input") <= ("input-bound" in text)
 
 
 def test_a_peak_and_a_forecast_above_theirs_say_why(tmp_path: Path) -> None:
-    result = measured(photos(tmp_path / "photos"), workers=1)
+    result = measured(photos(tmp_path / "photos"), num_workers=1)
     slots = result.ledger["slots"]
     ledger = replace(result.ledger, owners=(replace(slots, peak=slots.forecast + (12 << 20)),), outside=())
     mib = result.plan.forecast.expected / (1 << 20)
@@ -191,22 +191,22 @@ def test_a_peak_and_a_forecast_above_theirs_say_why(tmp_path: Path) -> None:
 
 def check_advice(result: Result, text: str) -> None:
     """Nothing is advised that is so already, and no forecast is below now or above the next limit."""
-    verdict, plan = result.verdict, result.plan
+    diagnosis, plan = result.diagnosis, result.plan
     foretold = [float(rate.replace(",", "")) for rate in re.findall(r"about ([\d,]+) rows/s", text)]
-    most = verdict.upper_rows_per_s or float("inf")
-    assert all(verdict.rows_per_s < rate <= most + 1 for rate in foretold), verdict
+    most = diagnosis.upper_rows_per_s or float("inf")
+    assert all(diagnosis.rows_per_s < rate <= most + 1 for rate in foretold), diagnosis
     said = {name for name in ("after the first advice", "without that limit at most") if name in text}
-    assert said == set(verdict.forecasts)
-    if verdict.fixed_rows_per_s is not None:
-        assert round(verdict.fixed_rows_per_s) in map(round, foretold)
-    for more, now in re.findall(r"workers=(\d+) instead of (\d+)", text):
-        assert int(more) > int(now) == verdict.workers
+    assert said == set(diagnosis.forecasts)
+    if diagnosis.fixed_rows_per_s is not None:
+        assert round(diagnosis.fixed_rows_per_s) in map(round, foretold)
+    for more, now in re.findall(r"num_workers=(\d+) instead of (\d+)", text):
+        assert int(more) > int(now) == diagnosis.num_workers
         assert not plan.tunes_workers
-    assert ("workers=" in text.split("bound")[-1]) <= (not plan.tunes_workers)
-    assert ("depth=" in text) <= (not plan.tunes_depth)
+    assert ("num_workers=" in text.split("bound")[-1]) <= (not plan.tunes_workers)
+    assert ("prefetch=" in text) <= (not plan.tunes_prefetch)
     assert ("decode(" in text) <= plan.decodes_exactly
     assert (".cache(" in text) <= (plan.pipeline.cached is None)
-    assert verdict.advice or verdict.bound == "unknown"
+    assert diagnosis.advice or diagnosis.bound == "unknown"
 
 
 def check_memory(result: Result, text: str) -> None:

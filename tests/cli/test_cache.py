@@ -119,7 +119,7 @@ def test_all_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (["lst"], "no command 'lst'; did you mean 'list'?"),
-        (["xyz"], "no command 'xyz'; there are create, list, info, warm, verify, destroy, stop"),
+        (["xyz"], "no command 'xyz'; there are create, list, info, fill, verify, destroy, stop"),
         (["info", "evil"], "there is no cache 'evil' in {here}; did you mean 'eval'?"),
         (["destroy", "other"], "there is no cache 'other' in {here}; there are eval, train"),
         (["verify", "trian"], "there is no cache 'trian' in {here}; did you mean 'train'?"),
@@ -284,7 +284,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("task", ["eval", "train"])
 def test_warm_keeps_what_a_job_asks_for(photos: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--directory", str(photos.parent / "cache")]
-    words = ["warm", str(photos), "--task", task, "--cache", "run", "--memory", "64MiB", *where]
+    words = ["fill", str(photos), "--task", task, "--cache", "run", "--memory", "64MiB", *where]
     kept = 11 if task == "eval" else 12  # of a file that is no image there are bytes, and no pixels
     first, *more = said(capsys, *words).splitlines()
     assert [line.split(";")[1] for line in more] == [" standpipe scan names those"] * (12 - kept)
@@ -298,11 +298,11 @@ def test_warm_keeps_what_a_job_asks_for(photos: Path, task: str, capsys: pytest.
         job = every.map(sp.Resize(256), sp.CenterCrop(224)).cache(cache).map(sp.Normalize())
     else:
         job = every.cache(cache).shuffle(seed=1).map(sp.RandomResizedCrop(32))
-    with job.batch(11).loader(memory="256MiB", workers=1) as loader:
+    with job.batch(11).loader(memory="256MiB", num_workers=1) as loader:
         next(iter(loader))
         assert (loader.stats().cache_hits >= 11, loader.stats().cache_misses) == (True, 0)
 
 
 def test_training_images_can_not_be_kept(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cache", "warm", str(photos), "--cache", "run", "--place", "images"]) == 1
+    assert main(["cache", "fill", str(photos), "--cache", "run", "--place", "images"]) == 1
     assert "draws a crop anew for every epoch" in capsys.readouterr().err

@@ -157,7 +157,7 @@ def test_what_is_asked_for(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert counts("--workers", "1") == {"truncated": 1, "copy": 1}
     assert counts("--allow-truncated") == {"cut": 1, "copy": 1}
     assert counts("--max-pixels", "2000") == {"oversized": 6}
-    assert counts("--side-memory", "1MiB") == {"truncated": 1, "copy": 1}
+    assert counts("--large-image-memory", "1MiB") == {"truncated": 1, "copy": 1}
     assert scan(capsys, "photos", "--allow-truncated")[0] == 0
 
 
@@ -180,8 +180,8 @@ def test_files_are_looked_at_once(here: Path, capsys: pytest.CaptureFixture[str]
         (["photos/cat"], "no class folders"),
         (["photos", "--root", "x"], "--root and --no-labels are for lists"),
         (["photos", "--max-pixels", "0"], "max_pixels=0"),
-        (["photos", "--workers", "0"], "workers=0"),
-        (["photos", "--side-memory", "x"], "side_memory"),
+        (["photos", "--workers", "0"], "num_workers=0"),
+        (["photos", "--large-image-memory", "x"], "large_image_memory"),
         (["photos", "--output", "no/such/folder"], "can't write no/such/folder: No such file"),
         (["photos", "--output", "photos"], "can't write photos: Is a directory"),
     ],

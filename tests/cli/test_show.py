@@ -95,9 +95,9 @@ def test_refuses_an_empty_sheet() -> None:
 
 
 def test_refuses_wrong_arguments_before_any_work(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "nowhere", "--out", "sheet.txt"]) == 1
+    assert main(["show", "nowhere", "--output", "sheet.txt"]) == 1
     assert "sheet.txt" in capsys.readouterr().err
-    assert main(["show", "nowhere", "--out", "sheet.png", "--draws", "0"]) == 1
+    assert main(["show", "nowhere", "--output", "sheet.png", "--draws", "0"]) == 1
     assert "--draws must be at least 1, not 0" in capsys.readouterr().err
 
 
@@ -119,7 +119,7 @@ def pixels_of(path: str) -> np.ndarray:
 
 @pytest.mark.parametrize(("asked", "shown"), [(3, 3), (8, 5)])
 def test_a_sheet_holds_the_first_photos_in_several_epochs(photos: Path, asked: int, shown: int) -> None:
-    arguments = ["--images", str(asked), "--draws", "4", "--size", "32", "--out", "sheet.png"]
+    arguments = ["--images", str(asked), "--draws", "4", "--size", "32", "--output", "sheet.png"]
     assert main(["show", str(photos), *arguments]) == 0
     sheet = pixels_of("sheet.png")
     areas = [int((sheet == (255, tone, tone)).all(axis=2).sum()) for tone in range(20, 220, 40)]
@@ -139,7 +139,7 @@ def test_a_sheet_has_photos_of_every_class(photos: Path, capsys: pytest.CaptureF
     for number, folder in enumerate(("dog", "emu")):
         (photos / folder).mkdir()
         Image.new("RGB", (64, 48), (255, 7 + number, 7 + number)).save(photos / folder / "0.png")
-    assert main(["show", str(photos), "--images", "3", "--size", "32", "--out", "sheet.png"]) == 0
+    assert main(["show", str(photos), "--images", "3", "--size", "32", "--output", "sheet.png"]) == 0
     sheet = pixels_of("sheet.png")
     assert [(sheet == (255, tone, tone)).all(axis=2).sum() for tone in (20, 7, 8)] == [6 * 32 * 32] * 3
 
@@ -148,12 +148,13 @@ def test_draws_are_those_of_training_epochs(photos: Path) -> None:
     rng = np.random.default_rng(0)
     Image.fromarray(rng.integers(0, 256, (48, 64, 3), np.uint8)).save(photos / "cat" / "0.png")
     assert (
-        main(["show", str(photos), "--draws", "3", "--size", "32", "--seed", "5", "--out", "sheet.png"]) == 0
+        main(["show", str(photos), "--draws", "3", "--size", "32", "--seed", "5", "--output", "sheet.png"])
+        == 0
     )
     sheet = pixels_of("sheet.png")
     pipeline = sp.Pipeline(sp.ImageFolder(photos), seed=5)
     pipeline = pipeline.map(sp.RandomResizedCrop(32), sp.RandomHorizontalFlip()).batch(1)
-    with pipeline.loader(memory="64MiB", workers=1) as loader:
+    with pipeline.loader(memory="64MiB", num_workers=1) as loader:
         for _ in range(3):
             draw = next(iter(loader))["image"][0].copy()
             corners = np.argwhere((sheet == draw[0, 0]).all(axis=2))
@@ -161,7 +162,7 @@ def test_draws_are_those_of_training_epochs(photos: Path) -> None:
 
 
 def test_a_sheet_for_programs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", str(photos), "--draws", "2", "--size", "32", "--out", "sheet.png", "--json"]) == 0
+    assert main(["show", str(photos), "--draws", "2", "--size", "32", "--output", "sheet.png", "--json"]) == 0
     height, width, _ = pixels_of("sheet.png").shape
     facts = {"path": "sheet.png", "width": width, "height": height, "images": 5, "draws": 2}
     assert json.loads(capsys.readouterr().out) == facts
@@ -175,6 +176,6 @@ def test_refuses_a_sheet_too_large_before_any_work(
 ) -> None:
     for path in photos.glob("*/*.png"):
         path.write_bytes(b"")  # reading one would fail
-    assert main(["show", str(photos), *arguments, "--out", "sheet.png"]) == 1
+    assert main(["show", str(photos), *arguments, "--output", "sheet.png"]) == 1
     assert "above 100 megapixels; lower --size, --images or --draws" in capsys.readouterr().err
     assert not Path("sheet.png").exists()

@@ -20,7 +20,7 @@ NUM_IMAGES = 40
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("synth") / "photos"
-    made = synthesize(out, NUM_IMAGES, seed=5, workers=2)
+    made = synthesize(out, NUM_IMAGES, seed=5, num_workers=2)
     assert (made.images, made.written) == (NUM_IMAGES, NUM_IMAGES)
     assert made.written_bytes == sum(path.stat().st_size for path in out.glob("*/*.jpg"))
     return out
@@ -79,8 +79,8 @@ def test_sizes_and_settings_are_like_imagenets() -> None:
 
 
 def test_an_image_depends_on_its_seed_and_index_alone(folder: Path, tmp_path: Path) -> None:
-    synthesize(tmp_path / "few", 7, seed=5, workers=1)
-    synthesize(tmp_path / "few", 12, seed=5, workers=3)  # enlarged, on other threads
+    synthesize(tmp_path / "few", 7, seed=5, num_workers=1)
+    synthesize(tmp_path / "few", 12, seed=5, num_workers=3)  # enlarged, on other threads
     few, many = contents(tmp_path / "few"), contents(folder)
     assert len(few) == 12
     assert few == {name: many[name] for name in few}

@@ -29,7 +29,7 @@ FOUND = Found(0.4, NOW)
 
 @pytest.fixture
 def running() -> Iterator[sp.Loader]:
-    with sp.Pipeline(numbers(64)).batch(4).loader(memory="64MiB", workers=1) as loader:
+    with sp.Pipeline(numbers(64)).batch(4).loader(memory="64MiB", num_workers=1) as loader:
         iterator = iter(loader)
         for _ in range(3):
             next(iterator)
@@ -72,7 +72,7 @@ def test_a_table_of_any_loaders_has_80_columns() -> None:
         pid=4_000_000,
         script="a_script_of_some_length\x1b[2J.py",
         rank=1023,
-        world=1024,
+        world_size=1024,
         epoch=12345,
         step=1_234_567,
         steps_per_epoch=9_999_999,
@@ -82,7 +82,7 @@ def test_a_table_of_any_loaders_has_80_columns() -> None:
     found = [
         FOUND,
         Found(99.0, large),
-        Found(0.0, replace(NOW, pid=1, verdict=None, steps_per_epoch=None)),
+        Found(0.0, replace(NOW, pid=1, diagnosis=None, steps_per_epoch=None)),
     ]
     for shown_text in (text(found, None), text(found, 4711)):
         assert max(map(len, shown_text.splitlines())) <= 80

@@ -31,7 +31,7 @@ def test_for_programs(two_photos: Path, capsys: pytest.CaptureFixture[str]) -> N
     facts = json.loads(capsys.readouterr().out)
     assert facts["workers"] == 1
     assert facts["images_per_s"] > 0
-    assert set(facts) == {"images_per_s", "workers", "depth", "settled", "trials"}
+    assert set(facts) == {"images_per_s", "workers", "prefetch", "settled", "trials"}
 
 
 @pytest.mark.parametrize(

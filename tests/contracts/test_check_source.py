@@ -52,7 +52,7 @@ def test_a_source_of_ones_own_is_checked() -> None:
         ({"name": lambda _: lambda index: "\n"}, "name.0. is printable or None"),
         ({"classes": ("one", "two")}, r"labels are in \[0, 2\)"),
         ({"fields": lambda good: {"x": good.fields["x"]}}, r"locate\(\) gives each of \['x'\] once"),
-        ({"fields": lambda good: {**good.fields, "x": sp.Spec((3,), np.dtype(int))}}, "a row of 'x' is"),
+        ({"fields": lambda good: {**good.fields, "x": sp.ArraySpec((3,), np.dtype(int))}}, "a row of 'x' is"),
         ({"column": lambda good: lambda name, start, stop: np.zeros(3)}, "one number for each record"),
         (
             {"column": lambda good: lambda name, start, stop: good.arrays[name][start:stop]},

@@ -35,15 +35,15 @@ OF_COLUMNS = {
     "filter, shuffled": COLUMNS.filter("label < 3 and weight > 0.5").shuffle(seed=1),
     "by": COLUMNS.split(0.5, seed=3, by="label")[0].shuffle(seed=2, block=10, window=5),
     "stratify": COLUMNS.split(0.5, seed=3, stratify="label")[1],
-    "weights": COLUMNS.shuffle(seed=1, weights="weight"),
-    "weights, few": COLUMNS.skip(7).shuffle(seed=1, weights="weight", samples=5),
-    "balance": COLUMNS.shuffle(seed=1, balance="label"),
-    "balance, many": COLUMNS.take(50).shuffle(seed=1, balance="label", samples=4_000),
+    "weights": COLUMNS.sample(seed=1, weights="weight"),
+    "weights, few": COLUMNS.skip(7).sample(seed=1, weights="weight", num_samples=5),
+    "balance": COLUMNS.sample(seed=1, balance="label"),
+    "balance, many": COLUMNS.take(50).sample(seed=1, balance="label", num_samples=4_000),
 }
 MIXTURES = {
-    "two": sp.Mix({COLUMNS.shuffle(seed=1): 0.7, COLUMNS.filter("label < 3").repeat(2): 0.3}),
-    "many": sp.Mix([(COLUMNS.take(n).shuffle(seed=n), n) for n in range(1, 30)], until="last"),
-    "odd": sp.Mix({COLUMNS.shuffle(seed=1): 0.123456789, COLUMNS.skip(2_990): 1}, until=1_001),
+    "two": sp.Mixture({COLUMNS.shuffle(seed=1): 0.7, COLUMNS.filter("label < 3").repeat_each(2): 0.3}),
+    "many": sp.Mixture([(COLUMNS.take(n).shuffle(seed=n), n) for n in range(1, 30)], stopping="last"),
+    "odd": sp.Mixture({COLUMNS.shuffle(seed=1): 0.123456789, COLUMNS.skip(2_990): 1}, stopping=1_001),
 }
 OF_COLUMNS |= {name: sp.Pipeline(mix, seed=3) for name, mix in MIXTURES.items()}
 

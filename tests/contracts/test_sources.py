@@ -79,7 +79,7 @@ def concatenated_arrays(tmp_path: Path) -> Source:
 
 def mixed(tmp_path: Path) -> Source:
     parts = [sp.Pipeline(Arrays(label=np.arange(n), weight=np.arange(n, dtype=np.float32))) for n in (3, 5)]
-    return sp.Mix({parts[0]: 1, parts[1].shuffle(seed=1): 2.5})
+    return sp.Mixture({parts[0]: 1, parts[1].shuffle(seed=1): 2.5})
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_source_keeps_its_contract(make: Callable[[Path], Source], tmp_path: Pat
         FileList("/nowhere"),
         Arrays(image="/nowhere.npy", label=np.empty(0, object)),
         Concat(FileList("/nowhere"), FileList("/nowhere")),
-        sp.Mix({sp.Pipeline(FileList("/nowhere")): 1, sp.Pipeline(ImageFolder("/nowhere")): 1}),
+        sp.Mixture({sp.Pipeline(FileList("/nowhere")): 1, sp.Pipeline(ImageFolder("/nowhere")): 1}),
     ],
     ids=lambda source: type(source).__name__,
 )

@@ -10,6 +10,7 @@ import pytest
 import standpipe as sp
 import standpipe.jax
 import standpipe.observe
+import standpipe.reports
 import standpipe.torch
 from standpipe import contracts
 from standpipe.cli import main
@@ -49,9 +50,11 @@ def test_every_test_that_a_page_names_exists() -> None:
 def test_the_reference_has_every_public_name() -> None:
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     documented = re.findall(
-        r"^\.\. auto(?:class|exception|function):: (?:standpipe\.observe\.)?(\w+)", text, re.MULTILINE
+        r"^\.\. auto(?:class|exception|function):: (?:standpipe\.(?:observe|reports)\.)?(\w+)",
+        text,
+        re.MULTILINE,
     )
-    outside = (standpipe.torch, standpipe.jax, standpipe.observe)
+    outside = (standpipe.torch, standpipe.jax, standpipe.observe, standpipe.reports)
     names = [*sp.__all__, *FOR_SOURCES, *(name for each in outside for name in each.__all__)]
     assert sorted(documented) == sorted(names)
     assert set(FOR_SOURCES) <= set(contracts.__all__)

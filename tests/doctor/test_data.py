@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import standpipe as sp
 from standpipe.cli import main
 from standpipe.doctor import Data, Host, Speeds, judge_data
 from standpipe.doctor.data import Picture
+from standpipe.reports import FileFinding
 
 HOST = Host(cores=8, memory_free=24 << 30, memory=32 << 30, shm_free=8 << 30, shm=16 << 30)
 PHOTO = Picture(width_px=500, height_px=375, bytes=110_000, format="JPEG")
@@ -54,7 +54,7 @@ def test_judgements(host: dict[str, Any], data: dict[str, Any], codes: list[str]
     assert [f"{finding.severity.value} {finding.code}" for finding in found] == codes
 
 
-BAD = sp.FileFinding(index=1, path="photos/cat/1.jpg", kind="truncated", level="bad", text="ends early")
+BAD = FileFinding(index=1, path="photos/cat/1.jpg", kind="truncated", level="bad", text="ends early")
 
 
 @pytest.mark.parametrize(

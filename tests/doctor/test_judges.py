@@ -147,7 +147,12 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     (
         "none on one CPU, which waits for storage",
         {"cores": 1},
-        {"workers": 0, "steps": steps(0.4), "makers": makers(made(0.4, cpu=0.1), workers=0), "starts": ()},
+        {
+            "workers": 0,
+            "steps": steps(0.4),
+            "makers": makers(made(0.4, cpu=0.1), workers=0),
+            "starts": (),
+        },
         ["warning workers-too-few"],
     ),
     (
@@ -256,9 +261,9 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
         ["problem worker-died"],
     ),
     ("an error of the script's own", {}, {"failure": ("KeyError", "'image'")}, []),
-    ("ranks", {}, {"world": 4}, ["problem ranks-duplicated"]),
-    ("ranks in order", {}, {"world": 4, "sampler": "SequentialSampler"}, ["note ranks-duplicated"]),
-    ("ranks with parts", {}, {"world": 4, "sampled": 2_500}, []),
+    ("ranks", {}, {"world_size": 4}, ["problem ranks-duplicated"]),
+    ("ranks in order", {}, {"world_size": 4, "sampler": "SequentialSampler"}, ["note ranks-duplicated"]),
+    ("ranks with parts", {}, {"world_size": 4, "sampled": 2_500}, []),
 ]
 
 

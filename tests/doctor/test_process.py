@@ -202,7 +202,7 @@ LOADER = """
 import numpy as np, standpipe as sp
 from standpipe.observe.posted import loaders_of
 
-loader = sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).loader(memory="64MiB", workers=1)
+loader = sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).loader(memory="64MiB", num_workers=1)
 batches = iter(loader)
 batch = next(batches)
 while not loaders_of(os.getpid()):

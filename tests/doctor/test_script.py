@@ -173,7 +173,7 @@ import standpipe as sp
 def noisy(x):
     return x + random.random()
 
-numbers = sp.Indexed([float(number) for number in range(40)], fields="x")
+numbers = sp.MapSource([float(number) for number in range(40)], fields="x")
 with sp.Pipeline(numbers).map(noisy, field="x").batch(10).loader(EXECUTOR) as loader:
     for batch in loader:
         pass

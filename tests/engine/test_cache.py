@@ -22,14 +22,14 @@ from standpipe.engine import cache
 
 EXECUTORS = ("thread", "process", "inline")
 ROWS = 12
-PYTHON = "sp.Pipeline(sp.Indexed(Samples(lambda index: {'x': np.full(1000, index)}, 12)))"
+PYTHON = "sp.Pipeline(sp.MapSource(Samples(lambda index: {'x': np.full(1000, index)}, 12)))"
 PASSES = """
 import logging
 from samples import Samples
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 cache = sp.Cache("eval", {memory!r}, directory={directory!r}, spill={spill!r})
 pipeline = {pipeline}.cache(cache).batch(4)
-with pipeline.loader(memory="512MiB", workers={workers}, executor={executor!r}) as loader:
+with pipeline.loader(memory="512MiB", num_workers={num_workers}, executor={executor!r}) as loader:
     rows = sum(len(batch["index"]) for _ in range({epochs}) for batch in loader)
     counted = loader.stats()
 print(rows, "rows")
@@ -52,7 +52,7 @@ def passes(
     memory: int | str = "32MiB",
     spill: str | None = None,
     epochs: int = 2,
-    workers: int = 2,
+    num_workers: int = 2,
 ) -> list[str]:
     """What a program says and prints that reads some epochs with a cache."""
     program = PASSES.format(
@@ -62,7 +62,7 @@ def passes(
         pipeline=PYTHON,
         executor=executor,
         epochs=epochs,
-        workers=workers,
+        num_workers=num_workers,
     )
     return output(program, environment={"STANDPIPE_FAULTS": faults}).splitlines()
 
@@ -79,7 +79,7 @@ def test_storage_that_blocks_keeps_no_batch_waiting(tmp_path: Path, executor: st
 def test_what_is_known_at_the_end_only_is_told(tmp_path: Path, executor: str) -> None:
     """The disk takes its time over one row and fails at the next, when all batches are there."""
     faults = "cache.row=delay:200ms@#9;cache.row=eio@#10;cache.row=eio@#11"
-    told = passes(tmp_path, executor, faults=faults, memory=1, spill=str(tmp_path), epochs=1, workers=1)
+    told = passes(tmp_path, executor, faults=faults, memory=1, spill=str(tmp_path), epochs=1, num_workers=1)
     assert told[-1] == f"{ROWS} rows"
     assert [line for line in told if "the spill can't be written: Input/output error" in line]
 
@@ -89,7 +89,7 @@ def test_room_that_another_process_kept_is_asked_for_again_soon(
 ) -> None:
     """Nothing else would wake the thread for it: it looks after the set once in a day here."""
     monkeypatch.setattr(cache, "STAMPS_S", 86400.0)  # private: no loader waits so long
-    pipeline = sp.Pipeline(sp.Indexed(Samples(given, ROWS)))
+    pipeline = sp.Pipeline(sp.MapSource(Samples(given, ROWS)))
     pipeline = pipeline.cache(sp.Cache("eval", "32MiB", directory=tmp_path)).batch(4)
     sp.create_cache(sp.Cache("eval", "32MiB", directory=tmp_path))
     session = os.open(base(tmp_path) / "sessions" / "eval", os.O_RDONLY)
@@ -111,7 +111,7 @@ def test_a_system_without_a_thread_for_it_keeps_no_new_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those that are there are used, which is said."""
-    pipeline = sp.Pipeline(sp.Indexed(Samples(given, ROWS)))
+    pipeline = sp.Pipeline(sp.MapSource(Samples(given, ROWS)))
     pipeline = pipeline.cache(sp.Cache("eval", "32MiB", directory=tmp_path)).batch(4)
     with pipeline.loader(memory="512MiB", executor="inline") as loader:
         next(iter(loader))
@@ -142,7 +142,7 @@ def pictures(step: sp.Resize) -> sp.Pipeline:
 
 def arrays(step: sp.Resize) -> sp.Pipeline:
     """What Python code makes."""
-    return sp.Pipeline(sp.Indexed(Samples(blank, ROWS))).map(step)
+    return sp.Pipeline(sp.MapSource(Samples(blank, ROWS))).map(step)
 
 
 @pytest.mark.parametrize("made", [pictures, arrays])
@@ -153,10 +153,10 @@ def test_room_that_comes_later_is_used_in_a_later_epoch(
     cache = sp.Cache("eval", "64KiB", directory=tmp_path, idle_after=1e-3)
     other, pipeline = (made(sp.Resize((64, 64 + width))).cache(cache).batch(4) for width in range(2))
     with (
-        pipeline.loader(memory="512MiB", workers=1, executor="thread") as loader,
+        pipeline.loader(memory="512MiB", num_workers=1, executor="thread") as loader,
         caplog.at_level(logging.WARNING, "standpipe"),
     ):
-        with other.loader(memory="512MiB", workers=1, executor="thread") as first:
+        with other.loader(memory="512MiB", num_workers=1, executor="thread") as first:
             list(first)
             list(loader)
         assert loader.stats().cache_stored == 0

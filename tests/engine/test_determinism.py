@@ -43,9 +43,9 @@ def test_every_instruction_set_and_number_of_workers_gives_the_same_bytes(
     transforms: tuple[object, ...], elements: tuple[object, ...], files: sp.FileList
 ) -> None:
     pipeline = in_order(files, *transforms, *elements, seed=9)
-    expected = bytes_of(delivered(pipeline, simd="scalar", workers=1))
+    expected = bytes_of(delivered(pipeline, simd="scalar", num_workers=1))
     for simd, workers in [*itertools.product(simd_paths()[1:], [2]), (None, 1), (None, 5)]:
-        assert bytes_of(delivered(pipeline, simd=simd, workers=workers)) == expected, (simd, workers)
+        assert bytes_of(delivered(pipeline, simd=simd, num_workers=workers)) == expected, (simd, workers)
 
 
 def test_every_width_and_number_of_taps_gives_the_same_bytes() -> None:
@@ -61,7 +61,7 @@ def test_every_width_and_number_of_taps_gives_the_same_bytes() -> None:
 
 def by_index(pipeline: sp.Pipeline, epoch: int) -> dict[int, bytes]:
     """The bytes of each record that one rank gets in an epoch."""
-    with pipeline.loader(memory="128MiB", workers=2) as loader:
+    with pipeline.loader(memory="128MiB", num_workers=2) as loader:
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
         return {
             index: batch["image"][row].tobytes()
@@ -72,9 +72,9 @@ def by_index(pipeline: sp.Pipeline, epoch: int) -> dict[int, bytes]:
 
 def test_batch_size_and_ranks_change_no_pixel(files: sp.FileList) -> None:
     base = sp.Pipeline(files).shuffle(seed=4).map(*TRAIN)
-    whole = by_index(base.batch(1000, tail="short"), epoch=2)
-    assert by_index(base.batch(7, tail="short"), epoch=2) == whole
-    ranks = [by_index(base.batch(8, tail="pad").shard(rank, 3), epoch=2) for rank in range(3)]
+    whole = by_index(base.batch(1000, last_batch="partial"), epoch=2)
+    assert by_index(base.batch(7, last_batch="partial"), epoch=2) == whole
+    ranks = [by_index(base.batch(8, last_batch="pad").shard(rank, 3), epoch=2) for rank in range(3)]
     assert {index: image for rank in ranks for index, image in rank.items()} == whole
 
 
@@ -91,6 +91,6 @@ def test_seeds_and_epochs_change_pixels(files: sp.FileList) -> None:
 
 def test_fast_decoding_gives_the_same_bytes_too(files: sp.FileList) -> None:
     pipeline = in_order(files, sp.RandomResizedCrop(9), sp.RandomHorizontalFlip()).decode("fast")
-    expected = bytes_of(delivered(pipeline, simd="scalar", workers=1))
+    expected = bytes_of(delivered(pipeline, simd="scalar", num_workers=1))
     for simd, workers in ((None, 1), (None, 5), (simd_paths()[-1], 2)):
-        assert bytes_of(delivered(pipeline, simd=simd, workers=workers)) == expected
+        assert bytes_of(delivered(pipeline, simd=simd, num_workers=workers)) == expected

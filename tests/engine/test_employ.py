@@ -84,9 +84,9 @@ def test_batches_are_the_same_while_the_number_changes(tmp_path: Path, executor:
     pipeline = photos(tmp_path) if executor == "native" else in_python(executor)
     settings: Any = {"memory": MEMORY} | ({} if executor == "native" else {"executor": executor})
     field = "image" if executor == "native" else "x"
-    with pipeline.loader(**settings, workers=1) as loader:
+    with pipeline.loader(**settings, num_workers=1) as loader:
         expected = [batch[field].tolist() for _ in range(2) for batch in loader]
-    with pipeline.loader(**settings, workers=4) as loader:
+    with pipeline.loader(**settings, num_workers=4) as loader:
         batches = iter(loader)
         found = [next(batches)[field].tolist()]
         with restless(loader, 4) as numbers:
@@ -112,7 +112,7 @@ def seen_at_once(workers: Any) -> Iterator[list[int]]:
 def test_pillow_decodes_no_more_images_at_once_than_there_are_workers(tmp_path: Path) -> None:
     files = {f"{number}.png": encoded(picture(number, 300, 400), "PNG") for number in range(48)}
     pipeline = sp.Pipeline(write_list(tmp_path, files)).map(sp.CenterCrop(16)).batch(12)
-    with pipeline.loader(memory=MEMORY, workers=3) as loader:
+    with pipeline.loader(memory=MEMORY, num_workers=3) as loader:
         expected = [batch["image"].tolist() for batch in loader]
         workers = left_alone(loader)
         with seen_at_once(workers) as seen:
@@ -131,7 +131,7 @@ def test_pillow_decodes_no_more_images_at_once_than_there_are_workers(tmp_path: 
 def test_threads_are_started_when_more_are_wanted() -> None:
     with in_python("thread").loader(memory=MEMORY, executor="thread") as loader:
         expected = [batch["x"].tolist() for batch in loader]
-        begin, workers = loader.plan.workers, left_alone(loader)
+        begin, workers = loader.plan.num_workers, left_alone(loader)
         assert begin + 2 <= loader.plan.most_workers
         for number in (begin + 2, 1):
             workers.employ(number)
@@ -145,8 +145,8 @@ def test_threads_are_started_when_more_are_wanted() -> None:
 def test_processes_are_never_more_than_at_first() -> None:
     with in_python("process").loader(memory=MEMORY, executor="process") as loader:
         workers = left_alone(loader)
-        workers.employ(loader.plan.workers + 2)
-        assert workers.employed == loader.plan.workers == loader.plan.most_workers
+        workers.employ(loader.plan.num_workers + 2)
+        assert workers.employed == loader.plan.num_workers == loader.plan.most_workers
 
 
 def ledger(grown: int, now: int = 100) -> sp.MemoryLedger:

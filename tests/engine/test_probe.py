@@ -62,21 +62,21 @@ def drawing_stream() -> Iterator[float]:
 
 
 def numbers(fn: Callable[..., Any] | None = None) -> sp.Pipeline:
-    made = sp.Pipeline(sp.Indexed([float(number) for number in range(8)], fields="x"))
+    made = sp.Pipeline(sp.MapSource([float(number) for number in range(8)], fields="x"))
     return (made if fn is None else made.map(fn, field="x")).batch(4)
 
 
 DRAWS = [
-    pytest.param(sp.Pipeline(sp.Indexed(Drawing())).batch(4), "the dataset (numpy.random)", id="dataset"),
-    pytest.param(sp.Pipeline(sp.Iterable(drawing_stream)).batch(4), "the dataset (random)", id="stream"),
+    pytest.param(sp.Pipeline(sp.MapSource(Drawing())).batch(4), "the dataset (numpy.random)", id="dataset"),
+    pytest.param(
+        sp.Pipeline(sp.IterableSource(drawing_stream)).batch(4), "the dataset (random)", id="stream"
+    ),
     pytest.param(numbers(of_python), "of_python, field='x' (random)", id="function"),
     pytest.param(numbers(of_torch), "of_torch, field='x' (torch)", id="torch"),
     pytest.param(numbers().map_batch(of_batch), "of_batch) (random)", id="batch"),
-    pytest.param(
-        numbers().map_batch(of_samples, samples=True), "of_samples, samples=True) (random)", id="samples"
-    ),
+    pytest.param(numbers().batch(4, collate_fn=of_samples), "of_samples (random)", id="samples"),
 ]
-QUIET = [numbers(), numbers(keyed), numbers(plain), sp.Pipeline(sp.Iterable(quiet_stream)).batch(4)]
+QUIET = [numbers(), numbers(keyed), numbers(plain), sp.Pipeline(sp.IterableSource(quiet_stream)).batch(4)]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -110,7 +110,7 @@ def test_a_large_dataset_is_not_copied() -> None:
         def __init__(self) -> None:
             self.array = np.zeros(100 << 20, np.uint8)
 
-    assert sp.Pipeline(sp.Indexed(Large())).batch(4).plan(executor="thread", memory=MEMORY).probe() is None
+    assert sp.Pipeline(sp.MapSource(Large())).batch(4).plan(executor="thread", memory=MEMORY).probe() is None
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -158,9 +158,9 @@ def test_the_warning_points_to_who_asks_for_a_batch(way: str) -> None:
 
 
 def test_the_warning_points_to_who_names_the_batches() -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Drawing())).batch(4, given=True)
+    pipeline = sp.Pipeline(sp.MapSource(Drawing())).batch(4, batch_sampler=True)
     with pipeline.loader(executor="thread", memory=MEMORY) as loader:
-        check_place(loader.given([[0], [1], [2]]))
+        check_place(loader.from_batches([[0], [1], [2]]))
 
 
 def test_the_warning_points_behind_torchs_loader() -> None:
@@ -229,7 +229,7 @@ class Closes(Drawing):
 
 def test_a_dataset_is_not_pickled_while_it_is_used() -> None:
     dataset = Closes()
-    with sp.Pipeline(sp.Indexed(dataset)).batch(1).loader(executor="thread", memory=MEMORY) as loader:
+    with sp.Pipeline(sp.MapSource(dataset)).batch(1).loader(executor="thread", memory=MEMORY) as loader:
         begun = iter(loader)
         next(begun)
         used = dataset.file
@@ -240,6 +240,6 @@ def test_a_dataset_is_not_pickled_while_it_is_used() -> None:
 
 
 def test_what_is_given_is_looked_at_too() -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Drawing())).batch(4, given=True)
+    pipeline = sp.Pipeline(sp.MapSource(Drawing())).batch(4, batch_sampler=True)
     (found,) = pipeline.plan(executor="thread", memory=MEMORY).probe()
     assert found == "the dataset (numpy.random)"

@@ -20,8 +20,8 @@ from preloaded import SERVER
 from programs import census, check_nothing_is_left, children, is_alive, started, wait_for_end
 
 SETTINGS = [
-    pytest.param({"executor": "thread", "workers": 2}, id="threads"),
-    pytest.param({"executor": "process", "workers": 2, "fork_from": SERVER}, id="processes"),
+    pytest.param({"executor": "thread", "num_workers": 2}, id="threads"),
+    pytest.param({"executor": "process", "num_workers": 2, "mp_context": SERVER}, id="processes"),
 ]
 MEMORY = "512MiB"
 PROMPT_S = 8  # from an interrupt to the end of the program, also on a busy machine
@@ -42,7 +42,7 @@ def draws(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def pipeline(seed: int) -> sp.Pipeline:
     return (
-        sp.Pipeline(sp.Indexed(Numbers(), fields="x"), seed=seed)
+        sp.Pipeline(sp.MapSource(Numbers(), fields="x"), seed=seed)
         .shuffle(seed=seed)
         .map(draws, field="x")
         .batch(10)
@@ -92,14 +92,14 @@ class Lazily(Numbers):
 
     def __getitem__(self, index: int) -> np.ndarray:
         if not hasattr(self.loaders, "one"):
-            self.loaders.one = pipeline(seed=3).loader(memory=MEMORY, executor="thread", workers=1)
+            self.loaders.one = pipeline(seed=3).loader(memory=MEMORY, executor="thread", num_workers=1)
         first = next(iter(self.loaders.one))["x"].max()
         return super().__getitem__(index) + 0 * first
 
 
 def test_a_dataset_that_reads_through_a_loader() -> None:
     with (
-        sp.Pipeline(sp.Indexed(Lazily(), fields="x"))
+        sp.Pipeline(sp.MapSource(Lazily(), fields="x"))
         .map(draws, field="x")
         .batch(50)
         .loader(memory=MEMORY, executor="thread") as loader
@@ -120,8 +120,8 @@ PROGRAM = """
                 threading.Event().wait()
             return index
 
-    pipeline = sp.Pipeline(sp.Indexed(Stops())).batch(10)
-    for batch in pipeline.loader(executor="process", workers=2, memory="512MiB"):
+    pipeline = sp.Pipeline(sp.MapSource(Stops())).batch(10)
+    for batch in pipeline.loader(executor="process", num_workers=2, memory="512MiB"):
         os.write(1, b"batch\\n")
 """
 

@@ -30,10 +30,10 @@ def test_break_out_of_the_loop_and_iterate_1000_times(executor: Any) -> None:
     settings: dict[str, Any] = {} if executor == "native" else {"executor": executor}
     settings["probe"] = False  # whose process grows while it starts, and ends by itself
     pipeline = (
-        sp.Pipeline(numbers(8) if executor == "native" else sp.Indexed(Tiny())).shuffle(seed=1).batch(2)
+        sp.Pipeline(numbers(8) if executor == "native" else sp.MapSource(Tiny())).shuffle(seed=1).batch(2)
     )
     begin = census()
-    with pipeline.loader(workers=2, memory="512MiB", **settings) as loader:
+    with pipeline.loader(num_workers=2, memory="512MiB", **settings) as loader:
         for time in range(TIMES):
             if time == WARM:
                 before, bytes_before = census(), memory()
@@ -66,10 +66,10 @@ class Numbers:
         return np.full(3, index)
 
 def pipeline(dataset, seed):
-    return sp.Pipeline(sp.Indexed(dataset, fields="x"), seed=seed).map(draw, field="x")
+    return sp.Pipeline(sp.MapSource(dataset, fields="x"), seed=seed).map(draw, field="x")
 
 def rows(pipeline, rows=10, **settings):
-    with pipeline.batch(rows).loader(memory="512MiB", workers=1, **settings) as loader:
+    with pipeline.batch(rows).loader(memory="512MiB", num_workers=1, **settings) as loader:
         return np.concatenate([batch["x"] for batch in loader])
 
 inner = pipeline(Numbers(), seed=3)
@@ -83,7 +83,7 @@ class Through(Numbers):
     def __len__(self):
         return 100
     def start(self):
-        self.batches = iter(inner.batch(1).loader(memory="256MiB", workers=2, executor="thread"))
+        self.batches = iter(inner.batch(1).loader(memory="256MiB", num_workers=2, executor="thread"))
     def __getitem__(self, index):
         if self.reads:
             if self.batches is None:
@@ -131,7 +131,7 @@ class Numbers:
         return np.full(3, index)
 
 def loader():
-    return sp.Pipeline(sp.Indexed(Numbers())).batch(10).loader(memory="512MiB", workers=2, executor={executor!r})
+    return sp.Pipeline(sp.MapSource(Numbers())).batch(10).loader(memory="512MiB", num_workers=2, executor={executor!r})
 
 def child(running, iterator):
     for attempt in (lambda: next(iterator), lambda: iter(running)):

@@ -58,7 +58,11 @@ class Struck:
 
 
 def loader(dataset: Struck) -> sp.Loader:
-    return sp.Pipeline(sp.Indexed(dataset)).batch(ROWS).loader(executor="process", workers=2, memory="512MiB")
+    return (
+        sp.Pipeline(sp.MapSource(dataset))
+        .batch(ROWS)
+        .loader(executor="process", num_workers=2, memory="512MiB")
+    )
 
 
 def check_exact(batches: Any, first: int = 0) -> None:
@@ -98,7 +102,7 @@ def test_the_server_ends_while_it_loads_the_dataset(sent: signal.Signals, tmp_pa
             check_exact(batches)
         else:
             with pytest.raises(
-                sp.WorkerDied, match=f"the server of worker processes was killed by {sent.name}"
+                sp.WorkerDiedError, match=f"the server of worker processes was killed by {sent.name}"
             ):
                 iter(batches)
             check_exact(batches)  # asked again, it starts again
@@ -172,7 +176,8 @@ class Numbers:
     def __getstate__(self):
         return sys.argv[1:]
 
-with sp.Pipeline(sp.Indexed(Numbers())).batch(10).loader(executor="process", workers=2, memory="512MiB") as loader:
+numbers = sp.Pipeline(sp.MapSource(Numbers())).batch(10)
+with numbers.loader(executor="process", num_workers=2, memory="512MiB") as loader:
     for number, batch in enumerate(loader):
         if number == 14 and sys.argv[1] == "closing":
             while not os.path.exists(BEGUN):

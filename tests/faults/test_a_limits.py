@@ -25,7 +25,7 @@ if {executor!r} == "native":
 else:
     pipeline = pipeline.map(np.asarray, field="image")
 try:
-    with pipeline.batch(80).loader(memory="1GiB", workers=8, **settings) as loader:
+    with pipeline.batch(80).loader(memory="1GiB", num_workers=8, **settings) as loader:
         rows = [int(index) for _ in range(2) for batch in loader for index in batch["index"]]
         print(rows == 2 * list(range(160)), loader.stats().retries, loader.stats().deaths)
 except sp.PlanError as error:
@@ -54,7 +54,7 @@ def test_file_limit_hit_says_the_limit_and_the_need(tmp_path: Path) -> None:
     text = said(24)
     begin = "None too many open files: this process may have 24 (ulimit -n) and has "
     assert text.startswith(begin)
-    assert "workers=8, executor='process' need 40 more to start" in text
+    assert "num_workers=8, executor='process' need 40 more to start" in text
     assert "or use fewer workers" in text
     enough = int(text.partition("raise the limit to at least ")[2].partition(",")[0])
     assert said(enough) == "True 0 0\n"
@@ -101,12 +101,12 @@ def test_files_that_run_out_while_workers_start() -> None:
                 opened.append(os.open("/dev/null", os.O_RDONLY))
             return {}
 
-    loader = make(sp.Indexed(Greedy(), fields="x"), executor="process", workers=8, memory="512MiB")
+    loader = make(sp.MapSource(Greedy(), fields="x"), executor="process", num_workers=8, memory="512MiB")
     before = len(os.listdir("/dev/fd"))
     try:
         next(iter(loader))
     except sp.PlanError as error:
-        print(error.__cause__.strerror, "workers=8, executor='process' need" in str(error))
+        print(error.__cause__.strerror, "num_workers=8, executor='process' need" in str(error))
     gc.collect()
     print(len(os.listdir("/dev/fd")) == before + len(opened))
     """)
@@ -142,8 +142,8 @@ def holds_up(label):
 
 os.mkfifo({gate!r})
 pipeline = sp.Pipeline(sp.FileList({path!r})).map(holds_up, field="label").map(sp.Resize((8, 8))).batch(6)
-settings = {{"executor": {executor!r}, "slow_after_s": 0.3, "side_memory": "12MiB", "memory": "256MiB"}}
-with pipeline.loader(workers=3, **settings) as loader:
+settings = {{"executor": {executor!r}, "slow_sample_s": 0.3, "large_image_memory": "12MiB", "memory": "256MiB"}}
+with pipeline.loader(num_workers=3, **settings) as loader:
     batches = []
     consumer = threading.Thread(target=lambda: batches.append(next(iter(loader))))
     consumer.start()
@@ -188,11 +188,11 @@ def test_worker_killed_while_it_has_memory_that_others_wait_for(tmp_path: Path) 
 
     trainer = os.getpid()
     pipeline = sp.Pipeline(large_among_small(tmp_path)).map(kills, field="label").map(sp.Resize((8, 8)))
-    pipeline = pipeline.repeat(4).batch(6)
+    pipeline = pipeline.repeat_each(4).batch(6)
 
     def batches(executor: str) -> tuple[list[bytes], int]:
-        settings: dict[str, Any] = {"executor": executor, "side_memory": "12MiB", "memory": "256MiB"}
-        with pipeline.loader(workers=3, **settings) as loader:
+        settings: dict[str, Any] = {"executor": executor, "large_image_memory": "12MiB", "memory": "256MiB"}
+        with pipeline.loader(num_workers=3, **settings) as loader:
             made = [batch["image"].tobytes() for batch in loader]
             stats = loader.stats()
         return made, stats.deaths

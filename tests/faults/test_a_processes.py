@@ -47,8 +47,8 @@ class Numbers:
 
 
 def loader(dataset: Any, executor: str = "process", **settings: Any) -> sp.Loader:
-    pipeline = sp.Pipeline(sp.Indexed(dataset)).shuffle(seed=3).batch(ROWS)
-    return pipeline.loader(**{"executor": executor, "workers": 2, "memory": "512MiB", **settings})
+    pipeline = sp.Pipeline(sp.MapSource(dataset)).shuffle(seed=3).batch(ROWS)
+    return pipeline.loader(**{"executor": executor, "num_workers": 2, "memory": "512MiB", **settings})
 
 
 def content(batches: Any) -> list[bytes]:
@@ -57,7 +57,7 @@ def content(batches: Any) -> list[bytes]:
 
 
 def expected(size: int = 48) -> list[bytes]:
-    with loader(Numbers(size), workers=1) as batches:
+    with loader(Numbers(size), num_workers=1) as batches:
         return content(batches)
 
 
@@ -140,12 +140,12 @@ def wrong(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("executor", WAYS)
 @pytest.mark.parametrize("place", ["dataset", "function"])
 def test_worker_raises(executor: str, place: str) -> None:
-    source = sp.Indexed(Numbers(happens=refuse if place == "dataset" else nothing))
+    source = sp.MapSource(Numbers(happens=refuse if place == "dataset" else nothing))
     pipeline = sp.Pipeline(source).map(
         *([wrong] if place == "function" else []), field=None if place == "dataset" else "x"
     )
     with (
-        pipeline.batch(ROWS).loader(executor=executor, workers=2, memory="512MiB") as batches,  # type: ignore[arg-type]
+        pipeline.batch(ROWS).loader(executor=executor, num_workers=2, memory="512MiB") as batches,  # type: ignore[arg-type]
         pytest.raises(sp.SampleError, match=r"OwnError: number 12.*record 12") as caught,
     ):
         list(batches)
@@ -191,12 +191,13 @@ def test_worker_dies_in_a_function_of_the_batch(samples: bool, tmp_path: Path) -
 
     rows = Once(tmp_path, frozenset([5]) if samples else frozenset(), kill)
     pipeline = (
-        sp.Pipeline(sp.Indexed(Numbers(happens=rows)))
+        sp.Pipeline(sp.MapSource(Numbers(happens=rows)))
         .skip(3)
-        .batch(ROWS)
-        .map_batch(together, samples=samples)
+        .batch(ROWS, collate_fn=together if samples else None)
     )
-    with pipeline.loader(executor="process", workers=2, memory="512MiB") as batches:
+    if not samples:
+        pipeline = pipeline.map_batch(together)
+    with pipeline.loader(executor="process", num_workers=2, memory="512MiB") as batches:
         sums = [batch["sum"].tolist() for batch in batches]
         stats = batches.stats()
     assert sums[:2] == [[9, 12, 15, 18], [21, 24, 27, 30]]
@@ -221,8 +222,8 @@ def test_worker_dies_while_it_answers(tmp_path: Path) -> None:
         def __getitem__(self, index: int) -> dict[str, Any]:
             return {"text": Fatal(index)}
 
-    pipeline = sp.Pipeline(sp.Indexed(Texts(24))).batch(ROWS)
-    with pipeline.loader(executor="process", workers=2, memory="512MiB") as batches:
+    pipeline = sp.Pipeline(sp.MapSource(Texts(24))).batch(ROWS)
+    with pipeline.loader(executor="process", num_workers=2, memory="512MiB") as batches:
         texts = [text for batch in batches for text in batch["text"]]
         stats = batches.stats()
     assert texts == [f"{index}" for index in range(24)]
@@ -235,7 +236,7 @@ def test_poison_sample_is_named_after_its_second_death(end: Callable[[], None]) 
         before = next(step for step, indices in enumerate(steps(batches)) if 17 in indices)
         iterator = iter(batches)
         assert content([next(iterator) for _ in range(before)]) == expected()[:before]
-        with pytest.raises(sp.WorkerDied) as caught:
+        with pytest.raises(sp.WorkerDiedError) as caught:
             next(iterator)
         assert caught.value.index == 17
         assert re.search(
@@ -248,15 +249,21 @@ def test_poison_sample_is_named_after_its_second_death(end: Callable[[], None]) 
 
 def test_poison_sample_is_replaced() -> None:
     """By the same sample that would take its place if it raised."""
-    pipeline = sp.Pipeline(sp.Indexed(Numbers(happens=Always(frozenset([17, 30]), kill)))).shuffle(seed=3)
-    raises = sp.Pipeline(sp.Indexed(Numbers(happens=Always(frozenset([17, 30]), fail)))).shuffle(seed=3)
+    pipeline = sp.Pipeline(sp.MapSource(Numbers(happens=Always(frozenset([17, 30]), kill)))).shuffle(seed=3)
+    raises = sp.Pipeline(sp.MapSource(Numbers(happens=Always(frozenset([17, 30]), fail)))).shuffle(seed=3)
     policy = sp.Replace(at_most=2)
     with (
-        pipeline.on_bad(policy).batch(ROWS).loader(executor="process", workers=2, memory="512MiB") as batches
+        pipeline.on_error(policy)
+        .batch(ROWS)
+        .loader(executor="process", num_workers=2, memory="512MiB") as batches
     ):
         delivered = content(batches)
         bad = batches.bad_samples
-    with raises.on_bad(policy).batch(ROWS).loader(executor="process", workers=1, memory="512MiB") as batches:
+    with (
+        raises.on_error(policy)
+        .batch(ROWS)
+        .loader(executor="process", num_workers=1, memory="512MiB") as batches
+    ):
         assert content(batches) == delivered
         assert [each.replacement for each in batches.bad_samples] == [each.replacement for each in bad]
     assert {(each.index, each.place, each.kind) for each in bad} == {
@@ -271,23 +278,23 @@ def fail() -> None:
 
 def test_poison_sample_that_comes_first_is_named() -> None:
     """The one that is measured when a loader starts."""
-    pipeline = sp.Pipeline(sp.Indexed(Numbers(happens=Always(frozenset([0]), kill)))).batch(ROWS)
+    pipeline = sp.Pipeline(sp.MapSource(Numbers(happens=Always(frozenset([0]), kill)))).batch(ROWS)
     with (
-        pipeline.loader(executor="process", workers=1, memory="512MiB") as batches,
-        pytest.raises(sp.WorkerDied, match=r"was killed by SIGKILL.*while it made record 0"),
+        pipeline.loader(executor="process", num_workers=1, memory="512MiB") as batches,
+        pytest.raises(sp.WorkerDiedError, match=r"was killed by SIGKILL.*while it made record 0"),
     ):
         next(iter(batches))
-    replaced = pipeline.on_bad(sp.Replace(at_most=2))
-    with replaced.loader(executor="process", workers=1, memory="512MiB") as batches:
+    replaced = pipeline.on_error(sp.Replace(at_most=2))
+    with replaced.loader(executor="process", num_workers=1, memory="512MiB") as batches:
         assert len(list(batches)) == 12
 
 
 def test_workers_that_only_die_end_the_run() -> None:
     dataset = Numbers(happens=Always(frozenset(range(1, 48)), kill))
-    pipeline = sp.Pipeline(sp.Indexed(dataset)).on_bad(sp.Replace(at_most=1.0)).batch(ROWS)
+    pipeline = sp.Pipeline(sp.MapSource(dataset)).on_error(sp.Replace(at_most=1.0)).batch(ROWS)
     with (
-        pipeline.loader(executor="process", workers=1, memory="512MiB") as batches,
-        pytest.raises(sp.WorkerDied, match=r"3 workers in a row have died with nothing done in between"),
+        pipeline.loader(executor="process", num_workers=1, memory="512MiB") as batches,
+        pytest.raises(sp.WorkerDiedError, match=r"3 workers in a row have died with nothing done in between"),
     ):
         list(batches)
 
@@ -296,7 +303,7 @@ def test_worker_killed_again_and_again_changes_no_byte() -> None:
     """By somebody else, at any moment; each time the next batches are there soon."""
     size = 2000
     before = census()
-    with loader(Numbers(size), workers=2) as batches:
+    with loader(Numbers(size), num_workers=2) as batches:
         iterator = iter(batches)
         delivered = content([next(iterator)])
         killed, took = 0, []
@@ -318,7 +325,7 @@ def test_worker_killed_again_and_again_changes_no_byte() -> None:
 
 def test_all_workers_killed_at_once() -> None:
     before = census()
-    with loader(Numbers(400), workers=4) as batches:
+    with loader(Numbers(400), num_workers=4) as batches:
         iterator = iter(batches)
         delivered = content([next(iterator)])
         _, *workers = started_since(before)
@@ -348,8 +355,8 @@ def test_server_killed(tmp_path: Path) -> None:
 def test_a_server_that_answers_late_is_not_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says too late of one worker isn't the process number of the next."""
     monkeypatch.setattr("standpipe.engine.processes.server_handle.ANSWER_S", 0.3)
-    with loader(Numbers(), workers=1) as batches:
-        server = WorkerServer(recipe_of(batches.plan), pack_lists=False, workers=1)
+    with loader(Numbers(), num_workers=1) as batches:
+        server = WorkerServer(recipe_of(batches.plan), share_lists=False, workers=1)
         try:
             server.wait_until_ready()
             channel, worker = server.fork(0)

@@ -35,8 +35,8 @@ def end(number, frame):
 
 if sys.argv[3] == "handled":
     signal.signal(signal.SIGTERM, end)
-pipeline = sp.Pipeline(sp.Indexed(Stuck(), fields="x")).batch(4)
-for batch in pipeline.loader(executor=sys.argv[2], memory="512MiB", workers=2, stall_timeout_s=None):
+pipeline = sp.Pipeline(sp.MapSource(Stuck(), fields="x")).batch(4)
+for batch in pipeline.loader(executor=sys.argv[2], memory="512MiB", num_workers=2, stall_timeout_s=None):
     pass
 """
 
@@ -96,15 +96,15 @@ class Signals:
         return signal.getsignal(signal.SIGINT) is signal.SIG_IGN, blocked
 
 os.environ |= {{"TOLD": {told!r}, "ON": {on!r}}}
-pipeline = sp.Pipeline(sp.Indexed(Signals(), fields=("ignored", "blocked"))).batch(4)
-with pipeline.loader(executor="process", fork_from={fork_from}, memory="512MiB", workers=1) as loader:
+pipeline = sp.Pipeline(sp.MapSource(Signals(), fields=("ignored", "blocked"))).batch(4)
+with pipeline.loader(executor="process", mp_context={mp_context}, memory="512MiB", num_workers=1) as loader:
     for batch in loader:
         print(batch["ignored"].all(), batch["blocked"].any())
 """
 
 
-@pytest.mark.parametrize("fork_from", ["None", "sp.ForkServer()"])
-def test_ctrl_c_while_a_server_starts_is_the_trainers(tmp_path: Path, fork_from: str) -> None:
+@pytest.mark.parametrize("mp_context", ["'spawn'", "sp.ForkServer()"])
+def test_ctrl_c_while_a_server_starts_is_the_trainers(tmp_path: Path, mp_context: str) -> None:
     """Their interpreters go on, in silence, whatever they are at; the trainer would end them."""
     (tmp_path / "sitecustomize.py").write_text(HELD)  # is run before any code of standpipe's
     told, on = tmp_path / "told", tmp_path / "on"
@@ -117,7 +117,7 @@ def test_ctrl_c_while_a_server_starts_is_the_trainers(tmp_path: Path, fork_from:
 
     interrupts = threading.Thread(target=interrupt, daemon=True)
     interrupts.start()
-    program = STARTS.format(told=str(told), on=str(on), fork_from=fork_from)
+    program = STARTS.format(told=str(told), on=str(on), mp_context=mp_context)
     assert output(program, environment={"PYTHONPATH": path}) == "True False\n"
     interrupts.join()
 
@@ -129,8 +129,8 @@ def test_parent_raises_while_a_traceback_holds_the_iterator(executor: str) -> No
 from programs import children
 
 def train():
-    loader = sp.Pipeline(sp.Indexed(list(range(64)), fields="x")).batch(2).loader(
-        executor="{executor}", memory="512MiB", workers=2, depth=4
+    loader = sp.Pipeline(sp.MapSource(list(range(64)), fields="x")).batch(2).loader(
+        executor="{executor}", memory="512MiB", num_workers=2, prefetch=3
     )
     iterator = iter(loader)
     next(iterator)

@@ -47,12 +47,12 @@ import standpipe.engine.run
 standpipe.engine.run.PATIENCE_S = 60  # nothing hangs here: on a busy machine rows take long
 def same(image):
     return image
-pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.Resize(({height}, {width}))).on_bad({bad})
+pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.Resize(({height}, {width}))).on_error({bad})
 if "executor" in {settings!r}:
     pipeline = pipeline.map(same, field="image")
 told = {{"images": [], "error": "", "kind": "", "path": "", "index": -1, "replaced": []}}
 begin = time.monotonic()
-settings = {{"memory": "256MiB", "workers": 2, "depth": 2, "reads": sp.Reads(**{reads!r}), **{settings!r}}}
+settings = {{"memory": "256MiB", "num_workers": 2, "prefetch": 1, "reads": sp.Reads(**{reads!r}), **{settings!r}}}
 with pipeline.batch(2).loader(**settings) as loader:
     try:
         for batch in loader:
@@ -218,7 +218,7 @@ def test_emfile_names_the_limit(folder: Path) -> None:
 
 def test_enoent_of_a_listed_file_mid_epoch(folder: Path) -> None:
     pipeline = sp.Pipeline(sp.FileList(folder / "list.txt")).map(sp.Resize((HEIGHT, WIDTH))).batch(1)
-    with pipeline.loader(memory="64MiB", workers=1, depth=2) as loader:
+    with pipeline.loader(memory="64MiB", num_workers=1, prefetch=1) as loader:
         batches = iter(loader)
         next(batches)
         bad_file(folder).unlink()
@@ -291,7 +291,7 @@ def test_eio_on_the_index_is_fatal(folder: Path) -> None:
     sp.build_index(source)
     text = f"""
 source = sp.FileList({str(folder / "list.txt")!r}, index={str(folder / "list.index")!r})
-pipeline = sp.Pipeline(source).map(sp.CenterCrop(8)).on_bad(sp.Replace(at_most=1.0)).batch(2)
+pipeline = sp.Pipeline(source).map(sp.CenterCrop(8)).on_error(sp.Replace(at_most=1.0)).batch(2)
 with pipeline.loader() as loader:
     for _ in range(2):
         try:
@@ -533,7 +533,7 @@ if {way != "processes"}:  # workers are killed after a second; threads that don'
 pipeline = sp.Pipeline(sp.FileList({str(folder / "list.txt")!r})).map(sp.CenterCrop(8))
 if {way != "native"}:
     pipeline = pipeline.map(lambda image: image, field="image")
-loader = pipeline.batch(6).loader(memory="256MiB", workers=1, reads=sp.Reads(backoff_s=20), **{WAYS[way]!r})
+loader = pipeline.batch(6).loader(memory="256MiB", num_workers=1, reads=sp.Reads(backoff_s=20), **{WAYS[way]!r})
 taker = threading.Thread(target=lambda: next(iter(loader), None), daemon=True)
 def took():
     with open({str(folder / "faults.pipe")!r}) as lines:
@@ -617,12 +617,12 @@ def large_files(folder: Path, files: int) -> list[bytes]:
     return contents
 
 
-def tight(folder: Path, depth: int) -> dict[str, Any]:
+def tight(folder: Path, prefetch: int) -> dict[str, Any]:
     """Settings with which least is read ahead, 4 MiB, for one decoding thread."""
     pipeline = sp.Pipeline(sp.FileList(folder / "list.txt")).map(sp.Resize((HEIGHT, WIDTH))).batch(2)
     with pytest.raises(sp.BudgetError) as caught:
-        pipeline.plan(memory=1, workers=1, depth=depth)
-    return {"memory": caught.value.smallest_bytes, "workers": 1, "depth": depth}
+        pipeline.plan(memory=1, num_workers=1, prefetch=prefetch)
+    return {"memory": caught.value.smallest_bytes, "num_workers": 1, "prefetch": prefetch}
 
 
 def test_reads_that_hang_hold_buffers_and_the_others_go_on(tmp_path: Path) -> None:
@@ -639,7 +639,9 @@ def test_reads_that_hang_hold_buffers_and_the_others_go_on(tmp_path: Path) -> No
 def test_a_file_too_large_to_be_read_twice_is_read_once(tmp_path: Path, way: str) -> None:
     contents = [JPEGS[0], JPEGS[1] + bytes(5 << 20), JPEGS[2], JPEGS[3]]
     write_list(tmp_path, contents)
-    told = epoch(tmp_path, "", reads={"hedge_after_s": HANGS_S}, way=way, workers=1, side_memory="16MiB")
+    told = epoch(
+        tmp_path, "", reads={"hedge_after_s": HANGS_S}, way=way, num_workers=1, large_image_memory="16MiB"
+    )
     assert (told.error, told.images) == ("", digests(contents))
 
 
@@ -654,7 +656,7 @@ def test_waiting_for_a_buffer_is_no_slow_read(tmp_path: Path) -> None:
 def test_closing_while_reads_hang_ends_at_once_and_leaves_nothing(folder: Path) -> None:
     text = f"""
 pipeline = sp.Pipeline(sp.FileList({str(folder / "list.txt")!r})).map(sp.CenterCrop(8)).batch(6)
-loader = pipeline.loader(memory="256MiB", workers=2, reads=sp.Reads(hedge_after_s=0.01))
+loader = pipeline.loader(memory="256MiB", num_workers=2, reads=sp.Reads(hedge_after_s=0.01))
 taker = threading.Thread(target=lambda: next(iter(loader), None), daemon=True)
 threading.excepthook = lambda args: None
 os.mkfifo({str(folder / "faults.pipe")!r})
@@ -680,7 +682,7 @@ def threads():
 before = threads()
 for settings in ({{}}, {{"executor": "thread"}}, {{"executor": "inline"}}):
     used = pipeline.map(lambda image: image, field="image") if settings else pipeline
-    with used.loader(memory="256MiB", workers=2, reads=sp.Reads(hedge_after_s=1), **settings) as loader:
+    with used.loader(memory="256MiB", num_workers=2, reads=sp.Reads(hedge_after_s=1), **settings) as loader:
         assert sum(1 for batch in loader) == 3
         assert threads() > before + 1
     ends = time.monotonic() + 5
@@ -697,7 +699,7 @@ def test_one_read_in_a_hundred_that_takes_long_is_read_ahead(tmp_path: Path) -> 
     slow = range(10, 300, 20)
     # Less than a loader waits for its threads at the end: one may have begun to read for the next epoch.
     faults = ";".join(f"read.pread=delay:500ms{at_file(tmp_path / f'{number:03d}.jpg')}" for number in slow)
-    told = epoch(tmp_path, faults, workers=1, depth=40)
+    told = epoch(tmp_path, faults, num_workers=1, prefetch=39)
     assert (told.error, told.images) == ("", digests(contents))
     assert told.reading_ahead
     assert told.slowest_read_s > 0.5

@@ -43,7 +43,7 @@ def loader(source: sp.FileList | sp.ImageFolder, way: str | None, **settings: An
     pipeline = sp.Pipeline(source)
     if way is not None:
         pipeline = pipeline.map(np.asarray, field="image")
-    settings = {"memory": "1GiB", "workers": 1, "executor": way or "thread", **settings}
+    settings = {"memory": "1GiB", "num_workers": 1, "executor": way or "thread", **settings}
     return pipeline.map(sp.Resize((HEIGHT, WIDTH))).batch(1).loader(**settings)
 
 
@@ -109,11 +109,13 @@ def test_png_named_jpg_and_jpeg_with_trailing_garbage(tmp_path: Path, way: str |
 
 
 def test_trailing_garbage_has_a_cap(tmp_path: Path) -> None:
-    """It counts as part of the file, which is read up to ``side_memory=`` and refused above."""
+    """It counts as part of the file, which is read up to ``large_image_memory=`` and refused above."""
     content = GOOD + b"\1" * (20 << 20)
-    error = refused(tmp_path, content, side_memory="1MiB")
-    assert error.reason.startswith(f"too large: {len(content)} encoded bytes are more than side_memory=")
-    with loader(write_list(tmp_path, [content]), None, side_memory="32MiB") as batches:
+    error = refused(tmp_path, content, large_image_memory="1MiB")
+    assert error.reason.startswith(
+        f"too large: {len(content)} encoded bytes are more than large_image_memory="
+    )
+    with loader(write_list(tmp_path, [content]), None, large_image_memory="32MiB") as batches:
         assert np.array_equal(next(iter(batches))["image"][0], np.asarray(decoded(GOOD)))
 
 
@@ -188,7 +190,7 @@ def test_lossless_and_arithmetic_jpeg(tmp_path: Path, way: str | None) -> None:
     if way is not None:
         pipeline = pipeline.map(np.asarray, field="image")
     pipeline = pipeline.map(*transforms).batch(len(files))
-    with pipeline.loader(memory="128MiB", workers=1, executor=way or "thread") as batches:
+    with pipeline.loader(memory="128MiB", num_workers=1, executor=way or "thread") as batches:
         check_rows(next(iter(batches))["image"].copy(), images, transforms)
 
 
@@ -329,7 +331,8 @@ REASONS = """
 from programs import peaks
 
 def reason_of(source, **settings):
-    with sp.Pipeline(source).map(sp.Resize((8, 8))).batch(1).loader(memory="512MiB", workers=1, **settings) as loader:
+    resized = sp.Pipeline(source).map(sp.Resize((8, 8))).batch(1)
+    with resized.loader(memory="512MiB", num_workers=1, **settings) as loader:
         try:
             next(iter(loader))
         except sp.SampleError as error:
@@ -401,7 +404,9 @@ def test_1_x_1_and_images_smaller_than_the_crop(tmp_path: Path, way: str | None)
             rows = delivered(in_order(listed(tmp_path, files), *transforms))
         else:
             pipeline = sp.Pipeline(listed(tmp_path, files)).map(np.asarray, field="image").map(*transforms)
-            with pipeline.batch(64, tail="short").loader(memory="1GiB", workers=2, executor=way) as batches:
+            with pipeline.batch(64, last_batch="partial").loader(
+                memory="1GiB", num_workers=2, executor=way
+            ) as batches:
                 rows = [image for batch in batches for image in batch["image"].copy()]
         check_rows(rows, images, transforms)
 
@@ -461,10 +466,11 @@ def test_bombs_of_pages_and_frames_are_capped(tmp_path: Path) -> None:
         + f"""
 import warnings
 warnings.simplefilter("ignore")  # Pillow's, of the entries
-reason_of(sp.FileList({str(tmp_path / "entries.tiff.txt")!r}, labels=False), side_memory="1MiB")  # imports Pillow
+reason_of(sp.FileList({str(tmp_path / "entries.tiff.txt")!r}, labels=False), large_image_memory="1MiB")  # Pillow
 before = peaks()
 for name in {list(bombs)!r}:
-    print(name, reason_of(sp.FileList({str(tmp_path)!r} + "/" + name + ".txt", labels=False), side_memory="96MiB"))
+    files = sp.FileList({str(tmp_path)!r} + "/" + name + ".txt", labels=False)
+    print(name, reason_of(files, large_image_memory="96MiB"))
 print(peaks()["VmHWM"] - before["VmHWM"])
 """
     )
@@ -505,7 +511,7 @@ import warnings
 warnings.simplefilter("ignore")  # Pillow's, of what it reads over
 source = sp.FileList({str(tmp_path / "list.txt")!r})
 before, good, bad = peaks(), 0, 0
-with sp.Pipeline(source).map(sp.Resize((8, 8))).batch(1).loader(memory="512MiB", workers=1) as loader:
+with sp.Pipeline(source).map(sp.Resize((8, 8))).batch(1).loader(memory="512MiB", num_workers=1) as loader:
     for number in range({count}):
         iterator = loader.steps(1)
         try:
@@ -530,7 +536,7 @@ print(good, bad, peaks()["VmHWM"] - before["VmHWM"])
     ("source", "says"),
     [
         (lambda folder: sp.Arrays(x=np.zeros((0, 3))), "no rows"),
-        (lambda folder: sp.Indexed([], fields="x"), "it is empty"),
+        (lambda folder: sp.MapSource([], fields="x"), "it is empty"),
         (lambda folder: sp.FileList(folder / "list.txt"), "lists no file"),
         (lambda folder: sp.ImageFolder(folder / "classes"), "holds no class folders"),
         (lambda folder: sp.Concat(numbers(3), sp.Arrays(x=np.zeros((0, 1)))), "no rows"),
@@ -547,7 +553,7 @@ def test_empty_dataset(tmp_path: Path, source: Callable[[Path], Any], says: str)
 
 def test_empty_stream() -> None:
     """Of a stream only taking a sample tells: then it is an error of the source."""
-    stream = sp.Pipeline(sp.Iterable(lambda: iter([]))).batch(2)
+    stream = sp.Pipeline(sp.IterableSource(lambda: iter([]))).batch(2)
     with stream.loader(executor="inline") as batches, pytest.raises(sp.SampleError) as caught:
         list(batches)
     assert (caught.value.place, caught.value.reason) == ("source", "the stream ends after 0 samples")
@@ -559,16 +565,19 @@ def test_fewer_samples_than_ranks(rows: int) -> None:
     ranks = [sp.Pipeline(numbers(rows)).shard(rank, 4) for rank in range(4)]
     delivered_rows, steps = [], set()
     for rank in ranks:
-        with rank.batch(2, tail="pad").loader(memory="64MiB", workers=1) as batches:
+        with rank.batch(2, last_batch="pad").loader(memory="64MiB", num_workers=1) as batches:
             got = list(batches)
         steps.add(len(got))
         delivered_rows += [row for batch in got for row in batch["index"][batch["valid"]].tolist()]
     assert len(steps) == 1
     assert sorted(delivered_rows) == list(range(rows))
     for rank in ranks:
-        for tail, says in (("drop", "rows fill no step"), ("short", "would give ranks different batches")):
+        for last_batch, says in (
+            ("drop", "rows fill no step"),
+            ("partial", "would give ranks different batches"),
+        ):
             with pytest.raises(sp.PlanError, match=says):
-                rank.batch(2, tail=tail).plan()
+                rank.batch(2, last_batch=last_batch).plan()
 
 
 ODD_NAMES = [

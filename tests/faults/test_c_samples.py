@@ -23,7 +23,7 @@ PYTHON = [
 def error_of(pipeline: sp.Pipeline, way: str) -> sp.SampleError:
     with (
         pytest.raises(sp.SampleError) as caught,
-        pipeline.loader(memory="1GiB", workers=2, executor=way) as batches,
+        pipeline.loader(memory="1GiB", num_workers=2, executor=way) as batches,
     ):
         list(batches)
     return caught.value
@@ -41,7 +41,7 @@ def error_of(pipeline: sp.Pipeline, way: str) -> sp.SampleError:
 )
 def test_mixed_shapes_and_dtypes_in_a_batch(later: Any, says: str, way: str) -> None:
     """The error names both samples by their numbers, and both shapes."""
-    source = sp.Indexed(Samples(lambda index: later if index == 5 else np.zeros(3)), fields="x")
+    source = sp.MapSource(Samples(lambda index: later if index == 5 else np.zeros(3)), fields="x")
     error = error_of(sp.Pipeline(source).batch(8), way)
     assert re.match(says, error.reason)
     assert (error.place, error.index) == ("batch", 5)
@@ -49,8 +49,8 @@ def test_mixed_shapes_and_dtypes_in_a_batch(later: Any, says: str, way: str) -> 
 
 def test_mixed_shapes_against_a_declared_one() -> None:
     """Where shapes are declared, the error says so."""
-    spec = {"x": sp.Spec((3,), np.dtype(np.float64))}
-    source = sp.Indexed(Samples(lambda index: np.zeros(4 if index == 5 else 3)), fields="x", spec=spec)
+    spec = {"x": sp.ArraySpec((3,), np.dtype(np.float64))}
+    source = sp.MapSource(Samples(lambda index: np.zeros(4 if index == 5 else 3)), fields="x", spec=spec)
     assert r"(3) float64 as declared" in error_of(sp.Pipeline(source).batch(8), "inline").reason
 
 
@@ -75,7 +75,7 @@ def test_user_function_returns_none_has_a_wrong_arity_or_is_a_generator(
     change: Callable[..., Any], says: str, way: str
 ) -> None:
     """The error names the function and the sample."""
-    source = sp.Indexed(Samples(lambda index: np.zeros(3)), fields="x")
+    source = sp.MapSource(Samples(lambda index: np.zeros(3)), fields="x")
     error = error_of(sp.Pipeline(source).map(change, field="x").batch(4), way)
     assert re.search(says, str(error))
     assert "test_c_samples.<lambda>, field='x'" in str(error)
@@ -97,14 +97,14 @@ def test_dataset_returns_none_has_a_wrong_arity_or_is_a_generator(
     sample: Callable[[int], Any], says: str, way: str
 ) -> None:
     """The error names the dataset and the sample."""
-    error = error_of(sp.Pipeline(sp.Indexed(Samples(sample), fields=("x", "y"))).batch(4), way)
+    error = error_of(sp.Pipeline(sp.MapSource(Samples(sample), fields=("x", "y"))).batch(4), way)
     assert re.search(rf"{says}.*record 0\)", str(error))
 
 
 @pytest.mark.parametrize("way", PYTHON)
 def test_function_of_a_batch_that_is_a_generator(way: str) -> None:
     """Functions of whole batches likewise."""
-    pipeline = sp.Pipeline(sp.Indexed(Samples(lambda index: 1), fields="x")).batch(4)
+    pipeline = sp.Pipeline(sp.MapSource(Samples(lambda index: 1), fields="x")).batch(4)
     error = error_of(pipeline.map_batch(lambda batch: (each for each in batch)), way)
     assert "map_batch(" in error.reason
     assert "'x' is a generator" in error.reason

@@ -30,7 +30,7 @@ SMALL = encoded(picture(0), quality=90)
 def loader(pipeline: sp.Pipeline, way: str, **settings: Any) -> sp.Loader:
     if way != "native":
         settings["executor"] = way
-    return pipeline.loader(memory="1GiB", workers=2, **settings)
+    return pipeline.loader(memory="1GiB", num_workers=2, **settings)
 
 
 def error_of(pipeline: sp.Pipeline, way: str) -> sp.SampleError:
@@ -46,10 +46,10 @@ def table(bad: float = np.nan) -> np.ndarray[Any, Any]:
     return rows
 
 
-def source_of(rows: np.ndarray[Any, Any], way: str) -> sp.Arrays | sp.Indexed:
+def source_of(rows: np.ndarray[Any, Any], way: str) -> sp.Arrays | sp.MapSource:
     if way == "native":
         return sp.Arrays(x=rows, y=np.arange(8))
-    return sp.Indexed(Samples(lambda index: {"x": rows[index], "y": index}))
+    return sp.MapSource(Samples(lambda index: {"x": rows[index], "y": index}))
 
 
 @pytest.mark.parametrize("way", [NATIVE, *PYTHON])
@@ -71,7 +71,7 @@ def test_check_finite_makes_them_bad_samples(way: str) -> None:
 def test_samples_that_are_not_finite_are_replaced_and_counted(way: str) -> None:
     """Likewise under a policy: the same rows whoever makes them, and each bad one is told."""
     pipeline = (
-        sp.Pipeline(source_of(table(), way)).shuffle(seed=3).check_finite("x").on_bad(sp.Replace(at_most=4))
+        sp.Pipeline(source_of(table(), way)).shuffle(seed=3).check_finite("x").on_error(sp.Replace(at_most=4))
     )
     with loader(pipeline.batch(4), way) as batches:
         got = np.concatenate([batch["y"] for batch in batches])
@@ -120,7 +120,7 @@ VALUES = {
 @pytest.mark.parametrize(("value", "says"), VALUES.values(), ids=VALUES.keys())
 def test_where_a_value_is_not_finite(value: Any, says: str) -> None:
     """Whatever holds the float, wherever."""
-    source = sp.Indexed(Samples(lambda index: {"x": value if index == 5 else 1}))
+    source = sp.MapSource(Samples(lambda index: {"x": value if index == 5 else 1}))
     error = error_of(sp.Pipeline(source).check_finite().batch(8, collate={"x": list}), "inline")
     assert error.index == 5
     assert re.search(says, error.reason)
@@ -144,7 +144,7 @@ def test_where_a_value_is_not_finite(value: Any, says: str) -> None:
     ids=repr,
 )
 def test_what_is_finite_or_no_number_passes(value: Any) -> None:
-    source = sp.Indexed(Samples(lambda index: {"x": value}))
+    source = sp.MapSource(Samples(lambda index: {"x": value}))
     with loader(sp.Pipeline(source).check_finite().batch(8, collate={"x": list}), "inline") as batches:
         assert len(list(batches)) == 1
 
@@ -188,7 +188,7 @@ def test_columns_beside_native_images_are_checked(tmp_path: Path) -> None:
 
 def test_tensors_that_numpy_cannot_hold_come_in_lists() -> None:
     """As anything else that is no array of numbers."""
-    source = sp.Indexed(Samples(lambda index: torch.full((2,), index, dtype=torch.bfloat16)), fields="x")
+    source = sp.MapSource(Samples(lambda index: torch.full((2,), index, dtype=torch.bfloat16)), fields="x")
     with loader(sp.Pipeline(source).batch(8), "inline") as batches:
         (batch,) = batches
     assert [value.tolist() for value in batch["x"]] == [[index, index] for index in range(8)]
@@ -226,7 +226,7 @@ def test_only_records_that_are_selected_are_asked_for_their_labels(tmp_path: Pat
     assert images.exclude([2]).plan().rows_per_epoch == 3
     with pytest.raises(sp.PlanError, match="record 2"):
         images.select([0, 2]).plan()
-    mixed = sp.Mix({sp.Pipeline(files): 1, sp.Pipeline(files).take(2): 1})
+    mixed = sp.Mixture({sp.Pipeline(files): 1, sp.Pipeline(files).take(2): 1})
     with pytest.raises(sp.PlanError, match=r"record 2, .*2\.jpg"):
         sp.Pipeline(mixed).map(sp.CenterCrop(8)).check_labels(2).batch(1).plan()
 
@@ -244,7 +244,7 @@ def test_one_class_folder_too_many(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", PYTHON)
 def test_labels_that_python_code_gives(way: str) -> None:
     """Where no column tells, a sample with such a label is bad."""
-    samples = sp.Pipeline(sp.Indexed(Samples(lambda index: (np.zeros(2), index)), fields=("x", "label")))
+    samples = sp.Pipeline(sp.MapSource(Samples(lambda index: (np.zeros(2), index)), fields=("x", "label")))
     error = error_of(samples.check_labels(5).batch(8), way)
     assert (error.index, error.reason) == (5, "'label' is 5; labels are from 0 to 4")
     shifted = samples.check_labels(8).map(lambda label: label + 1, field="label")
@@ -300,7 +300,7 @@ def test_checks_change_no_recipe_and_are_explained() -> None:
     assert "floats of x are finite" in text
     assert "label: labels are from 0 to 2" in text
     with pytest.raises(sp.PlanError, match=r"has a \.check_finite\(…\): write it after the mixture"):
-        sp.Pipeline(sp.Mix({sp.Pipeline(sp.Arrays(x=np.zeros(3))).check_finite(): 1, plain: 1})).batch(
+        sp.Pipeline(sp.Mixture({sp.Pipeline(sp.Arrays(x=np.zeros(3))).check_finite(): 1, plain: 1})).batch(
             1
         ).plan()
 
@@ -314,7 +314,7 @@ def folders(root: Path, *classes: str) -> sp.Pipeline:
 
 def manifests(*pipelines: sp.Pipeline) -> list[dict[str, object]]:
     return [
-        pipeline.shard(rank, len(pipelines)).plan(memory="64MiB", workers=1).manifest()
+        pipeline.shard(rank, len(pipelines)).plan(memory="64MiB", num_workers=1).manifest()
         for rank, pipeline in enumerate(pipelines)
     ]
 
@@ -379,7 +379,7 @@ rank = int(os.environ["RANK"])
 dist.init_process_group("gloo", init_method={store!r}, rank=rank, world_size=2)
 pipeline = sp.Pipeline(sp.ImageFolder({root!r} + str(rank))).map(sp.CenterCrop(8)).batch(1).shard()
 manifests = [None] * dist.get_world_size()
-dist.all_gather_object(manifests, pipeline.plan(memory="64MiB", workers=1).manifest())
+dist.all_gather_object(manifests, pipeline.plan(memory="64MiB", num_workers=1).manifest())
 try:
     sp.check_ranks(manifests)
 except sp.PlanError as error:

@@ -27,7 +27,7 @@ said = []
 
 def batches(cache):
     pipeline = sp.Pipeline(SOURCE){stages}.batch(4)
-    with pipeline.loader(memory="256MiB", workers=2) as loader:
+    with pipeline.loader(memory="256MiB", num_workers=2) as loader:
         return [batch["image"].tobytes() for batch in loader], loader.stats()
 """
 FILL = """

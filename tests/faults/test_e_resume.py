@@ -111,7 +111,7 @@ def rest_of(source: Path, state: dict[str, Any], steps: int, **settings: Any) ->
 @pytest.fixture(scope="module")
 def undisturbed(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert train(photos, folder, 0, "", STEPS, workers=1) == 0
+    assert train(photos, folder, 0, "", STEPS, num_workers=1) == 0
     return done(folder)
 
 
@@ -121,13 +121,13 @@ def test_kill_9_at_every_batch(photos: Path, undisturbed: list[Any], tmp_path: P
     assert len(undisturbed) == STEPS
     for kill_at in range(1, STEPS + 1):
         folder = tmp_path / str(kill_at)
-        assert train(photos, folder, kill_at, when, STEPS, workers=2) == -signal.SIGKILL
+        assert train(photos, folder, kill_at, when, STEPS, num_workers=2) == -signal.SIGKILL
         assert done(folder) == undisturbed[:kill_at]
         saved = kill_at - (when == "before")
         assert (folder / "state").exists() == (saved > 0)
         if saved:
             state = json.loads((folder / "state").read_text())
-            assert rest_of(photos, state, STEPS - saved, workers=1 + kill_at % 3) == undisturbed[saved:]
+            assert rest_of(photos, state, STEPS - saved, num_workers=1 + kill_at % 3) == undisturbed[saved:]
 
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
@@ -137,15 +137,21 @@ def test_kill_9_of_a_trainer_with_python_code(
     """The same where Python code makes the samples."""
     for kill_at in (1, STEPS // 2, STEPS - 1):
         folder = tmp_path / str(kill_at)
-        assert train(photos, folder, kill_at, "after", STEPS, executor=executor, workers=2) == -signal.SIGKILL
+        assert (
+            train(photos, folder, kill_at, "after", STEPS, executor=executor, num_workers=2)
+            == -signal.SIGKILL
+        )
         state = json.loads((folder / "state").read_text())
-        rest = rest_of(photos, state, STEPS - kill_at, executor=executor, workers=1)
+        rest = rest_of(photos, state, STEPS - kill_at, executor=executor, num_workers=1)
         assert done(folder) + rest == undisturbed
 
 
 def test_kill_9_at_any_moment_again_and_again(photos: Path, undisturbed: list[Any], tmp_path: Path) -> None:
     """Killed from outside somewhere in a step, then started again, until it comes to its end."""
-    call = f"train(sp.FileList({str(photos)!r}), {str(tmp_path)!r}, 0, 'paced', STEPS - int(sys.argv[-1]), workers=2)"
+    call = (
+        f"train(sp.FileList({str(photos)!r}), {str(tmp_path)!r}, 0, 'paced', STEPS - int(sys.argv[-1]), "
+        "num_workers=2)"
+    )
     program = (
         BEGIN.format(path=[path for path in sys.path if path]) + TRAINER + call.replace("STEPS", str(STEPS))
     )
@@ -182,11 +188,11 @@ def saved_steps(folder: Path) -> int:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"workers": 1, "depth": 2},
-        {"workers": 4, "depth": 7},
+        {"num_workers": 1, "prefetch": 1},
+        {"num_workers": 4, "prefetch": 6},
         {"executor": "inline"},
-        {"executor": "thread", "workers": 3, "depth": 4},
-        {"executor": "process", "workers": 2},
+        {"executor": "thread", "num_workers": 3, "prefetch": 3},
+        {"executor": "process", "num_workers": 2},
     ],
     ids=lambda settings: " ".join(f"{name} {value}" for name, value in settings.items()),
 )
@@ -199,19 +205,19 @@ def test_resume_with_other_workers_and_prefetch(
         pipeline = pipeline.map(sp.RandomResizedCrop(9), sp.RandomHorizontalFlip())
         if "executor" in settings:
             pipeline = pipeline.map(np.asarray, field="image")
-        with pipeline.batch(ROWS).loader(memory="1GiB", workers=2, depth=3) as loader:
+        with pipeline.batch(ROWS).loader(memory="1GiB", num_workers=2, prefetch=2) as loader:
             list(loader.steps(step))
             state = json.loads(json.dumps(loader.state_dict()))
         assert rest_of(photos, state, STEPS - step, **settings) == undisturbed[step:]
 
 
 def stream(
-    pipeline: sp.Pipeline, state: dict[str, Any], world: int, rows: int, steps: int
+    pipeline: sp.Pipeline, state: dict[str, Any], world_size: int, rows: int, steps: int
 ) -> list[list[int]]:
     """What all ranks together get, step by step."""
     ranks = []
-    for rank in range(world):
-        with pipeline.shard(rank, world).batch(rows).loader(memory="64MiB", workers=1) as loader:
+    for rank in range(world_size):
+        with pipeline.shard(rank, world_size).batch(rows).loader(memory="64MiB", num_workers=1) as loader:
             loader.load_state_dict(state)
             ranks.append([batch["index"].tolist() for batch in loader.steps(steps)])
             last = loader.state_dict()
@@ -222,19 +228,19 @@ def stream(
 def test_8_then_4_then_6_ranks_in_one_epoch() -> None:
     """With one global batch of 24 rows, on 8, 4 and 6 ranks in turn: one order, every sample once, over epochs."""
     pipeline = sp.Pipeline(numbers(24 * 11 + 5)).shuffle(seed=9)
-    with pipeline.batch(24).loader(memory="64MiB", workers=1) as loader:
+    with pipeline.batch(24).loader(memory="64MiB", num_workers=1) as loader:
         state = json.loads(json.dumps(loader.state_dict()))
         expected = [batch["index"].tolist() for batch in loader.steps(20)]
     got = []
-    for world, rows, steps in ((8, 3, 3), (4, 6, 4), (6, 4, 2), (8, 3, 5), (4, 6, 6)):
-        got += stream(pipeline, state, world, rows, steps)
+    for world_size, rows, steps in ((8, 3, 3), (4, 6, 4), (6, 4, 2), (8, 3, 5), (4, 6, 6)):
+        got += stream(pipeline, state, world_size, rows, steps)
     assert got == expected
     first_epoch = list(chain.from_iterable(got[:11]))
     assert len(set(first_epoch)) == len(first_epoch) == 24 * 11
 
 
 def state_of(pipeline: sp.Pipeline) -> dict[str, Any]:
-    with pipeline.batch(2).loader(memory="64MiB", workers=1) as loader:
+    with pipeline.batch(2).loader(memory="64MiB", num_workers=1) as loader:
         next(iter(loader))
         return loader.state_dict()
 
@@ -247,7 +253,7 @@ def test_state_of_another_dataset_seed_or_version(tmp_path: Path) -> None:
     one, other = (sp.FileList(tmp_path / name / "list.txt") for name in ("one", "other"))
     pipeline = sp.Pipeline(numbers(8)).shuffle(seed=7)
     state = state_of(pipeline)
-    with pipeline.batch(2).loader(memory="64MiB", workers=1) as loader:
+    with pipeline.batch(2).loader(memory="64MiB", num_workers=1) as loader:
         iterator = iter(loader)
         next(iterator)
         before = loader.state_dict()
@@ -260,12 +266,12 @@ def test_state_of_another_dataset_seed_or_version(tmp_path: Path) -> None:
         assert loader.state_dict() == before
         next(iterator)
     states = [
-        sp.Pipeline(source).map(sp.CenterCrop(4)).batch(2).loader(memory="64MiB", workers=1).state_dict()
+        sp.Pipeline(source).map(sp.CenterCrop(4)).batch(2).loader(memory="64MiB", num_workers=1).state_dict()
         for source in (one, other)
     ]
     digests = [source.open().digest for source in (one, other)]
     with pytest.raises(sp.StateError, match=f"source was '{digests[1]}' and is '{digests[0]}'"):
-        sp.Pipeline(one).map(sp.CenterCrop(4)).batch(2).loader(memory="64MiB", workers=1).load_state_dict(
+        sp.Pipeline(one).map(sp.CenterCrop(4)).batch(2).loader(memory="64MiB", num_workers=1).load_state_dict(
             states[1]
         )
 
@@ -278,8 +284,8 @@ def test_state_while_workers_run_ahead(executor: str) -> None:
     pipeline = sp.Pipeline(source)
     settings: dict[str, Any] = {"executor": executor} if executor != "native" else {}
     if settings:
-        pipeline = pipeline.map(np.negative, field="x", spec=sp.Spec((1,), np.dtype(np.int64)))
-    with pipeline.batch(2).loader(memory="1GiB", workers=1, depth=5, **settings) as loader:
+        pipeline = pipeline.map(np.negative, field="x", spec=sp.ArraySpec((1,), np.dtype(np.int64)))
+    with pipeline.batch(2).loader(memory="1GiB", num_workers=1, prefetch=4, **settings) as loader:
         iterator = iter(loader)
         for _ in range(5):
             located.get(timeout=WAIT_S)
@@ -293,7 +299,7 @@ def test_one_rank_fails_to_save() -> None:
     pipeline = sp.Pipeline(numbers(64)).shuffle(seed=1)
     before, after = [], []
     for rank in range(4):
-        with pipeline.shard(rank, 4).batch(2).loader(memory="64MiB", workers=1) as loader:
+        with pipeline.shard(rank, 4).batch(2).loader(memory="64MiB", num_workers=1) as loader:
             iterator = iter(loader)
             next(iterator)
             before.append(loader.state_dict())

@@ -28,7 +28,7 @@ from programs import BEGIN, LIMIT_S, children, open_files
 from reference import decoded
 
 GOOD = encoded(picture(0), quality=90)
-SMALL: dict[str, Any] = {"memory": "512MiB", "workers": 1}
+SMALL: dict[str, Any] = {"memory": "512MiB", "num_workers": 1}
 LONG_AGO_NS = 1_600_000_000_123_456_789
 
 
@@ -60,14 +60,14 @@ class Large:
     def __getitem__(self, index):
         return {"x": np.full((1 << 20,), index, np.uint8), "name": np.full((1 << 20,), index, np.uint8)}
 
-pipeline = sp.Pipeline(sp.Indexed(Large())).batch(16, collate={"name": list})
+pipeline = sp.Pipeline(sp.MapSource(Large())).batch(16, collate={"name": list})
 for executor in ("thread", "process", "inline"):
-    with pipeline.loader(memory="2GiB", workers=2, executor=executor) as loader:
+    with pipeline.loader(memory="2GiB", num_workers=2, executor=executor) as loader:
         held = list(loader)
         print(len(held), all((batch["x"][:, 0] == batch["index"]).all() for batch in held))
         print(all((name == index).all() for b in held for name, index in zip(b["name"], b["index"])))
 photos = sp.Pipeline(sp.FileList({path!r})).map(sp.CenterCrop(224), sp.Normalize()).batch(64)
-with photos.loader(memory="1GiB", workers=2) as loader:
+with photos.loader(memory="1GiB", num_workers=2) as loader:
     print(loader.plan.samples.program is None, sum(len(batch["index"]) for batch in loader))
 print(sorted(os.listdir("/dev/shm")))
 """
@@ -100,7 +100,7 @@ source = sp.FileList({str(tmp_path / "list.txt")!r})
 for settings in ({{}}, {{"executor": "process"}}):
     pipeline = sp.Pipeline(source).map(sp.CenterCrop(8))
     pipeline = pipeline.map(np.asarray, field="image") if settings else pipeline
-    with pipeline.batch(2).loader(memory="512MiB", workers=1, **settings) as loader:
+    with pipeline.batch(2).loader(memory="512MiB", num_workers=1, **settings) as loader:
         print(sum(len(batch["index"]) for batch in loader))
 """,
     )
@@ -119,7 +119,7 @@ def test_sockets_have_no_names() -> None:
         }
 
     others = sockets()  # torch's own may have names
-    source = sp.Indexed(list(range(8)), fields="x")
+    source = sp.MapSource(list(range(8)), fields="x")
     with sp.Pipeline(source).batch(2).loader(executor="process", **SMALL) as loader:
         next(iter(loader))
         inodes = sockets() - others
@@ -349,7 +349,7 @@ def test_special_files_are_refused_without_waiting(tmp_path: Path, kind: str) ->
     assert isinstance(in_time(excluding.plan), sp.PlanError)
     if kind != "device":  # /dev/zero can be written
         assert isinstance(
-            in_time(lambda: epoch(bad_log=bad)), sp.PlanError if kind != "terminal" else Exception
+            in_time(lambda: epoch(error_log=bad)), sp.PlanError if kind != "terminal" else Exception
         )
     if kind != "folder":
         os.replace(bad, tmp_path / "list.txt.standpipe-index")  # noqa: PTH105
@@ -420,7 +420,7 @@ def test_answers_where_others_can_write_are_not_believed(
 ) -> None:
     """The same for what is kept of a filter's answers: they are asked for anew, elsewhere."""
     kept = sp.Pipeline(numbers(64)).filter(is_odd)
-    kept.scan(**SMALL)
+    kept.run_filters(**SMALL)
     assert kept.batch(2).plan(**SMALL).order.num_positions == 32
     untrusted(cache / "filters")
     with pytest.raises(sp.PlanError, match="nobody has asked it"):
@@ -438,7 +438,7 @@ def test_progressive_scan_bombs_are_bounded(tmp_path: Path) -> None:
     )
     pipeline = sp.Pipeline(source).map(sp.CenterCrop(8)).batch(1)
     begin_s = time.thread_time()
-    with pipeline.loader(memory="1GiB", executor="inline", side_memory="256MiB") as loader:
+    with pipeline.loader(memory="1GiB", executor="inline", large_image_memory="256MiB") as loader:
         with pytest.raises(sp.DecodeError, match="unsupported JPEG: 17 scans of so large a picture"):
             next(iter(loader))
         assert (

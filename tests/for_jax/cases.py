@@ -15,7 +15,7 @@ import standpipe as sp
 import standpipe.jax
 
 ROWS, STEPS = 8, 6
-SETTINGS: dict[str, Any] = {"memory": "64MiB", "workers": 2, "executor": "thread"}
+SETTINGS: dict[str, Any] = {"memory": "64MiB", "num_workers": 2, "executor": "thread"}
 MESH = Mesh(np.array(jax.devices()), ("data",))
 BY_ROWS = NamedSharding(MESH, PartitionSpec("data"))
 
@@ -103,7 +103,7 @@ def test_memory_isnt_used_again_while_jax_reads_it(sharding: Any) -> None:
             y = y @ y / 4096
         return x.sum() + (y[0, 0, 0] * 0).astype(jnp.int32)
 
-    with standpipe.jax.loader(pipeline, sharding, fields=["image"], memory="32MiB", workers=2) as batches:
+    with standpipe.jax.loader(pipeline, sharding, fields=["image"], memory="32MiB", num_workers=2) as batches:
         sums, held = [], []
         for number, batch in enumerate(batches):
             sums.append(slow(batch["image"]))
@@ -121,7 +121,7 @@ def test_memory_isnt_used_again_while_jax_reads_it(sharding: Any) -> None:
 
 def test_slots_come_back_whatever_is_held() -> None:
     pipeline = sp.Pipeline(sp.Arrays(x=np.zeros((ROWS * 200, 64, 64), np.float32))).batch(ROWS)
-    with standpipe.jax.loader(pipeline, fields=("x",), memory="64MiB", workers=1) as batches:
+    with standpipe.jax.loader(pipeline, fields=("x",), memory="64MiB", num_workers=1) as batches:
         total = jnp.float32(0)
         for batch in batches:
             total += batch["x"].sum()
@@ -144,7 +144,7 @@ def test_fields(fields: Any, keys: set[str]) -> None:
 
 def test_texts_stay_lists() -> None:
     named = [{"x": np.float32(number), "name": f"number {number}"} for number in range(4)]
-    batch = next(iter(loader(sp.Pipeline(sp.Indexed(named)).batch(2), fields=("x", "name"))))
+    batch = next(iter(loader(sp.Pipeline(sp.MapSource(named)).batch(2), fields=("x", "name"))))
     assert batch["name"] == ["number 0", "number 1"]
     assert isinstance(batch["x"], jax.Array)
 
@@ -171,9 +171,12 @@ def test_epochs_resume_and_set_epoch() -> None:
         ((table(),), {"fields": ("picture",)}, "there is no 'picture'; a batch has image, label, index"),
         ((table(), "data"), {}, "sharding='data'"),
         ((table().batch(5), BY_ROWS), {}, "a batch of 5 rows can't be shared out evenly among 2 parts"),
-        ((table(19).batch(8, tail="short"), BY_ROWS), {}, "a batch of 3 rows"),
+        ((table(19).batch(8, last_batch="partial"), BY_ROWS), {}, "a batch of 3 rows"),
         (
-            (sp.Pipeline(sp.Arrays(x=np.arange(9), n=np.arange(9))).batch(budget=20, by="n"), BY_ROWS),
+            (
+                sp.Pipeline(sp.Arrays(x=np.arange(9), n=np.arange(9))).batch(budget=20, length_column="n"),
+                BY_ROWS,
+            ),
             {},
             "differ in rows",
         ),

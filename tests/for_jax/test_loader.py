@@ -25,25 +25,25 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import standpipe as sp, standpipe.jax
 
 pipeline = sp.Pipeline(sp.Arrays(x=np.arange(60, dtype=np.int32).reshape(30, 2))).shuffle(seed=3)
-alone = [batch["x"] for batch in pipeline.batch(8).loader(workers=1, memory="64MiB")]
+alone = [batch["x"] for batch in pipeline.batch(8).loader(num_workers=1, memory="64MiB")]
 
 def mesh(*shape):
     return Mesh(np.array(jax.devices()).reshape(shape), ("data", "model")[:len(shape)])
 
 def check(sharding, rows, parts):
-    with standpipe.jax.loader(pipeline.batch(rows), sharding, fields=["x"], workers=1, memory="64MiB") as batches:
+    with standpipe.jax.loader(pipeline.batch(rows), sharding, fields=["x"], num_workers=1, memory="64MiB") as batches:
         assert len(batches) == len(alone)
         for batch, whole in zip(batches, alone, strict=True):
             assert batch["x"].shape == (8, 2)
             for shard in batch["x"].addressable_shards:
                 np.testing.assert_array_equal(shard.data, whole[shard.index])
-        assert (batches.loader.plan.steps.rank, batches.loader.plan.steps.world) == parts
+        assert (batches.loader.plan.steps.rank, batches.loader.plan.steps.world_size) == parts
 
 check(NamedSharding(mesh(4), PartitionSpec("data")), 4, (rank, 2))
 check(NamedSharding(mesh(2, 2), PartitionSpec("data")), 4, (rank, 2))
 check(NamedSharding(mesh(2, 2), PartitionSpec("model")), 8, (0, 1))  # both processes have all rows
 check(NamedSharding(mesh(2, 2), PartitionSpec(None, "model")), 8, (0, 1))
-with standpipe.jax.loader(pipeline.batch(4), fields=["x"], workers=1, memory="64MiB") as batches:
+with standpipe.jax.loader(pipeline.batch(4), fields=["x"], num_workers=1, memory="64MiB") as batches:
     for batch, whole in zip(batches, alone, strict=True):
         np.testing.assert_array_equal(batch["x"], whole[4 * rank : 4 * rank + 4])
 jax.distributed.shutdown()

@@ -98,7 +98,7 @@ def test_another_stream_gets_whole_batches() -> None:
 
 
 def test_a_captured_step_reads_one_place() -> None:
-    made = loader(images(12), static=True, dtype=torch.float16)
+    made = loader(images(12), static_buffers=True, dtype=torch.float16)
     batches = iter(made)
     image, label = next(batches)
     total = torch.zeros((), dtype=torch.float64, device="cuda")

@@ -274,7 +274,7 @@ def test_prefetch_factor_is_how_many_are_asked_for_ahead() -> None:
     assert len(asked) == 6
     next(batches)
     assert len(asked) == 7
-    assert batches._engine.plan.depth == 7  # type: ignore[attr-defined]  # slots of it show nowhere else
+    assert batches._engine.plan.slots == 7  # type: ignore[attr-defined]  # slots of it show nowhere else
 
 
 def test_pin_memory_is_torchs() -> None:

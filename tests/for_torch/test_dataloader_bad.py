@@ -30,8 +30,8 @@ def test_another_sample_of_the_batch_takes_a_bad_ones_place(
         Of(sample),
         4,
         num_workers=workers,
-        on_bad=sp.Replace(at_most=0.2),
-        bad_log=tmp_path / "bad.jsonl",
+        on_error=sp.Replace(at_most=0.2),
+        error_log=tmp_path / "bad.jsonl",
         **more,
         **settings,
     )
@@ -50,7 +50,7 @@ def test_another_sample_of_the_batch_takes_a_bad_ones_place(
 
 def test_a_warning_points_to_who_asks_for_a_batch() -> None:
     loader = standpipe.torch.DataLoader(
-        Of(sample), 8, on_bad=sp.Replace(at_most=0.2), bad_log="/dev/full", **MEMORY
+        Of(sample), 8, on_error=sp.Replace(at_most=0.2), error_log="/dev/full", **MEMORY
     )
     with pytest.warns(UserWarning, match="can't be written any more") as told:
         next(iter(loader))
@@ -58,7 +58,7 @@ def test_a_warning_points_to_who_asks_for_a_batch() -> None:
 
 
 def test_too_many_end_it() -> None:
-    loader = standpipe.torch.DataLoader(Of(sample), 4, on_bad=sp.Replace(at_most=2), **MEMORY)
+    loader = standpipe.torch.DataLoader(Of(sample), 4, on_error=sp.Replace(at_most=2), **MEMORY)
     batches = iter(loader)
     for _ in range(5):
         next(batches)
@@ -67,13 +67,15 @@ def test_too_many_end_it() -> None:
 
 
 def test_what_cant_be_replaced_is_an_error() -> None:
-    always = standpipe.torch.DataLoader(Of(lambda index: 1 // 0), 4, on_bad=sp.Replace(at_most=1.0), **MEMORY)
+    always = standpipe.torch.DataLoader(
+        Of(lambda index: 1 // 0), 4, on_error=sp.Replace(at_most=1.0), **MEMORY
+    )
     with pytest.raises(sp.SampleError, match="ZeroDivisionError"):
         next(iter(always))
-    alone = standpipe.torch.DataLoader(Of(sample), 1, sampler=[4], on_bad=sp.Replace(at_most=1.0), **MEMORY)
+    alone = standpipe.torch.DataLoader(Of(sample), 1, sampler=[4], on_error=sp.Replace(at_most=1.0), **MEMORY)
     with pytest.raises(sp.SampleError, match="no photo 4"):
         next(iter(alone))
     with pytest.raises(sp.PlanError, match="stream"):
-        next(iter(standpipe.torch.DataLoader(Count(), on_bad=sp.Replace(at_most=1), **MEMORY)))
-    with pytest.raises(sp.PlanError, match="on_bad"):
-        next(iter(standpipe.torch.DataLoader(Of(sample), on_bad="skip", **MEMORY)))  # type: ignore[arg-type]
+        next(iter(standpipe.torch.DataLoader(Count(), on_error=sp.Replace(at_most=1), **MEMORY)))
+    with pytest.raises(sp.PlanError, match="on_error"):
+        next(iter(standpipe.torch.DataLoader(Of(sample), on_error="skip", **MEMORY)))  # type: ignore[arg-type]

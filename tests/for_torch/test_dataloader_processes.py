@@ -11,10 +11,10 @@ import pytest
 from tests.faults.test_f_environment import can_unshare, run_in
 from tests.torchs import MEMORY, Of
 
+import standpipe as sp
 import standpipe.torch
 from programs import Census, census, check_nothing_is_left, output, started_since
 from standpipe.system.machine import own_memory_bytes
-from standpipe.torch import dataloader
 
 FORKS = """
 import torch
@@ -37,7 +37,7 @@ def loader(**more):
 @pytest.fixture(autouse=True)
 def no_other_loaders() -> None:
     """They share the process that workers come from, which begins here in each test."""
-    dataloader.SERVER.close()
+    sp.ForkServer.shared().close()
 
 
 def test_epochs_after_the_first_fork_from_what_has_imported() -> None:
@@ -64,7 +64,7 @@ def test_epochs_after_the_first_fork_from_what_has_imported() -> None:
     del loader, other
     gc.collect()
     assert started_since(before) == homes[0]
-    dataloader.SERVER.close()
+    sp.ForkServer.shared().close()
     check_nothing_is_left(before)
 
 
@@ -77,7 +77,7 @@ def test_two_epochs_at_once_and_what_a_copy_of_the_loader_has() -> None:
     ]
     assert len(started_since(before)) == 1
     del loader
-    dataloader.SERVER.close()
+    sp.ForkServer.shared().close()
     check_nothing_is_left(before)
 
 
@@ -92,7 +92,7 @@ def test_more_of_an_epoch_that_changes_kind_comes_from_the_same_process() -> Non
     assert len(parents) == 2
     assert len(started_since(before)) == 1 + 2
     del batches, loader
-    dataloader.SERVER.close()
+    sp.ForkServer.shared().close()
     check_nothing_is_left(before)
 
 
@@ -159,7 +159,7 @@ def test_a_full_dev_shm_makes_no_difference() -> None:
 
     for collate in (None, torch.utils.data.default_collate):
         loader = standpipe.torch.DataLoader(
-            Large(), 4, num_workers=2, collate_fn=collate, memory="1GiB", slow_after_s=60.0)
+            Large(), 4, num_workers=2, collate_fn=collate, memory="1GiB", slow_sample_s=60.0)
         print([batch[:, 0].tolist() for batch in loader], os.listdir("/dev/shm"))
     """
     assert run_in(["-m"], mount, textwrap.dedent(program)) == "[[0, 1, 2, 3], [4, 5, 6, 7]] ['full']\n" * 2

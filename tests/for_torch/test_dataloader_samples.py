@@ -94,7 +94,7 @@ def test_samples_that_torch_refuses_are_an_error_that_names_one(sample: Any) -> 
         list(standpipe.torch.DataLoader(Of(sample), 4, **MEMORY))
     assert type(ours.value.__cause__) is theirs.type
     assert str(theirs.value).split("\n")[0] in str(ours.value)
-    assert "on_bad" not in "".join(getattr(ours.value, "__notes__", []))
+    assert "on_error" not in "".join(getattr(ours.value, "__notes__", []))
 
 
 def test_slots_hold_what_is_made_row_by_row() -> None:

@@ -17,8 +17,8 @@ from tests.torchs import MEMORY
 import standpipe.torch
 from photos import WAIT_S
 from programs import LIMIT_S, children, is_alive, output, wait_for_end
+from standpipe.system.fork_server import SHARED
 from standpipe.system.machine import process_memory_bytes
-from standpipe.torch.dataloader import SERVER
 
 MODULE = """
 import os
@@ -63,13 +63,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "numbers_of_the_user", raising=False)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    SERVER.close()
+    SHARED.close()
     return Home(tmp_path)
 
 
 def server() -> int:
     """The process that loaders' workers come from."""
-    return int(SERVER._process.pid)  # nobody else can tell which process it is
+    return int(SHARED._process.pid)  # nobody else can tell which process it is
 
 
 def test_a_loader_after_the_last_one_imports_nothing(home: Home) -> None:
@@ -107,9 +107,9 @@ def test_imports_begin_with_the_loader(home: Home) -> None:
     while home.imports == 0:
         assert is_alive(server())
     for other in ({"num_workers": 0}, {"num_workers": 1, "multiprocessing_context": "fork"}):
-        SERVER.close()
+        SHARED.close()
         standpipe.torch.DataLoader(home.dataset, 4, **other, **MEMORY)
-        assert SERVER._process is None
+        assert SHARED._process is None
     del loader
 
 
@@ -134,7 +134,7 @@ def test_imports_of_a_script_s_own_classes_begin_with_the_loader(home: Home) -> 
 
 
 def test_it_ends_when_it_is_idle_for_long(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SERVER, "idle_s", 0.01)
+    monkeypatch.setattr(SHARED, "idle_s", 0.01)
     running = iter(standpipe.torch.DataLoader(home.dataset, 4, num_workers=1, **MEMORY))
     next(running)
     first = server()
@@ -157,7 +157,7 @@ def test_a_forked_child_has_its_own(home: Home) -> None:
         try:
             assert home.taken() == list(range(8))
             assert server() != first
-            SERVER.close()
+            SHARED.close()
             code = 0
         finally:
             os._exit(code)

@@ -34,7 +34,7 @@ def test_a_state_gives_the_rest_of_its_epoch(kind: str, workers: int, epoch: int
         if workers:
             named |= {"persistent_workers": True}
         # In this process draws are its own, and no state has them.
-        dataset = Of(lambda index: (index, torch.rand(2) if sp.worker_number() is not None else index))
+        dataset = Of(lambda index: (index, torch.rand(2) if sp.worker_id() is not None else index))
         return standpipe.torch.DataLoader(dataset, num_workers=workers, **{**MEMORY, **named})
 
     torch.manual_seed(7)

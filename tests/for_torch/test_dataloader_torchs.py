@@ -128,9 +128,9 @@ def test_a_key_that_is_no_integer_is_named_alone(
     samples = functools.partial(make_or_fail, never.wait if settings is THREADS else wait_for_ever)
     for key in ("bad", "hang", *(["die"] if settings is MEMORY else [])):
         loader = standpipe.torch.DataLoader(
-            Of(samples), 2, sampler=["good", key], num_workers=1, timeout=1, slow_after_s=0.5, **settings
+            Of(samples), 2, sampler=["good", key], num_workers=1, timeout=1, slow_sample_s=0.5, **settings
         )
-        with pytest.raises((sp.SampleError, sp.StalledError, sp.WorkerDied)) as error:
+        with pytest.raises((sp.SampleError, sp.StalledError, sp.WorkerDiedError)) as error:
             list(loader)
         caught.append(str(error.value))
     never.set()
@@ -252,7 +252,7 @@ def test_a_state_has_the_turns() -> None:
 
     def made() -> standpipe.torch.DataLoader[Any]:
         return standpipe.torch.DataLoader(
-            Of(lambda index: sp.worker_number()), 2, num_workers=2, worker_init_fn=seed_all_alike, **MEMORY
+            Of(lambda index: sp.worker_id()), 2, num_workers=2, worker_init_fn=seed_all_alike, **MEMORY
         )
 
     whole, again = made(), made()

@@ -35,7 +35,7 @@ from standpipe.torch.sending import Wanted
 
 
 @pytest.mark.parametrize(
-    ("dtype", "memory_format", "static"),
+    ("dtype", "memory_format", "static_buffers"),
     [
         (None, None, False),
         (None, torch.channels_last, True),
@@ -45,10 +45,12 @@ from standpipe.torch.sending import Wanted
     ],
 )
 def test_batches_are_the_hosts_to_the_bit(
-    late: LateStreams, dtype: Any, memory_format: Any, static: bool
+    late: LateStreams, dtype: Any, memory_format: Any, static_buffers: bool
 ) -> None:
     step = Step(late)
-    with images().loader(**SETTINGS, device=on(late, Wanted(None, dtype, memory_format, static))) as loader:
+    with images().loader(
+        **SETTINGS, device=on(late, Wanted(None, dtype, memory_format, static_buffers))
+    ) as loader:
         places = set()
         for _ in range(2):
             for batch in loader:
@@ -59,7 +61,7 @@ def test_batches_are_the_hosts_to_the_bit(
                 assert image.is_contiguous(memory_format=memory_format or torch.contiguous_format)
                 places.add(image.data_ptr())
         check_same(step.all(), host(images(), 2))
-    assert (len(places) == 1) == static or not static
+    assert (len(places) == 1) == static_buffers or not static_buffers
 
 
 @pytest.mark.parametrize("decoded", [{"mode": "gpu"}, {"mode": "hybrid", "share": 0.5}])
@@ -97,7 +99,7 @@ def test_whatever_the_kernel_would_have_written(late: LateStreams, transforms: A
 
 def test_bytes_cross_and_the_recipe_stays(late: LateStreams) -> None:
     there, here = images().plan(**SETTINGS, device=on(late)), images().plan(**SETTINGS)
-    assert there.fields["image"] == sp.Spec((9, 7, 3), np.dtype(np.uint8))
+    assert there.fields["image"] == sp.ArraySpec((9, 7, 3), np.dtype(np.uint8))
     assert there.batch.layout.slot_bytes < here.batch.layout.slot_bytes / 2
     assert (there.digest, there.recipe) == (here.digest, here.recipe)
 
@@ -127,10 +129,12 @@ def _darker(image: Any) -> Any:
     return image * np.float32(0.5)
 
 
-@pytest.mark.parametrize("static", [False, True])
-def test_a_caller_in_inference_mode_gets_them_too(late: LateStreams, static: bool) -> None:
+@pytest.mark.parametrize("static_buffers", [False, True])
+def test_a_caller_in_inference_mode_gets_them_too(late: LateStreams, static_buffers: bool) -> None:
     step = Step(late)
-    with images().loader(**SETTINGS, device=on(late, replace(EVERYTHING, static=static))) as loader:
+    with images().loader(
+        **SETTINGS, device=on(late, replace(EVERYTHING, static_buffers=static_buffers))
+    ) as loader:
         with torch.inference_mode():
             for batch in loader:
                 step(batch)
@@ -144,7 +148,7 @@ def test_fields_of_any_kind(late: LateStreams) -> None:
         {"points": np.full((1 + i % 3, 2), i, np.float32), "name": f"n{i}", "weight": np.float64(i) / 3}
         for i in range(ROWS * STEPS)
     ]
-    pipeline = sp.Pipeline(sp.Indexed(samples)).batch(ROWS, collate={"points": sp.Pad(max_shape=(4, 2))})
+    pipeline = sp.Pipeline(sp.MapSource(samples)).batch(ROWS, collate={"points": sp.Pad(max_shape=(4, 2))})
     step = Step(late)
     with pipeline.loader(**SETTINGS, device=on(late, Wanted(None, torch.float16, None, False))) as loader:
         for batch in loader:
@@ -170,7 +174,7 @@ def test_what_functions_make_of_a_batch(late: LateStreams) -> None:
 def test_one_place_for_all_batches_whatever_stream_the_step_is_on(late: LateStreams) -> None:
     one, other, step = late.now, Stream(3), Step(late)
     reads = threading.Event()
-    with images().loader(**SETTINGS, device=on(late, replace(EVERYTHING, static=True))) as loader:
+    with images().loader(**SETTINGS, device=on(late, replace(EVERYTHING, static_buffers=True))) as loader:
         batches = iter(loader)
         batch = next(batches)
         late.on(one, reads.wait)
@@ -209,7 +213,7 @@ def test_mixing_is_the_hosts_to_the_bit(
     )  # three rows at once, then one
     pipeline = images(ROWS * STEPS, *transforms).map_batch(*mixes)
     step = Step(late)
-    wanted = Wanted(None, dtype, torch.channels_last, static=False)
+    wanted = Wanted(None, dtype, torch.channels_last, static_buffers=False)
     with pipeline.loader(**SETTINGS, device=on(late, wanted)) as loader:
         assert loader.plan.samples.kernel is not None
         assert loader.plan.digest == pipeline.plan(**SETTINGS).digest
@@ -265,7 +269,7 @@ def test_how_long_copies_take_beside_the_host_is_counted(late: LateStreams) -> N
 def test_slots_are_filled_again_while_nobody_asks(late: LateStreams) -> None:
     """A step may take long, and its batches have left their slots meanwhile."""
     goes_on = threading.Event()
-    with images(ROWS * 20).loader(**SETTINGS, depth=4, device=on(late)) as loader:
+    with images(ROWS * 20).loader(**SETTINGS, prefetch=3, device=on(late)) as loader:
         batches = iter(loader)
         late.on(late.side, goes_on.wait)
         for _ in range(4):
@@ -327,7 +331,7 @@ def test_batches_may_be_held(late: LateStreams) -> None:
 @pytest.mark.parametrize("slots", [2, 3, 5])
 def test_more_may_come_ahead(late: LateStreams, slots: int) -> None:
     step = Step(late)
-    with images(ROWS * 12).loader(**SETTINGS, depth=6, device=on(late, slots=slots)) as loader:
+    with images(ROWS * 12).loader(**SETTINGS, prefetch=5, device=on(late, slots=slots)) as loader:
         for batch in loader:
             step(batch)
         check_same(step.all(), host(images(ROWS * 12)))

@@ -124,7 +124,7 @@ def test_memory_that_isnt_there_is_asked_for_once_an_epoch(
 
     monkeypatch.setattr(late, "empty", scarce)
     step = Step(late)
-    with images(ROWS * 12).loader(**SETTINGS, depth=8, device=on(late, slots=5)) as loader:
+    with images(ROWS * 12).loader(**SETTINGS, prefetch=7, device=on(late, slots=5)) as loader:
         for _ in range(2):
             asked.clear()
             for batch in loader:
@@ -169,7 +169,7 @@ def test_a_device_that_fails_while_it_reads_all_slots_says_so(failing: Failing) 
     with images(ROWS * 20).loader(**SETTINGS, device=on(failing)) as loader:
         batches = iter(loader)
         failing.on(failing.side, goes_on.wait)
-        for _ in range(loader.plan.depth):
+        for _ in range(loader.plan.slots):
             next(batches)
         failing.error = RuntimeError("CUDA error: device-side assert triggered")
         with pytest.raises(RuntimeError, match="device-side assert"):
@@ -203,7 +203,7 @@ def test_whoever_waits_for_a_device_is_interrupted(late: LateStreams) -> None:
     with images(ROWS * 20).loader(**SETTINGS, device=on(late)) as loader:
         batches = iter(loader)
         late.on(late.side, goes_on.wait)
-        held = [next(batches) for _ in range(loader.plan.depth)]
+        held = [next(batches) for _ in range(loader.plan.slots)]
 
         def interrupted() -> None:
             threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,)).start()
@@ -222,7 +222,7 @@ def test_a_loader_that_another_thread_closes_meanwhile_says_so(late: LateStreams
     loader = images(ROWS * 20).loader(**SETTINGS, device=on(late))
     batches = iter(loader)
     late.on(late.side, goes_on.wait)
-    held = [next(batches) for _ in range(loader.plan.depth)]
+    held = [next(batches) for _ in range(loader.plan.slots)]
     run: Any = loader._run
 
     def go_on() -> None:
@@ -301,18 +301,24 @@ class Odd:
         return {"x": np.full(self.lengths[index], index, np.float32), "few": few}
 
 
-@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("static_buffers", [False, True])
 @pytest.mark.parametrize(
     "batch",
     [
-        {"budget": 40, "by": "length", "collate": {"x": sp.Pad(), "few": sp.Ragged(max_values=80)}},
-        {"rows": ROWS, "collate": {"x": sp.Pad(max_shape=13), "few": sp.Pad(max_shape=2)}},
+        {
+            "budget": 40,
+            "length_column": "length",
+            "collate": {"x": sp.Pad(), "few": sp.Ragged(max_values=80)},
+        },
+        {"batch_size": ROWS, "collate": {"x": sp.Pad(max_shape=13), "few": sp.Pad(max_shape=2)}},
     ],
 )
-def test_shapes_that_differ(late: LateStreams, static: bool, batch: dict[str, Any]) -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Odd(), columns={"length": Odd.lengths})).batch(**batch)
+def test_shapes_that_differ(late: LateStreams, static_buffers: bool, batch: dict[str, Any]) -> None:
+    pipeline = sp.Pipeline(sp.MapSource(Odd(), columns={"length": Odd.lengths})).batch(**batch)
     step = Step(late)
-    with pipeline.loader(**SETTINGS, device=on(late, replace(EVERYTHING, static=static))) as loader:
+    with pipeline.loader(
+        **SETTINGS, device=on(late, replace(EVERYTHING, static_buffers=static_buffers))
+    ) as loader:
         for each in loader:
             step(each)
         check_same(step.all(), host(pipeline))

@@ -40,7 +40,7 @@ def test_slots_are_pinned_once_and_let_go(late: LateStreams) -> None:
         for batch in loader:
             step(batch)
         step.all()
-        assert len(late.pinned) == loader.plan.depth
+        assert len(late.pinned) == loader.plan.slots
         assert set(late.pinned.values()) == {loader.plan.batch.layout.stride_bytes}
     assert not late.pinned
 
@@ -73,9 +73,11 @@ def test_a_loader_that_is_dropped_lets_go(late: LateStreams) -> None:
 def test_torchs_loader_gives_tensors_of_the_device(
     late: LateStreams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def place(self: Form, *, slots: int = 2, static: bool = False) -> LateDevice:
-        wanted = Wanted(frozenset(("image", "label", "valid")), self.dtype, self.memory_format, static)
-        return on(late, wanted, slots)
+    def place(self: Form, *, prefetch: int = 1, static_buffers: bool = False) -> LateDevice:
+        wanted = Wanted(
+            frozenset(("image", "label", "valid")), self.dtype, self.memory_format, static_buffers
+        )
+        return on(late, wanted, prefetch + 1)
 
     monkeypatch.setattr(Form, "place", place)
     made = standpipe.torch.loader(
@@ -100,10 +102,10 @@ def test_a_device_that_isnt_there_is_named() -> None:
         standpipe.torch.loader(images(), device="cuda:1")
 
 
-@pytest.mark.parametrize("slots", [1, 0, 65, True, "two", 2.0])
+@pytest.mark.parametrize("slots", [-1, 0, 64, True, "two", 1.0])
 def test_slots_of_the_device_are_checked(slots: Any) -> None:
-    with pytest.raises(sp.PlanError, match="device_slots="):
-        standpipe.torch.loader(images(), device_slots=slots)
+    with pytest.raises(sp.PlanError, match="device_prefetch="):
+        standpipe.torch.loader(images(), device_prefetch=slots)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_slots_of_the_device_are_checked(slots: Any) -> None:
         ({"device": None}, "device=None: 'cpu'"),
         ({"device": "gpu"}, "device='gpu': .*cuda"),
         ({"device": "cuda:x"}, "device='cuda:x': "),
-        ({"static": "yes"}, "static='yes': True or False"),
+        ({"static_buffers": "yes"}, "static_buffers='yes': True or False"),
     ],
 )
 def test_what_is_no_device_is_refused(wrong: dict[str, Any], words: str) -> None:
@@ -169,8 +171,8 @@ def test_workers_are_where_the_device_is(late: LateStreams) -> None:
         return image * np.float32(1)
 
     device = Near(torch.device("cuda"), EVERYTHING, 2, late)
-    pipeline = images().map(look, field="image", spec=sp.Spec((3, 9, 7), np.dtype(np.float32)))
-    assert pipeline.plan(memory="256MiB", device=device).workers == 1
+    pipeline = images().map(look, field="image", spec=sp.ArraySpec((3, 9, 7), np.dtype(np.float32)))
+    assert pipeline.plan(memory="256MiB", device=device).num_workers == 1
     with pipeline.loader(**SETTINGS, device=device) as loader:
         for _ in loader:
             pass

@@ -14,7 +14,7 @@ import standpipe as sp
 import standpipe.torch
 
 IN_TRAIN, IN_VAL, SIDE = 12, 11, 14
-SETTINGS: dict[str, Any] = {"size": SIDE, "memory": "256MiB", "workers": 2}
+SETTINGS: dict[str, Any] = {"size": SIDE, "memory": "256MiB", "num_workers": 2}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_validation_is_the_usual_resize_and_crop(folders: tuple[Path, Path]) -> 
         .map(sp.Resize(16), sp.CenterCrop(SIDE), sp.Normalize())
         .batch(4)
     )
-    with usual.loader(memory="256MiB", workers=1) as expected:
+    with usual.loader(memory="256MiB", num_workers=1) as expected:
         for (images, labels, _), batch in zip(val, expected, strict=True):
             np.testing.assert_array_equal(images, batch["image"][: len(images)])
             np.testing.assert_array_equal(labels, batch["label"][: len(labels)])
@@ -148,7 +148,7 @@ def test_class_folders_that_differ_are_named(folders: tuple[Path, Path], tmp_pat
         ((4, 0), {}, "val_batch_size=0"),
         ((4,), {"size": 0}, "size=0"),
         ((4,), {"dtype": torch.int8}, "dtype=torch.int8"),
-        ((4,), {"workers": -1}, "workers=-1"),
+        ((4,), {"num_workers": -1}, "num_workers=-1"),
     ],
 )
 def test_what_cant_be_asked(
@@ -159,6 +159,8 @@ def test_what_cant_be_asked(
 
 
 def test_valid_can_be_asked_of_any_loader() -> None:
-    pipeline = sp.Pipeline(sp.Arrays(x=np.arange(10))).batch(4, tail="short")
-    made = standpipe.torch.loader(pipeline, fields={"x": "x", "mask": "valid"}, memory="256MiB", workers=1)
+    pipeline = sp.Pipeline(sp.Arrays(x=np.arange(10))).batch(4, last_batch="partial")
+    made = standpipe.torch.loader(
+        pipeline, fields={"x": "x", "mask": "valid"}, memory="256MiB", num_workers=1
+    )
     assert [batch["mask"].tolist() for batch in made] == [[True] * 4, [True] * 4, [True] * 2]

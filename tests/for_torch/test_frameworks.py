@@ -34,10 +34,10 @@ rank = int(os.environ.get("RANK", 0))
 folder = {folder!r}
 arrays = sp.Arrays(x=np.ones((48, 3), np.float32), label=np.arange(48))
 train = sp.Pipeline(arrays).shuffle(seed=5).batch(4)
-evaluation = sp.Pipeline(arrays).batch(5, tail="short")
+evaluation = sp.Pipeline(arrays).batch(5, last_batch="partial")
 
 def loader(pipeline=train, **settings):
-    return standpipe.torch.loader(pipeline, memory="256MiB", workers=1, **settings)
+    return standpipe.torch.loader(pipeline, memory="256MiB", num_workers=1, **settings)
 
 class Rows(torch.utils.data.Dataset):
     def __len__(self): return 48
@@ -233,7 +233,7 @@ def trained(dispatch):
     resumed.load_state_dict(state)
     resumed = [label.tolist() for batches in 2 * [accelerator.prepare(resumed)] for _, label in batches]
     metrics = []
-    for batch in accelerator.prepare(loader(sp.Pipeline(arrays).batch(5, tail="pad"), fields="label")):
+    for batch in accelerator.prepare(loader(sp.Pipeline(arrays).batch(5, last_batch="pad"), fields="label")):
         metrics += accelerator.gather_for_metrics(batch).tolist()
     return dict(epochs=epochs, ends=ends, skipped=skipped, rest=rest, resumed=resumed, metrics=metrics)
 

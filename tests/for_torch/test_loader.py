@@ -15,7 +15,7 @@ import standpipe as sp
 import standpipe.torch
 
 ROWS, STEPS = 4, 8
-SETTINGS: dict[str, Any] = {"memory": "256MiB", "workers": 2, "executor": "thread"}
+SETTINGS: dict[str, Any] = {"memory": "256MiB", "num_workers": 2, "executor": "thread"}
 
 
 def table(records: int = ROWS * STEPS) -> sp.Pipeline:
@@ -144,7 +144,7 @@ def test_dtype_and_memory_format() -> None:
         ({"dtype": torch.int32}, "a floating-point dtype"),
         ({"dtype": "bfloat16"}, "a floating-point dtype"),
         ({"memory_format": "channels_last"}, r"torch\.channels_last"),
-        ({"workers": 0}, "workers=0"),
+        ({"num_workers": 0}, "num_workers=0"),
     ],
 )
 def test_what_cant_be_asked(settings: dict[str, Any], words: str) -> None:

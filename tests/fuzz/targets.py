@@ -226,7 +226,7 @@ class Npy:
                 return False
             records = opened.locate(np.array([0, opened.num_records - 1]))
             spec = opened.fields["a"]
-            assert isinstance(spec, sp.Spec)
+            assert isinstance(spec, sp.ArraySpec)
             assert opened.num_records * int(np.prod(spec.shape)) * spec.dtype.itemsize <= len(data)
             for rows in records.rows.values():
                 rows.array.sum()  # every byte of it is in the file
@@ -256,7 +256,7 @@ class Idx:
             assert opened.num_records <= len(data)
             records = opened.locate(np.array([0, opened.num_records - 1]))
             spec = opened.fields["a"]
-            assert isinstance(spec, sp.Spec)
+            assert isinstance(spec, sp.ArraySpec)
             for values in (*records.plain.values(), *(rows.array for rows in records.rows.values())):
                 assert (values.shape, values.dtype) == ((2, *spec.shape), spec.dtype)
             for name in opened.columns:
@@ -282,8 +282,8 @@ class State:
     )
 
     def __init__(self) -> None:
-        mix = sp.Mix([(sp.Pipeline(numbers(20)), 1), (sp.Pipeline(numbers(30)), 2)])
-        self._loader = sp.Pipeline(mix).batch(2).loader(memory="64MiB", workers=1)
+        mix = sp.Mixture([(sp.Pipeline(numbers(20)), 1), (sp.Pipeline(numbers(30)), 2)])
+        self._loader = sp.Pipeline(mix).batch(2).loader(memory="64MiB", num_workers=1)
         self.seeds = [json.dumps(self._loader.state_dict()).encode()]
         self._loader.skip_steps(3)
         self._loader.reweigh([2, 1])

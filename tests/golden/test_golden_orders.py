@@ -53,7 +53,7 @@ def test_a_split_never_changes(golden: dict) -> None:
 def test_batches_within_a_budget_never_change(golden: dict) -> None:
     numbers = np.arange(golden["num_records"])
     lengths = 1 + numbers * numbers * 7919 % golden["longest"]
-    budget = Budget(golden["budget"], "length", golden["max_rows"], golden["pack"])
+    budget = Budget(golden["budget"], "length", golden["max_batch_size"], golden["pack"])
     chain = Chain(golden["num_records"])
     batches = Batches.of(budget, lambda start, stop: lengths[start:stop], chain, seed=golden["seed"])
     assert batches.num_positions == golden["num_batches"]
@@ -67,12 +67,12 @@ OF_COLUMNS = {
     "by": COLUMNS.split(0.5, seed=3, by="label")[0],
     "by, floats": COLUMNS.split(0.5, seed=3, by="weight")[1],
     "stratify": COLUMNS.split(0.9, seed=3, stratify="label")[1],
-    "weights": COLUMNS.shuffle(seed=1, weights="weight"),
-    "weights, samples": COLUMNS.shuffle(seed=2**64 - 1, weights="weight", samples=3_000),
-    "balance": COLUMNS.shuffle(seed=1, balance="label"),
-    "balance, samples": COLUMNS.shuffle(seed=2**64 - 1, balance="label", samples=50),
-    "mix": sp.Pipeline(sp.Mix({COLUMNS.shuffle(seed=1): 0.7, COLUMNS.skip(900): 0.3}), seed=4),
-    "mix, last": sp.Pipeline(sp.Mix({COLUMNS: 1, COLUMNS.skip(9): 0.1234567}, until="last"), seed=4),
+    "weights": COLUMNS.sample(seed=1, weights="weight"),
+    "weights, samples": COLUMNS.sample(seed=2**64 - 1, weights="weight", num_samples=3_000),
+    "balance": COLUMNS.sample(seed=1, balance="label"),
+    "balance, samples": COLUMNS.sample(seed=2**64 - 1, balance="label", num_samples=50),
+    "mix": sp.Pipeline(sp.Mixture({COLUMNS.shuffle(seed=1): 0.7, COLUMNS.skip(900): 0.3}), seed=4),
+    "mix, last": sp.Pipeline(sp.Mixture({COLUMNS: 1, COLUMNS.skip(9): 0.1234567}, stopping="last"), seed=4),
 }
 
 
@@ -94,7 +94,7 @@ def _order_of_substitutes(name: str) -> Order | Batches:
             return Mixed.over((Shuffled(100, 1), Shuffled(50, 2)), np.array([0, 100]), [0.7, 0.3], "first", 5)
         case _:
             lengths = 1 + np.arange(1_000) ** 2 * 7919 % 97
-            budget = Budget(500, "length", None, pack=False)
+            budget = Budget(500, "length", None, packing=False)
             return Batches.of(budget, lambda start, stop: lengths[start:stop], Chain(1_000), seed=9)
 
 

@@ -64,7 +64,7 @@ def test_code_and_the_values_it_uses_make_another_identity() -> None:
         parts_of(brighter(2)),
         parts_of(darker(1)),
         parts_of(brighter(1), field="image"),
-        parts_of(brighter(1), field="image", as_="pil"),
+        parts_of(brighter(1), field="image", input_format="pil"),
         parts_of(brighter(1), brighter(1)),
         parts_of(),
     )

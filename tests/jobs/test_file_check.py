@@ -20,6 +20,7 @@ import standpipe as sp
 from jpegs import kinds, marked, saved, with_precision, with_size
 from photos import encoded, numbers, picture, write_list
 from programs import BEGIN, output
+from standpipe.reports import FileCheckReport
 
 GOOD = encoded(picture(0), quality=90)
 PROGRESSIVE = encoded(picture(1), quality=90, progressive=True)
@@ -79,7 +80,7 @@ def as_loaded(source: sp.FileList, decoded: Any = None, **settings: Any) -> dict
     """The reasons of the records that a loader refuses."""
     pipeline = sp.Pipeline(source).map(sp.Resize((8, 8)))
     pipeline = pipeline.decode(**(decoded or {})).batch(1)
-    settings = {"memory": "1GiB", "workers": 1, "side_memory": "256MiB", **settings}
+    settings = {"memory": "1GiB", "num_workers": 1, "large_image_memory": "256MiB", **settings}
     reasons = {}
     with pipeline.loader(**settings) as loader:
         for number in range(source.open().num_records):
@@ -91,7 +92,7 @@ def as_loaded(source: sp.FileList, decoded: Any = None, **settings: Any) -> dict
     return reasons
 
 
-def as_found(found: sp.CheckedFiles) -> dict[int, str]:
+def as_found(found: FileCheckReport) -> dict[int, str]:
     return {finding.index: finding.text for finding in found.findings() if finding.level == "bad"}
 
 
@@ -140,8 +141,14 @@ def test_hurt_jpegs_are_judged_as_a_loader_does(tmp_path: Path, allow_truncated:
     assert as_found(found) == as_loaded(source, {"allow_truncated": allow_truncated})
     flaws = Counter(finding.kind for finding in found.findings() if finding.level == "warning")
     pipeline = sp.Pipeline(source).decode(allow_truncated=allow_truncated)
-    with pipeline.map(sp.Resize((8, 8))).batch(1, given=True).loader(memory="64MiB", workers=1) as loader:
-        for _ in loader.given([record] for record in range(len(files)) if record not in as_found(found)):
+    with (
+        pipeline.map(sp.Resize((8, 8)))
+        .batch(1, batch_sampler=True)
+        .loader(memory="64MiB", num_workers=1) as loader
+    ):
+        for _ in loader.from_batches(
+            [record] for record in range(len(files)) if record not in as_found(found)
+        ):
             pass
     stats = loader.stats()
     assert (stats.damaged, stats.truncated) == (flaws["flawed"], flaws["cut"])
@@ -160,14 +167,14 @@ def test_every_kind_of_good_file_is_good(tmp_path: Path) -> None:
 def test_memory_for_frames_has_the_same_cap_as_a_loaders(tmp_path: Path) -> None:
     png = encoded(picture(2, 500, 500), "PNG")
     source = write_list(tmp_path, [LARGE_PROGRESSIVE, png, GOOD, b"\xff\xd8\xff" + bytes(2 << 20)])
-    found = sp.check_files(source, side_memory="1MiB")
+    found = sp.check_files(source, large_image_memory="1MiB")
     texts = as_found(found)
     assert texts[0].startswith("too large: needs ")
-    assert texts[0].endswith("more than side_memory=1048576")
+    assert texts[0].endswith("more than large_image_memory=1048576")
     assert texts[1].startswith("too large: needs ")
     assert {finding.kind for finding in found.findings()} >= {"oversized"}
     assert 2 not in texts
-    found = sp.check_files(source, side_memory="16MiB", workers=8)
+    found = sp.check_files(source, large_image_memory="16MiB", num_workers=8)
     assert list(as_found(found)) == [3]
 
 
@@ -266,7 +273,7 @@ def test_other_questions_have_other_answers(tmp_path: Path) -> None:
     assert sp.check_files(source).looked == 0
     assert sp.check_files(source, allow_truncated=True).counts == {"cut": 1, "label-conflict": 2}
     assert sp.check_files(source, limits=sp.DecodeLimits(max_pixels=9)).counts["oversized"] == 3
-    assert sp.check_files(source, side_memory=1 << 20).looked == 3
+    assert sp.check_files(source, large_image_memory=1 << 20).looked == 3
     moved = tmp_path / "moved"
     moved.mkdir()
     for name in ("000.jpg", "001.jpg", "002.jpg", "list.txt"):
@@ -312,10 +319,10 @@ def test_the_list_it_writes_is_one_to_exclude(tmp_path: Path) -> None:
         ({"source": sp.ImageFolder}, r"check_files\(ImageFolder\): it is a class"),
         ({"source": "photos"}, "a source such as ImageFolder"),
         ({"source": sp.FileList("gone.txt")}, "can't read"),
-        ({"workers": 0}, "workers=0: a number of threads"),
+        ({"num_workers": 0}, "num_workers=0: a number of threads"),
         ({"limits": 3}, "DecodeLimits"),
         ({"reads": 3}, "Reads"),
-        ({"side_memory": "much"}, "side_memory"),
+        ({"large_image_memory": "much"}, "large_image_memory"),
     ],
 )
 def test_what_can_not_be_checked(tmp_path: Path, arguments: dict[str, Any], says: str) -> None:
@@ -371,7 +378,7 @@ def program(source: sp.FileList, body: str) -> list[str]:
 SLOW = """
 def told(what, done, total):
     print(done, flush=True)
-sp.check_files(source, workers=2, on_progress=told)
+sp.check_files(source, num_workers=2, on_progress=told)
 """
 
 
@@ -402,7 +409,7 @@ source = sp.FileList({str(source.path)!r})
 def told(what, done, total):
     raise KeyboardInterrupt
 try:
-    sp.check_files(source, workers=1, on_progress=told)
+    sp.check_files(source, num_workers=1, on_progress=told)
 except KeyboardInterrupt:
     print("interrupted")
 print(sum(thread.name.startswith("standpipe") for thread in threading.enumerate()))
@@ -456,7 +463,7 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
             path = {str(tmp_path)!r} + "/" + str(records)
             with open(path, "w") as file:
                 file.writelines(["a.jpg\\n", "gone.jpg\\n"] * (records // 2))
-            found = sp.check_files(sp.FileList(path, labels=False), workers=2)
+            found = sp.check_files(sp.FileList(path, labels=False), num_workers=2)
             return sum(1 for _ in found.findings())
         assert checked(10_000) == 10_000 - 1
         before = peak()

@@ -10,6 +10,7 @@ import pytest
 
 import standpipe as sp
 from photos import encoded, picture, write_list
+from standpipe.reports import CacheFillReport
 
 ROWS = 12
 
@@ -28,7 +29,7 @@ def pipeline(folder: Path, cache: sp.Cache, *, images: bool = True) -> sp.Pipeli
 
 def misses(of: sp.Pipeline) -> int:
     """Rows that an epoch doesn't find."""
-    with of.loader(workers=1) as loader:
+    with of.loader(num_workers=1) as loader:
         list(loader)
         return loader.stats().cache_misses
 
@@ -37,16 +38,18 @@ def misses(of: sp.Pipeline) -> int:
 def test_what_was_filled_ahead_is_found(tmp_path: Path, cache: sp.Cache, images: bool) -> None:
     told: list[tuple[int, int]] = []
     kept = pipeline(tmp_path, cache, images=images).shuffle(seed=1).batch(4)
-    assert kept.warm(progress=lambda done, of: told.append((done, of))) == sp.Warmed(ROWS, ROWS, 0, 0)
+    assert sp.fill_cache(kept, progress=lambda done, of: told.append((done, of))) == CacheFillReport(
+        ROWS, ROWS, 0, 0
+    )
     assert told[-1] == (ROWS, ROWS)
-    assert kept.warm() == sp.Warmed(ROWS, 0, ROWS, 0)
+    assert sp.fill_cache(kept) == CacheFillReport(ROWS, 0, ROWS, 0)
     assert misses(kept) == 0
 
 
 def test_the_place_that_the_plan_chooses_is_filled(tmp_path: Path, cache: sp.Cache) -> None:
     source = sp.Pipeline(write_list(tmp_path, [encoded(picture(seed)) for seed in range(ROWS)]))
     kept = source.cache(cache, place="auto").map(sp.CenterCrop(32)).batch(4)
-    assert kept.warm().stored == ROWS
+    assert sp.fill_cache(kept).stored == ROWS
     assert misses(kept) == 0
 
 
@@ -54,14 +57,14 @@ def test_a_cache_that_cant_be_had_isnt_filled(tmp_path: Path, cache: sp.Cache) -
     (tmp_path / "rows" / f"standpipe-{os.geteuid()}").write_text("in the way")
     kept = pipeline(tmp_path, replace(cache, strict=False)).batch(4)
     with pytest.raises(sp.CacheError):
-        kept.warm()
-    with kept.loader(workers=1) as loader:
+        sp.fill_cache(kept)
+    with kept.loader(num_workers=1) as loader:
         assert len(list(loader)) == ROWS // 4
 
 
 def test_a_rank_fills_its_own_rows(tmp_path: Path, cache: sp.Cache) -> None:
     kept = pipeline(tmp_path, cache).batch(3)
-    assert kept.shard(1, 2).warm().stored == ROWS // 2
+    assert sp.fill_cache(kept.shard(1, 2)).stored == ROWS // 2
     assert misses(kept.shard(1, 2)) == 0
     assert misses(kept.shard(0, 2)) == ROWS // 2
 
@@ -73,7 +76,7 @@ def test_a_node_has_all_rows_before_its_first_batch(
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     for rank in range(2):  # of four, on this machine
         monkeypatch.setenv("LOCAL_RANK", str(rank))
-        with kept.shard(rank, 4).loader(workers=1):
+        with kept.shard(rank, 4).loader(num_workers=1):
             pass
     assert misses(kept.shard(3, 4)) == 0
 
@@ -90,6 +93,6 @@ def test_ranks_of_one_machine_fill_nothing_ahead(
 def test_without_a_cache_there_is_nothing_to_fill(tmp_path: Path, cache: sp.Cache) -> None:
     plain = pipeline(tmp_path, cache).batch(2)
     with pytest.raises(sp.PlanError, match="has none"):
-        replace(plain, cached=None).warm()
+        sp.fill_cache(replace(plain, cached=None))
     with pytest.raises(sp.PlanError, match="is off"):
-        pipeline(tmp_path, sp.Cache("off", memory=0)).batch(2).warm()
+        sp.fill_cache(pipeline(tmp_path, sp.Cache("off", memory=0)).batch(2))

@@ -39,8 +39,8 @@ def watched(rows: int = ROWS) -> tuple[sp.Pipeline, list[int]]:
 
 def records(pipeline: sp.Pipeline, **settings: Any) -> list[int]:
     """The numbers of the records that a pipeline delivers in its first epoch."""
-    settings = {"memory": "512MiB", "workers": 2, **settings}
-    with pipeline.batch(7, tail="short").loader(**settings) as loader:
+    settings = {"memory": "512MiB", "num_workers": 2, **settings}
+    with pipeline.batch(7, last_batch="partial").loader(**settings) as loader:
         return [int(index) for batch in loader for index in batch["index"]]
 
 
@@ -62,16 +62,18 @@ def test_every_executor_keeps_the_same_records(tmp_path: Path, executor: str) ->
     assert records(to_batch, executor=executor) == bright
 
 
-@pytest.mark.parametrize("as_", ["numpy", "pil"])
-def test_images_come_in_the_form_asked_for(tmp_path: Path, as_: Any) -> None:
+@pytest.mark.parametrize("input_format", ["numpy", "pil"])
+def test_images_come_in_the_form_asked_for(tmp_path: Path, input_format: Any) -> None:
     forms = {"numpy": lambda s: s["image"].shape == (40, 56, 3), "pil": lambda s: s["image"].size == (56, 40)}
-    photos = sp.Pipeline(write_photos(tmp_path, 3)).filter(forms[as_], as_=as_)
+    photos = sp.Pipeline(write_photos(tmp_path, 3)).filter(forms[input_format], input_format=input_format)
     assert records(photos.map(sp.CenterCrop(8))) == [0, 1, 2]
 
 
 def test_the_plan_asks_nobody(cache: Path) -> None:
     pipeline, located = watched()
-    with pytest.raises(sp.PlanError, match=r"filter\(.*thirds, code .*1,000 records yet; .*pipeline\.scan"):
+    with pytest.raises(
+        sp.PlanError, match=r"filter\(.*thirds, code .*1,000 records yet; .*pipeline\.run_filters"
+    ):
         pipeline.filter(thirds).batch(10).plan()
     assert located == []
     assert not cache.exists()
@@ -80,12 +82,12 @@ def test_the_plan_asks_nobody(cache: Path) -> None:
 def test_every_record_is_asked_about_once_and_never_again() -> None:
     pipeline, located = watched()
     kept = pipeline.filter(thirds).shuffle(seed=1).batch(10)
-    kept.scan(memory="64MiB")
+    kept.run_filters(memory="64MiB")
     assert sorted(set(located)) == list(range(ROWS))
     located.clear()
     assert kept.plan().order.num_positions == 334
     kept.loader(memory="64MiB").close()
-    kept.scan()
+    kept.run_filters()
     assert located == []
 
 
@@ -105,7 +107,7 @@ def test_another_dataset_another_scan() -> None:
         return value < 3
 
     for begin in (0, 1):
-        dataset = sp.Indexed(list(range(begin, 1500 + begin)), fields="x")
+        dataset = sp.MapSource(list(range(begin, 1500 + begin)), fields="x")
         assert records(sp.Pipeline(dataset).filter(small, field="x")) == list(range(3 - begin))
 
 
@@ -120,9 +122,9 @@ def test_a_packed_list_is_known_by_its_items(items: list[Any]) -> None:
         said: str = selection.describe()
         return said
 
-    assert described(sp.pack_list(items)) == described(sp.pack_list(list(items)))
+    assert described(sp.share_list(items)) == described(sp.share_list(list(items)))
     others = [items[:-1], [*items[:-1], items[0]], items[::-1]]
-    assert len({described(sp.pack_list(each)) for each in [items, *others]}) == 4
+    assert len({described(sp.share_list(each)) for each in [items, *others]}) == 4
 
 
 def test_a_filter_stands_among_other_selections() -> None:
@@ -134,16 +136,16 @@ def test_a_filter_stands_among_other_selections() -> None:
 def test_parts_of_a_mixture_can_be_filtered() -> None:
     even = sp.Pipeline(numbers(ROWS)).filter(lambda sample: sample["x"][0] % 2 == 0)
     some = sp.Pipeline(numbers(100)).filter(thirds)
-    seen = records(sp.Pipeline(sp.Mix({even: 0.5, some: 0.5}, until="last")))
+    seen = records(sp.Pipeline(sp.Mixture({even: 0.5, some: 0.5}, stopping="last")))
     assert {index % 2 for index in seen if index < ROWS} == {0}
     assert {index - ROWS for index in seen if index >= ROWS} == set(range(0, 100, 3))
 
 
 def test_audit_counts_what_is_kept() -> None:
     kept = sp.Pipeline(numbers(ROWS)).filter(thirds).shuffle(seed=3).batch(10)
-    with pytest.raises(sp.PlanError, match=r"pipeline\.scan"):
+    with pytest.raises(sp.PlanError, match=r"pipeline\.run_filters"):
         kept.audit()
-    kept.scan(memory="64MiB")
+    kept.run_filters(memory="64MiB")
     proof = kept.audit(ranks=3, epochs=2)
     assert proof.ok
     assert proof.positions == 334
@@ -155,7 +157,7 @@ def test_a_state_goes_on_and_belongs_to_the_function() -> None:
     with kept.batch(10).loader(memory="64MiB") as loader:
         next(iter(loader))
         state = json.loads(json.dumps(loader.state_dict()))
-    with kept.batch(7, tail="short").loader(memory="64MiB") as loader:
+    with kept.batch(7, last_batch="partial").loader(memory="64MiB") as loader:
         loader.load_state_dict(state)
         assert [int(index) for batch in loader for index in batch["index"]] == whole[10:]
     other = sp.Pipeline(numbers(ROWS)).filter(lambda sample: sample["x"][0] % 9 == 0).shuffle(seed=3)
@@ -178,10 +180,10 @@ def test_a_failing_sample_is_named_and_what_was_done_before_stays() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAIL", "1")
         with pytest.raises(sp.TransformError, match="RuntimeError: no") as caught:
-            pipeline.filter(fails).scan(memory="64MiB", executor="inline")
+            pipeline.filter(fails).run_filters(memory="64MiB", executor="inline")
     assert caught.value.index == 600
     located.clear()
-    pipeline.filter(fails).scan(memory="64MiB", executor="inline")
+    pipeline.filter(fails).run_filters(memory="64MiB", executor="inline")
     assert located[0] == 512
 
 
@@ -190,7 +192,7 @@ def test_an_answer_is_true_or_false(answer: Any) -> None:
     pipeline = sp.Pipeline(numbers(10))
     for kept in (pipeline.filter(lambda _: answer), pipeline.filter(lambda _: answer, field="x")):
         with pytest.raises(sp.TransformError, match="return"):
-            kept.scan(memory="64MiB")
+            kept.run_filters(memory="64MiB")
 
 
 def test_nothing_left_is_said() -> None:
@@ -202,7 +204,7 @@ def test_nothing_left_is_said() -> None:
     ("arguments", "message"),
     [
         ({"condition": lambda sample, rng: rng.random() < 0.5}, r"takes rng.*\.split\(share"),
-        ({"condition": thirds, "as_": "jpeg"}, r"filter\(as_='jpeg'\)"),
+        ({"condition": thirds, "input_format": "jpeg"}, r"filter\(input_format='jpeg'\)"),
         ({"condition": thirds, "field": 3}, r"filter\(field=3\)"),
         ({"condition": "label < 3", "field": "x"}, "are for functions"),
         ({"condition": dict}, "a condition on columns"),
@@ -221,14 +223,14 @@ def test_a_function_that_holds_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_settings_that_there_are_not() -> None:
-    with pytest.raises(TypeError, match=r"a plan or loader takes no worker=: did you mean workers=\?"):
-        sp.Pipeline(numbers(10)).filter(thirds).scan(worker=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"a plan or loader takes no worker=: did you mean num_workers=\?"):
+        sp.Pipeline(numbers(10)).filter(thirds).run_filters(worker=3)  # type: ignore[call-arg]
 
 
 def test_a_place_that_cant_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     with pytest.raises(sp.PlanError, match="set XDG_CACHE_HOME"):
-        sp.Pipeline(numbers(10)).filter(thirds).scan()
+        sp.Pipeline(numbers(10)).filter(thirds).run_filters()
 
 
 def change_a_mark(file: Path) -> None:
@@ -248,7 +250,7 @@ def empty(file: Path) -> None:
 def anothers(file: Path) -> None:
     """The answers to another question, under this one's name."""
     before = set(file.parent.iterdir())
-    sp.Pipeline(numbers(ROWS)).filter(lambda _: True).scan(memory="64MiB")
+    sp.Pipeline(numbers(ROWS)).filter(lambda _: True).run_filters(memory="64MiB")
     (other,) = set(file.parent.iterdir()) - before
     other.rename(file)
 
@@ -260,7 +262,7 @@ def test_a_damaged_file_is_never_believed(cache: Path, damage: Callable[[Path], 
     (file,) = cache.iterdir()
     content = file.read_bytes()
     damage(file)
-    with pytest.raises(sp.PlanError, match=r"pipeline\.scan"):
+    with pytest.raises(sp.PlanError, match=r"pipeline\.run_filters"):
         kept.batch(7).plan()
     assert records(kept) == before
     assert file.read_bytes() == content
@@ -281,7 +283,7 @@ def odd(sample):
 
 import logging
 logging.basicConfig(level=logging.INFO, format="%(message)s")
-pipeline.filter(odd).batch(10).scan(memory="64MiB", executor="inline")
+pipeline.filter(odd).batch(10).run_filters(memory="64MiB", executor="inline")
 print(next(iter(located), None), pipeline.filter(odd).batch(10).plan().order.num_positions)
 """
 
@@ -400,14 +402,16 @@ def test_marks_of_many_records(cache: Path) -> None:
     """More than one piece of 2^18 marks, and a last block that isn't full."""
     count = (1 << 18) + 300
     odd: Int64Array = np.arange(1, count, 2)
-    pipeline = sp.Pipeline(sp.Indexed(range(count), fields="x", spec={"x": sp.Spec((), np.dtype(np.int64))}))
+    pipeline = sp.Pipeline(
+        sp.MapSource(range(count), fields="x", spec={"x": sp.ArraySpec((), np.dtype(np.int64))})
+    )
     kept = pipeline.filter(lambda x: x % 2 == 1, field="x")
-    kept.scan(memory="64MiB", executor="inline")
-    plan = kept.batch(1000, tail="short").plan()
+    kept.run_filters(memory="64MiB", executor="inline")
+    plan = kept.batch(1000, last_batch="partial").plan()
     assert np.array_equal(plan.order.indices(0, 0, len(odd)), odd)
     assert next(cache.iterdir()).stat().st_size < count // 6
 
 
 def test_a_stream_cant_be_filtered_so() -> None:
     with pytest.raises(sp.PlanError, match="a stream comes in its own order, so selections can't be"):
-        sp.Pipeline(sp.Iterable(lambda: iter([1, 2]))).filter(lambda _: True).scan()
+        sp.Pipeline(sp.IterableSource(lambda: iter([1, 2]))).filter(lambda _: True).run_filters()

@@ -19,7 +19,7 @@ JPEGS = [encoded(picture(seed)) for seed in range(8)]
 
 def plan_of(folder: Path) -> sp.Plan:
     pipeline = sp.Pipeline(sp.FileList(folder / "list.txt")).shuffle(seed=1).map(sp.CenterCrop(8)).batch(2)
-    return pipeline.plan(memory="64MiB", workers=1)
+    return pipeline.plan(memory="64MiB", num_workers=1)
 
 
 def test_every_file_is_read_as_often_as_the_others(tmp_path: Path) -> None:

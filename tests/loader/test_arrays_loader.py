@@ -42,7 +42,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> sp.Arrays:
 
 def epoch(pipeline: sp.Pipeline, **settings: object) -> dict[str, AnyArray]:
     """All rows of one epoch, by field."""
-    with pipeline.loader(**{"memory": "64MiB", "workers": 2, **settings}) as loader:
+    with pipeline.loader(**{"memory": "64MiB", "num_workers": 2, **settings}) as loader:
         batches = list(loader)
         return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
@@ -56,11 +56,11 @@ def check_copies(delivered: Mapping[str, AnyArray], *, without: str | None = Non
 
 
 def test_fields_are_copied_bit_for_bit(source: sp.Arrays) -> None:
-    pipeline = sp.Pipeline(source).batch(5, tail="short")
+    pipeline = sp.Pipeline(source).batch(5, last_batch="partial")
     delivered = epoch(pipeline)
     assert delivered["index"].tolist() == list(range(ROWS))
     check_copies(delivered)
-    shuffled = epoch(sp.Pipeline(source).shuffle(seed=1).batch(4, tail="pad"), workers=3)
+    shuffled = epoch(sp.Pipeline(source).shuffle(seed=1).batch(4, last_batch="pad"), num_workers=3)
     assert sorted(shuffled["index"][shuffled["valid"]].tolist()) == list(range(ROWS))
     check_copies(shuffled)
 
@@ -73,13 +73,13 @@ def test_nan_and_its_kin_are_copied_as_they_are() -> None:
 
 def test_images_take_the_same_way_as_decoded_ones(source: sp.Arrays, tmp_path: Path) -> None:
     transforms = (sp.RandomResizedCrop(9), sp.RandomHorizontalFlip(), sp.Normalize())
-    pipeline = sp.Pipeline(source).shuffle(seed=3).map(*transforms).batch(4, tail="pad")
+    pipeline = sp.Pipeline(source).shuffle(seed=3).map(*transforms).batch(4, last_batch="pad")
     delivered = epoch(pipeline)
     check_copies(delivered, without="image")
     files = write_list(
         tmp_path, {f"{i:02d}.png": encoded(image, "PNG") for i, image in enumerate(FIELDS["image"])}
     )
-    decoded = epoch(sp.Pipeline(files).shuffle(seed=3).map(*transforms).batch(4, tail="pad"))
+    decoded = epoch(sp.Pipeline(files).shuffle(seed=3).map(*transforms).batch(4, last_batch="pad"))
     assert np.array_equal(delivered["index"], decoded["index"])
     assert np.array_equal(delivered["image"], decoded["image"])
 
@@ -94,14 +94,20 @@ def test_images_are_resized_as_pillow_does(source: sp.Arrays) -> None:
 def test_images_that_need_no_crop_keep_their_size(source: sp.Arrays) -> None:
     delivered = epoch(sp.Pipeline(source).map(sp.ToLayout("NCHW")).batch(ROWS))
     assert np.array_equal(delivered["image"], FIELDS["image"].transpose(0, 3, 1, 2))
-    floats = epoch(sp.Pipeline(source).map(sp.ToDtype("float16"), sp.ToLayout("NHWC")).batch(ROWS))
+    floats = epoch(
+        sp.Pipeline(source).map(sp.ToDtype("float16", scale=True), sp.ToLayout("NHWC")).batch(ROWS)
+    )
     expected = (np.arange(256, dtype=np.float32) / np.float32(255)).astype(np.float16)[FIELDS["image"]]
     assert np.array_equal(floats["image"], expected)
 
 
 def test_a_loader_changes_no_array_of_the_caller() -> None:
     arrays = {name: array.copy() for name, array in FIELDS.items()}
-    with sp.Pipeline(sp.Arrays(arrays)).batch(4, tail="pad").loader(memory="64MiB", workers=2) as loader:
+    with (
+        sp.Pipeline(sp.Arrays(arrays))
+        .batch(4, last_batch="pad")
+        .loader(memory="64MiB", num_workers=2) as loader
+    ):
         for batch in loader:
             for array in batch.values():
                 array[...] = 0
@@ -116,15 +122,15 @@ def test_rows_larger_than_most_and_batches_of_one() -> None:
 
 
 def test_one_row_in_many_ranks() -> None:
-    pipeline = sp.Pipeline(sp.Arrays(x=np.array([[7]]))).batch(3, tail="pad").shard(4, 5)
+    pipeline = sp.Pipeline(sp.Arrays(x=np.array([[7]]))).batch(3, last_batch="pad").shard(4, 5)
     delivered = epoch(pipeline)
     assert delivered["x"].tolist() == [[7]] * 3
     assert not delivered["valid"].any()
 
 
 def test_workers_change_nothing(source: sp.Arrays) -> None:
-    pipeline = sp.Pipeline(source).shuffle(seed=8).map(sp.RandomResizedCrop(6)).batch(3, tail="short")
-    one, many = epoch(pipeline, workers=1), epoch(pipeline, workers=9, depth=6)
+    pipeline = sp.Pipeline(source).shuffle(seed=8).map(sp.RandomResizedCrop(6)).batch(3, last_batch="partial")
+    one, many = epoch(pipeline, num_workers=1), epoch(pipeline, num_workers=9, prefetch=5)
     assert one.keys() == many.keys()
     for name, array in one.items():
         assert array.tobytes() == many[name].tobytes()

@@ -1,4 +1,4 @@
-"""``on_bad(Replace(…))``: what takes a bad sample's place, who counts, and what a run says of it."""
+"""``on_error(Replace(…))``: what takes a bad sample's place, who counts, and what a run says of it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def with_a_draw(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, A
 
 
 def pipeline(size: int = 60, bad: Sequence[int] = (3, 11, 12, 40), most: float = 100) -> sp.Pipeline:
-    source = sp.Indexed(Dataset(size, frozenset(bad)))
-    return sp.Pipeline(source).shuffle(seed=5).map(with_a_draw).on_bad(sp.Replace(at_most=most))
+    source = sp.MapSource(Dataset(size, frozenset(bad)))
+    return sp.Pipeline(source).shuffle(seed=5).map(with_a_draw).on_error(sp.Replace(at_most=most))
 
 
 def rows(loader: sp.Loader, epochs: int = 1) -> list[tuple[int, ...]]:
@@ -80,7 +80,7 @@ def expected(plan: sp.Plan, bad: frozenset[int], epoch: int) -> tuple[list[int],
 
 def test_another_sample_takes_the_place_of_a_bad_one() -> None:
     planned = pipeline().batch(10)
-    with planned.loader(memory=MEMORY, workers=2, executor="thread") as loader:
+    with planned.loader(memory=MEMORY, num_workers=2, executor="thread") as loader:
         for epoch in range(3):
             before = len(loader.bad_samples)
             records, gave_way = expected(loader.plan, frozenset((3, 11, 12, 40)), epoch)
@@ -96,9 +96,9 @@ def test_another_sample_takes_the_place_of_a_bad_one() -> None:
 
 def test_a_substitute_has_draws_of_its_own() -> None:
     """Those of the position and the attempt: not those that the bad sample would have had."""
-    with pipeline(bad=()).batch(10).loader(memory=MEMORY, workers=1, executor="thread") as loader:
+    with pipeline(bad=()).batch(10).loader(memory=MEMORY, num_workers=1, executor="thread") as loader:
         clean = rows(loader)
-    with pipeline(bad=(3,)).batch(10).loader(memory=MEMORY, workers=1, executor="thread") as loader:
+    with pipeline(bad=(3,)).batch(10).loader(memory=MEMORY, num_workers=1, executor="thread") as loader:
         replaced = rows(loader)
     differing = [place for place in range(60) if clean[place] != replaced[place]]
     assert [clean[place][0] for place in differing] == [3]
@@ -110,22 +110,22 @@ def test_a_substitute_has_draws_of_its_own() -> None:
     size=st.integers(8, 50),
     share=st.floats(0, 0.5),
     batch=st.integers(1, 9),
-    world=st.integers(1, 4),
-    workers=st.integers(1, 4),
+    world_size=st.integers(1, 4),
+    num_workers=st.integers(1, 4),
     executor=st.sampled_from(["thread", "inline"]),
     seed=st.integers(0, 100),
 )
 def test_the_same_samples_for_any_ranks_workers_and_batches(
-    size: int, share: float, batch: int, world: int, workers: int, executor: Any, seed: int
+    size: int, share: float, batch: int, world_size: int, num_workers: int, executor: Any, seed: int
 ) -> None:
     bad = np.random.default_rng(seed).choice(size, int(size * share), replace=False).tolist()
-    described = pipeline(size, bad).repeat(2)
+    described = pipeline(size, bad).repeat_each(2)
     with described.batch(1).loader(memory=MEMORY, executor="inline") as loader:
         whole = rows(loader)
     ranks = []
-    for rank in range(world):
-        sharded = described.shard(rank, world).batch(batch, tail="pad")
-        with sharded.loader(memory=MEMORY, workers=workers, executor=executor) as loader:
+    for rank in range(world_size):
+        sharded = described.shard(rank, world_size).batch(batch, last_batch="pad")
+        with sharded.loader(memory=MEMORY, num_workers=num_workers, executor=executor) as loader:
             ranks.append([(rows_of(each), each["valid"].tolist()) for each in loader])
             steps = len(loader)
         assert len(ranks[-1]) == steps
@@ -151,7 +151,7 @@ def test_processes_replace_what_threads_do(workers: int) -> None:
     with (
         pipeline()
         .batch(7)
-        .loader(memory="512MiB", executor="process", workers=workers, fork_from=SERVER) as loader
+        .loader(memory="512MiB", executor="process", num_workers=workers, mp_context=SERVER) as loader
     ):
         assert (rows(loader, 2), loader.bad_samples) == inline
 
@@ -176,19 +176,19 @@ def identity(image: Any) -> Any:
 @pytest.mark.parametrize(
     ("settings_", "python"),
     [
-        ({"workers": 1}, False),
-        ({"workers": 3}, False),
+        ({"num_workers": 1}, False),
+        ({"num_workers": 3}, False),
         ({"executor": "inline"}, False),
-        ({"workers": 2}, True),
-        ({"workers": 2, "executor": "process", "memory": "512MiB", "fork_from": SERVER}, True),
+        ({"num_workers": 2}, True),
+        ({"num_workers": 2, "executor": "process", "memory": "512MiB", "mp_context": SERVER}, True),
     ],
 )
 def test_images_that_cannot_be_read_or_decoded(
     tmp_path: Path, settings_: dict[str, Any], python: bool
 ) -> None:
     transforms: list[Any] = [sp.RandomResizedCrop(24), sp.RandomHorizontalFlip()]
-    described = sp.Pipeline(photos(tmp_path)).shuffle(seed=1).on_bad(sp.Replace(at_most=8))
-    with described.map(*transforms).batch(6).loader(memory=MEMORY, workers=2) as loader:
+    described = sp.Pipeline(photos(tmp_path)).shuffle(seed=1).on_error(sp.Replace(at_most=8))
+    with described.map(*transforms).batch(6).loader(memory=MEMORY, num_workers=2) as loader:
         batches = [{name: value.copy() for name, value in batch.items()} for batch in loader]
         bad = loader.bad_samples
     assert {(Path(b.path or "").name, b.place, b.kind) for b in bad} == {
@@ -213,9 +213,9 @@ def test_images_that_cannot_be_read_or_decoded(
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_the_summary_tells_exceptions_of_python_code_apart(executor: str) -> None:
     """By where they were and their type: the text of each may be another one."""
-    described = sp.Pipeline(sp.Indexed(Various())).on_bad(sp.Replace(at_most=2)).map(odd, field="x")
+    described = sp.Pipeline(sp.MapSource(Various())).on_error(sp.Replace(at_most=2)).map(odd, field="x")
     with (
-        described.batch(8).loader(executor=executor, memory="512MiB", fork_from=SERVER) as loader,  # type: ignore[arg-type]
+        described.batch(8).loader(executor=executor, memory="512MiB", mp_context=SERVER) as loader,  # type: ignore[arg-type]
         pytest.raises(sp.TooManyBadSamples) as raised,
     ):
         list(loader)
@@ -227,10 +227,10 @@ def test_the_summary_tells_exceptions_of_python_code_apart(executor: str) -> Non
 
 
 def test_a_summary_of_many_kinds_is_short() -> None:
-    described = sp.Pipeline(sp.Indexed(Dataset(60, frozenset())))
-    described = described.check_labels(1, field="x").on_bad(sp.Replace(at_most=20)).batch(60)
+    described = sp.Pipeline(sp.MapSource(Dataset(60, frozenset())))
+    described = described.check_labels(1, field="x").on_error(sp.Replace(at_most=20)).batch(60)
     with (
-        described.loader(memory=MEMORY, workers=1, executor="thread") as loader,
+        described.loader(memory=MEMORY, num_workers=1, executor="thread") as loader,
         pytest.raises(sp.TooManyBadSamples) as raised,
     ):
         list(loader)
@@ -260,8 +260,8 @@ def odd(x: int) -> int:
 
 
 def test_one_bad_sample_too_many(tmp_path: Path) -> None:
-    described = sp.Pipeline(photos(tmp_path)).on_bad(sp.Replace(at_most=3)).map(sp.CenterCrop(8)).batch(4)
-    with described.loader(memory=MEMORY, workers=2) as loader:
+    described = sp.Pipeline(photos(tmp_path)).on_error(sp.Replace(at_most=3)).map(sp.CenterCrop(8)).batch(4)
+    with described.loader(memory=MEMORY, num_workers=2) as loader:
         epoch = iter(loader)
         delivered = [next(epoch)["index"].tolist() for _ in range(4)]
         for _ in range(2):  # whoever asks again is told again
@@ -288,13 +288,13 @@ def test_one_bad_sample_too_many(tmp_path: Path) -> None:
 
 def test_raising_is_the_default(tmp_path: Path) -> None:
     described = sp.Pipeline(photos(tmp_path)).map(sp.CenterCrop(8)).batch(4)
-    for each in (described, described.on_bad(sp.Replace(at_most=5)).on_bad(sp.Raise())):
+    for each in (described, described.on_error(sp.Replace(at_most=5)).on_error(sp.Raise())):
         with (
             each.loader(memory=MEMORY) as loader,
             pytest.raises(sp.DecodeError, match=r"truncated.*03\.jpg") as raised,
         ):
             list(loader)
-        assert raised.value.__notes__ == ["to replace bad samples: .on_bad(sp.Replace(at_most=0.001))"]
+        assert raised.value.__notes__ == ["to replace bad samples: .on_error(sp.Replace(at_most=0.001))"]
 
 
 def broken(batch: Any) -> Any:
@@ -308,10 +308,10 @@ def numbers_and_an_end() -> Any:
 
 @pytest.mark.parametrize("executor", ["inline", "thread"])
 def test_advice_is_given_where_it_helps(executor: str) -> None:
-    some = sp.Pipeline(sp.Indexed(Dataset(20, frozenset({7})))).batch(4)
-    first = sp.Pipeline(sp.Indexed(Dataset(20, frozenset({0})))).batch(4)
-    none = sp.Pipeline(sp.Indexed(Dataset(2, frozenset({0, 1})))).on_bad(sp.Replace(at_most=2)).batch(2)
-    stream = sp.Pipeline(sp.Iterable(numbers_and_an_end)).batch(2)
+    some = sp.Pipeline(sp.MapSource(Dataset(20, frozenset({7})))).batch(4)
+    first = sp.Pipeline(sp.MapSource(Dataset(20, frozenset({0})))).batch(4)
+    none = sp.Pipeline(sp.MapSource(Dataset(2, frozenset({0, 1})))).on_error(sp.Replace(at_most=2)).batch(2)
+    stream = sp.Pipeline(sp.IterableSource(numbers_and_an_end)).batch(2)
 
     def notes(described: sp.Pipeline) -> list[str]:
         with (
@@ -321,18 +321,18 @@ def test_advice_is_given_where_it_helps(executor: str) -> None:
             list(loader)
         return getattr(raised.value, "__notes__", [])
 
-    how_to_replace = ["to replace bad samples: .on_bad(sp.Replace(at_most=0.001))"]
+    how_to_replace = ["to replace bad samples: .on_error(sp.Replace(at_most=0.001))"]
     assert notes(some) == notes(first) == how_to_replace
     assert notes(none) == ["100 samples in its place were bad too"]
     assert notes(stream) == []  # nobody knows another sample
     for policy in (sp.Raise(), sp.Replace(at_most=2)):
         assert (
-            notes(pipeline(bad=()).on_bad(policy).batch(4).map_batch(broken)) == []
+            notes(pipeline(bad=()).on_error(policy).batch(4).map_batch(broken)) == []
         )  # it is no sample's fault
 
 
 @pytest.mark.parametrize(
-    ("at_most", "epoch_rows", "world", "each"),
+    ("at_most", "epoch_rows", "world_size", "each"),
     [
         (0.001, 1_281_167, 1, 1282),
         (0.001, 1_281_167, 8, 161),
@@ -344,8 +344,10 @@ def test_advice_is_given_where_it_helps(executor: str) -> None:
         (1, 1000, 1, 1),
     ],
 )
-def test_a_rank_has_its_part_of_the_limit(at_most: float, epoch_rows: int, world: int, each: int) -> None:
-    assert sp.Replace(at_most=at_most).rows(epoch_rows, world) == each
+def test_a_rank_has_its_part_of_the_limit(
+    at_most: float, epoch_rows: int, world_size: int, each: int
+) -> None:
+    assert sp.Replace(at_most=at_most).rows(epoch_rows, world_size) == each
 
 
 def test_the_count_begins_anew_with_each_epoch() -> None:
@@ -361,9 +363,9 @@ def test_the_count_begins_anew_with_each_epoch() -> None:
 
 def test_rows_that_pad_the_last_batch_do_not_count() -> None:
     described = (
-        sp.Pipeline(sp.Indexed(Dataset(9, frozenset([0])))).map(with_a_draw).on_bad(sp.Replace(at_most=1))
+        sp.Pipeline(sp.MapSource(Dataset(9, frozenset([0])))).map(with_a_draw).on_error(sp.Replace(at_most=1))
     )
-    with described.batch(4, tail="pad").loader(memory=MEMORY, executor="thread") as loader:
+    with described.batch(4, last_batch="pad").loader(memory=MEMORY, executor="thread") as loader:
         assert len(rows(loader)) == 12
         assert [(b.position, b.counts) for b in loader.bad_samples if b.attempt == 0] == [
             (0, True),
@@ -411,9 +413,11 @@ def test_a_state_without_a_count_is_read() -> None:
 
 def test_only_what_was_delivered_is_told(tmp_path: Path) -> None:
     log = tmp_path / "bad.jsonl"
-    described = sp.Pipeline(sp.Indexed(Dataset(40, frozenset(range(20, 40)))))
-    described = described.on_bad(sp.Replace(at_most=1.0)).batch(10)
-    with described.loader(memory=MEMORY, workers=2, depth=4, bad_log=log, executor="thread") as loader:
+    described = sp.Pipeline(sp.MapSource(Dataset(40, frozenset(range(20, 40)))))
+    described = described.on_error(sp.Replace(at_most=1.0)).batch(10)
+    with described.loader(
+        memory=MEMORY, num_workers=2, prefetch=3, error_log=log, executor="thread"
+    ) as loader:
         epoch = iter(loader)
         next(epoch)
         next(epoch)
@@ -430,7 +434,7 @@ def test_the_log_holds_every_bad_sample_of_all_ranks(tmp_path: Path) -> None:
             pipeline()
             .shard(rank, 4)
             .batch(3)
-            .loader(memory=MEMORY, bad_log=str(log), executor="thread") as loader
+            .loader(memory=MEMORY, error_log=str(log), executor="thread") as loader
         ):
             rows(loader, 2)
             told += [(rank, sample) for sample in loader.bad_samples]
@@ -457,23 +461,23 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     with (
         pipeline()
         .batch(3)
-        .loader(memory=MEMORY, bad_log=tmp_path / "absent" / "log", executor="thread") as loader,
-        pytest.raises(sp.PlanError, match=r"bad_log=.*can't be written: No such file"),
+        .loader(memory=MEMORY, error_log=tmp_path / "absent" / "log", executor="thread") as loader,
+        pytest.raises(sp.PlanError, match=r"error_log=.*can't be written: No such file"),
     ):
         next(iter(loader))
 
 
 @pytest.mark.parametrize("log", ["", 3, True])
 def test_a_log_that_is_no_path(log: Any) -> None:
-    with pytest.raises(sp.PlanError, match=f"^bad_log={log!r}: the path of a file$"):
-        pipeline().batch(3).loader(memory=MEMORY, bad_log=log, executor="thread")
+    with pytest.raises(sp.PlanError, match=f"^error_log={log!r}: the path of a file$"):
+        pipeline().batch(3).loader(memory=MEMORY, error_log=log, executor="thread")
 
 
 def test_training_goes_on_when_the_log_cannot_be_written_any_more() -> None:
     with (
         pipeline()
-        .batch(60, tail="pad")
-        .loader(memory=MEMORY, bad_log="/dev/full", executor="thread") as loader,
+        .batch(60, last_batch="pad")
+        .loader(memory=MEMORY, error_log="/dev/full", executor="thread") as loader,
         pytest.warns(UserWarning, match="can't be written any more.*No space left"),
     ):
         assert len(rows(loader, 2)) == 120
@@ -483,15 +487,15 @@ def test_substitutes_in_a_mixture_are_of_the_same_component() -> None:
     bad = frozenset(range(0, 40, 3))
     described = (
         sp.Pipeline(
-            sp.Mix(
+            sp.Mixture(
                 [
-                    (sp.Pipeline(sp.Indexed(Dataset(40, bad))).shuffle(seed=1), 0.9),
-                    (sp.Pipeline(sp.Indexed(Dataset(30, frozenset(range(1, 30, 2))))).shuffle(seed=2), 0.1),
+                    (sp.Pipeline(sp.MapSource(Dataset(40, bad))).shuffle(seed=1), 0.9),
+                    (sp.Pipeline(sp.MapSource(Dataset(30, frozenset(range(1, 30, 2))))).shuffle(seed=2), 0.1),
                 ]
             ),
             seed=4,
         )
-        .on_bad(sp.Replace(at_most=1.0))
+        .on_error(sp.Replace(at_most=1.0))
         .batch(5)
     )
     with described.loader(memory=MEMORY, executor="thread") as loader:
@@ -506,36 +510,38 @@ def test_substitutes_in_a_mixture_are_of_the_same_component() -> None:
 LENGTHS = np.random.default_rng(2).integers(1, 60, 200)
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_substitutes_keep_a_batch_within_its_budget(pack: bool) -> None:
+@pytest.mark.parametrize("packing", [False, True])
+def test_substitutes_keep_a_batch_within_its_budget(packing: bool) -> None:
     """They are as long as the bad one's bucket allows, for which the batch has room."""
     bad = frozenset(range(0, 200, 7))
     described = (
-        sp.Pipeline(sp.Indexed(Dataset(200, bad), columns={"length": LENGTHS}))
+        sp.Pipeline(sp.MapSource(Dataset(200, bad), columns={"length": LENGTHS}))
         .shuffle(seed=1)
-        .on_bad(sp.Replace(at_most=1.0))
-        .batch(budget=200, by="length", pack=pack)
+        .on_error(sp.Replace(at_most=1.0))
+        .batch(budget=200, length_column="length", packing=packing)
     )
     with described.loader(memory=MEMORY, executor="thread") as loader:
         count = 0
         for batch in loader:
             lengths = LENGTHS[batch["index"]]
-            assert (lengths.sum() if pack else lengths.max() * len(lengths)) <= 200
+            assert (lengths.sum() if packing else lengths.max() * len(lengths)) <= 200
             count += len(lengths)
         assert count == 200
         assert {b.index for b in loader.bad_samples} == bad
     with pytest.raises(sp.TooManyBadSamples, match="allows 2"):
-        list(described.on_bad(sp.Replace(at_most=0.01)).loader(memory=MEMORY, executor="thread"))
+        list(described.on_error(sp.Replace(at_most=0.01)).loader(memory=MEMORY, executor="thread"))
 
 
 def summed(samples: list[dict[str, Any]]) -> dict[str, Any]:
     return {"sum": np.array([each["x"] for each in samples]).sum(), "rows": len(samples)}
 
 
-@pytest.mark.parametrize("settings_", [{}, {"executor": "process", "memory": "512MiB", "fork_from": SERVER}])
+@pytest.mark.parametrize("settings_", [{}, {"executor": "process", "memory": "512MiB", "mp_context": SERVER}])
 def test_a_function_that_takes_samples_gets_substitutes(settings_: dict[str, Any]) -> None:
-    described = pipeline().map_batch(summed, samples=True).batch(10)
-    with described.loader(**{"memory": MEMORY, "workers": 2, "executor": "thread", **settings_}) as loader:
+    described = pipeline().batch(10, collate_fn=summed)
+    with described.loader(
+        **{"memory": MEMORY, "num_workers": 2, "executor": "thread", **settings_}
+    ) as loader:
         records, gave_way = expected(loader.plan, frozenset((3, 11, 12, 40)), 0)
         sums = [int(batch["sum"]) for batch in loader]
         assert sums == [sum(records[first : first + 10]) for first in range(0, 60, 10)]
@@ -550,7 +556,10 @@ def doubled(batch: dict[str, Any]) -> dict[str, Any]:
 
 def test_functions_of_a_batch_get_substitutes() -> None:
     with (
-        pipeline().map_batch(doubled).batch(10).loader(memory=MEMORY, workers=2, executor="thread") as loader
+        pipeline()
+        .map_batch(doubled)
+        .batch(10)
+        .loader(memory=MEMORY, num_workers=2, executor="thread") as loader
     ):
         for batch in loader:
             assert batch["x"].tolist() == (2 * batch["index"]).tolist()
@@ -562,7 +571,8 @@ def failing(batch: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("samples", [False, True])
 def test_a_function_that_fails_on_a_batch_is_no_bad_sample(samples: bool) -> None:
-    described = pipeline(bad=()).map_batch(failing, samples=samples).batch(10)
+    described = pipeline(bad=())
+    described = described.batch(10, collate_fn=failing) if samples else described.map_batch(failing).batch(10)
     with described.loader(memory=MEMORY, executor="thread") as loader:
         with pytest.raises(sp.TransformError, match="not this batch"):
             next(iter(loader))
@@ -580,7 +590,7 @@ class Growing:
 
 
 def test_samples_that_fit_no_field_give_way() -> None:
-    described = sp.Pipeline(sp.Indexed(Growing())).on_bad(sp.Replace(at_most=9))
+    described = sp.Pipeline(sp.MapSource(Growing())).on_error(sp.Replace(at_most=9))
     with described.batch(5, collate={"x": sp.Pad(max_shape=(16,))}).loader(
         memory=MEMORY, executor="thread"
     ) as loader:
@@ -594,22 +604,24 @@ def test_samples_that_fit_no_field_give_way() -> None:
 @pytest.mark.parametrize("executor", ["thread", "inline", "process"])
 def test_the_first_sample_of_all_is_bad(executor: Any) -> None:
     described = (
-        sp.Pipeline(sp.Indexed(Dataset(6, frozenset([0, 4])))).map(with_a_draw).on_bad(sp.Replace(at_most=2))
+        sp.Pipeline(sp.MapSource(Dataset(6, frozenset([0, 4]))))
+        .map(with_a_draw)
+        .on_error(sp.Replace(at_most=2))
     )
-    with described.batch(3).loader(memory="512MiB", executor=executor, fork_from=SERVER) as loader:
+    with described.batch(3).loader(memory="512MiB", executor=executor, mp_context=SERVER) as loader:
         assert len(rows(loader)) == 6
         assert [b.index for b in loader.bad_samples if b.attempt == 0] == [0, 4]
 
 
 def test_where_everything_is_bad() -> None:
-    described = sp.Pipeline(sp.Indexed(Dataset(6, frozenset(range(6))))).on_bad(sp.Replace(at_most=1.0))
+    described = sp.Pipeline(sp.MapSource(Dataset(6, frozenset(range(6))))).on_error(sp.Replace(at_most=1.0))
     with (
         described.batch(3).loader(memory=MEMORY, executor="thread") as loader,
         pytest.raises(sp.SampleError, match="no record"),
     ):
         next(iter(loader))
-    declared = sp.Indexed(Dataset(6, frozenset(range(6))), spec=SPEC)
-    described = sp.Pipeline(declared).on_bad(sp.Replace(at_most=1.0)).batch(3)
+    declared = sp.MapSource(Dataset(6, frozenset(range(6))), spec=SPEC)
+    described = sp.Pipeline(declared).on_error(sp.Replace(at_most=1.0)).batch(3)
     with (
         described.loader(memory=MEMORY, executor="thread") as loader,
         pytest.raises(sp.SampleError, match="no record"),
@@ -617,11 +629,13 @@ def test_where_everything_is_bad() -> None:
         next(iter(loader))
 
 
-SPEC = {"x": sp.Spec((), np.dtype(np.int64)), "drawn": sp.Spec((), np.dtype(np.float64))}
+SPEC = {"x": sp.ArraySpec((), np.dtype(np.int64)), "drawn": sp.ArraySpec((), np.dtype(np.float64))}
 
 
 def test_streams_have_no_substitutes() -> None:
-    described = sp.Pipeline(sp.Iterable(lambda: iter(range(5)))).on_bad(sp.Replace(at_most=1)).batch(2)
+    described = (
+        sp.Pipeline(sp.IterableSource(lambda: iter(range(5)))).on_error(sp.Replace(at_most=1)).batch(2)
+    )
     with pytest.raises(sp.PlanError, match="a stream's samples can't be replaced"):
         described.plan()
 
@@ -641,18 +655,20 @@ def test_streams_have_no_substitutes() -> None:
 )
 def test_policies_that_are_none(policy: Any, text: str) -> None:
     with pytest.raises(sp.PlanError, match=text):
-        pipeline().on_bad(policy)
+        pipeline().on_error(policy)
 
 
 @pytest.mark.parametrize("number", [np.int64(3), np.float64(0.5)])
 def test_a_limit_may_be_a_number_of_numpys(number: Any) -> None:
     """And prints as the number that it is."""
-    policy = pipeline().on_bad(sp.Replace(at_most=number)).bad
+    policy = pipeline().on_error(sp.Replace(at_most=number)).bad
     assert repr(policy) == f"Replace(at_most={number})"
 
 
 def test_explain_says_what_happens_to_bad_samples() -> None:
-    assert "a bad sample raises" in sp.Pipeline(sp.Indexed(Dataset(6, frozenset()))).batch(2).plan().explain()
+    assert (
+        "a bad sample raises" in sp.Pipeline(sp.MapSource(Dataset(6, frozenset()))).batch(2).plan().explain()
+    )
     assert "bad samples are replaced, at most 100 of an epoch's rows" in pipeline().batch(2).plan().explain()
     share = pipeline(most=0.001).batch(2).plan().explain()
     assert "bad samples are replaced, at most 0.001 of an epoch's rows" in share
@@ -660,4 +676,4 @@ def test_explain_says_what_happens_to_bad_samples() -> None:
 
 def test_policies_leave_the_recipe_as_it_is() -> None:
     """So that who met a bad sample can go on from the state that was saved."""
-    assert pipeline().batch(2).plan().digest == pipeline().on_bad(sp.Raise()).batch(2).plan().digest
+    assert pipeline().batch(2).plan().digest == pipeline().on_error(sp.Raise()).batch(2).plan().digest

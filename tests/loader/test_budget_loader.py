@@ -23,20 +23,20 @@ def source(lengths: Int64Array = LENGTHS) -> sp.Arrays:
 
 
 def within(pipeline: sp.Pipeline, **more: object) -> sp.Pipeline:
-    return pipeline.batch(**{"budget": 500, "by": "length", **more})  # type: ignore[arg-type]
+    return pipeline.batch(**{"budget": 500, "length_column": "length", **more})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_batches_come_as_planned_with_their_fields(pack: bool) -> None:
-    pipeline = within(sp.Pipeline(source()).shuffle(seed=3), pack=pack)
-    with pipeline.loader(memory=MEMORY, workers=2) as loader:
+@pytest.mark.parametrize("packing", [False, True])
+def test_batches_come_as_planned_with_their_fields(packing: bool) -> None:
+    pipeline = within(sp.Pipeline(source()).shuffle(seed=3), packing=packing)
+    with pipeline.loader(memory=MEMORY, num_workers=2) as loader:
         for _ in range(2):
             seen = []
             for batch in loader:
                 assert batch["values"].shape == (len(batch["index"]), 3)
                 assert batch["values"][:, 0].tolist() == (3 * batch["index"]).tolist()
                 assert batch["length"].tolist() == LENGTHS[batch["index"]].tolist()
-                cost = batch["length"].sum() if pack else len(batch["index"]) * batch["length"].max()
+                cost = batch["length"].sum() if packing else len(batch["index"]) * batch["length"].max()
                 assert cost <= 500
                 seen += batch["index"].tolist()
             assert sorted(seen) == list(range(1000))
@@ -44,43 +44,43 @@ def test_batches_come_as_planned_with_their_fields(pack: bool) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(
-    world=st.integers(1, 4),
+    world_size=st.integers(1, 4),
     new_world=st.integers(1, 4),
     step=st.integers(0, 6),
-    pack=st.booleans(),
-    tail=st.sampled_from(["drop", "pad"]),
+    packing=st.booleans(),
+    last_batch=st.sampled_from(["drop", "pad"]),
 )
 def test_a_state_goes_on_with_another_world(
-    world: int, new_world: int, step: int, pack: bool, tail: str
+    world_size: int, new_world: int, step: int, packing: bool, last_batch: str
 ) -> None:
-    pipeline = within(sp.Pipeline(source()).shuffle(seed=3), pack=pack, tail=tail)
-    with pipeline.shard(0, world).loader(memory=MEMORY, workers=1) as loader:
+    pipeline = within(sp.Pipeline(source()).shuffle(seed=3), packing=packing, last_batch=last_batch)
+    with pipeline.shard(0, world_size).loader(memory=MEMORY, num_workers=1) as loader:
         list(loader.steps(step))
         state = json.loads(json.dumps(loader.state_dict()))
         order = loader.plan.order
     assert len(json.dumps(state)) < 1000
-    assert state["consumed"] == step * world
+    assert state["consumed"] == step * world_size
     rest: dict[int, list[int]] = {}
     for rank in range(new_world):
-        with pipeline.shard(rank, new_world).loader(memory=MEMORY, workers=1) as loader:
+        with pipeline.shard(rank, new_world).loader(memory=MEMORY, num_workers=1) as loader:
             loader.load_state_dict(state)
             for k, batch in enumerate(loader):
                 valid = batch.get("valid", np.ones(len(batch["index"]), bool))
-                rest[step * world + k * new_world + rank] = batch["index"][valid].tolist()
+                rest[step * world_size + k * new_world + rank] = batch["index"][valid].tolist()
     assert isinstance(order, Batches)
     for position, records in rest.items():
         expected = order.records(0, position).tolist() if position < order.num_positions else []
         assert records == expected
-    left = order.num_positions - step * world
-    assert len(rest) == (-(-left // new_world) if tail == "pad" else left // new_world) * new_world
+    left = order.num_positions - step * world_size
+    assert len(rest) == (-(-left // new_world) if last_batch == "pad" else left // new_world) * new_world
 
 
 def test_another_budget_is_another_recipe() -> None:
     pipeline = within(sp.Pipeline(source()))
-    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+    with pipeline.loader(memory=MEMORY, num_workers=1) as loader:
         next(iter(loader))
         state = loader.state_dict()
-    for other in (within(pipeline, budget=501), within(pipeline, pack=True), pipeline.batch(5)):
+    for other in (within(pipeline, budget=501), within(pipeline, packing=True), pipeline.batch(5)):
         with (
             other.loader(memory=MEMORY) as loader,
             pytest.raises(sp.StateError, match=r"batches was .budget=500"),
@@ -94,13 +94,13 @@ def test_draws_of_rows_never_meet() -> None:
     lengths = np.arange(1, 41)
     pipeline = sp.Pipeline(sp.Arrays(image=images, length=lengths)).shuffle(seed=1)
     pipeline = within(pipeline.map(sp.RandomResizedCrop(8)), budget=100)
-    with pipeline.loader(memory=MEMORY, workers=2) as loader:
+    with pipeline.loader(memory=MEMORY, num_workers=2) as loader:
         crops = [image.tobytes() for batch in loader for image in batch["image"]]
     assert len(set(crops)) == len(crops) == 40
 
 
 def test_the_plan_says_what_a_batch_is() -> None:
-    plan = within(sp.Pipeline(source()).shuffle(seed=3), max_rows=16).plan(memory=MEMORY)
+    plan = within(sp.Pipeline(source()).shuffle(seed=3), max_batch_size=16).plan(memory=MEMORY)
     text = plan.explain()
     assert "rows from" in text
     assert "padded to at most 500 of 'length'" in " ".join(text.split())
@@ -111,12 +111,12 @@ def test_the_plan_says_what_a_batch_is() -> None:
 
 @given(
     ranks=st.integers(1, 9),
-    tail=st.sampled_from(["drop", "pad"]),
-    pack=st.booleans(),
+    last_batch=st.sampled_from(["drop", "pad"]),
+    packing=st.booleans(),
     how=st.sampled_from(["sequential", "shuffled", "chosen", "repeated"]),
 )
 @settings(max_examples=30, deadline=None)
-def test_the_audit_covers_them(ranks: int, tail: str, pack: bool, how: str) -> None:
+def test_the_audit_covers_them(ranks: int, last_batch: str, packing: bool, how: str) -> None:
     pipeline = sp.Pipeline(source(LENGTHS[:400]))
     if how == "chosen":
         pipeline = pipeline.select([0, 399, 50, 0])
@@ -124,25 +124,25 @@ def test_the_audit_covers_them(ranks: int, tail: str, pack: bool, how: str) -> N
     if how != "sequential":
         pipeline = pipeline.shuffle(seed=2)
     if how == "repeated":
-        pipeline = pipeline.repeat(2)
-    found = within(pipeline, tail=tail, pack=pack).audit(ranks=ranks, epochs=2)
+        pipeline = pipeline.repeat_each(2)
+    found = within(pipeline, last_batch=last_batch, packing=packing).audit(ranks=ranks, epochs=2)
     assert found.ok, found
     assert len(found.steps) == ranks
-    if tail == "pad":
+    if last_batch == "pad":
         assert found.dropped == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({}, "batch.. takes a number of rows"),
-        ({"rows": 4, "budget": 4}, "batch.. takes a number of rows"),
-        ({"rows": 4, "max_rows": 4}, "batch.. takes a number of rows"),
-        ({"budget": 4}, "batch.. takes a number of rows"),
-        ({"by": "length"}, "batch.. takes a number of rows"),
-        ({"budget": 500, "by": "size"}, "by='size'.*which has length"),
-        ({"budget": 500, "by": "values"}, "by='values'.*which has length"),
-        ({"budget": 100, "by": "length"}, "no batch of budget=100 holds it"),
+        ({}, "batch.. takes a batch_size"),
+        ({"batch_size": 4, "budget": 4}, "batch.. takes a batch_size"),
+        ({"batch_size": 4, "max_batch_size": 4}, "batch.. takes a batch_size"),
+        ({"budget": 4}, "batch.. takes a batch_size"),
+        ({"length_column": "length"}, "batch.. takes a batch_size"),
+        ({"budget": 500, "length_column": "size"}, "length_column='size'.*which has length"),
+        ({"budget": 500, "length_column": "values"}, "length_column='values'.*which has length"),
+        ({"budget": 100, "length_column": "length"}, "no batch of budget=100 holds it"),
     ],
 )
 def test_what_cannot_be_batched(arguments: dict[str, object], says: str) -> None:
@@ -155,8 +155,8 @@ def test_what_cannot_be_batched(arguments: dict[str, object], says: str) -> None
     [
         (sp.Pipeline(source(), seed=-1), "seed is -1"),
         (sp.Pipeline(source()).shuffle(seed=2**64), "seed is"),
-        (sp.Pipeline(source()).repeat(0), "repeat is 0"),
-        (sp.Pipeline(source()).shuffle(seed=1, weights="length"), "use one of them"),
+        (sp.Pipeline(source()).repeat_each(0), "repeat_each is 0"),
+        (sp.Pipeline(source()).sample(seed=1, weights="length"), "use one of them"),
         (sp.Pipeline(source()).shuffle(seed=1, block=10), "use one of them"),
     ],
 )
@@ -166,9 +166,9 @@ def test_orders_that_have_no_budget(pipeline: sp.Pipeline, says: str) -> None:
 
 
 def test_filters_come_before_the_budget() -> None:
-    pipeline = within(sp.Pipeline(source()).filter("length <= 50").shuffle(seed=1), budget=50, pack=True)
+    pipeline = within(sp.Pipeline(source()).filter("length <= 50").shuffle(seed=1), budget=50, packing=True)
     assert pipeline.audit(ranks=2, epochs=2).ok
-    with pipeline.loader(memory=MEMORY, workers=1) as loader:
+    with pipeline.loader(memory=MEMORY, num_workers=1) as loader:
         seen = sorted(index for batch in loader for index in batch["index"].tolist())
     assert seen == np.flatnonzero(LENGTHS <= 50).tolist()
 
@@ -180,6 +180,6 @@ def test_lengths_are_whole_numbers() -> None:
 
 
 def test_more_ranks_than_batches() -> None:
-    pipeline = within(sp.Pipeline(source(LENGTHS[:3])).shuffle(seed=1), pack=True).shard(0, 8)
-    with pytest.raises(sp.PlanError, match=r'fill no step of 1 batch × 8 ranks.*use tail="pad"'):
+    pipeline = within(sp.Pipeline(source(LENGTHS[:3])).shuffle(seed=1), packing=True).shard(0, 8)
+    with pytest.raises(sp.PlanError, match=r'fill no step of 1 batch × 8 ranks.*use last_batch="pad"'):
         pipeline.plan(memory=MEMORY)

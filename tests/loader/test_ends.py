@@ -448,7 +448,7 @@ def test_when_the_system_allows_no_more_threads() -> None:
     done = run("""
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))
-loader = make(numbers(64), workers=4000, memory="16GiB")
+loader = make(numbers(64), num_workers=4000, memory="16GiB")
 try:
     next(iter(loader))
 except sp.StandpipeError as error:

@@ -32,7 +32,7 @@ def whole_images(source: sp.FileList) -> sp.Pipeline:
 
 def loaded(pipeline: sp.Pipeline, **settings: object) -> list[UInt8Array]:
     """The images of one epoch."""
-    with pipeline.loader(**{"memory": "64MiB", "workers": 2, **settings}) as loader:
+    with pipeline.loader(**{"memory": "64MiB", "num_workers": 2, **settings}) as loader:
         return [image.copy() for batch in loader for image in batch["image"]]
 
 
@@ -83,7 +83,7 @@ BAD: Mapping[str, tuple[bytes, str]] = {
 def test_bad_files_raise_with_their_name(tmp_path: Path, content: bytes, says: str) -> None:
     source = write_list(tmp_path, {"good.jpg": GOOD, "bad.jpg": content, "also good.jpg": GOOD})
     pipeline = whole_images(source).batch(3)
-    error = error_of(pipeline, workers=1)
+    error = error_of(pipeline, num_workers=1)
     path = str(tmp_path / "bad.jpg")
     assert type(error) is sp.DecodeError
     assert (error.path, error.index, error.place, error.offset) == (path, 1, "transform", 0)
@@ -91,7 +91,7 @@ def test_bad_files_raise_with_their_name(tmp_path: Path, content: bytes, says: s
     assert str(error) == f"{error.reason} (transform, record 1, {path})"
     with pytest.raises(sp.DecodeError, match=says):
         raise error
-    assert str(error_of(pipeline, workers=4)) == str(error)
+    assert str(error_of(pipeline, num_workers=4)) == str(error)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
@@ -162,10 +162,10 @@ def test_caps(tmp_path: Path) -> None:
         loaded(whole_images(write_list(tmp_path, [png])).decode(limits=limits).batch(1))
 
     source = whole_images(write_list(tmp_path, [small, large])).batch(2)
-    error = error_of(source, side_memory="1MiB")
+    error = error_of(source, large_image_memory="1MiB")
     assert error.reason.startswith("too large: needs ")
-    assert "more than side_memory=1048576" in error.reason
-    loaded(source, side_memory="8MiB")
+    assert "more than large_image_memory=1048576" in error.reason
+    loaded(source, large_image_memory="8MiB")
 
     limits = sp.DecodeLimits(max_scans=2)
     error = error_of(source.decode(limits=limits))
@@ -177,10 +177,10 @@ def test_a_large_picture_between_two_transforms_waits_for_the_side_arena(tmp_pat
     source = write_list(tmp_path, [encoded(picture(number, 40, 60), kind) for number in range(8)])
     pipeline = sp.Pipeline(source).map(sp.Resize(2000), sp.RandomResizedCrop(9)).batch(8)
     between = 2000 * 3000 * 3
-    error = error_of(pipeline, side_memory=between)
+    error = error_of(pipeline, large_image_memory=between)
     assert error.reason.startswith("too large: needs ")
-    assert f"more than side_memory={between}" in error.reason
-    with pipeline.loader(workers=4, memory="256MiB", side_memory=2 * between) as loader:
+    assert f"more than large_image_memory={between}" in error.reason
+    with pipeline.loader(num_workers=4, memory="256MiB", large_image_memory=2 * between) as loader:
         assert len(next(iter(loader))["index"]) == 8
         stats = loader.stats()
     assert between < stats.side_peak_bytes <= 2 * between
@@ -190,14 +190,14 @@ def test_a_file_far_too_large_is_not_read(tmp_path: Path) -> None:
     source = write_list(tmp_path, {"large.jpg": GOOD})
     with (tmp_path / "large.jpg").open("ab") as file:
         file.truncate(1 << 36)
-    error = error_of(whole_images(source).batch(1), side_memory="1MiB")
+    error = error_of(whole_images(source).batch(1), large_image_memory="1MiB")
     assert type(error) is sp.ReadError
     assert "too large: 68719476736 encoded bytes" in error.reason
 
 
 def test_a_file_replaced_by_a_shorter_one(tmp_path: Path) -> None:
     source = write_list(tmp_path, [GOOD] * 4)
-    with whole_images(source).batch(2).loader(memory="64MiB", workers=1) as loader:
+    with whole_images(source).batch(2).loader(memory="64MiB", num_workers=1) as loader:
         (tmp_path / "003.jpg").write_bytes(GOOD[:700])
         iterator = iter(loader)
         next(iterator)
@@ -214,7 +214,7 @@ def test_the_first_bad_row_in_order_is_the_one_reported(tmp_path: Path, seed: in
     for epoch in range(2):
         errors = set()
         for workers in (1, 2, 8):
-            with pipeline.loader(memory="64MiB", workers=workers) as loader:
+            with pipeline.loader(memory="64MiB", num_workers=workers) as loader:
                 loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
                 with pytest.raises(sp.SampleError) as caught:
                     next(iter(loader))
@@ -226,7 +226,7 @@ def test_the_first_bad_row_in_order_is_the_one_reported(tmp_path: Path, seed: in
 
 def test_batches_before_the_bad_one_come_first(tmp_path: Path) -> None:
     source = write_list(tmp_path, [GOOD, GOOD, GOOD, GOOD, b"", GOOD])
-    with whole_images(source).batch(1).loader(memory="64MiB", workers=4, depth=6) as loader:
+    with whole_images(source).batch(1).loader(memory="64MiB", num_workers=4, prefetch=5) as loader:
         iterator = iter(loader)
         assert [next(iterator)["index"].item() for _ in range(4)] == [0, 1, 2, 3]
         with pytest.raises(sp.DecodeError):
@@ -237,7 +237,7 @@ def test_batches_before_the_bad_one_come_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", [0, 5])
 def test_after_an_error_comes_the_next_epoch(tmp_path: Path, bad: int) -> None:
     source = write_list(tmp_path, [b"" if number == bad else GOOD for number in range(6)])
-    with whole_images(source).batch(2).loader(memory="64MiB", workers=2) as loader:
+    with whole_images(source).batch(2).loader(memory="64MiB", num_workers=2) as loader:
         for epoch in range(3):
             assert loader.epoch == min(epoch, loader.epoch)
             with pytest.raises(sp.DecodeError):
@@ -251,8 +251,8 @@ def test_after_an_error_comes_the_next_epoch(tmp_path: Path, bad: int) -> None:
 def test_errors_at_the_ends_of_epochs_use_up_no_slots(tmp_path: Path) -> None:
     pipeline = whole_images(write_list(tmp_path, [GOOD, GOOD, GOOD, b""])).batch(2)
     with pytest.raises(sp.BudgetError) as caught:
-        pipeline.plan(memory=1, workers=1, depth=2)
-    with pipeline.loader(memory=caught.value.smallest_bytes, workers=1, depth=2) as loader:
+        pipeline.plan(memory=1, num_workers=1, prefetch=1)
+    with pipeline.loader(memory=caught.value.smallest_bytes, num_workers=1, prefetch=1) as loader:
         for epoch in range(6):
             assert loader.epoch == max(epoch - 1, 0)
             iterator = iter(loader)
@@ -263,7 +263,7 @@ def test_errors_at_the_ends_of_epochs_use_up_no_slots(tmp_path: Path) -> None:
 
 def test_after_an_error_next_tries_the_same_batch_again(tmp_path: Path) -> None:
     source = write_list(tmp_path, [GOOD, GOOD, b"", GOOD])
-    with whole_images(source).batch(2).loader(memory="64MiB", workers=1) as loader:
+    with whole_images(source).batch(2).loader(memory="64MiB", num_workers=1) as loader:
         iterator = iter(loader)
         next(iterator)
         for _ in range(3):
@@ -287,7 +287,7 @@ def check_like_pillow(folder: Path, contents: list[bytes]) -> int:
     """Compare file by file, pixels and refusals; how many Pillow takes."""
     pipeline = whole_images(write_list(folder, contents)).batch(1)
     taken = 0
-    with pipeline.loader(memory="64MiB", workers=1) as loader:
+    with pipeline.loader(memory="64MiB", num_workers=1) as loader:
         for number, content in enumerate(contents):
             expected = by_pillow(content)
             loader.load_state_dict({**loader.state_dict(), "epoch": 0, "consumed": number})
@@ -343,6 +343,6 @@ def test_nothing_of_an_earlier_image_gets_into_the_next(tmp_path: Path, stray: b
     expected = by_pillow(stray)
     pipeline = whole_images(write_list(tmp_path, [GOOD, PROGRESSIVE, GOOD, stray])).batch(4)
     if isinstance(expected, str):
-        assert error_of(pipeline, workers=1).index == 3
+        assert error_of(pipeline, num_workers=1).index == 3
     else:
-        assert np.array_equal(loaded(pipeline, workers=1)[3], expected)
+        assert np.array_equal(loaded(pipeline, num_workers=1)[3], expected)

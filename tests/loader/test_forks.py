@@ -90,7 +90,7 @@ def asked(connection: Connection) -> Any:
 
 @pytest.mark.parametrize("closes", [False, True], ids=["", "closes all descriptors"])
 def test_a_batch_in_a_forked_child_keeps_its_bytes(closes: bool) -> None:
-    with pipeline().loader(memory=MEMORY, workers=1, depth=2) as loader:
+    with pipeline().loader(memory=MEMORY, num_workers=1, prefetch=1) as loader:
         iterator = iter(loader)
         kept = [next(iterator)]
         with child(tells(kept, closes=closes)) as connection:
@@ -111,7 +111,7 @@ def test_the_slot_comes_back_when_the_child_drops_the_batch() -> None:
         connection.send("dropped")
         connection.recv()
 
-    with pipeline().loader(memory=MEMORY, workers=1, depth=2) as loader:
+    with pipeline().loader(memory=MEMORY, num_workers=1, prefetch=1) as loader:
         kept = [next(iter(loader))]
         with child(act) as connection:
             assert connection.recv() == "dropped"
@@ -128,7 +128,7 @@ def test_a_child_of_the_child_has_it_too() -> None:
         kept.clear()
         process.join()
 
-    with pipeline().loader(memory=MEMORY, workers=1, depth=2) as loader:
+    with pipeline().loader(memory=MEMORY, num_workers=1, prefetch=1) as loader:
         iterator = iter(loader)
         kept = [next(iterator)]
         with child(act) as connection:
@@ -141,7 +141,7 @@ def test_a_child_of_the_child_has_it_too() -> None:
 def test_the_slot_comes_back_when_the_child_starts_another_program() -> None:
     started, open_until_then = os.pipe()
     theirs, ours = os.pipe()
-    with pipeline().loader(memory=MEMORY, workers=1, depth=2) as loader:
+    with pipeline().loader(memory=MEMORY, num_workers=1, prefetch=1) as loader:
         kept = [next(iter(loader))]
         child = os.fork()
         if child == 0:
@@ -161,7 +161,7 @@ def test_the_slot_comes_back_when_the_child_starts_another_program() -> None:
 
 def test_batches_held_at_a_fork_take_no_descriptors() -> None:
     number = 40
-    with pipeline().loader(memory=MEMORY, workers=1, depth=2) as loader:
+    with pipeline().loader(memory=MEMORY, num_workers=1, prefetch=1) as loader:
         iterator = iter(loader)
         kept = [next(iterator) for _ in range(number)]
         before = open_files()
@@ -183,11 +183,11 @@ def test_batches_held_at_a_fork_take_no_descriptors() -> None:
 def test_children_that_outlive_epochs_starve_nobody() -> None:
     """More of them than there are slots."""
     with pytest.raises(sp.BudgetError) as caught:
-        pipeline().plan(memory=1, workers=1, depth=2)
+        pipeline().plan(memory=1, num_workers=1, prefetch=1)
     smallest = caught.value.smallest_bytes
     assert smallest is not None
     children: list[int] = []
-    with pipeline().loader(memory=smallest + (64 << 10), workers=1, depth=2) as loader:
+    with pipeline().loader(memory=smallest + (64 << 10), num_workers=1, prefetch=1) as loader:
         most = loader.plan.most_slots
         assert 3 <= most <= 10
         try:
@@ -213,10 +213,10 @@ TIGHT = """
 source = sp.Arrays(x=np.repeat(np.arange(64), 1000).reshape(64, 1000))
 pipeline = sp.Pipeline(source).batch(1)
 try:
-    pipeline.plan(memory=1, workers=1, depth=2)
+    pipeline.plan(memory=1, num_workers=1, prefetch=1)
 except sp.BudgetError as error:
     smallest = error.smallest_bytes
-loader = pipeline.loader(memory=smallest, workers=1, depth=2)
+loader = pipeline.loader(memory=smallest, num_workers=1, prefetch=1)
 assert loader.plan.most_slots == 2
 iterator = iter(loader)
 batch = next(iterator)
@@ -292,7 +292,7 @@ def test_torchs_own_workers() -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.data import DataLoader
 
-    with pipeline().loader(memory=MEMORY, workers=1, depth=2) as loader:
+    with pipeline().loader(memory=MEMORY, num_workers=1, prefetch=1) as loader:
         iterator = iter(loader)
         next(iterator)
         batch = next(iterator)
@@ -310,4 +310,4 @@ def test_torchs_own_workers() -> None:
             assert other["x"][:, 0].tolist() == other["index"].tolist()
         assert {value for values in [first, *values] for value in values.tolist()} == {2, 3}
         del values, theirs
-    assert sum(1 for _ in pipeline().loader(memory=MEMORY, workers=1)) == SIZE // 2
+    assert sum(1 for _ in pipeline().loader(memory=MEMORY, num_workers=1)) == SIZE // 2

@@ -69,12 +69,14 @@ def interrupted(after: int) -> Iterator[None]:
 @pytest.mark.parametrize("executor", ["thread", "inline"])
 def test_bad_samples_of_an_interrupted_batch_count_once(executor: Any, tmp_path: Path) -> None:
     log = tmp_path / "bad.jsonl"
-    pipeline = sp.Pipeline(sp.Indexed(Numbers(), fields="x")).on_bad(sp.Replace(at_most=100)).batch(2)
+    pipeline = sp.Pipeline(sp.MapSource(Numbers(), fields="x")).on_error(sp.Replace(at_most=100)).batch(2)
 
     def loader(**settings: Any) -> sp.Loader:
-        return pipeline.loader(memory=MEMORY, workers=1, executor=executor, stall_timeout_s=None, **settings)
+        return pipeline.loader(
+            memory=MEMORY, num_workers=1, executor=executor, stall_timeout_s=None, **settings
+        )
 
-    with loader() as whole, loader(bad_log=log) as batches:
+    with loader() as whole, loader(error_log=log) as batches:
         for moment in itertools.count(1):
             expected = list(whole)
             epoch = batches.epoch

@@ -52,7 +52,7 @@ def bytes_of(view: object) -> bytes:
     ids=["row", "slice", "view", "dlpack", "memoryview", "torch", "torch dlpack", "torch slice"],
 )
 def test_one_kept_row_stays_as_it_is_over_1000_batches(keep: Callable[[AnyArray], object]) -> None:
-    with moving_images().loader(memory=MEMORY, workers=2) as loader:
+    with moving_images().loader(memory=MEMORY, num_workers=2) as loader:
         kept = keep(next(iter(loader))["image"][0])
         before = bytes_of(kept)
         others = set()
@@ -64,7 +64,7 @@ def test_one_kept_row_stays_as_it_is_over_1000_batches(keep: Callable[[AnyArray]
 
 
 def test_batches_that_are_kept_are_all_their_own() -> None:
-    with sp.Pipeline(numbers(600)).batch(2).loader(memory=MEMORY, workers=2) as loader:
+    with sp.Pipeline(numbers(600)).batch(2).loader(memory=MEMORY, num_workers=2) as loader:
         batches = list(loader)
         assert [batch["x"][:, 0].tolist() for batch in batches] == [[6 * i, 6 * i + 3] for i in range(300)]
         addresses = {batch["x"].ctypes.data for batch in batches}
@@ -74,10 +74,10 @@ def test_batches_that_are_kept_are_all_their_own() -> None:
 def test_too_many_kept_batches_are_an_error_that_counts_them_and_passes() -> None:
     pipeline = sp.Pipeline(numbers(10_000)).batch(1)
     with pytest.raises(sp.BudgetError) as caught:
-        pipeline.plan(memory=1, workers=1)
+        pipeline.plan(memory=1, num_workers=1)
     smallest = caught.value.smallest_bytes
     assert smallest is not None
-    plan = pipeline.plan(memory=smallest + 8 * MIB, workers=1)
+    plan = pipeline.plan(memory=smallest + 8 * MIB, num_workers=1)
     assert 100 < plan.most_slots < 9_000
     with sp.Loader(plan) as loader:
         iterator = iter(loader)
@@ -86,7 +86,7 @@ def test_too_many_kept_batches_are_an_error_that_counts_them_and_passes() -> Non
             next(iterator)
         assert caught.value.budget_bytes == plan.memory_bytes
         assert caught.value.asked_bytes == (plan.most_slots + 1) * plan.batch.layout.stride_bytes
-        assert "lend_wait_s" in str(caught.value)
+        assert "batch_release_timeout_s" in str(caught.value)
         assert [batch["x"].item() for batch in kept] == [3 * i for i in range(len(kept))]
 
 
@@ -94,8 +94,8 @@ def small_loader(**settings: object) -> sp.Loader:
     """A loader of ten records that has memory for two batches."""
     pipeline = sp.Pipeline(numbers(10)).batch(1)
     with pytest.raises(sp.BudgetError) as caught:
-        pipeline.plan(memory=1, workers=1, depth=2)
-    loader = pipeline.loader(memory=caught.value.smallest_bytes, workers=1, depth=2, **settings)
+        pipeline.plan(memory=1, num_workers=1, prefetch=1)
+    loader = pipeline.loader(memory=caught.value.smallest_bytes, num_workers=1, prefetch=1, **settings)
     assert loader.plan.most_slots == 2
     return loader
 
@@ -124,7 +124,7 @@ def test_batches_in_garbage_are_no_reason_to_fail() -> None:
 
 
 def test_waiting_for_another_thread_that_drops_batches() -> None:
-    with small_loader(lend_wait_s=WAIT_S) as loader:
+    with small_loader(batch_release_timeout_s=WAIT_S) as loader:
         iterator = iter(loader)
         kept = [next(iterator), next(iterator)]
         dropper = threading.Timer(0.05, kept.clear)
@@ -134,7 +134,7 @@ def test_waiting_for_another_thread_that_drops_batches() -> None:
 
 
 def test_waiting_for_nobody_ends() -> None:
-    with small_loader(lend_wait_s=0.05) as loader:
+    with small_loader(batch_release_timeout_s=0.05) as loader:
         iterator = iter(loader)
         kept = [next(iterator), next(iterator)]
         begin = time.perf_counter()
@@ -180,7 +180,7 @@ def large_batches() -> sp.Pipeline:
 
 
 def test_slots_take_memory_from_their_first_use_on_and_give_it_back() -> None:
-    with large_batches().loader(memory="256MiB", workers=1, depth=2) as loader:
+    with large_batches().loader(memory="256MiB", num_workers=1, prefetch=1) as loader:
         before = slot_memory_bytes()
         iter(loader)
         assert slot_memory_bytes() - before <= 2.1 * MIB
@@ -195,7 +195,7 @@ def test_slots_take_memory_from_their_first_use_on_and_give_it_back() -> None:
 
 def test_a_ceiling_of_millions_of_slots_costs_nothing() -> None:
     before = slot_memory_bytes()
-    with sp.Pipeline(numbers(1000)).batch(1).loader(memory="64GiB", workers=1) as loader:
+    with sp.Pipeline(numbers(1000)).batch(1).loader(memory="64GiB", num_workers=1) as loader:
         assert loader.plan.most_slots > 10_000_000
         begin = time.perf_counter()
         assert sum(1 for _ in loader) == 1000
@@ -205,7 +205,7 @@ def test_a_ceiling_of_millions_of_slots_costs_nothing() -> None:
 
 def test_close_gives_back_all_memory_but_that_of_kept_batches() -> None:
     before = slot_memory_bytes()
-    loader = large_batches().loader(memory="256MiB", workers=1, depth=4)
+    loader = large_batches().loader(memory="256MiB", num_workers=1, prefetch=3)
     kept = next(iter(loader))
     loader.close()
     assert MIB <= slot_memory_bytes() - before <= 1.1 * MIB
@@ -214,7 +214,7 @@ def test_close_gives_back_all_memory_but_that_of_kept_batches() -> None:
 
 
 def test_batches_outlive_close_and_their_loader() -> None:
-    loader = moving_images().loader(memory=MEMORY, workers=2)
+    loader = moving_images().loader(memory=MEMORY, num_workers=2)
     iterator = iter(loader)
     kept = [next(iterator)["image"][0] for _ in range(2)]
     before = [row.tobytes() for row in kept]
@@ -222,7 +222,7 @@ def test_batches_outlive_close_and_their_loader() -> None:
     assert [row.tobytes() for row in kept] == before
     del loader, iterator
     gc.collect()
-    with moving_images().loader(memory=MEMORY, workers=2) as another:
+    with moving_images().loader(memory=MEMORY, num_workers=2) as another:
         list(another)
         assert [row.tobytes() for row in kept] == before
     kept[0][...] = 7
@@ -231,7 +231,7 @@ def test_batches_outlive_close_and_their_loader() -> None:
 
 def test_batches_are_writable_and_independent() -> None:
     source = np.arange(8).reshape(8, 1)
-    with sp.Pipeline(sp.Arrays(x=source)).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with sp.Pipeline(sp.Arrays(x=source)).batch(2).loader(memory=MEMORY, num_workers=1) as loader:
         for _ in range(3):
             batches = []
             for batch in loader:
@@ -247,7 +247,7 @@ def test_batches_are_writable_and_independent() -> None:
 
 def test_fields_of_a_batch_share_no_memory() -> None:
     pipeline = sp.Pipeline(sp.Arrays(a=np.zeros((5, 3), np.int8), b=np.zeros((5, 7), np.int16)))
-    with pipeline.batch(3, tail="pad").loader(memory=MEMORY, workers=1) as loader:
+    with pipeline.batch(3, last_batch="pad").loader(memory=MEMORY, num_workers=1) as loader:
         batch = next(iter(loader))
         for value, array in enumerate(batch.values()):
             array[...] = value

@@ -39,14 +39,14 @@ def tokens(index: int) -> Int64Array:
     return np.arange(index, index + LENGTHS[index])
 
 
-def texts() -> sp.Indexed:
-    return sp.Indexed(Texts(), columns={"length": LENGTHS})
+def texts() -> sp.MapSource:
+    return sp.MapSource(Texts(), columns={"length": LENGTHS})
 
 
 def batches(pipeline: sp.Pipeline, **settings: Any) -> list[dict[str, Any]]:
     """Copies of an epoch's batches."""
     with pipeline.loader(
-        **{"memory": MEMORY, "workers": 2, "fork_from": SERVER, "executor": "thread", **settings}
+        **{"memory": MEMORY, "num_workers": 2, "mp_context": SERVER, "executor": "thread", **settings}
     ) as loader:
         return [{name: copied(value) for name, value in batch.items()} for batch in loader]
 
@@ -59,15 +59,17 @@ def copied(value: Any) -> Any:
     ("pad", "width"),
     [
         (sp.Pad(max_shape=90), lambda longest: longest),
-        (sp.Pad(to=8, max_shape=90), lambda longest: -(-longest // 8) * 8),
-        (sp.Pad(to=(96,), value=-1), lambda longest: 96),
+        (sp.Pad(to_multiple_of=8, max_shape=90), lambda longest: -(-longest // 8) * 8),
+        (sp.Pad(length=96, value=-1), lambda longest: 96),
     ],
     ids=["longest", "multiple", "fixed"],
 )
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_padded_rows_are_the_samples_and_the_value(pad: sp.Pad, width: Any, executor: str) -> None:
     pipeline = (
-        sp.Pipeline(texts()).shuffle(seed=1).batch(16, collate={"tokens": pad, "boxes": list}, tail="pad")
+        sp.Pipeline(texts())
+        .shuffle(seed=1)
+        .batch(16, collate={"tokens": pad, "boxes": list}, last_batch="pad")
     )
     for batch in batches(pipeline, executor=executor):
         longest = int(LENGTHS[batch["index"]].max())
@@ -97,8 +99,8 @@ def test_several_axes_are_padded_with_their_shapes(executor: str) -> None:
         def __getitem__(self, index: int) -> Any:
             return np.full((3 + index % 5, 9 - index % 4, 3), index, np.uint8)
 
-    pipeline = sp.Pipeline(sp.Indexed(Pictures(), fields="image")).batch(
-        10, collate={"image": sp.Pad(to=4, value=255, max_shape=(8, 9, 3))}
+    pipeline = sp.Pipeline(sp.MapSource(Pictures(), fields="image")).batch(
+        10, collate={"image": sp.Pad(to_multiple_of=4, value=255, max_shape=(8, 9, 3))}
     )
     for batch in batches(pipeline, executor=executor):
         sizes = [(3 + index % 5, 9 - index % 4, 3) for index in batch["index"]]
@@ -145,16 +147,16 @@ def test_ragged_rows_follow_one_another(executor: str) -> None:
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_with_a_budget_room_is_for_the_budget(executor: str) -> None:
     pipeline = sp.Pipeline(texts()).shuffle(seed=1)
-    padded = pipeline.batch(budget=200, by="length", collate={"tokens": sp.Pad(), "boxes": list})
+    padded = pipeline.batch(budget=200, length_column="length", collate={"tokens": sp.Pad(), "boxes": list})
     for batch in batches(padded, executor=executor):
         assert batch["tokens"].size <= 200
         assert batch["tokens"].shape == (len(batch["index"]), batch["tokens_length"].max())
     packed = pipeline.batch(
-        budget=200, by="length", pack=True, collate={"tokens": sp.Ragged(), "boxes": list}
+        budget=200, length_column="length", packing=True, collate={"tokens": sp.Ragged(), "boxes": list}
     )
     for batch in batches(packed, executor=executor):
         assert len(batch["tokens"]) == LENGTHS[batch["index"]].sum() <= 200
-    assert packed.plan(memory=MEMORY).depth >= 2
+    assert packed.plan(memory=MEMORY).slots >= 2
 
 
 @pytest.mark.parametrize(
@@ -165,10 +167,12 @@ def test_who_makes_the_rows_makes_no_difference(executor: str, workers: int) -> 
         sp.Pipeline(texts())
         .shuffle(seed=5)
         .map(lambda sample, rng: {**sample, "tokens": sample["tokens"][: rng.integers(1, 90)]})
-        .batch(13, collate={"tokens": sp.Pad(max_shape=90), "boxes": sp.Ragged(max_values=60)}, tail="pad")
+        .batch(
+            13, collate={"tokens": sp.Pad(max_shape=90), "boxes": sp.Ragged(max_values=60)}, last_batch="pad"
+        )
     )
     expected = batches(pipeline, executor="inline")
-    got = batches(pipeline, executor=executor, workers=workers)
+    got = batches(pipeline, executor=executor, num_workers=workers)
     assert len(got) == len(expected)
     for a, b in zip(got, expected, strict=True):
         assert a.keys() == b.keys()
@@ -177,8 +181,8 @@ def test_who_makes_the_rows_makes_no_difference(executor: str, workers: int) -> 
 
 
 def test_a_declared_shape_is_one_samples_own() -> None:
-    spec = {"tokens": sp.Spec((17,), np.dtype(np.int64)), "number": sp.Spec((), np.dtype(np.int64))}
-    source = sp.Indexed([{"tokens": np.arange(n), "number": n} for n in range(1, 9)], spec=spec)
+    spec = {"tokens": sp.ArraySpec((17,), np.dtype(np.int64)), "number": sp.ArraySpec((), np.dtype(np.int64))}
+    source = sp.MapSource([{"tokens": np.arange(n), "number": n} for n in range(1, 9)], spec=spec)
     pipeline = sp.Pipeline(source).batch(4, collate={"tokens": sp.Pad(max_shape=20)})
     assert pipeline.plan(memory=MEMORY).facts()["fields"]["tokens"] == {  # type: ignore[index]
         "shape": "(≤4, ≤20)",
@@ -201,7 +205,7 @@ def test_what_fits_no_slot_comes_in_lists_and_explain_says_so() -> None:
 
 
 def test_explain_says_how_fields_are_collated() -> None:
-    collate = {"tokens": sp.Pad(to=8, max_shape=90), "boxes": sp.Ragged(max_values=64)}
+    collate = {"tokens": sp.Pad(to_multiple_of=8, max_shape=90), "boxes": sp.Ragged(max_values=64)}
     with sp.Pipeline(texts()).batch(16, collate=collate).loader(memory=MEMORY, executor="thread") as loader:
         next(iter(loader))
         text = " ".join(loader.plan.explain().split())
@@ -242,12 +246,12 @@ def test_a_sample_without_room_is_an_error_with_its_number(collate: Any, says: s
         assert row % 16 == int(np.searchsorted(ends, 150, "right"))
 
 
-@pytest.mark.parametrize(("pack", "how"), [(False, sp.Pad()), (True, sp.Ragged())])
-def test_a_budget_of_another_length_needs_room_of_its_own(pack: bool, how: Any) -> None:
-    lengths = sp.Indexed(Texts(), columns={"half": np.maximum(LENGTHS // 2, 1)})
-    pipeline = sp.Pipeline(lengths).shuffle(seed=1)
+@pytest.mark.parametrize(("packing", "how"), [(False, sp.Pad()), (True, sp.Ragged())])
+def test_a_budget_of_another_length_needs_room_of_its_own(packing: bool, how: Any) -> None:
+    lengths = sp.MapSource(Texts(), columns={"half": np.maximum(LENGTHS // 2, 1)})
+    pipeline, collate = sp.Pipeline(lengths).shuffle(seed=1), {"tokens": how, "boxes": list}
     with pytest.raises(sp.TransformError, match=r"'tokens' is \d+ long.*room for"):
-        batches(pipeline.batch(budget=100, by="half", pack=pack, collate={"tokens": how, "boxes": list}))
+        batches(pipeline.batch(budget=100, length_column="half", packing=packing, collate=collate))
 
 
 def test_samples_of_another_dtype_or_other_axes_are_errors() -> None:
@@ -268,9 +272,11 @@ def test_samples_of_another_dtype_or_other_axes_are_errors() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: sp.Pad(to=0), "neither a whole number from 1 on"),
+        (lambda: sp.Pad(to_multiple_of=0), r"Pad\(to_multiple_of=0\): a whole number, at least 1"),
+        (lambda: sp.Pad(length=0), "neither a whole number from 1 on"),
+        (lambda: sp.Pad(length=8, to_multiple_of=2), "leave one out"),
         (lambda: sp.Pad(max_shape=(3, -1)), "neither a whole number from 1 on"),
-        (lambda: sp.Pad(to=(3,), max_shape=3), "leave one out"),
+        (lambda: sp.Pad(length=(3,), max_shape=3), "leave one out"),
         (lambda: sp.Pad(value="0"), "value='0'"),  # type: ignore[arg-type]
         (lambda: sp.Ragged(max_values=0), "neither a whole number from 1 on"),
         (lambda: sp.Pipeline(texts()).batch(4, collate={"tokens": "pad"}), "Pad, Ragged or list"),  # type: ignore[dict-item]
@@ -302,7 +308,7 @@ def test_what_cannot_be_collated_is_refused_when_it_is_measured(collate: Any, sa
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_lists_of_numbers_are_arrays_where_they_are_padded(executor: str) -> None:
     samples = [{"ids": list(range(n % 5)), "box": [(0.5, n)] * (n % 3)} for n in range(4, 40)]
-    pipeline = sp.Pipeline(sp.Indexed(samples)).batch(
+    pipeline = sp.Pipeline(sp.MapSource(samples)).batch(
         6, collate={"ids": sp.Pad(max_shape=4, value=9), "box": sp.Ragged(max_values=12)}
     )
     for batch in batches(pipeline, executor=executor):
@@ -322,7 +328,7 @@ def test_measuring_opens_the_source_once_and_keeps_its_order() -> None:
             return super().open()
 
     left, right = sp.Pipeline(Once(x=np.zeros(50))), sp.Pipeline(Once(x=np.ones(50)))
-    pipeline = sp.Pipeline(sp.Mix({left: 0.5, right: 0.5})).map(lambda sample: sample).batch(8)
+    pipeline = sp.Pipeline(sp.Mixture({left: 0.5, right: 0.5})).map(lambda sample: sample).batch(8)
     with pipeline.loader(memory=MEMORY, executor="thread") as loader:
         loader.reweigh([0, 1])
         for batch in loader.steps(3):
@@ -331,12 +337,12 @@ def test_measuring_opens_the_source_once_and_keeps_its_order() -> None:
 
 
 def test_samples_that_wait_are_part_of_the_forecast() -> None:
-    spec = {"tokens": sp.Spec((1,), np.dtype(np.uint8))}
-    source = sp.Indexed([{"tokens": np.zeros(1, np.uint8)}] * 8, spec=spec)
+    spec = {"tokens": sp.ArraySpec((1,), np.dtype(np.uint8))}
+    source = sp.MapSource([{"tokens": np.zeros(1, np.uint8)}] * 8, spec=spec)
     forecasts = [
         sp.Pipeline(source)
         .batch(4, collate={"tokens": sp.Pad(max_shape=most)})
-        .plan(memory="256MiB", workers=1, depth=2)
+        .plan(memory="256MiB", num_workers=1, prefetch=1)
         .forecast.allocated
         for most in (1 << 10, 1 << 20)
     ]
@@ -357,9 +363,10 @@ def test_any_shapes_are_padded_as_numpy_pads(
     samples: list[np.ndarray], rows: int, multiple: int, value: int
 ) -> None:
     axes = samples[0].ndim
-    pad = sp.Pad(to=multiple, value=bool(value) if samples[0].dtype == bool else value, max_shape=(5,) * axes)
-    pipeline = sp.Pipeline(sp.Indexed([{"x": sample} for sample in samples]))
-    for batch in batches(pipeline.batch(rows, tail="short", collate={"x": pad}), executor="inline"):
+    fill = bool(value) if samples[0].dtype == bool else value
+    pad = sp.Pad(to_multiple_of=multiple, value=fill, max_shape=(5,) * axes)
+    pipeline = sp.Pipeline(sp.MapSource([{"x": sample} for sample in samples]))
+    for batch in batches(pipeline.batch(rows, last_batch="partial", collate={"x": pad}), executor="inline"):
         given = [samples[index] for index in batch["index"]]
         shape = [
             -(-max(sides) // multiple) * multiple
@@ -383,8 +390,8 @@ def test_any_shapes_are_padded_as_numpy_pads(
 def test_any_values_follow_one_another_as_numpy_joins_them(samples: list[np.ndarray], rows: int) -> None:
     sides = samples[0].shape[1:]
     samples = [np.resize(sample, (len(sample), *sides)) for sample in samples]
-    pipeline = sp.Pipeline(sp.Indexed([{"x": sample} for sample in samples]))
-    pipeline = pipeline.batch(rows, tail="short", collate={"x": sp.Ragged(max_values=20)})
+    pipeline = sp.Pipeline(sp.MapSource([{"x": sample} for sample in samples]))
+    pipeline = pipeline.batch(rows, last_batch="partial", collate={"x": sp.Ragged(max_values=20)})
     for batch in batches(pipeline, executor="inline"):
         given = [samples[index] for index in batch["index"]]
         assert np.array_equal(batch["x"], np.concatenate(given))

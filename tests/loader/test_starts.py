@@ -32,15 +32,15 @@ class Squares:
         return {"x": np.full(3, index * index)}
 
 
-def loader(kind: str, folder: Path, server: sp.ForkServer | None = None) -> sp.Loader:
+def loader(kind: str, folder: Path, server: Any = "spawn") -> sp.Loader:
     if kind == "photos":
         listed = (
             sp.FileList(folder / "list.txt") if (folder / "list.txt").exists() else write_photos(folder, 6)
         )
         pipeline = sp.Pipeline(listed).shuffle(seed=1)
-        return pipeline.map(sp.CenterCrop(16)).batch(2).loader(memory="128MiB", workers=2)
-    pipeline = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=1)
-    return pipeline.batch(4).loader(executor=kind, memory="512MiB", workers=2, fork_from=server)  # type: ignore[arg-type]
+        return pipeline.map(sp.CenterCrop(16)).batch(2).loader(memory="128MiB", num_workers=2)
+    pipeline = sp.Pipeline(sp.MapSource(Squares())).shuffle(seed=1)
+    return pipeline.batch(4).loader(executor=kind, memory="512MiB", num_workers=2, mp_context=server)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -160,9 +160,9 @@ class Refuses(Squares):
 def test_what_a_dataset_raises_at_the_start_stays_its_own(executor: Any) -> None:
     """Also where it is an error that the system might have raised."""
     for error in (RuntimeError("CUDA is out of memory"), OSError("the server is gone")):
-        pipeline = sp.Pipeline(sp.Indexed(Refuses(error))).batch(4)
+        pipeline = sp.Pipeline(sp.MapSource(Refuses(error))).batch(4)
         with (
-            pipeline.loader(executor=executor, workers=1, memory="512MiB") as batches,
+            pipeline.loader(executor=executor, num_workers=1, memory="512MiB") as batches,
             pytest.raises(sp.SampleError) as caught,
         ):
             iter(batches)
@@ -181,7 +181,7 @@ def test_what_a_source_raises_at_the_start_stays_its_own(error: type[Exception])
 
     pipeline = sp.Pipeline(Watched(numbers(40), fail)).map(add, field="x").batch(4)
     with (
-        pipeline.loader(memory="512MiB", workers=1, executor="thread") as batches,
+        pipeline.loader(memory="512MiB", num_workers=1, executor="thread") as batches,
         pytest.raises(error, match=r"^no such shelf$"),
     ):
         iter(batches)
@@ -207,9 +207,9 @@ class Raises(Squares):
 
 def test_an_error_that_cannot_be_rebuilt_here() -> None:
     """It was raised when the first sample was measured."""
-    pipeline = sp.Pipeline(sp.Indexed(Raises())).batch(4)
+    pipeline = sp.Pipeline(sp.MapSource(Raises())).batch(4)
     with (
-        pipeline.loader(executor="process", workers=1, memory="512MiB") as batches,
+        pipeline.loader(executor="process", num_workers=1, memory="512MiB") as batches,
         pytest.raises(
             sp.SampleError, match="can't be rebuilt here: LookupError: only in the process that raised it"
         ),

@@ -21,18 +21,18 @@ def kinds() -> dict[str, sp.Pipeline]:
     base = sp.Pipeline(sp.Arrays(label=LABEL, w=LABEL + 0.5))
     two = {
         base.filter("label < 4").shuffle(seed=1): 0.7,
-        base.split(0.5, seed=1, by="label")[1].repeat(2): 0.3,
+        base.split(0.5, seed=1, by="label")[1].repeat_each(2): 0.3,
     }
     return {
         "filter": base.filter("label != 3").shuffle(seed=1),
         "by": base.split(0.6, seed=1, by="label")[0].shuffle(seed=1, block=4, window=2),
         "stratify": base.split(0.6, seed=1, stratify="label")[0],
-        "weights": base.shuffle(seed=1, weights="w", samples=50),
-        "balance": base.shuffle(seed=1, balance="label"),
+        "weights": base.sample(seed=1, weights="w", num_samples=50),
+        "balance": base.sample(seed=1, balance="label"),
         "concat": sp.Pipeline(sp.Concat(base.source, base.source)).take(70).shuffle(seed=3),
-        "mix, first": sp.Pipeline(sp.Mix(two)),
-        "mix, last": sp.Pipeline(sp.Mix(two, until="last"), seed=9),
-        "mix, 41": sp.Pipeline(sp.Mix(two, until=41)),
+        "mix, first": sp.Pipeline(sp.Mixture(two)),
+        "mix, last": sp.Pipeline(sp.Mixture(two, stopping="last"), seed=9),
+        "mix, 41": sp.Pipeline(sp.Mixture(two, stopping=41)),
     }
 
 
@@ -50,13 +50,13 @@ def through_json(state: dict[str, object]) -> dict[str, object]:
 
 
 def globally(
-    pipeline: sp.Pipeline, state: dict[str, object], batch: int, world: int, tail: str, steps: int
+    pipeline: sp.Pipeline, state: dict[str, object], batch: int, world_size: int, last_batch: str, steps: int
 ) -> list[Rows]:
     """Valid rows of all ranks together, step by step, from ``state`` on."""
     ranks = []
-    for rank in range(world):
-        sharded = pipeline.shard(rank, world).batch(batch, tail=tail)  # type: ignore[arg-type]
-        with sharded.loader(memory=MEMORY, workers=1) as loader:
+    for rank in range(world_size):
+        sharded = pipeline.shard(rank, world_size).batch(batch, last_batch=last_batch)  # type: ignore[arg-type]
+        with sharded.loader(memory=MEMORY, num_workers=1) as loader:
             loader.load_state_dict(state)
             ranks.append([rows_of(each) for each in loader.steps(steps)])
     return [list(chain.from_iterable(step)) for step in zip(*ranks, strict=True)]
@@ -64,26 +64,26 @@ def globally(
 
 @given(
     kind=st.sampled_from(sorted(KINDS)),
-    tail=st.sampled_from(["drop", "pad"]),
+    last_batch=st.sampled_from(["drop", "pad"]),
     batch=st.integers(1, 6),
-    world=st.integers(1, 3),
+    world_size=st.integers(1, 3),
     stop=st.integers(0, 12),
     new_batch=st.integers(1, 6),
     new_world=st.integers(1, 3),
 )
 def test_the_rest_of_the_stream_is_the_same_however_it_is_cut(
-    kind: str, tail: str, batch: int, world: int, stop: int, new_batch: int, new_world: int
+    kind: str, last_batch: str, batch: int, world_size: int, stop: int, new_batch: int, new_world: int
 ) -> None:
     pipeline = KINDS[kind]
-    sharded = pipeline.shard(world - 1, world).batch(batch, tail=tail)  # type: ignore[arg-type]
-    with sharded.loader(memory=MEMORY, workers=1) as loader:
+    sharded = pipeline.shard(world_size - 1, world_size).batch(batch, last_batch=last_batch)  # type: ignore[arg-type]
+    with sharded.loader(memory=MEMORY, num_workers=1) as loader:
         list(loader.steps(stop))
         state, order = through_json(loader.state_dict()), loader.plan.order
-    came = globally(pipeline, state, new_batch, new_world, tail, 5)
+    came = globally(pipeline, state, new_batch, new_world, last_batch, 5)
     epoch, consumed, whole = int(str(state["epoch"])), int(str(state["consumed"])), new_batch * new_world
     for step in came:
         left = order.num_positions - consumed
-        if left < (whole if tail == "drop" else 1):
+        if left < (whole if last_batch == "drop" else 1):
             epoch, consumed, left = epoch + 1, 0, order.num_positions
         end = consumed + min(whole, left)
         assert [index for _, index in step] == order.indices(epoch, consumed, end).tolist()  # type: ignore[union-attr]
@@ -98,16 +98,16 @@ def test_the_rest_of_the_stream_is_the_same_however_it_is_cut(
     ),
     batch=st.integers(1, 6),
     skip=st.integers(0, 3),
-    world=st.integers(1, 3),
+    world_size=st.integers(1, 3),
     new_batch=st.sampled_from([1, 2, 3, 6]),
 )
 def test_a_changed_mixture_is_in_the_state(
-    edits: list[tuple[int, list[float]]], batch: int, skip: int, world: int, new_batch: int
+    edits: list[tuple[int, list[float]]], batch: int, skip: int, world_size: int, new_batch: int
 ) -> None:
     pipeline = KINDS["mix, last"]
 
     def edited(rank: int) -> tuple[list[Rows], dict[str, object], Any]:
-        with pipeline.shard(rank, world).batch(batch).loader(memory=MEMORY, workers=1) as loader:
+        with pipeline.shard(rank, world_size).batch(batch).loader(memory=MEMORY, num_workers=1) as loader:
             came = []
             for steps, weights in edits:
                 came += [rows_of(each) for each in loader.steps(steps)]
@@ -117,7 +117,7 @@ def test_a_changed_mixture_is_in_the_state(
             state = through_json(loader.state_dict())
             return [*came, *(rows_of(each) for each in loader.steps(6))], state, loader.plan.order
 
-    ranks = [edited(rank) for rank in range(world)]
+    ranks = [edited(rank) for rank in range(world_size)]
     states = [state for _, state, _ in ranks]
     assert all(state == states[0] for state in states)
     order = ranks[0][2]
@@ -126,12 +126,12 @@ def test_a_changed_mixture_is_in_the_state(
     )
     epoch, consumed = int(str(states[0]["epoch"])), int(str(states[0]["consumed"]))
     expected: list[int] = []
-    while len(expected) < 6 * batch * world:
-        steps = (order.num_positions - consumed) // (batch * world)
-        expected += order.indices(epoch, consumed, consumed + steps * batch * world).tolist()
+    while len(expected) < 6 * batch * world_size:
+        steps = (order.num_positions - consumed) // (batch * world_size)
+        expected += order.indices(epoch, consumed, consumed + steps * batch * world_size).tolist()
         epoch, consumed = epoch + 1, 0
-    assert [index for _, index in rest] == expected[: 6 * batch * world]
-    with pipeline.batch(new_batch).loader(memory=MEMORY, workers=1) as loader:
+    assert [index for _, index in rest] == expected[: 6 * batch * world_size]
+    with pipeline.batch(new_batch).loader(memory=MEMORY, num_workers=1) as loader:
         loader.load_state_dict(states[0])
         assert loader.edits == states[0]["edits"]
         again = loader.plan.order
@@ -144,8 +144,8 @@ def test_a_changed_mixture_is_in_the_state(
 
 def test_a_new_mixture_begins_with_the_next_batch() -> None:
     a, b = (sp.Pipeline(sp.Arrays(label=np.arange(1000) + first)).shuffle(seed=1) for first in (0, 1000))
-    pipeline = sp.Pipeline(sp.Mix({a: 1, b: 0}, names=["a", "b"], until=10_000)).batch(10)
-    with pipeline.loader(memory=MEMORY, workers=1, depth=8) as loader:
+    pipeline = sp.Pipeline(sp.Mixture({a: 1, b: 0}, names=["a", "b"], stopping=10_000)).batch(10)
+    with pipeline.loader(memory=MEMORY, num_workers=1, prefetch=7) as loader:
         iterator = iter(loader)
         assert next(iterator)["source"].tolist() == [0] * 10
         loader.reweigh({"b": 1, "a": 0})
@@ -177,8 +177,8 @@ def test_a_new_mixture_begins_with_the_next_batch() -> None:
 )
 def test_what_cannot_be_reweighed(weights: Any, says: str) -> None:
     source = sp.Arrays(label=np.arange(9))
-    mix = sp.Mix([(sp.Pipeline(source), 1), (sp.Pipeline(source), 1)], names=["a", "b"])
-    with sp.Pipeline(mix).batch(2).loader(memory=MEMORY, workers=1) as loader:
+    mix = sp.Mixture([(sp.Pipeline(source), 1), (sp.Pipeline(source), 1)], names=["a", "b"])
+    with sp.Pipeline(mix).batch(2).loader(memory=MEMORY, num_workers=1) as loader:
         with pytest.raises(sp.PlanError, match=says):
             loader.reweigh(weights)
         assert loader.edits == []
@@ -187,8 +187,8 @@ def test_what_cannot_be_reweighed(weights: Any, says: str) -> None:
 
 def test_only_a_mixture_is_reweighed() -> None:
     with (
-        sp.Pipeline(sp.Arrays(label=np.arange(9))).batch(2).loader(memory=MEMORY, workers=1) as loader,
-        pytest.raises(sp.PlanError, match="this pipeline's source is no Mix"),
+        sp.Pipeline(sp.Arrays(label=np.arange(9))).batch(2).loader(memory=MEMORY, num_workers=1) as loader,
+        pytest.raises(sp.PlanError, match="this pipeline's source is no Mixture"),
     ):
         loader.reweigh([1])
 
@@ -207,7 +207,7 @@ def test_only_a_mixture_is_reweighed() -> None:
     ids=str,
 )
 def test_a_damaged_edit_is_refused_and_changes_nothing(edit: dict[str, Any]) -> None:
-    with KINDS["mix, 41"].batch(2).loader(memory=MEMORY, workers=1) as loader:
+    with KINDS["mix, 41"].batch(2).loader(memory=MEMORY, num_workers=1) as loader:
         iterator = iter(loader)
         next(iterator)
         state = loader.state_dict()

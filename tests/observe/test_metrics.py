@@ -15,7 +15,7 @@ from standpipe.observe import PrometheusCollector, write_scalars
 
 
 def make(rows: int = 64) -> sp.Loader:
-    return sp.Pipeline(numbers(rows)).batch(4).loader(memory="64MiB", workers=1)
+    return sp.Pipeline(numbers(rows)).batch(4).loader(memory="64MiB", num_workers=1)
 
 
 def test_prometheus_scrapes_all_loaders() -> None:

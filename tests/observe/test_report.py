@@ -81,7 +81,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pipeline = (
         sp.Pipeline(sp.ImageFolder(folder / "photos <b>&")).map(sp.Resize(16), sp.CenterCrop(16)).batch(4)
     )
-    with pipeline.on_bad(sp.Replace(at_most=0.5)).loader(memory="64MiB", workers=2) as loader:
+    with pipeline.on_error(sp.Replace(at_most=0.5)).loader(memory="64MiB", num_workers=2) as loader:
         for _ in range(3):
             for _batch in loader:
                 pass
@@ -138,8 +138,8 @@ def test_of_ten_million_rows_it_has_less_than_two_mb() -> None:
             raise ValueError("a reason of some length, as an exception has it " * 3)
         return sample
 
-    pipeline = sp.Pipeline(numbers(4000)).map(often_bad).on_bad(sp.Replace(at_most=1.0)).batch(500)
-    with pipeline.loader(memory="64MiB", workers=1, executor="thread") as loader:
+    pipeline = sp.Pipeline(numbers(4000)).map(often_bad).on_error(sp.Replace(at_most=1.0)).batch(500)
+    with pipeline.loader(memory="64MiB", num_workers=1, executor="thread") as loader:
         for _batch in loader:
             pass
         assert len(loader.bad_samples) > 1000

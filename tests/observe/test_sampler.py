@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_garbage")
 
 
 def make(rows: int = 64, batch: int = 8) -> sp.Loader:
-    return sp.Pipeline(numbers(rows)).batch(batch).loader(memory="64MiB", workers=1)
+    return sp.Pipeline(numbers(rows)).batch(batch).loader(memory="64MiB", num_workers=1)
 
 
 def observers() -> list[threading.Thread]:

@@ -20,25 +20,25 @@ TEXT = NOW.as_json()
 
 def test_it_comes_back_as_it_was() -> None:
     assert Snapshot.from_json(TEXT) == NOW
-    open_ended = replace(NOW, verdict=replace(WAITS, upper_rows_per_s=None))
+    open_ended = replace(NOW, diagnosis=replace(WAITS, upper_rows_per_s=None))
     assert Snapshot.from_json(open_ended.as_json()) == open_ended
-    assert facts(open_ended)["verdict"]["upper_rows_per_s"] is None
-    unknown = replace(NOW, verdict=None, steps_per_epoch=None, stats=counters(3, workers=(), functions={}))
+    assert facts(open_ended)["diagnosis"]["upper_rows_per_s"] is None
+    unknown = replace(NOW, diagnosis=None, steps_per_epoch=None, stats=counters(3, workers=(), functions={}))
     assert Snapshot.from_json(unknown.as_json()) == unknown
 
 
 def test_it_is_a_line() -> None:
     assert str(NOW) == "epoch 0, step 4/10, 1,000 rows/s, waits 40%, memory 29%, limit: transform"
-    assert str(shown(small_plan(), verdict=None, bad=12)).endswith("memory 29%, 12 bad")
+    assert str(shown(small_plan(), diagnosis=None, bad=12)).endswith("memory 29%, 12 bad")
     busy = replace(WAITS, bound="step", place="step")
-    assert str(shown(small_plan(), verdict=busy)).endswith("limit: step")
+    assert str(shown(small_plan(), diagnosis=busy)).endswith("limit: step")
 
 
 def test_its_facts_are_plain_values() -> None:
     plain = json.loads(json.dumps(facts(NOW)))
     assert plain["stats"]["transform"]["latency"]["count"] == 100_000
     assert plain["stats"]["transform"]["latency"]["p50_s"] == pytest.approx(1e-3, rel=0.2)
-    assert plain["verdict"]["place"] == "transform"
+    assert plain["diagnosis"]["place"] == "transform"
     assert plain["recent"]["load"]["transform"] == pytest.approx(0.95)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from standpipe.errors import PlanError
 from standpipe.order import Batches, Budget, Chain, Cursor, Select, Skip, Split, Steps, Take
 from standpipe.plan.order import bytes_of
-from standpipe.spec import AnyArray, Int64Array, Tail
+from standpipe.spec import AnyArray, Int64Array, LastBatch
 
 quickly = settings(derandomize=True, deadline=None, max_examples=120, database=None)
 
@@ -23,14 +23,14 @@ def planned(
     most: int,
     *,
     seed: int | None = 0,
-    max_rows: int | None = None,
-    pack: bool = False,
+    max_batch_size: int | None = None,
+    packing: bool = False,
     chain: Chain | None = None,
 ) -> Batches:
     chain = chain or Chain(len(lengths))
     selected = replace(chain, times=1)
     column = np.asarray(lengths)[selected.records(np.arange(selected.count))]
-    budget = Budget(most, "length", max_rows, pack)
+    budget = Budget(most, "length", max_batch_size, packing)
     return Batches.of(budget, lambda start, stop: column[start:stop], chain, seed=seed)
 
 
@@ -51,8 +51,8 @@ def plans(draw: st.DrawFn) -> tuple[Batches, Int64Array]:
         lengths,
         most,
         seed=draw(st.none() | st.integers(0, 2**64 - 1)),
-        max_rows=draw(st.none() | st.integers(1, 40)),
-        pack=draw(st.booleans()),
+        max_batch_size=draw(st.none() | st.integers(1, 40)),
+        packing=draw(st.booleans()),
     )
     return batches, lengths
 
@@ -61,9 +61,9 @@ def epoch_of(batches: Batches, epoch: int) -> list[list[int]]:
     return [batches.records(epoch, position).tolist() for position in range(batches.num_positions)]
 
 
-def cost(lengths: Int64Array, pack: bool) -> int:
+def cost(lengths: Int64Array, packing: bool) -> int:
     lengths = np.maximum(lengths, 1)
-    return int(lengths.sum()) if pack else len(lengths) * int(lengths.max())
+    return int(lengths.sum()) if packing else len(lengths) * int(lengths.max())
 
 
 @quickly
@@ -76,8 +76,8 @@ def test_every_record_comes_once_an_epoch_and_no_batch_is_above_the_budget(
     assert sorted(record for batch in got for record in batch) == list(range(len(lengths)))
     budget = batches.budget
     for batch in got:
-        assert 1 <= len(batch) <= min(batches.most_rows, budget.max_rows or batches.most_rows)
-        assert cost(lengths[batch], budget.pack) <= budget.most
+        assert 1 <= len(batch) <= min(batches.most_rows, budget.max_batch_size or batches.most_rows)
+        assert cost(lengths[batch], budget.packing) <= budget.most
     assert max(map(len, got)) == batches.most_rows
     assert batches.records(epoch, len(got) - 1).tolist() == got[-1]
 
@@ -85,10 +85,10 @@ def test_every_record_comes_once_an_epoch_and_no_batch_is_above_the_budget(
 @quickly
 @given(plans(), st.integers(1, 5), st.integers(1, 5), st.data())
 def test_the_rest_is_the_same_for_another_world(
-    case: tuple[Batches, Int64Array], world: int, new_world: int, data: st.DataObject
+    case: tuple[Batches, Int64Array], world_size: int, new_world: int, data: st.DataObject
 ) -> None:
     batches, lengths = case
-    first = cut(batches, world)
+    first = cut(batches, world_size)
     cursor = Cursor(3)
     for _ in range(data.draw(st.integers(0, first.per_epoch - 1))):
         cursor = first.after(cursor)
@@ -108,8 +108,14 @@ def test_the_rest_is_the_same_for_another_world(
     assert len(rest) == len(whole) - done
 
 
-def cut(batches: Batches, world: int) -> Steps:
-    return Steps(num_positions=batches.num_positions, batch=1, world=world, tail=Tail.PAD, unit="batches")
+def cut(batches: Batches, world_size: int) -> Steps:
+    return Steps(
+        num_positions=batches.num_positions,
+        batch=1,
+        world_size=world_size,
+        last_batch=LastBatch.PAD,
+        unit="batches",
+    )
 
 
 def rows(batches: Batches, steps: Steps, k: int, cursor: Cursor) -> list[tuple[int, int]]:
@@ -130,52 +136,52 @@ def test_ranks_have_equal_steps_and_padding_repeats_whole_batches() -> None:
     assert all(drawn.valid.all() for drawn in last[: 7 - len(padded)])
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_epochs_differ_in_who_meets_whom_and_when(pack: bool) -> None:
+@pytest.mark.parametrize("packing", [False, True])
+def test_epochs_differ_in_who_meets_whom_and_when(packing: bool) -> None:
     lengths = lognormal(2000, 4000)
-    batches = planned(lengths, 4096, pack=pack)
+    batches = planned(lengths, 4096, packing=packing)
     first, second = (epoch_of(batches, epoch) for epoch in (0, 1))
     assert Counter(map(len, first)) == Counter(map(len, second))
     meetings = [
         {(a, b) for batch in epoch for a in batch for b in batch if a < b} for epoch in (first, second)
     ]
     assert len(meetings[0] & meetings[1]) < 0.3 * len(meetings[0])
-    ends = [cost(lengths[batch], pack=True) for batch in first]
+    ends = [cost(lengths[batch], packing=True) for batch in first]
     assert abs(np.corrcoef(ends[:-1], ends[1:])[0, 1]) < 0.4, "batches come in order of length"
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_without_a_shuffle_the_longest_come_first(pack: bool) -> None:
+@pytest.mark.parametrize("packing", [False, True])
+def test_without_a_shuffle_the_longest_come_first(packing: bool) -> None:
     lengths = lognormal(2000, 4000)
-    batches = planned(lengths, 4096, seed=None, pack=pack)
+    batches = planned(lengths, 4096, seed=None, packing=packing)
     got = epoch_of(batches, 0)
     assert got == epoch_of(batches, 1)
     assert lengths.argmax() in got[0]
-    if not pack:
+    if not packing:
         longest = [int(lengths[batch].max()) for batch in got]
         assert longest[0] == lengths.max()
         assert np.all(np.diff(longest) <= np.array(longest[:-1]) * 0.05)
 
 
-@pytest.mark.parametrize(("pack", "share"), [(False, 0.93), (True, 0.98)])
-def test_little_of_the_budget_is_lost_on_long_tailed_lengths(pack: bool, share: float) -> None:
+@pytest.mark.parametrize(("packing", "share"), [(False, 0.93), (True, 0.98)])
+def test_little_of_the_budget_is_lost_on_long_tailed_lengths(packing: bool, share: float) -> None:
     lengths = lognormal(200_000, 16_384)
-    batches = planned(lengths, 16_384, pack=pack)
+    batches = planned(lengths, 16_384, packing=packing)
     filled = int(lengths.sum()) / (batches.num_positions * 16_384)
     assert share < filled <= 1
-    if not pack:
-        padded = sum(cost(lengths[batch], pack=False) for batch in epoch_of(batches, 0))
+    if not packing:
+        padded = sum(cost(lengths[batch], packing=False) for batch in epoch_of(batches, 0))
         assert 1 - lengths.sum() / padded < 0.02
 
 
 def test_packed_batches_are_about_alike() -> None:
     lengths = lognormal(20_000, 16_384)
-    loads = [int(lengths[batch].sum()) for batch in epoch_of(planned(lengths, 65_536, pack=True), 0)]
+    loads = [int(lengths[batch].sum()) for batch in epoch_of(planned(lengths, 65_536, packing=True), 0)]
     assert min(loads[:-1]) > 0.95 * 65_536 * 0.97
 
 
 def test_the_plan_is_small_however_many_records() -> None:
-    few, many = (planned(lognormal(n, 16_384), 16_384, pack=True) for n in (1000, 300_000))
+    few, many = (planned(lognormal(n, 16_384), 16_384, packing=True) for n in (1000, 300_000))
     assert len(many.cut.times) <= 2 * 256
     assert bytes_of(many) - bytes_of(few) < 4 * 300_000 + (2 << 20)
 
@@ -197,7 +203,7 @@ def test_it_takes_those_that_are_chosen(chain: Chain, seed: int | None) -> None:
     batches = planned(lengths, 4096, seed=seed, chain=chain)
     expected = chain.records(np.arange(chain.count)).tolist()
     assert Counter(record for batch in epoch_of(batches, 4) for record in batch) == Counter(expected)
-    assert max(cost(lengths[batch], pack=False) for batch in epoch_of(batches, 4)) <= 4096
+    assert max(cost(lengths[batch], packing=False) for batch in epoch_of(batches, 4)) <= 4096
 
 
 @pytest.mark.parametrize(
@@ -223,14 +229,14 @@ def test_the_record_that_is_refused_has_its_number_in_the_source() -> None:
     [
         ({"most": 0}, "budget is 0"),
         ({"most": 2**41}, "budget is"),
-        ({"by": 3}, "by=3"),
-        ({"max_rows": 0}, "max_rows is 0"),
-        ({"pack": "yes"}, "pack='yes'"),
+        ({"length_column": 3}, "length_column=3"),
+        ({"max_batch_size": 0}, "max_batch_size is 0"),
+        ({"packing": "yes"}, "packing='yes'"),
     ],
 )
 def test_a_budget_that_cannot_work_is_refused(fields: dict[str, object], says: str) -> None:
     with pytest.raises(PlanError, match=says):
-        Budget(**{"most": 10, "by": "length", **fields})  # type: ignore[arg-type]
+        Budget(**{"most": 10, "length_column": "length", **fields})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("epoch", "position"), [(0, -1), (0, 10**6), (-1, 0), (2**64, 0)])
@@ -240,7 +246,7 @@ def test_a_batch_that_does_not_exist(epoch: int, position: int) -> None:
 
 
 def test_it_says_what_it_does() -> None:
-    text = planned([1, 2, 3, 4] * 100, 10, seed=7, pack=True).describe()
+    text = planned([1, 2, 3, 4] * 100, 10, seed=7, packing=True).describe()
     assert text == (
         "100 batches of 4 to 4 rows from 4 buckets, packed to at most 10 of 'length', which they fill to 100.0%; "
         "shuffle(seed=7), new each epoch"

@@ -69,7 +69,7 @@ def test_a_large_table_lies_in_a_file_that_the_plan_counts(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     rows = 2_200_000  # 4 bytes each are more than 8 MiB
     pipeline = sp.Pipeline(sp.Arrays(label=np.arange(rows, dtype=np.int32)))
-    plan = pipeline.shuffle(seed=1, weights="label").batch(4).plan()
+    plan = pipeline.sample(seed=1, weights="label").batch(4).plan()
     assert len(open_below(tmp_path)) == 2
     assert plan.most_descriptors == pipeline.batch(4).plan().most_descriptors + 2
 

@@ -19,7 +19,7 @@ from standpipe.order import exclusion
 
 def delivered(pipeline: sp.Pipeline) -> list[int]:
     """The records of one epoch in their order."""
-    order = pipeline.batch(1, tail="short").plan().order
+    order = pipeline.batch(1, last_batch="partial").plan().order
     return order.indices(0, 0, order.num_positions).tolist()
 
 
@@ -170,7 +170,7 @@ def test_a_runs_ledger_is_such_a_list(tmp_path: Path) -> None:
     good = encoded(picture(0))
     source = write_list(tmp_path, [good, b"", good, good[:200], good, good, good, good])
     pipeline = sp.Pipeline(source).map(sp.CenterCrop(8))
-    replacing = pipeline.shuffle(seed=1).on_bad(sp.Replace(at_most=2)).batch(4)
-    with replacing.loader(memory="64MiB", bad_log=tmp_path / "bad.jsonl") as loader:
+    replacing = pipeline.shuffle(seed=1).on_error(sp.Replace(at_most=2)).batch(4)
+    with replacing.loader(memory="64MiB", error_log=tmp_path / "bad.jsonl") as loader:
         list(loader)
     assert delivered(pipeline.exclude(tmp_path / "bad.jsonl")) == [0, 2, 4, 5, 6, 7]

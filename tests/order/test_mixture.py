@@ -19,10 +19,10 @@ APART = 10**6  # record numbers of one component and the next
 
 
 def mixed(
-    sizes: list[int], weights: list[Any], until: str | int = "first", seed: int = 5, *, plain: bool = False
+    sizes: list[int], weights: list[Any], stopping: str | int = "first", seed: int = 5, *, plain: bool = False
 ) -> Mixed:
     orders = tuple(Sequential(n) if plain else Shuffled(n, 70 + i) for i, n in enumerate(sizes))
-    return Mixed.over(orders, APART * np.arange(len(sizes)), weights, until, seed)
+    return Mixed.over(orders, APART * np.arange(len(sizes)), weights, stopping, seed)
 
 
 def epoch(order: Mixed, number: int) -> Int64Array:
@@ -49,8 +49,8 @@ def test_each_component_gives_its_own_stream_over_all_epochs(
     weights: list[float], seed: int, data: st.DataObject
 ) -> None:
     sizes = data.draw(st.lists(st.integers(1, 400), min_size=len(weights), max_size=len(weights)))
-    until = data.draw(st.sampled_from(["first", "last"]) | st.integers(1, 700))
-    order = mixed(sizes, weights, until, seed)
+    stopping = data.draw(st.sampled_from(["first", "last"]) | st.integers(1, 700))
+    order = mixed(sizes, weights, stopping, seed)
     if order.num_positions > 50_000:
         return
     together = np.concatenate([epoch(order, number) for number in range(3)])
@@ -185,13 +185,13 @@ def part(first: int, count: int) -> sp.Pipeline:
 
 def pipeline(**options: Any) -> sp.Pipeline:
     a = part(0, 50).filter("label >= 10").shuffle(seed=1)
-    b = part(50, 30).split(0.5, seed=2)[0].repeat(2)
-    return sp.Pipeline(sp.Mix({a: 0.7, b: 0.3}, names=["a", "b"], **options), seed=4)
+    b = part(50, 30).split(0.5, seed=2)[0].repeat_each(2)
+    return sp.Pipeline(sp.Mixture({a: 0.7, b: 0.3}, names=["a", "b"], **options), seed=4)
 
 
 def test_a_batch_says_which_record_it_holds() -> None:
-    planned = pipeline(until=500).batch(50)
-    with planned.loader(memory="64MiB", workers=1) as loader:
+    planned = pipeline(stopping=500).batch(50)
+    with planned.loader(memory="64MiB", num_workers=1) as loader:
         batches = list(loader)
     assert len(batches) == 10
     begins = loader.plan.source.begins  # type: ignore[attr-defined]
@@ -203,23 +203,28 @@ def test_a_batch_says_which_record_it_holds() -> None:
     assert set(np.concatenate([batch["label"] for batch in batches]).tolist()) >= set(range(10, 50))
 
 
-@pytest.mark.parametrize("tail", ["drop", "pad"])
-def test_an_audit_counts_a_mixture(tail: Any) -> None:
-    found = pipeline(until="last").batch(3, tail=tail).audit(ranks=4, epochs=3)
+@pytest.mark.parametrize("last_batch", ["drop", "pad"])
+def test_an_audit_counts_a_mixture(last_batch: Any) -> None:
+    found = pipeline(stopping="last").batch(3, last_batch=last_batch).audit(ranks=4, epochs=3)
     assert found.ok, found
     assert found.sampled is not None
     assert found.sampled[0] == 0  # what the filter leaves out
 
 
 def test_the_default_tail_is_that_of_a_shuffle() -> None:
-    assert pipeline(until=10).batch(4).plan().steps.per_epoch == 2
+    assert pipeline(stopping=10).batch(4).plan().steps.per_epoch == 2
 
 
 def test_a_record_that_comes_again_is_cropped_again() -> None:
     image = np.random.default_rng(0).integers(0, 256, (1, 48, 48, 3), np.uint8)
     source = sp.Arrays(image=image)
-    mix = sp.Mix([(sp.Pipeline(source), 1), (sp.Pipeline(source), 1)], until=24)
-    with sp.Pipeline(mix).map(sp.RandomResizedCrop(16)).batch(24).loader(memory="64MiB", workers=1) as loader:
+    mix = sp.Mixture([(sp.Pipeline(source), 1), (sp.Pipeline(source), 1)], stopping=24)
+    with (
+        sp.Pipeline(mix)
+        .map(sp.RandomResizedCrop(16))
+        .batch(24)
+        .loader(memory="64MiB", num_workers=1) as loader
+    ):
         (batch,) = loader
     assert np.bincount(batch["source"]).tolist() == [12, 12]
     assert len({row.tobytes() for row in batch["image"]}) == 24
@@ -227,14 +232,14 @@ def test_a_record_that_comes_again_is_cropped_again() -> None:
 
 @pytest.mark.parametrize("executor", ["thread", "process", "inline"])
 def test_datasets_in_python_are_mixed(executor: Any) -> None:
-    a, b = (sp.Indexed([{"x": np.float32(v)} for v in range(first, first + 9)]) for first in (0, 100))
-    for spec in (None, {"x": sp.Spec((), np.dtype(np.float32))}):
-        sources = [sp.Indexed(each.dataset, spec=spec) for each in (a, b)]
-        mix = sp.Mix([(sp.Pipeline(source).shuffle(seed=1), 1) for source in sources], until="last")
+    a, b = (sp.MapSource([{"x": np.float32(v)} for v in range(first, first + 9)]) for first in (0, 100))
+    for spec in (None, {"x": sp.ArraySpec((), np.dtype(np.float32))}):
+        sources = [sp.MapSource(each.dataset, spec=spec) for each in (a, b)]
+        mix = sp.Mixture([(sp.Pipeline(source).shuffle(seed=1), 1) for source in sources], stopping="last")
         with (
             sp.Pipeline(mix)
-            .batch(18, tail="pad")
-            .loader(memory="1GiB", workers=2, executor=executor, fork_from=SERVER) as loader
+            .batch(18, last_batch="pad")
+            .loader(memory="1GiB", num_workers=2, executor=executor, mp_context=SERVER) as loader
         ):
             (batch,) = loader
         assert batch["source"].tolist() == (batch["x"] >= 100).tolist()
@@ -242,11 +247,11 @@ def test_datasets_in_python_are_mixed(executor: Any) -> None:
 
 
 def test_a_samples_own_field_source_is_not_overwritten() -> None:
-    parts = [sp.Pipeline(sp.Indexed([{"source": 7}])) for _ in range(2)]
+    parts = [sp.Pipeline(sp.MapSource([{"source": 7}])) for _ in range(2)]
     with (
-        sp.Pipeline(sp.Mix([(each, 1) for each in parts]))
+        sp.Pipeline(sp.Mixture([(each, 1) for each in parts]))
         .batch(1)
-        .loader(memory="64MiB", workers=1, executor="thread") as loader,
+        .loader(memory="64MiB", num_workers=1, executor="thread") as loader,
         pytest.raises(sp.SampleError, match="has a field 'source', which a mixture adds"),
     ):
         next(iter(loader))
@@ -255,28 +260,31 @@ def test_a_samples_own_field_source_is_not_overwritten() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: sp.Mix({part(0, 3): 1}), "Mix takes two or more, not 1"),
-        (lambda: sp.Mix({part(0, 3): 1, sp.Arrays(label=np.arange(3)): 1}), "takes pipelines, not"),  # type: ignore[dict-item]
+        (lambda: sp.Mixture({part(0, 3): 1}), "Mixture takes two or more, not 1"),
+        (lambda: sp.Mixture({part(0, 3): 1, sp.Arrays(label=np.arange(3)): 1}), "takes pipelines, not"),  # type: ignore[dict-item]
         (
-            lambda: sp.Mix({part(0, 3).batch(2): 1, part(0, 3): 1}),
+            lambda: sp.Mixture({part(0, 3).batch(2): 1, part(0, 3): 1}),
             r"has a .batch\(…\): write it after the mixture",
         ),
-        (lambda: sp.Mix({part(0, 3).map(sp.CenterCrop(3)): 1, part(0, 3): 1}), r"has a .map\(…\)"),
-        (lambda: sp.Mix({part(0, 3).shard(1, 2): 1, part(0, 3): 1}), r"has a .shard\(…\)"),
-        (lambda: sp.Mix({part(0, 3).decode("fast"): 1, part(0, 3): 1}), r"has a .decode\(…\)"),
-        (lambda: sp.Mix({part(0, 3): 1, part(0, 4): -1}), "weight is -1"),
-        (lambda: sp.Mix({part(0, 3): 1, part(0, 4): 1}, until="both"), r"Mix\(until=…\).*is 'both'"),  # type: ignore[arg-type]
-        (lambda: sp.Mix({part(0, 3): 1, part(0, 4): 1}, until=0), r"Mix\(until=…\).*is 0"),
-        (lambda: sp.Mix({part(0, 3): 1, part(0, 4): 1}, names=["a"]), "one name for each of 2"),
+        (lambda: sp.Mixture({part(0, 3).map(sp.CenterCrop(3)): 1, part(0, 3): 1}), r"has a .map\(…\)"),
+        (lambda: sp.Mixture({part(0, 3).shard(1, 2): 1, part(0, 3): 1}), r"has a .shard\(…\)"),
+        (lambda: sp.Mixture({part(0, 3).decode("fast"): 1, part(0, 3): 1}), r"has a .decode\(…\)"),
+        (lambda: sp.Mixture({part(0, 3): 1, part(0, 4): -1}), "weight is -1"),
         (
-            lambda: sp.Mix({part(0, 3): 1, sp.Pipeline(sp.Arrays(x=np.arange(3))): 1}),
-            "Mix: .* differs from .* no field 'label'",
+            lambda: sp.Mixture({part(0, 3): 1, part(0, 4): 1}, stopping="both"),
+            r"Mixture\(stopping=…\).*is 'both'",
+        ),  # type: ignore[arg-type]
+        (lambda: sp.Mixture({part(0, 3): 1, part(0, 4): 1}, stopping=0), r"Mixture\(stopping=…\).*is 0"),
+        (lambda: sp.Mixture({part(0, 3): 1, part(0, 4): 1}, names=["a"]), "one name for each of 2"),
+        (
+            lambda: sp.Mixture({part(0, 3): 1, sp.Pipeline(sp.Arrays(x=np.arange(3))): 1}),
+            "Mixture: .* differs from .* no field 'label'",
         ),
         (
-            lambda: sp.Mix(
+            lambda: sp.Mixture(
                 {
-                    sp.Pipeline(sp.Mix({part(0, 3): 1, part(0, 4): 1})): 1,
-                    sp.Pipeline(sp.Mix({part(0, 3): 1, part(0, 4): 1})): 1,
+                    sp.Pipeline(sp.Mixture({part(0, 3): 1, part(0, 4): 1})): 1,
+                    sp.Pipeline(sp.Mixture({part(0, 3): 1, part(0, 4): 1})): 1,
                 }
             ),
             "has a field 'source'",
@@ -293,9 +301,9 @@ def test_what_is_no_mixture(make: Any, says: str) -> None:
     [
         lambda p: p.take(3),
         lambda p: p.shuffle(seed=1),
-        lambda p: p.shuffle(seed=1, balance="label"),
-        lambda p: p.repeat(2),
-        lambda p: p.batch(budget=9, by="label"),
+        lambda p: p.sample(seed=1, balance="label"),
+        lambda p: p.repeat_each(2),
+        lambda p: p.batch(budget=9, length_column="label"),
     ],
 )
 def test_a_mixture_is_an_order_already(change: Any) -> None:
@@ -307,16 +315,16 @@ def test_a_mixture_is_an_order_already(change: Any) -> None:
 def test_the_recipe_knows_every_choice() -> None:
     a, b = part(0, 9), part(9, 9)
     mixes = [
-        sp.Mix({a: 1, b: 1}),
-        sp.Mix({b: 1, a: 1}),
-        sp.Mix({a: 1, b: 2}),
-        sp.Mix({a: 1, b: 1}, until="last"),
-        sp.Mix({a: 1, b: 1}, until=9),
-        sp.Mix({a: 1, b.take(5): 1}),
-        sp.Mix({a: 1, b.shuffle(seed=1): 1}),
-        sp.Mix({a: 1, b.shuffle(seed=2): 1}),
+        sp.Mixture({a: 1, b: 1}),
+        sp.Mixture({b: 1, a: 1}),
+        sp.Mixture({a: 1, b: 2}),
+        sp.Mixture({a: 1, b: 1}, stopping="last"),
+        sp.Mixture({a: 1, b: 1}, stopping=9),
+        sp.Mixture({a: 1, b.take(5): 1}),
+        sp.Mixture({a: 1, b.shuffle(seed=1): 1}),
+        sp.Mixture({a: 1, b.shuffle(seed=2): 1}),
     ]
     digests = [sp.Pipeline(mix).batch(1).plan().digest for mix in mixes]
     digests.append(sp.Pipeline(mixes[0], seed=1).batch(1).plan().digest)
     assert len(set(digests)) == len(digests)
-    assert sp.Pipeline(sp.Mix({a: 1, b: 1}, names=["x", "y"])).batch(1).plan().digest == digests[0]
+    assert sp.Pipeline(sp.Mixture({a: 1, b: 1}, names=["x", "y"])).batch(1).plan().digest == digests[0]

@@ -37,7 +37,7 @@ def test_records_come_in_proportion_to_their_weights(
     if max(weights) < 1e-200:
         return
     n = len(weights)
-    drawn = order(rows(n).shuffle(seed=seed, weights=weights, samples=samples))
+    drawn = order(rows(n).sample(seed=seed, weights=weights, num_samples=samples))
     assert drawn.num_positions == (samples or n)
     counts = np.bincount(epoch(drawn, 3), minlength=n)
     expected = np.array(weights) / sum(weights) * drawn.num_positions
@@ -50,7 +50,7 @@ def test_records_come_in_proportion_to_their_weights(
 
 def test_every_position_draws_with_the_weights_probability() -> None:
     weights = np.array([1, 2, 0, 3.5, 0.25, 1])
-    drawn = order(rows(6).shuffle(seed=5, weights=weights, samples=4))
+    drawn = order(rows(6).sample(seed=5, weights=weights, num_samples=4))
     draws = np.array([epoch(drawn, number) for number in range(20_000)])
     for position in range(4):
         shares = np.bincount(draws[:, position], minlength=6) / len(draws)
@@ -58,7 +58,7 @@ def test_every_position_draws_with_the_weights_probability() -> None:
 
 
 def test_equal_weights_are_a_shuffle() -> None:
-    drawn = order(rows(1_000).shuffle(seed=5, weights=np.full(1_000, 0.1)))
+    drawn = order(rows(1_000).sample(seed=5, weights=np.full(1_000, 0.1)))
     epochs = [epoch(drawn, number).tolist() for number in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(1_000))
     assert epochs[0] != epochs[1]
@@ -66,8 +66,8 @@ def test_equal_weights_are_a_shuffle() -> None:
 
 def test_weights_may_be_a_column_of_what_is_selected() -> None:
     weight = np.arange(100, dtype=np.float32)
-    named = rows(100, weight=weight).skip(50).shuffle(seed=1, weights="weight")
-    listed = rows(100).skip(50).shuffle(seed=1, weights=weight[50:])
+    named = rows(100, weight=weight).skip(50).sample(seed=1, weights="weight")
+    listed = rows(100).skip(50).sample(seed=1, weights=weight[50:])
     assert epoch(order(named)).tolist() == epoch(order(listed)).tolist()
     assert epoch(order(named)).min() >= 50
 
@@ -76,10 +76,10 @@ def test_weights_far_apart_and_many() -> None:
     weights = np.full(2_000_000, 1e-3)
     weights[1_234_567] = 1e9
     weights[7] = 0
-    drawn = order(rows(len(weights)).shuffle(seed=1, weights=weights, samples=3_000_000))
+    drawn = order(rows(len(weights)).sample(seed=1, weights=weights, num_samples=3_000_000))
     counts = np.bincount(drawn.indices(0, 1_000_000, 1_100_000), minlength=len(weights))
     assert counts[1_234_567] > 99_000
-    rare = order(rows(len(weights)).shuffle(seed=1, weights=np.where(weights > 1, 0, weights)))
+    rare = order(rows(len(weights)).sample(seed=1, weights=np.where(weights > 1, 0, weights)))
     assert len(np.unique(rare.indices(0, 0, 100_000))) > 99_000
 
 
@@ -93,7 +93,7 @@ def test_every_class_comes_equally_often(
     sizes: list[int], samples: int | None, seed: int, first: int
 ) -> None:
     label = np.random.default_rng(1).permutation(np.repeat(np.arange(len(sizes)) * 3 - 4, sizes))
-    drawn = order(rows(len(label), label=label).shuffle(seed=seed, balance="label", samples=samples))
+    drawn = order(rows(len(label), label=label).sample(seed=seed, balance="label", num_samples=samples))
     epochs = [epoch(drawn, number) for number in range(first, first + 5)]
     classes = np.unique(label)
     for each in epochs:
@@ -109,18 +109,18 @@ def test_every_class_comes_equally_often(
 
 def test_balanced_epochs_differ_and_are_mixed() -> None:
     label = np.sort(np.random.default_rng(0).integers(0, 10, 2_000))
-    drawn = order(rows(2_000, label=label).shuffle(seed=3, balance="label"))
+    drawn = order(rows(2_000, label=label).sample(seed=3, balance="label"))
     a, b = epoch(drawn, 0), epoch(drawn, 1)
     assert a.tolist() != b.tolist()
     assert abs(np.corrcoef(np.arange(2_000), label[a])[0, 1]) < 0.1
-    other = epoch(order(rows(2_000, label=label).shuffle(seed=4, balance="label")))
+    other = epoch(order(rows(2_000, label=label).sample(seed=4, balance="label")))
     assert set(a.tolist()) != set(other.tolist())
 
 
 def test_a_record_that_comes_again_is_cropped_again() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
-    pipeline = sp.Pipeline(sp.Arrays(image=pixels)).shuffle(seed=1, weights=[1, 3], samples=12)
-    with pipeline.map(sp.RandomResizedCrop(16)).batch(12).loader(memory="64MiB", workers=1) as loader:
+    pipeline = sp.Pipeline(sp.Arrays(image=pixels)).sample(seed=1, weights=[1, 3], num_samples=12)
+    with pipeline.map(sp.RandomResizedCrop(16)).batch(12).loader(memory="64MiB", num_workers=1) as loader:
         (batch,) = loader
     assert np.bincount(batch["index"]).tolist() == [3, 9]
     assert len({row.tobytes() for row in batch["image"]}) == 12
@@ -140,18 +140,18 @@ def test_a_record_that_comes_again_is_cropped_again() -> None:
         ({"weights": "z"}, "weights are real numbers"),
         ({"balance": "wait"}, "'wait' is no column"),
         ({"balance": "z"}, "must be whole numbers"),
-        ({"weights": "label", "balance": "label"}, "weights=…, balance=….: one of them"),
-        ({"weights": "label", "block": 3}, "block=…, weights=….: one of them"),
-        ({"samples": 3}, "goes with weights= or balance="),
-        ({"samples": 0, "balance": "label"}, "samples is 0"),
-        ({"samples": 2**29, "balance": "label"}, "samples is 536870912"),
-        ({"samples": 1.5, "weights": "label"}, "samples is 1.5"),
+        ({"weights": "label", "balance": "label"}, "takes one of weights= and balance="),
+        ({"weights": "label", "replacement": False}, "are drawn with replacement only"),
+        ({"num_samples": 3}, "takes one of weights= and balance="),
+        ({"num_samples": 0, "balance": "label"}, "num_samples is 0"),
+        ({"num_samples": 2**29, "balance": "label"}, "num_samples is 536870912"),
+        ({"num_samples": 1.5, "weights": "label"}, "num_samples is 1.5"),
     ],
 )
 def test_what_cannot_be_sampled(arguments: dict, says: str) -> None:
     pipeline = rows(10, label=np.arange(10), z=np.zeros(10, complex))
     with pytest.raises(sp.PlanError, match=says):
-        pipeline.shuffle(seed=1, **arguments).batch(2).plan()
+        pipeline.sample(seed=1, **arguments).batch(2).plan()
 
 
 def test_the_recipe_knows_every_choice() -> None:
@@ -163,22 +163,24 @@ def test_the_recipe_knows_every_choice() -> None:
         *base.split(0.5, seed=1, by="label"),
         *base.split(0.5, seed=1, stratify="label"),
         base.shuffle(seed=1),
-        base.shuffle(seed=1, weights="w"),
-        base.shuffle(seed=1, weights="w", samples=10),
-        base.shuffle(seed=1, weights=np.arange(10)),
-        base.shuffle(seed=1, weights=np.arange(10) + 1),
-        base.shuffle(seed=1, balance="label"),
-        base.shuffle(seed=1, balance="label", samples=20),
+        base.sample(seed=1, weights="w"),
+        base.sample(seed=1, weights="w", num_samples=10),
+        base.sample(seed=1, weights=np.arange(10)),
+        base.sample(seed=1, weights=np.arange(10) + 1),
+        base.sample(seed=1, balance="label"),
+        base.sample(seed=1, balance="label", num_samples=20),
     ]
     digests = [pipeline.batch(1).plan().digest for pipeline in chosen]
     assert len(set(digests)) == len(digests)
 
 
-@pytest.mark.parametrize("how", [{"weights": "w"}, {"balance": "label"}, {"balance": "label", "samples": 37}])
-@pytest.mark.parametrize("tail", ["drop", "pad"])
-def test_an_audit_counts_what_is_sampled(how: dict, tail: str) -> None:
+@pytest.mark.parametrize(
+    "how", [{"weights": "w"}, {"balance": "label"}, {"balance": "label", "num_samples": 37}]
+)
+@pytest.mark.parametrize("last_batch", ["drop", "pad"])
+def test_an_audit_counts_what_is_sampled(how: dict, last_batch: str) -> None:
     base = rows(60, label=np.arange(60) % 7 % 3, w=np.arange(60.0))
-    found = base.shuffle(seed=1, **how).batch(3, tail=tail).audit(ranks=4, epochs=3)  # type: ignore[arg-type]
+    found = base.sample(seed=1, **how).batch(3, last_batch=last_batch).audit(ranks=4, epochs=3)  # type: ignore[arg-type]
     assert found.ok, found
     assert found.sampled is not None
     assert found.sampled[0] < found.sampled[1]

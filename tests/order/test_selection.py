@@ -95,7 +95,7 @@ def test_a_split_is_random_and_its_seed_matters() -> None:
 
 
 def delivered(pipeline: sp.Pipeline, epochs: int = 1) -> list[int]:
-    with pipeline.loader(memory="64MiB", workers=1) as loader:
+    with pipeline.loader(memory="64MiB", num_workers=1) as loader:
         return [int(i) for _ in range(epochs) for batch in loader for i in batch["index"]]
 
 
@@ -104,7 +104,7 @@ def test_what_a_pipeline_selects_is_what_it_delivers() -> None:
     assert delivered(pipeline.skip(90).batch(5)) == list(range(90, 100))
     assert delivered(pipeline.take(7).batch(7)) == list(range(7))
     assert delivered(pipeline.select([3, 3, 99]).batch(3)) == [3, 3, 99]
-    assert delivered(pipeline.skip(10).take(4).repeat(2).batch(4)) == [10, 10, 11, 11, 12, 12, 13, 13]
+    assert delivered(pipeline.skip(10).take(4).repeat_each(2).batch(4)) == [10, 10, 11, 11, 12, 12, 13, 13]
     train, val = pipeline.split(0.9, seed=1)
     seen = delivered(train.shuffle(seed=5).batch(10)) + delivered(val.batch(10))
     assert sorted(seen) == list(range(100))
@@ -115,15 +115,15 @@ def test_what_a_pipeline_selects_is_what_it_delivers() -> None:
 def test_labels_stay_with_their_records() -> None:
     labels = np.arange(50) * 3
     pipeline = sp.Pipeline(sp.Arrays(label=labels)).split(0.4, seed=2)[1].shuffle(seed=1, block=4, window=2)
-    with pipeline.batch(10).loader(memory="64MiB", workers=1) as loader:
+    with pipeline.batch(10).loader(memory="64MiB", num_workers=1) as loader:
         for batch in loader:
             assert batch["label"].tolist() == (batch["index"] * 3).tolist()
 
 
 def test_repeats_draw_apart() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
-    pipeline = sp.Pipeline(sp.Arrays(image=pixels)).map(sp.RandomResizedCrop(16)).repeat(3).batch(12)
-    with pipeline.loader(memory="64MiB", workers=1) as loader:
+    pipeline = sp.Pipeline(sp.Arrays(image=pixels)).map(sp.RandomResizedCrop(16)).repeat_each(3).batch(12)
+    with pipeline.loader(memory="64MiB", num_workers=1) as loader:
         (batch,) = loader
     assert batch["index"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert len({row.tobytes() for row in batch["image"]}) == 12
@@ -133,7 +133,7 @@ def test_repeats_draw_apart() -> None:
     ("change", "says"),
     [
         (lambda p: p.shuffle(seed=1).take(3), "take.3. .* write it before .shuffle"),
-        (lambda p: p.repeat(2).skip(3), "skip.3. .* write it before"),
+        (lambda p: p.repeat_each(2).skip(3), "skip.3. .* write it before"),
         (lambda p: p.take(0), "take is 0"),
         (lambda p: p.skip(-1), "skip is -1"),
         (lambda p: p.skip(100), "leaves nothing of 100"),
@@ -145,7 +145,7 @@ def test_repeats_draw_apart() -> None:
         (lambda p: p.split(1.5, seed=0), "share between 0 and 1"),
         (lambda p: p.split(0.5, seed=-1)[0], "seed"),
         (lambda p: p.split(0.001, seed=1)[0], "one side empty"),
-        (lambda p: p.repeat(0), "repeat is 0"),
+        (lambda p: p.repeat_each(0), "repeat_each is 0"),
         (lambda p: p.shuffle(seed=1, block=0), "block is 0"),
         (lambda p: p.shuffle(seed=1, block=5, window=0), "window is 0"),
     ],
@@ -171,7 +171,7 @@ def test_the_recipe_knows_every_choice() -> None:
         base.shuffle(seed=0, block=10),
         base.shuffle(seed=0, block=20),
         base.shuffle(seed=0, block=10, window=3),
-        base.repeat(2),
+        base.repeat_each(2),
     ]
     digests = [pipeline.batch(2).plan().digest for pipeline in chosen]
     assert len(set(digests)) == len(digests)
@@ -179,11 +179,11 @@ def test_the_recipe_knows_every_choice() -> None:
 
 def test_a_state_of_another_selection_is_refused() -> None:
     base = sp.Pipeline(numbers(100))
-    with base.take(50).batch(2).loader(memory="64MiB", workers=1) as loader:
+    with base.take(50).batch(2).loader(memory="64MiB", num_workers=1) as loader:
         next(iter(loader))
         state = loader.state_dict()
     with (
-        base.take(40).batch(2).loader(memory="64MiB", workers=1) as loader,
+        base.take(40).batch(2).loader(memory="64MiB", num_workers=1) as loader,
         pytest.raises(sp.StateError, match="selection was 'take"),
     ):
         loader.load_state_dict(state)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from standpipe.errors import PlanError, StateError
 from standpipe.order import Cursor, Sequential, Shuffled, Step, Steps
-from standpipe.spec import Tail
+from standpipe.spec import LastBatch
 
 SIZES = st.one_of(st.integers(1, 60), st.integers(1020, 1100))  # the kernel changes its way at 1024
 quickly = settings(derandomize=True, deadline=None, max_examples=60, database=None)
@@ -17,12 +17,17 @@ quickly = settings(derandomize=True, deadline=None, max_examples=60, database=No
 @st.composite
 def cuts(draw: st.DrawFn, num_positions: int) -> Steps:
     """Any way to cut an epoch that isn't refused, as rank 0."""
-    tail = draw(st.sampled_from(Tail))
-    most_ranks = {Tail.SHORT: 1, Tail.PAD: 6, Tail.DROP: min(num_positions, 6)}[tail]
-    world = draw(st.integers(1, most_ranks))
-    most_rows = num_positions // world if tail is Tail.DROP else num_positions + 5
+    last_batch = draw(st.sampled_from(LastBatch))
+    most_ranks = {LastBatch.PARTIAL: 1, LastBatch.PAD: 6, LastBatch.DROP: min(num_positions, 6)}[last_batch]
+    world_size = draw(st.integers(1, most_ranks))
+    most_rows = num_positions // world_size if last_batch is LastBatch.DROP else num_positions + 5
     few = -(-most_rows // 20)  # keeps the number of steps small
-    return Steps(num_positions=num_positions, batch=draw(st.integers(few, most_rows)), world=world, tail=tail)
+    return Steps(
+        num_positions=num_positions,
+        batch=draw(st.integers(few, most_rows)),
+        world_size=world_size,
+        last_batch=last_batch,
+    )
 
 
 @st.composite
@@ -35,7 +40,7 @@ def epochs(draw: st.DrawFn) -> tuple[Shuffled, int, Steps, int]:
 
 
 def ranks(steps: Steps) -> list[Steps]:
-    return [replace(steps, rank=rank) for rank in range(steps.world)]
+    return [replace(steps, rank=rank) for rank in range(steps.world_size)]
 
 
 def rows(order: Shuffled, epoch: int, step: Step) -> list[tuple[int, int]]:
@@ -60,11 +65,11 @@ def test_every_position_after_the_cursor_comes_once(case: tuple[Shuffled, int, S
     order, epoch, steps, consumed = case
     got = stream(order, epoch, steps, consumed)
     kept = steps.num_positions
-    if steps.tail is Tail.DROP:
+    if steps.last_batch is LastBatch.DROP:
         kept -= (kept - consumed) % steps.global_batch
     records = order.indices(epoch, consumed, kept).tolist()
     assert got == list(zip(range(consumed, kept), records, strict=True))
-    if consumed == 0 and steps.tail is not Tail.DROP:
+    if consumed == 0 and steps.last_batch is not LastBatch.DROP:
         assert Counter(record for _, record in got) == Counter(range(order.num_positions))
 
 
@@ -75,7 +80,7 @@ def test_ranks_have_equal_steps_and_share_no_position(case: tuple[Shuffled, int,
     assert len({rank.count(consumed) for rank in ranks(steps)}) == 1
     for k in range(steps.count(consumed)):
         taken = [rank.step(k, consumed) for rank in ranks(steps)]
-        if steps.tail is not Tail.SHORT:
+        if steps.last_batch is not LastBatch.PARTIAL:
             assert {step.rows for step in taken} == {steps.batch}
         spans = [range(step.start, step.start + step.rows) for step in taken]
         assert [p for span in spans for p in span] == list(range(spans[0].start, spans[-1].stop))
@@ -93,7 +98,7 @@ def test_what_remains_is_the_same_for_another_batch_and_world(
     before = [row for k in range(done) for rank in ranks(steps) for row in rows(order, epoch, rank.step(k))]
     after = stream(order, epoch, resumed, len(before))
     whole = order.indices(epoch, 0, order.num_positions).tolist()
-    left = (len(whole) - len(before)) % resumed.global_batch if resumed.tail is Tail.DROP else 0
+    left = (len(whole) - len(before)) % resumed.global_batch if resumed.last_batch is LastBatch.DROP else 0
     assert before + after == list(enumerate(whole))[: len(whole) - left]
 
 
@@ -128,11 +133,13 @@ def test_ranges_positions_and_indices_agree(case: tuple[Shuffled, int, Steps, in
 
 
 def test_padding_repeats_the_first_rows_of_the_epoch() -> None:
-    steps = Steps(num_positions=10, batch=4, rank=1, world=2, tail=Tail.PAD)
+    steps = Steps(num_positions=10, batch=4, rank=1, world_size=2, last_batch=LastBatch.PAD)
     last = steps.step(1)
     assert last.positions().tolist() == [2, 3, 4, 5]
     assert last.valid().tolist() == [False] * 4
-    assert Steps(num_positions=10, batch=4, world=2, tail=Tail.PAD).step(1).valid().tolist() == [
+    assert Steps(num_positions=10, batch=4, world_size=2, last_batch=LastBatch.PAD).step(
+        1
+    ).valid().tolist() == [
         True,
         True,
         False,
@@ -141,19 +148,19 @@ def test_padding_repeats_the_first_rows_of_the_epoch() -> None:
 
 
 def test_padding_wraps_as_often_as_it_takes() -> None:
-    step = Steps(num_positions=3, batch=8, tail=Tail.PAD).step(0)
+    step = Steps(num_positions=3, batch=8, last_batch=LastBatch.PAD).step(0)
     assert step.indices(Sequential(3), epoch=0).tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
     assert step.num_valid == 3
 
 
 def test_a_short_tail_is_shorter() -> None:
-    steps = Steps(num_positions=10, batch=4, tail=Tail.SHORT)
+    steps = Steps(num_positions=10, batch=4, last_batch=LastBatch.PARTIAL)
     assert [steps.step(k).rows for k in range(steps.per_epoch)] == [4, 4, 2]
     assert [steps.step(k, consumed=9).rows for k in range(steps.count(9))] == [1]
 
 
 def test_a_billion_positions_cost_no_more_than_ten() -> None:
-    steps = Steps(num_positions=2**62, batch=256, rank=7, world=8)
+    steps = Steps(num_positions=2**62, batch=256, rank=7, world_size=8)
     assert steps.per_epoch == 2**62 // 2048
     last = steps.step(steps.per_epoch - 1)
     assert last.positions().tolist() == list(range(2**62 - 256, 2**62))
@@ -165,14 +172,14 @@ def test_a_billion_positions_cost_no_more_than_ten() -> None:
         ({"batch": 0}, "batch is 0"),
         ({"batch": 2.5}, "batch is 2.5"),
         ({"batch": True}, "batch is True"),
-        ({"world": 0}, "world is 0"),
+        ({"world_size": 0}, "world_size is 0"),
         ({"rank": -1}, "rank is -1"),
-        ({"rank": 2, "world": 2}, "rank is 2 with world=2"),
+        ({"rank": 2, "world_size": 2}, "rank is 2 with world_size=2"),
         ({"num_positions": 0}, "num_positions is 0"),
-        ({"world": 2, "tail": Tail.SHORT}, 'use tail="drop" or tail="pad"'),
-        ({"batch": 101}, r'100 rows fill no step of 101 rows.*a batch of at most 100 or tail="pad"'),
-        ({"batch": 26, "world": 4}, r"26 rows × 4 ranks.*a batch of at most 25 or"),
-        ({"batch": 1, "world": 101}, r'1 rows × 101 ranks.*; use tail="pad"'),
+        ({"world_size": 2, "last_batch": LastBatch.PARTIAL}, 'use last_batch="drop" or last_batch="pad"'),
+        ({"batch": 101}, r'100 rows fill no step of 101 rows.*a batch of at most 100 or last_batch="pad"'),
+        ({"batch": 26, "world_size": 4}, r"26 rows × 4 ranks.*a batch of at most 25 or"),
+        ({"batch": 1, "world_size": 101}, r'1 rows × 101 ranks.*; use last_batch="pad"'),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_remedy(fields: dict[str, object], says: str) -> None:
@@ -193,12 +200,15 @@ def test_a_step_outside_the_epoch_does_not_exist(k: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tail", "world", "text"),
+    ("last_batch", "world_size", "text"),
     [
-        (Tail.DROP, 8, "625 steps per epoch of 256 rows × 8 ranks, 1,167 rows dropped per epoch"),
-        (Tail.PAD, 8, "626 steps per epoch of 256 rows × 8 ranks, 881 rows of the last one are padding"),
-        (Tail.SHORT, 1, "5,005 steps per epoch of 256 rows, 143 rows in the last one"),
+        (LastBatch.DROP, 8, "625 steps per epoch of 256 rows × 8 ranks, 1,167 rows dropped per epoch"),
+        (LastBatch.PAD, 8, "626 steps per epoch of 256 rows × 8 ranks, 881 rows of the last one are padding"),
+        (LastBatch.PARTIAL, 1, "5,005 steps per epoch of 256 rows, 143 rows in the last one"),
     ],
 )
-def test_it_says_what_it_does(tail: Tail, world: int, text: str) -> None:
-    assert Steps(num_positions=1_281_167, batch=256, world=world, tail=tail).describe() == text
+def test_it_says_what_it_does(last_batch: LastBatch, world_size: int, text: str) -> None:
+    assert (
+        Steps(num_positions=1_281_167, batch=256, world_size=world_size, last_batch=last_batch).describe()
+        == text
+    )

@@ -21,11 +21,11 @@ from standpipe.spec import Int64Array
     n=st.integers(1, 400),
     batch=st.integers(1, 20),
     ranks=st.integers(1, 9),
-    tail=st.sampled_from(["drop", "pad"]),
+    last_batch=st.sampled_from(["drop", "pad"]),
     how=st.sampled_from(["sequential", "shuffled", "blocks", "chosen", "repeated", "rest"]),
 )
 def test_every_topology_is_disjoint_complete_and_equal(
-    n: int, batch: int, ranks: int, tail: str, how: str
+    n: int, batch: int, ranks: int, last_batch: str, how: str
 ) -> None:
     pipeline = sp.Pipeline(numbers(n))
     match how:
@@ -36,11 +36,11 @@ def test_every_topology_is_disjoint_complete_and_equal(
         case "chosen":
             pipeline = pipeline.select([0, n - 1, n // 2, 0]).shuffle(seed=1)
         case "repeated":
-            pipeline = pipeline.shuffle(seed=n).repeat(3)
+            pipeline = pipeline.shuffle(seed=n).repeat_each(3)
         case "rest" if n > 2:
             pipeline = pipeline.split(0.5, seed=n)[1]
-    pipeline = pipeline.batch(batch, tail=tail)  # type: ignore[arg-type]
-    if tail == "drop" and pipeline.batch(1).audit().positions < batch * ranks:
+    pipeline = pipeline.batch(batch, last_batch=last_batch)  # type: ignore[arg-type]
+    if last_batch == "drop" and pipeline.batch(1).audit().positions < batch * ranks:
         with pytest.raises(sp.PlanError, match="fill no step"):
             pipeline.audit(ranks=ranks)
         return
@@ -72,7 +72,7 @@ def test_a_row_that_comes_twice_is_found(broken, says: str, monkeypatch: pytest.
 def test_ranks_that_overlap_and_ranks_that_lose_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Steps.step
     monkeypatch.setattr(Steps, "step", lambda self, k, consumed=0: whole(self, k - k % 2, consumed))
-    found = sp.Pipeline(numbers(64)).batch(4, tail="drop").audit(ranks=2)
+    found = sp.Pipeline(numbers(64)).batch(4, last_batch="drop").audit(ranks=2)
     assert (found.disjoint, found.complete) == (False, False)
     assert (found.twice, found.missing) == (32, 32)
 

@@ -26,7 +26,7 @@ def test_methods_take_the_options_with_their_defaults(method: Callable[..., obje
 def test_the_drop_in_takes_some_of_them_with_their_defaults() -> None:
     torch = pytest.importorskip("standpipe.torch")
     parameters = inspect.signature(torch.DataLoader).parameters
-    shared = parameters.keys() & DEFAULTS.keys() - {"executor"}  # torch's loader runs code in processes
+    shared = parameters.keys() & DEFAULTS.keys() - {"executor", "num_workers"}  # those are torch's own
     assert len(shared) == 8
     assert {name: parameters[name].default for name in shared} == {name: DEFAULTS[name] for name in shared}
 
@@ -34,19 +34,19 @@ def test_the_drop_in_takes_some_of_them_with_their_defaults() -> None:
 def test_what_is_passed_on_arrives() -> None:
     given: dict[str, Any] = {
         "memory": "200MiB",
-        "workers": 1,
+        "num_workers": 1,
         "executor": "thread",
-        "depth": 3,
+        "prefetch": 2,
         "autotune": False,
-        "side_memory": "20MiB",
-        "lend_wait_s": 1,
+        "large_image_memory": "20MiB",
+        "batch_release_timeout_s": 1,
         "reads": sp.Reads(retries=1),
-        "slow_after_s": 2,
+        "slow_sample_s": 2,
         "stall_timeout_s": None,
         "start_timeout_s": 3.0,
         "probe": False,
         "decode_device": "cpu",
-        "bad_log": "bad.jsonl",
+        "error_log": "bad.jsonl",
     }
     pipeline = sp.Pipeline(sp.Arrays(x=np.arange(8))).batch(2)
     assert pipeline.plan(**given).options == sp.LoaderOptions(**given)
@@ -59,25 +59,25 @@ def test_what_is_passed_on_arrives() -> None:
     [
         ("memory", "much"),
         ("memory", 0),
-        ("workers", 0),
-        ("workers", 1.5),
+        ("num_workers", 0),
+        ("num_workers", 1.5),
         ("executor", "fork"),
-        ("depth", 1),
-        ("depth", None),
+        ("prefetch", 0),
+        ("prefetch", None),
         ("autotune", "yes"),
-        ("side_memory", -1),
-        ("worker_memory", "1 XB"),
-        ("lend_wait_s", -1),
-        ("lend_wait_s", float("nan")),
+        ("large_image_memory", -1),
+        ("memory_per_worker", "1 XB"),
+        ("batch_release_timeout_s", -1),
+        ("batch_release_timeout_s", float("nan")),
         ("reads", {"retries": 1}),
-        ("slow_after_s", 0),
+        ("slow_sample_s", 0),
         ("stall_timeout_s", 0),
         ("start_timeout_s", "soon"),
-        ("fork_from", "server"),
+        ("mp_context", "server"),
         ("in_turn", 1),
         ("probe", None),
         ("decode_device", "gpu"),
-        ("bad_log", ""),
+        ("error_log", ""),
         ("device", "cuda"),
     ],
 )

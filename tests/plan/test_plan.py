@@ -76,9 +76,9 @@ def test_transforms_that_cannot_work(photos: sp.Pipeline, transforms: list, says
 
 
 def test_a_pipeline_without_batch(photos: sp.Pipeline) -> None:
-    with pytest.raises(sp.PlanError, match=r"add \.batch\(rows\)"):
+    with pytest.raises(sp.PlanError, match=r"add \.batch\(batch_size\)"):
         photos.map(CROP).plan()
-    with pytest.raises(sp.PlanError, match=r"add \.batch\(rows\)"):
+    with pytest.raises(sp.PlanError, match=r"add \.batch\(batch_size\)"):
         photos.map(CROP).loader()
 
 
@@ -91,12 +91,15 @@ def test_batches_of_no_size(photos: sp.Pipeline, rows: object) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda p: p.batch(2, tail="keep"), "'drop', 'pad' or 'short'"),
-        (lambda p: p.batch(13, tail="drop"), r'fill no step of 13 rows.*a batch of at most 12 or tail="pad"'),
-        (lambda p: p.batch(4, tail="short").shard(0, 2), 'tail="short" with world=2'),
-        (lambda p: p.batch(2).shard(2, 2), "rank is 2 with world=2"),
+        (lambda p: p.batch(2, last_batch="keep"), "'drop', 'pad' or 'partial'"),
+        (
+            lambda p: p.batch(13, last_batch="drop"),
+            r'fill no step of 13 rows.*a batch of at most 12 or last_batch="pad"',
+        ),
+        (lambda p: p.batch(4, last_batch="partial").shard(0, 2), 'last_batch="partial" with world_size=2'),
+        (lambda p: p.batch(2).shard(2, 2), "rank is 2 with world_size=2"),
         (lambda p: p.batch(2).shard(-1, 2), "rank"),
-        (lambda p: p.batch(2).shard(0, 0), "world"),
+        (lambda p: p.batch(2).shard(0, 0), "world_size"),
         (lambda p: p.batch(2).shuffle(seed=-1), "seed"),
         (lambda p: p.batch(2).shuffle(seed="7"), "seed"),
         (lambda p: p.batch(2).decode("quick"), "'exact', 'fast', 'gpu' or 'hybrid'"),
@@ -114,24 +117,27 @@ def test_descriptions_that_cannot_work(photos: sp.Pipeline, change, says: str) -
     ("settings", "says"),
     [
         *(
-            ({"workers": value}, "workers=.*'auto' or a number .* at most 4096")
+            ({"num_workers": value}, "num_workers=.*'auto' or a number .* at most 4096")
             for value in (0, -1, 1.5, True, "two", 4097, 1 << 70)
         ),
         *(
-            ({"depth": value}, "depth=.*at least 2.* at most 65536")
-            for value in (1, 0, -3, "3", 2.5, True, 65537, 1 << 70)
+            ({"prefetch": value}, "prefetch=.*at least 1.* at most 65536")
+            for value in (0, -3, "3", 2.5, True, 65537, 1 << 70)
         ),
         *(
             ({"memory": value}, "memory=.*: a number of bytes above 0, or text such as '2GiB' or '500MB'")
             for value in (0, -1, True, 2e9, "", "2 XB", "GiB", "0", "-2GiB", "1e9", "2GiB 3", [1])
         ),
-        ({"side_memory": "much"}, "side_memory='much'"),
+        ({"large_image_memory": "much"}, "large_image_memory='much'"),
         *(
             ({name: value}, rf"{name}=.*above 2\^60 bytes, which no machine has")
-            for name in ("memory", "side_memory")
+            for name in ("memory", "large_image_memory")
             for value in (1 << 70, (1 << 60) + 1, "99999999999999999999GiB", "9" * 400)
         ),
-        *(({"lend_wait_s": value}, "lend_wait_s=.*at least 0") for value in (-1, math.nan, "5")),
+        *(
+            ({"batch_release_timeout_s": value}, "batch_release_timeout_s=.*at least 0")
+            for value in (-1, math.nan, "5")
+        ),
         *(({"reads": value}, r"reads=.*: Reads\(retries=") for value in (None, 3, sp.Reads)),
         *(
             ({"reads": sp.Reads(retries=value)}, "retries=.*from 0 to 1000")
@@ -171,7 +177,7 @@ def test_a_setting_that_is_none(photos: sp.Pipeline) -> None:
     ],
 )
 def test_ways_to_write_a_size(text: int | str, size: int) -> None:
-    assert sp.Pipeline(numbers(4)).batch(2).plan(memory=text, workers=1).memory_bytes == size
+    assert sp.Pipeline(numbers(4)).batch(2).plan(memory=text, num_workers=1).memory_bytes == size
 
 
 def test_sources_that_cannot_work() -> None:
@@ -182,8 +188,8 @@ def test_sources_that_cannot_work() -> None:
         with pytest.raises(sp.PlanError, match=r"image transforms take \(H, W, 3\) uint8"):
             sp.Pipeline(sp.Arrays(image=image)).map(CROP).batch(2).plan()
     with pytest.raises(sp.PlanError, match="'valid', which padding adds too"):
-        sp.Pipeline(sp.Arrays(valid=np.ones(4))).batch(3, tail="pad").plan()
-    sp.Pipeline(sp.Arrays(valid=np.ones(4))).batch(3, tail="drop").plan()
+        sp.Pipeline(sp.Arrays(valid=np.ones(4))).batch(3, last_batch="pad").plan()
+    sp.Pipeline(sp.Arrays(valid=np.ones(4))).batch(3, last_batch="drop").plan()
     with pytest.raises(sp.PlanError, match="no fields"):
         sp.Pipeline(sp.Arrays()).batch(1).plan()
 
@@ -212,12 +218,12 @@ def test_what_is_no_path(source: sp.ImageFolder | sp.FileList, says: str) -> Non
 
 SETTINGS: list[dict[str, object]] = [
     {},
-    {"workers": 1},
-    {"workers": 5},
-    {"workers": 2, "depth": 2},
-    {"depth": 9},
-    {"side_memory": "1MiB"},
-    {"side_memory": "100MiB", "workers": 3},
+    {"num_workers": 1},
+    {"num_workers": 5},
+    {"num_workers": 2, "prefetch": 1},
+    {"prefetch": 8},
+    {"large_image_memory": "1MiB"},
+    {"large_image_memory": "100MiB", "num_workers": 3},
 ]
 
 
@@ -247,13 +253,13 @@ def test_a_budget_error_names_the_smallest_budget_that_works(settings: dict[str,
     ("settings", "advice"),
     [
         ({}, ""),
-        ({"workers": 1, "depth": 2, "side_memory": "8MiB"}, ""),
-        ({"side_memory": "10GiB"}, "lower side_memory=, "),
-        ({"depth": 5000}, "lower depth=, "),
-        ({"workers": 1000}, "lower workers=, "),
+        ({"num_workers": 1, "prefetch": 1, "large_image_memory": "8MiB"}, ""),
+        ({"large_image_memory": "10GiB"}, "lower large_image_memory=, "),
+        ({"prefetch": 4999}, "lower prefetch=, "),
+        ({"num_workers": 1000}, "lower num_workers=, "),
         (
-            {"workers": 100, "depth": 100, "side_memory": "10GiB"},
-            "lower side_memory=, lower workers=, lower depth=, ",
+            {"num_workers": 100, "prefetch": 99, "large_image_memory": "10GiB"},
+            "lower large_image_memory=, lower num_workers=, lower prefetch=, ",
         ),
     ],
 )
@@ -273,35 +279,35 @@ def test_what_is_planned_fits_the_budget(settings: dict[str, object], memory: st
     image = np.zeros((16, 64, 64, 3), np.uint8)
     plan = sp.Pipeline(sp.Arrays(image=image)).map(sp.Normalize()).batch(7).plan(memory=memory, **settings)
     forecast, slot = plan.forecast, plan.batch.layout.stride_bytes
-    at_most = forecast.allocated + forecast.side + (plan.most_slots - plan.depth) * slot
+    at_most = forecast.allocated + forecast.side + (plan.most_slots - plan.slots) * slot
     assert plan.memory_bytes - slot < at_most <= plan.memory_bytes
-    assert forecast.slots == plan.depth * slot
-    assert plan.depth >= 2
-    if "workers" in settings:
-        assert plan.workers == settings["workers"]
-    if "depth" in settings:
-        assert plan.depth == settings["depth"]
+    assert forecast.slots == plan.slots * slot
+    assert plan.slots >= 2
+    if "num_workers" in settings:
+        assert plan.num_workers == settings["num_workers"]
+    if "prefetch" in settings:
+        assert plan.prefetch == settings["prefetch"]
 
 
 def test_workers_are_as_many_as_cpus_and_fewer_in_a_small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build.machine, "cpu_count", lambda **_: 48)
     pipeline = sp.Pipeline(numbers(4096)).batch(256)
-    assert pipeline.plan(memory="1GiB").workers == 48
-    few = pipeline.plan(memory="40MiB").workers
+    assert pipeline.plan(memory="1GiB").num_workers == 48
+    few = pipeline.plan(memory="40MiB").num_workers
     assert 1 < few < 48
     with pytest.raises(sp.BudgetError, match="48 workers"):
-        pipeline.plan(memory="40MiB", workers=48)
+        pipeline.plan(memory="40MiB", num_workers=48)
 
 
 def test_a_plan_without_memory_takes_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build.machine, "memory_left", lambda *_: {0: 600 * MIB})
-    assert sp.Pipeline(numbers(4)).batch(2).plan(workers=1).memory_bytes == 300 * MIB
+    assert sp.Pipeline(numbers(4)).batch(2).plan(num_workers=1).memory_bytes == 300 * MIB
 
 
 def test_explain_says_every_place_and_every_byte(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(classes(tmp_path, 64)).shuffle(seed=7)
     pipeline = pipeline.map(sp.RandomResizedCrop(32), sp.RandomHorizontalFlip(), sp.Normalize())
-    plan = pipeline.shard(1, 3).batch(10, tail="pad").plan(memory="3GiB", workers=4)
+    plan = pipeline.shard(1, 3).batch(10, last_batch="pad").plan(memory="3GiB", num_workers=4)
     text = plan.explain()
     assert "rank 1 of 3 data ranks" in text
     for place in ("source", "order", "read", "transform", "batch", "device", "memory", "recipe"):
@@ -345,13 +351,17 @@ def test_explain_fits_100_columns() -> None:
     crop = sp.RandomResizedCrop(32, scale=(0.123456789, 0.987654321), ratio=(0.123456789, 9.87654321))
     pipeline = sp.Pipeline(sp.Arrays(image=image, label=np.zeros(3000))).shuffle(seed=2**63)
     pipeline = pipeline.map(crop, sp.CenterCrop(31), normalize, sp.ToDtype("float16"), sp.ToLayout("NHWC"))
-    text = pipeline.shard(1023, 1024).batch(2, tail="pad").plan(memory="3GiB").explain()
+    text = pipeline.shard(1023, 1024).batch(2, last_batch="pad").plan(memory="3GiB").explain()
     assert max(map(len, text.splitlines())) <= 100
 
 
 def test_facts_are_plain_and_say_the_same_as_the_plan(photos: sp.Pipeline) -> None:
     plan = (
-        photos.map(CROP, sp.Normalize()).shuffle(seed=3).shard(1, 2).batch(5).plan(memory="64MiB", workers=2)
+        photos.map(CROP, sp.Normalize())
+        .shuffle(seed=3)
+        .shard(1, 2)
+        .batch(5)
+        .plan(memory="64MiB", num_workers=2)
     )
     facts = plan.facts()
     assert json.loads(json.dumps(facts)) == facts
@@ -361,9 +371,9 @@ def test_facts_are_plain_and_say_the_same_as_the_plan(photos: sp.Pipeline) -> No
         "label": {"shape": [5], "dtype": "int64"},
         "index": {"shape": [5], "dtype": "int64"},
     }
-    assert (facts["rank"], facts["world"], facts["steps_per_epoch"]) == (1, 2, 1)
+    assert (facts["rank"], facts["world_size"], facts["steps_per_epoch"]) == (1, 2, 1)
     assert facts["dropped_per_epoch"] == 2
-    assert (facts["workers"], facts["slots"], facts["memory"]) == (2, plan.depth, 64 * MIB)
+    assert (facts["workers"], facts["slots"], facts["memory"]) == (2, plan.slots, 64 * MIB)
     assert facts["digest"] == plan.digest
 
 
@@ -372,7 +382,7 @@ def test_a_plan_reads_no_sample_and_starts_nothing(tmp_path: Path) -> None:
     for path in tmp_path.glob("*/*.jpg"):
         path.write_bytes(b"")
     before = census()
-    loader = pipeline.loader(memory="64MiB", workers=1)
+    loader = pipeline.loader(memory="64MiB", num_workers=1)
     index = "memfd:standpipe index (deleted)"
     promise, *others = what_is_more(census(), before)  # the first tells other loaders of this one
     assert (str(promise).startswith("loader-"), others) == (True, [index])
@@ -385,7 +395,7 @@ def test_a_plan_reads_no_sample_and_starts_nothing(tmp_path: Path) -> None:
 def test_a_pipeline_is_a_value(photos: sp.Pipeline) -> None:
     changed = photos.shuffle(seed=1).map(CROP).batch(2).shard(0, 2).decode("fast")
     assert photos.transforms == ()
-    assert photos.rows is None
+    assert photos.batch_size is None
     assert not photos.shuffled
     assert changed == photos.shuffle(seed=1).map(CROP).batch(2).shard(0, 2).decode("fast")
 
@@ -399,9 +409,11 @@ def test_a_seed_may_be_a_number_of_numpys() -> None:
 
 def test_the_digest_is_of_the_recipe_and_of_nothing_else(photos: sp.Pipeline) -> None:
     pipeline = photos.map(CROP).shuffle(seed=1)
-    digest = pipeline.batch(2).plan(memory="64MiB", workers=1).digest
+    digest = pipeline.batch(2).plan(memory="64MiB", num_workers=1).digest
     other = (
-        pipeline.shard(1, 3).batch(4, tail="pad").plan(memory="1GiB", workers=3, depth=4, side_memory="9MiB")
+        pipeline.shard(1, 3)
+        .batch(4, last_batch="pad")
+        .plan(memory="1GiB", num_workers=3, prefetch=3, large_image_memory="9MiB")
     )
     assert other.digest == digest
     different = {

@@ -28,15 +28,15 @@ class Reading:
     [
         Reading(),
         sp.Concat(sp.Arrays(x=np.arange(3)), Reading()),
-        sp.Mix({sp.Pipeline(Reading()): 1, sp.Pipeline(sp.Arrays(x=np.arange(300))): 1}),
+        sp.Mixture({sp.Pipeline(Reading()): 1, sp.Pipeline(sp.Arrays(x=np.arange(300))): 1}),
     ],
     ids=lambda source: type(source).__name__,
 )
 def test_the_forecast_counts_what_a_source_reads_for_each_row(source: Source) -> None:
-    plan = sp.Pipeline(source).batch(ROWS).plan(memory="512MiB", workers=1)
-    assert plan.forecast.waiting == plan.depth * ROWS * 1000
+    plan = sp.Pipeline(source).batch(ROWS).plan(memory="512MiB", num_workers=1)
+    assert plan.forecast.waiting == plan.slots * ROWS * 1000
 
 
 def test_the_forecast_counts_nothing_for_arrays() -> None:
-    plan = sp.Pipeline(sp.Arrays(x=np.arange(100))).batch(ROWS).plan(memory="512MiB", workers=1)
+    plan = sp.Pipeline(sp.Arrays(x=np.arange(100))).batch(ROWS).plan(memory="512MiB", num_workers=1)
     assert plan.forecast.waiting == 0

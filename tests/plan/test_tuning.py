@@ -30,7 +30,7 @@ def test_settings_written_down_load_back_with_python_code_too(tmp_path: Path, ex
         tuning = loader.tuning()
         tuning.save(path)
     with pipeline.loader(memory="512MiB", **sp.load_tuning(path)) as loader:
-        assert (loader.plan.workers, loader.plan.depth) == (tuning.workers, tuning.depth)
+        assert (loader.plan.num_workers, loader.plan.prefetch) == (tuning.num_workers, tuning.prefetch)
         assert loader.plan.pool.executor.value == executor
         assert [batch["x"].tolist() for batch in loader] == expected
         assert loader.tuning().settled  # nothing is left to be tuned
@@ -40,7 +40,11 @@ def test_settings_written_down_load_back_with_python_code_too(tmp_path: Path, ex
 def test_what_is_printed_is_code(tmp_path: Path) -> None:
     tuning = sp.Tuning(3, 5, "process", 8, settled=True)
     with numbers().map(doubled, field="x").loader(**eval(f"dict({tuning})"), memory="512MiB") as loader:
-        assert (loader.plan.workers, loader.plan.depth, loader.plan.pool.executor.value) == (3, 5, "process")
+        assert (loader.plan.num_workers, loader.plan.prefetch, loader.plan.pool.executor.value) == (
+            3,
+            5,
+            "process",
+        )
 
 
 @pytest.mark.parametrize(
@@ -51,9 +55,12 @@ def test_what_is_printed_is_code(tmp_path: Path) -> None:
         ('{"standpipe_tuning": 2}', "no version 1"),
         ('{"standpipe_tuning": true}', "no version 1"),
         ('{"standpipe_tuning": 1.0}', "no version 1"),
-        ('{"standpipe_tuning": 1, "workers": 0, "depth": 2, "executor": "thread"}', "workers=0"),
-        ('{"standpipe_tuning": 1, "workers": 2, "depth": true, "executor": "thread"}', "depth=True"),
-        ('{"standpipe_tuning": 1, "workers": 2, "depth": 2, "executor": "fork"}', "executor='fork'"),
+        ('{"standpipe_tuning": 1, "num_workers": 0, "prefetch": 1, "executor": "thread"}', "num_workers=0"),
+        (
+            '{"standpipe_tuning": 1, "num_workers": 2, "prefetch": true, "executor": "thread"}',
+            "prefetch=True",
+        ),
+        ('{"standpipe_tuning": 1, "num_workers": 2, "prefetch": 1, "executor": "fork"}', "executor='fork'"),
         ("[" * 30_000, "holds no tuned settings"),
         (" " * 100_000, "larger than"),
         ("\x00\xff", "holds no tuned settings"),
@@ -68,7 +75,7 @@ def test_another_file_is_refused(tmp_path: Path, text: str, what: str) -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from(["standpipe_tuning", "workers", "depth", "executor", "settled"]),
+        st.sampled_from(["standpipe_tuning", "num_workers", "prefetch", "executor", "settled"]),
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just("thread"),
     )
 )
@@ -81,29 +88,34 @@ def test_whatever_a_file_says_it_is_settings_or_an_error(
         settings = sp.load_tuning(path)
     except sp.PlanError:
         return
-    sp.Pipeline(sp.Arrays(x=np.arange(4))).batch(2).plan(memory="16GiB", **{**settings, "depth": 2})
+    sp.Pipeline(sp.Arrays(x=np.arange(4))).batch(2).plan(memory="16GiB", **{**settings, "prefetch": 1})
 
 
 def test_numbers_that_are_given_stay() -> None:
-    plan = numbers().map(doubled, field="x").plan(memory="512MiB", workers=3)
-    assert (plan.workers, plan.most_workers, plan.tunes_workers, plan.tunes_depth) == (3, 3, False, True)
-    plan = numbers().map(doubled, field="x").plan(memory="512MiB", depth=3)
-    assert (plan.depth, plan.tunes_workers, plan.tunes_depth) == (3, True, False)
-    plan = numbers().map(doubled, field="x").plan(memory="512MiB", depth="auto", workers="auto")
-    assert (plan.tunes_workers, plan.tunes_depth) == (True, True)
+    plan = numbers().map(doubled, field="x").plan(memory="512MiB", num_workers=3)
+    assert (plan.num_workers, plan.most_workers, plan.tunes_workers, plan.tunes_prefetch) == (
+        3,
+        3,
+        False,
+        True,
+    )
+    plan = numbers().map(doubled, field="x").plan(memory="512MiB", prefetch=2)
+    assert (plan.slots, plan.tunes_workers, plan.tunes_prefetch) == (3, True, False)
+    plan = numbers().map(doubled, field="x").plan(memory="512MiB", prefetch="auto", num_workers="auto")
+    assert (plan.tunes_workers, plan.tunes_prefetch) == (True, True)
     plan = numbers().map(doubled, field="x").plan(memory="512MiB", autotune=False)
-    assert (plan.most_workers, plan.tunes_workers, plan.tunes_depth) == (plan.workers, False, False)
+    assert (plan.most_workers, plan.tunes_workers, plan.tunes_prefetch) == (plan.num_workers, False, False)
     with pytest.raises(sp.PlanError, match="autotune=1: True or False"):
         numbers().plan(autotune=1)  # type: ignore[arg-type]
-    with pytest.raises(sp.PlanError, match="depth='many': 'auto' or a number of slots"):
-        numbers().plan(depth="many")  # type: ignore[arg-type]
+    with pytest.raises(sp.PlanError, match="prefetch='many': 'auto' or a number of batches"):
+        numbers().plan(prefetch="many")  # type: ignore[arg-type]
 
 
 def test_workers_that_may_be_tried_fit_the_budget() -> None:
     for memory in ("100MiB", "200MiB", "2GiB"):
         plan = numbers().map(doubled, field="x").plan(memory=memory, executor="thread")
         threads = plan.pool.cost.of(plan.most_workers)
-        assert plan.workers <= plan.most_workers <= 64
+        assert plan.num_workers <= plan.most_workers <= 64
         assert plan.forecast.allocated - plan.forecast.workers + threads <= plan.memory_bytes
         rest = (
             plan.memory_bytes
@@ -114,8 +126,8 @@ def test_workers_that_may_be_tried_fit_the_budget() -> None:
         )
         assert rest >= plan.forecast.index
     native = sp.Pipeline(sp.Arrays(x=np.arange(64))).batch(4).plan(memory="2GiB")
-    assert native.most_workers == native.workers  # they compute: one for each processor
-    stream = sp.Pipeline(sp.Iterable(lambda: iter([{"x": 1}]))).batch(4).plan(memory="2GiB")
+    assert native.most_workers == native.num_workers  # they compute: one for each processor
+    stream = sp.Pipeline(sp.IterableSource(lambda: iter([{"x": 1}]))).batch(4).plan(memory="2GiB")
     assert (stream.most_workers, stream.tunes_workers) == (1, False)
 
 
@@ -128,7 +140,7 @@ def test_a_loader_that_tunes_tries_something_and_its_batches_stay_the_same() -> 
         return x + rng.random()
 
     pipeline = sp.Pipeline(sp.Arrays(x=np.arange(256.0))).shuffle(seed=3).map(waits, field="x").batch(8)
-    with pipeline.loader(memory="512MiB", workers=1, executor="thread") as loader:
+    with pipeline.loader(memory="512MiB", num_workers=1, executor="thread") as loader:
         expected = [batch["x"].tolist() for batch in loader]
     with pipeline.loader(memory="512MiB", executor="thread") as loader:
         most = loader.plan.most_workers
@@ -137,21 +149,25 @@ def test_a_loader_that_tunes_tries_something_and_its_batches_stay_the_same() -> 
             assert [batch["x"].tolist() for batch in loader] == expected
             assert loader.stats().transform.threads <= most
         trial = loader.tuning().trials[0]
-        assert (trial.setting, trial.before) == ("workers", loader.plan.workers)
+        assert (trial.setting, trial.before) == ("num_workers", loader.plan.num_workers)
         assert trial.why in " ".join(loader.explain().split())
         run: Any = loader._run
         while True:  # until both are of one time: the thread that fills batches may begin another
             since = run.since
-            later, verdict = loader.stats() - since, loader.verdict()
+            later, diagnosis = loader.stats() - since, loader.diagnose()
             if run.since is since:
                 break
         assert since.step.steps > 0
-        assert verdict.wait_share == pytest.approx(later.step.wait_share, abs=0.2)  # a step later
+        assert diagnosis.wait_share == pytest.approx(later.step.wait_share, abs=0.2)  # a step later
 
 
 def test_before_the_first_batch_it_is_what_is_planned(tmp_path: Path) -> None:
     loader = sp.Pipeline(write_photos(tmp_path, 8)).map(sp.Resize((8, 8))).batch(2).loader(memory="128MiB")
     tuning = loader.tuning()
-    assert (tuning.workers, tuning.depth, tuning.settled) == (loader.plan.workers, loader.plan.depth, False)
+    assert (tuning.num_workers, tuning.prefetch, tuning.settled) == (
+        loader.plan.num_workers,
+        loader.plan.prefetch,
+        False,
+    )
     assert "not settled yet" in loader.explain()
     assert loader.explain().startswith(loader.plan.explain())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from programs import output
 from standpipe.errors import PlanError
 from standpipe.source import Arrays
-from standpipe.spec import Spec
+from standpipe.spec import ArraySpec
 
 IMAGE = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
 LABEL = np.array([3, 1, 2, 0])
@@ -30,9 +30,9 @@ def test_scalars_are_gathered_and_larger_rows_stay_where_they_are() -> None:
     assert opened.classes is None
     assert opened.name(0) is None
     assert opened.fields == {
-        "image": Spec((3, 2, 3), np.dtype(np.uint8)),
-        "label": Spec((), np.dtype(np.int64)),
-        "box": Spec((4,), np.dtype(np.float32)),
+        "image": ArraySpec((3, 2, 3), np.dtype(np.uint8)),
+        "label": ArraySpec((), np.dtype(np.int64)),
+        "box": ArraySpec((4,), np.dtype(np.float32)),
     }
     records = opened.locate(np.array([2, 0, 2]))
     assert records.plain["label"].tolist() == [2, 3, 2]

@@ -79,7 +79,7 @@ def test_columns_are_fields_of_a_batch(listed: Path) -> None:
     built = sp.build_index(sp.FileList(listed), columns=added)
     assert built.columns == ("length", "box", "old")
     pipeline = sp.Pipeline(sp.FileList(listed)).shuffle(seed=1).map(sp.CenterCrop(8)).batch(5)
-    with pipeline.loader(memory="64MiB", workers=1) as loader:
+    with pipeline.loader(memory="64MiB", num_workers=1) as loader:
         batch = next(iter(loader))
         assert batch["length"].dtype == np.int64
         assert batch["length"].tolist() == batch["index"].tolist() == batch["label"].tolist()
@@ -92,7 +92,7 @@ def test_columns_are_fields_of_a_batch(listed: Path) -> None:
 def test_columns_are_known_to_orders(listed: Path) -> None:
     sp.build_index(sp.FileList(listed), columns={"length": last_digit})
     pipeline = sp.Pipeline(sp.FileList(listed)).filter("length >= 2 and label != 3").map(sp.CenterCrop(8))
-    with pipeline.batch(2).loader(memory="64MiB", workers=1) as loader:
+    with pipeline.batch(2).loader(memory="64MiB", num_workers=1) as loader:
         assert [batch["length"].tolist() for batch in loader] == [[2, 4]]
 
 
@@ -112,7 +112,7 @@ def test_images_are_parts_of_files(listed: Path, executor: str | None) -> None:
     pipeline = sp.Pipeline(sp.FileList(listed)).shuffle(seed=1).map(sp.CenterCrop(8))
     if executor:
         pipeline = pipeline.map(same, field="image")
-    with pipeline.batch(5).loader(memory="512MiB", workers=1, executor=executor) as loader:
+    with pipeline.batch(5).loader(memory="512MiB", num_workers=1, executor=executor) as loader:
         batch = next(iter(loader))
         assert batch["image"][:, 0, 0, 0].tolist() == batch["label"].tolist()
         assert sorted(batch["label"].tolist()) == list(range(5))
@@ -136,7 +136,9 @@ def test_the_headers_of_parts_of_files_are_in_the_forecast(listed: Path) -> None
     size = len(data.getvalue())
     ranges = {"image_offset": 70_000 + np.arange(2) * size, "image_length": np.full(2, size)}
     sp.build_index(sp.FileList(listed), columns=ranges)
-    plan = sp.Pipeline(sp.FileList(listed)).map(sp.CenterCrop(8)).batch(2).plan(memory="512MiB", workers=1)
+    plan = (
+        sp.Pipeline(sp.FileList(listed)).map(sp.CenterCrop(8)).batch(2).plan(memory="512MiB", num_workers=1)
+    )
     assert plan.forecast.whole >= 3 * 1000 * 500
 
 

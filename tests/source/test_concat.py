@@ -62,8 +62,10 @@ def test_a_batch_mixes_the_parts(tmp_path: Path) -> None:
     whole = listing(tmp_path, "all.txt", "".join((tmp_path / f"{part}.txt").read_text() for part in range(3)))
 
     def batches(source: sp.Concat | sp.FileList) -> list[tuple[bytes, ...]]:
-        pipeline = sp.Pipeline(source).shuffle(seed=3).map(sp.RandomResizedCrop(16)).batch(4, tail="pad")
-        with pipeline.loader(memory="64MiB", workers=2) as loader:
+        pipeline = (
+            sp.Pipeline(source).shuffle(seed=3).map(sp.RandomResizedCrop(16)).batch(4, last_batch="pad")
+        )
+        with pipeline.loader(memory="64MiB", num_workers=2) as loader:
             return [tuple(batch[name].tobytes() for name in sorted(batch)) for batch in loader]
 
     assert batches(sp.Concat(*sources)) == batches(whole)
@@ -74,14 +76,14 @@ def test_an_error_names_the_parts_file(tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(b"no image")
     parts = [listing(tmp_path, f"{name}.txt", f"{name}.jpg\t0\n") for name in ("good", "bad")]
     pipeline = sp.Pipeline(sp.Concat(*parts)).map(sp.CenterCrop(8)).batch(2)
-    with pipeline.loader(memory="64MiB", workers=1) as loader, pytest.raises(sp.DecodeError) as caught:
+    with pipeline.loader(memory="64MiB", num_workers=1) as loader, pytest.raises(sp.DecodeError) as caught:
         next(iter(loader))
     assert (caught.value.index, caught.value.path) == (1, str(tmp_path / "bad.jpg"))
 
 
 def test_the_same_arrays_twice() -> None:
     source = sp.Arrays(x=np.arange(12).reshape(4, 3))
-    with sp.Pipeline(sp.Concat(source, source)).batch(8).loader(memory="64MiB", workers=1) as loader:
+    with sp.Pipeline(sp.Concat(source, source)).batch(8).loader(memory="64MiB", num_workers=1) as loader:
         (batch,) = loader
     assert batch["x"].tolist() == np.tile(np.arange(12).reshape(4, 3), (2, 1)).tolist()
 
@@ -102,7 +104,9 @@ def test_rows_stay_in_their_arrays(transforms: tuple[Any, ...]) -> None:
             pipeline = (
                 pipeline.map(transform, field="image") if callable(transform) else pipeline.map(transform)
             )
-        with pipeline.batch(4, tail="pad").loader(memory="64MiB", workers=2, executor="thread") as loader:
+        with pipeline.batch(4, last_batch="pad").loader(
+            memory="64MiB", num_workers=2, executor="thread"
+        ) as loader:
             return [tuple(batch[name].tobytes() for name in sorted(batch)) for batch in loader]
 
     cuts = [
@@ -118,12 +122,12 @@ def test_rows_stay_in_their_arrays(transforms: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("executor", ["thread", "process", "inline"])
 def test_datasets_in_python_are_joined(executor: Any) -> None:
     a, b = ([(np.full(3, value), value) for value in range(first, first + 4)] for first in (0, 10))
-    concat = sp.Concat(sp.Indexed(a, fields=("x", "label")), sp.Indexed(b, fields=("x", "label")))
+    concat = sp.Concat(sp.MapSource(a, fields=("x", "label")), sp.MapSource(b, fields=("x", "label")))
     with (
         sp.Pipeline(concat)
         .shuffle(seed=1)
         .batch(8)
-        .loader(memory="1GiB", workers=2, executor=executor, fork_from=SERVER) as loader
+        .loader(memory="1GiB", num_workers=2, executor=executor, mp_context=SERVER) as loader
     ):
         (batch,) = loader
     expected = [int(index) if index < 4 else int(index) + 6 for index in batch["index"]]
@@ -135,7 +139,7 @@ def test_columns_are_those_of_all_parts() -> None:
     a = sp.Arrays(label=np.arange(3), w=np.arange(3.0))
     b = sp.Arrays(label=np.arange(3) + 5, w=np.arange(3.0))
     pipeline = sp.Pipeline(sp.Concat(a, b)).filter("1 < label < 7 and w > 0")
-    with pipeline.batch(3).loader(memory="64MiB", workers=1) as loader:
+    with pipeline.batch(3).loader(memory="64MiB", num_workers=1) as loader:
         (batch,) = loader
     assert batch["index"][batch["valid"]].tolist() == [2, 4]
 
@@ -154,7 +158,7 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
     plain = listing(tmp_path, "n.txt", "1.jpg\t3\n")
     bare = listing(tmp_path, "m.txt", "1.jpg\n")
     x = sp.Arrays(x=np.zeros((3, 2)))
-    pairs, triples = sp.Indexed([(1, 2)]), sp.Indexed([(1, 2, 3)], fields=("a", "b", "c"))
+    pairs, triples = sp.MapSource([(1, 2)]), sp.MapSource([(1, 2, 3)], fields=("a", "b", "c"))
     for sources, says in (
         ((cats, more), r"ImageFolder.*b'\) differs from .*a'\): it has the class 'fox'"),
         ((more, cats), "it lacks the class 'fox'"),

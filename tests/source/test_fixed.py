@@ -52,7 +52,7 @@ def test_batches_have_the_images_of_their_labels(two_files: list[Path], executor
     pipeline = sp.Pipeline(source).shuffle(seed=7).map(sp.CenterCrop(4))
     if executor:
         pipeline = pipeline.map(negative, field="image")
-    with pipeline.batch(5).loader(memory="512MiB", workers=1, executor=executor) as loader:
+    with pipeline.batch(5).loader(memory="512MiB", num_workers=1, executor=executor) as loader:
         batches = [(batch["label"].copy(), batch["image"].copy()) for batch in loader]
     labels, images = (np.concatenate(part) for part in zip(*batches, strict=True))
     assert sorted(labels.tolist()) == list(range(10))
@@ -80,7 +80,7 @@ def test_records_follow_a_header_and_one_another_over_files(tmp_path: Path) -> N
     rows = records.rows["tokens"]
     assert rows.array[rows.rows].tolist() == tokens[asked].tolist()
     assert records.plain["weight"].tolist() == tokens[asked, 0].tolist()
-    assert opened.fields["tokens"] == sp.Spec((6,), np.dtype(np.uint16))
+    assert opened.fields["tokens"] == sp.ArraySpec((6,), np.dtype(np.uint16))
     assert opened.name(4) == f"{paths[1]} at byte {6 + 16}"
 
 
@@ -222,7 +222,7 @@ def test_a_file_that_changes_under_a_loader_is_an_error(two_files: list[Path]) -
     with (
         sp.Pipeline(sp.FixedRecords(two_files, fields=FIELDS))
         .batch(5)
-        .loader(memory="512MiB", workers=1) as loader
+        .loader(memory="512MiB", num_workers=1) as loader
     ):
         os.truncate(two_files[1], 61)
         with pytest.raises(

@@ -224,8 +224,8 @@ def test_a_path_that_is_too_long_is_one_bad_record(tmp_path: Path) -> None:
             assert opened.num_records == 3
             lengths = [len(opened.name(row) or "") for row in range(3)]
             assert sorted(length > 4096 for length in lengths) == [False, lengths[1] > 4096, True]
-        pipeline = sp.Pipeline(ImageFolder(tmp_path)).map(sp.CenterCrop(8)).on_bad(sp.Replace(at_most=1.0))
-        with pipeline.batch(3).loader(memory="64MiB", workers=1) as loader:
+        pipeline = sp.Pipeline(ImageFolder(tmp_path)).map(sp.CenterCrop(8)).on_error(sp.Replace(at_most=1.0))
+        with pipeline.batch(3).loader(memory="64MiB", num_workers=1) as loader:
             assert len(next(iter(loader))["index"]) == 3
             reasons = {bad.reason for bad in loader.bad_samples}
         assert reasons == {"can't be opened: File name too long"}

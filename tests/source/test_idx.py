@@ -37,7 +37,7 @@ def test_images_and_labels_come_from_two_files(mnist: dict[str, Path]) -> None:
     source = sp.IdxFiles(**mnist, image_axes="HW")
     pipeline = sp.Pipeline(source).shuffle(seed=7).map(sp.CenterCrop(28)).batch(5)
     seen = []
-    with pipeline.loader(memory="512MiB", workers=1) as loader:
+    with pipeline.loader(memory="512MiB", num_workers=1) as loader:
         for batch in loader:
             for label, image in zip(batch["label"].tolist(), batch["image"], strict=True):
                 assert np.array_equal(image, np.repeat(DIGITS[label][..., None], 3, axis=-1))
@@ -53,7 +53,7 @@ def test_every_kind_of_number(code: int, dtype: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(idx(array, code))
     opened = sp.IdxFiles(a=tmp_path / "a").open()
     assert opened.locate(np.array([2, 0])).rows["a"].array.tolist() == array[[2, 0]].tolist()
-    assert opened.fields["a"] == sp.Spec((4,), array.dtype.newbyteorder("="))
+    assert opened.fields["a"] == sp.ArraySpec((4,), array.dtype.newbyteorder("="))
 
 
 WHOLE = idx(DIGITS)

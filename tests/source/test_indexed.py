@@ -20,22 +20,24 @@ def test_columns_are_known_without_taking_a_sample() -> None:
         def __getitem__(self, index: int) -> Any:
             raise AssertionError("a sample is taken")
 
-    source = sp.Indexed(
+    source = sp.MapSource(
         Untouched(), columns={"length": range(10), "score": np.linspace(0, 1, 10, dtype=">f4")}
     )
     opened = source.open()
     assert opened.columns == ("length", "score")
     assert opened.column("length", 2, 5).tolist() == [2, 3, 4]
     assert opened.column("score", 0, 10).dtype == np.float32
-    plan = sp.Pipeline(source).filter("length >= 4 and score < 1").batch(budget=8, by="length").plan()
+    plan = (
+        sp.Pipeline(source).filter("length >= 4 and score < 1").batch(budget=8, length_column="length").plan()
+    )
     assert plan.order.num_positions == 5
 
 
 def test_columns_belong_to_the_digest() -> None:
     given = [None, {"length": range(10)}, {"length": range(1, 11)}, {"size": range(10)}]
-    digests = [sp.Indexed(names(), columns=columns).open().digest for columns in given]  # type: ignore[arg-type]
+    digests = [sp.MapSource(names(), columns=columns).open().digest for columns in given]  # type: ignore[arg-type]
     assert len(set(digests)) == 4
-    assert digests[1] == sp.Indexed(names(), columns={"length": list(range(10))}).open().digest
+    assert digests[1] == sp.MapSource(names(), columns={"length": list(range(10))}).open().digest
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_columns_belong_to_the_digest() -> None:
 )
 def test_columns_that_are_none(columns: Any, says: str) -> None:
     with pytest.raises(sp.PlanError, match=says):
-        sp.Indexed(names(), columns=columns).open()
+        sp.MapSource(names(), columns=columns).open()
 
 
 class Words:
@@ -64,6 +66,6 @@ class Words:
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_keys_are_what_the_dataset_is_asked_for(executor: str) -> None:
-    source = sp.Indexed(Words(), keys={0: "tree", 1: "a"})
-    with sp.Pipeline(source).batch(3).loader(memory="256MiB", workers=1, executor=executor) as loader:
+    source = sp.MapSource(Words(), keys={0: "tree", 1: "a"})
+    with sp.Pipeline(source).batch(3).loader(memory="256MiB", num_workers=1, executor=executor) as loader:
         assert next(iter(loader))["size"].tolist() == [4, 1, 2]

@@ -21,7 +21,7 @@ LISTS: list[list[Any]] = [
 
 @pytest.mark.parametrize("items", LISTS, ids=lambda items: type(items[0]).__name__)
 def test_a_packed_list_reads_as_a_list(items: list[Any]) -> None:
-    packed = sp.pack_list(items)
+    packed = sp.share_list(items)
     size = len(items)
     for index in [*range(-size, size), np.int64(1), np.int64(-1), True]:
         assert packed[index] == items[index]
@@ -34,6 +34,6 @@ def test_a_packed_list_reads_as_a_list(items: list[Any]) -> None:
 @pytest.mark.parametrize("items", LISTS, ids=lambda items: type(items[0]).__name__)
 @pytest.mark.parametrize("beyond", [0, 1, 1 << 40, -1, -(1 << 40)])
 def test_there_is_nothing_beyond_a_packed_list(items: list[Any], beyond: int) -> None:
-    packed = sp.pack_list(items)
+    packed = sp.share_list(items)
     with pytest.raises(IndexError):
         packed[len(items) + beyond if beyond >= 0 else beyond - len(items)]

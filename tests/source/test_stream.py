@@ -11,8 +11,8 @@ from preloaded import SERVER
 
 EXECUTORS = [
     pytest.param({"executor": "inline"}, id="inline"),
-    pytest.param({"executor": "thread", "workers": 3}, id="threads"),
-    pytest.param({"executor": "process", "workers": 2, "fork_from": SERVER}, id="processes"),
+    pytest.param({"executor": "thread", "num_workers": 3}, id="threads"),
+    pytest.param({"executor": "process", "num_workers": 2, "mp_context": SERVER}, id="processes"),
 ]
 COUNT = 22
 
@@ -25,12 +25,12 @@ def of_epoch(epoch: int, skip: int) -> Iterator[int]:
     yield from range(1000 * epoch + skip, 1000 * epoch + COUNT)
 
 
-def of_rank(rank: int, world: int) -> Iterator[int]:
-    yield from range(rank, 24, world)
+def of_rank(rank: int, world_size: int) -> Iterator[int]:
+    yield from range(rank, 24, world_size)
 
 
 def stream(factory: Any = numbers, **options: Any) -> sp.Pipeline:
-    return sp.Pipeline(sp.Iterable(factory, fields="x", **options))
+    return sp.Pipeline(sp.IterableSource(factory, fields="x", **options))
 
 
 def seen(loader: sp.Loader, epochs: int = 1) -> list[list[list[int]]]:
@@ -45,7 +45,7 @@ WHOLE = [list(range(start, min(start + 5, COUNT))) for start in range(0, COUNT, 
 def test_every_epoch_is_the_stream(settings: dict[str, Any], length: int | None) -> None:
     with stream(length=length).batch(5).loader(**settings) as loader:
         assert seen(loader, 3) == [WHOLE] * 3
-    with stream(length=length).batch(5, tail="drop").loader(**settings) as loader:
+    with stream(length=length).batch(5, last_batch="drop").loader(**settings) as loader:
         assert seen(loader, 2) == [WHOLE[:-1]] * 2
 
 
@@ -95,16 +95,16 @@ def test_functions_see_the_shorter_last_batch(settings: dict[str, Any]) -> None:
     pipeline = stream().batch(5).map_batch(lambda batch: {**batch, "n": len(batch["x"])})
     with pipeline.loader(**settings) as loader:
         assert [batch["n"] for batch in loader] == [5, 5, 5, 5, 2]
-    gathered = stream().batch(5).map_batch(lambda samples: {"x": np.array(samples)}, samples=True)
+    gathered = stream().batch(5, collate_fn=lambda samples: {"x": np.array(samples)})
     with gathered.loader(**settings) as loader:
         assert seen(loader, 2) == [WHOLE] * 2
 
 
 def test_texts_and_lengths() -> None:
-    pipeline = sp.Pipeline(sp.Iterable(lambda: iter(["a", "bb", "ccc"]), fields="text")).batch(2)
+    pipeline = sp.Pipeline(sp.IterableSource(lambda: iter(["a", "bb", "ccc"]), fields="text")).batch(2)
     with pipeline.loader(executor="thread") as loader:
         assert [batch["text"] for batch in loader] == [["a", "bb"], ["ccc"]]
-        with pytest.raises(TypeError, match=r"Iterable\(length=…\)"):
+        with pytest.raises(TypeError, match=r"IterableSource\(length=…\)"):
             len(loader)
     text = pipeline.plan().explain()
     assert "how many samples shows at its end" in text
@@ -124,9 +124,10 @@ def test_streams_that_end_too_soon(settings: dict[str, Any]) -> None:
     ):
         seen(loader)
     with (
-        stream().batch(50, tail="drop").loader(**settings) as loader,
+        stream().batch(50, last_batch="drop").loader(**settings) as loader,
         pytest.raises(
-            sp.PlanError, match='fewer samples than a batch of 50: use a smaller batch or tail="short"'
+            sp.PlanError,
+            match='fewer samples than a batch of 50: use a smaller batch or last_batch="partial"',
         ),
     ):
         seen(loader)
@@ -150,8 +151,8 @@ def test_a_stream_that_fails_names_the_sample() -> None:
     [
         (lambda: stream().shuffle(seed=1), r"shuffle\(\) can't be: do it inside the factory"),
         (lambda: stream().take(3), "selections can't be"),
-        (lambda: stream().repeat(2), r"repeat\(\) can't be"),
-        (lambda: stream().shard(0, 2), r"a stream for 2 ranks needs Iterable\(factory, length=…\)"),
+        (lambda: stream().repeat_each(2), r"repeat_each\(\) can't be"),
+        (lambda: stream().shard(0, 2), r"a stream for 2 ranks needs IterableSource\(factory, length=…\)"),
         (lambda: stream(of_rank).shard(0, 2), "needs Iterable"),
         (lambda: stream([1, 2]), "give a function that returns it"),
         (lambda: stream(3), "give a function"),
@@ -161,7 +162,7 @@ def test_a_stream_that_fails_names_the_sample() -> None:
 def test_what_cannot_work(make: Any, text: str) -> None:
     with pytest.raises(sp.PlanError, match=text):
         make().batch(5).plan()
-    with pytest.raises(sp.PlanError, match="tail"):
-        stream().batch(5, tail="pad").plan()
+    with pytest.raises(sp.PlanError, match="last_batch"):
+        stream().batch(5, last_batch="pad").plan()
     with pytest.raises(sp.PlanError, match="names no records"):
         stream().batch(5).audit()

@@ -67,9 +67,9 @@ def numbers(rows: int) -> sp.Arrays:
 
 @pytest.mark.parametrize("executor", ["thread", "process", "inline"])
 def test_each_place_counts_what_goes_through(executor: str) -> None:
-    pipeline = sp.Pipeline(numbers(12)).map(lambda x: x + 1, field="x").batch(4, given=True)
-    with pipeline.loader(memory="300MiB", workers=2, executor=executor) as loader:
-        batches = loader.given([range(begin, begin + 4) for begin in (0, 4, 8)])
+    pipeline = sp.Pipeline(numbers(12)).map(lambda x: x + 1, field="x").batch(4, batch_sampler=True)
+    with pipeline.loader(memory="300MiB", num_workers=2, executor=executor) as loader:
+        batches = loader.from_batches([range(begin, begin + 4) for begin in (0, 4, 8)])
         assert sum(len(batch["x"]) for batch in batches) == 12
         stats = loader.stats()
     assert stats.rows == stats.transform.rows == stats.order.rows == stats.batch.rows == 12
@@ -95,16 +95,16 @@ def test_who_has_no_processor_isnt_said_to_wait_for_storage() -> None:
             return x
 
         pipeline = sp.Pipeline(sp.Arrays(x=np.arange(32))).map(spins, field="x").batch(4)
-        with pipeline.loader(memory="300MiB", workers=2, executor="process") as loader:
+        with pipeline.loader(memory="300MiB", num_workers=2, executor="process") as loader:
             list(loader)
-            print(loader.verdict().what, loader.stats().transform.queued_s > 0.1)
+            print(loader.diagnose().what, loader.stats().transform.queued_s > 0.1)
     """)
     assert "for a processor, which others have True" in told
 
 
 def test_a_step_ends_when_the_next_batch_is_asked_for() -> None:
     """What the loop does after its last batch of an epoch is a step; what it does between epochs isn't."""
-    with sp.Pipeline(numbers(8)).batch(4).loader(memory="80MiB", workers=1) as loader:
+    with sp.Pipeline(numbers(8)).batch(4).loader(memory="80MiB", num_workers=1) as loader:
         for _ in range(2):
             for _ in loader:
                 pass
@@ -113,7 +113,7 @@ def test_a_step_ends_when_the_next_batch_is_asked_for() -> None:
 
 
 def test_who_keeps_his_iterator_doesnt_make_a_step_of_what_comes_between_epochs() -> None:
-    with sp.Pipeline(numbers(8)).batch(4).loader(memory="80MiB", workers=1) as loader:
+    with sp.Pipeline(numbers(8)).batch(4).loader(memory="80MiB", num_workers=1) as loader:
         batches = iter(loader)
         assert sum(1 for _ in batches) == 2
         before = loader.stats().step
@@ -128,7 +128,7 @@ def test_rows_that_nobody_wants_any_more_are_no_work(tmp_path: Path) -> None:
         sp.Pipeline(write_photos(tmp_path, 40))
         .map(sp.CenterCrop(8))
         .batch(8)
-        .loader(memory="80MiB", workers=1) as loader
+        .loader(memory="80MiB", num_workers=1) as loader
     ):
         for _ in range(4):
             next(iter(loader))
@@ -145,9 +145,9 @@ def test_functions_of_a_batch_are_counted_beside_those_of_rows(executor: str) ->
     def whole(batch: dict[str, Any]) -> dict[str, Any]:
         return batch
 
-    pipeline = sp.Pipeline(numbers(16)).map(slow, field="x").batch(4, given=True).map_batch(whole)
-    with pipeline.loader(memory="300MiB", workers=1, executor=executor) as loader:
-        assert sum(1 for _ in loader.given([range(n, n + 4) for n in (0, 4, 8, 12)])) == 4
+    pipeline = sp.Pipeline(numbers(16)).map(slow, field="x").batch(4, batch_sampler=True).map_batch(whole)
+    with pipeline.loader(memory="300MiB", num_workers=1, executor=executor) as loader:
+        assert sum(1 for _ in loader.from_batches([range(n, n + 4) for n in (0, 4, 8, 12)])) == 4
         stats = loader.stats()
     rows, batches = (
         next(s for name, s in stats.functions.items() if each in name) for each in ("slow", "whole")
@@ -157,7 +157,7 @@ def test_functions_of_a_batch_are_counted_beside_those_of_rows(executor: str) ->
 
 
 def test_what_happened_between_two_snapshots_is_their_difference() -> None:
-    with sp.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=2) as loader:
+    with sp.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", num_workers=2) as loader:
         batches = iter(loader)
         next(batches)
         before = loader.stats()
@@ -184,7 +184,7 @@ def compute(seconds: float) -> None:
 def test_the_process_computes_also_outside_of_the_loader() -> None:
     compute(0.2)
     at_start = time.process_time()
-    with sp.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=2) as loader:
+    with sp.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", num_workers=2) as loader:
         batches = iter(loader)
         next(batches)
         before = loader.stats()
@@ -222,15 +222,15 @@ FAILS = {
 @pytest.mark.parametrize("why", FAILS)
 def test_a_row_that_cant_be_made_counts_once(why: str) -> None:
     pipeline, executor, collate = FAILS[why]
-    described = pipeline.on_bad(sp.Replace(at_most=8)).batch(8, given=True, collate=collate)
-    with described.loader(memory="300MiB", workers=1, executor=executor) as loader:
-        assert sum(1 for _ in loader.given([range(8)])) == 1
+    described = pipeline.on_error(sp.Replace(at_most=8)).batch(8, batch_sampler=True, collate=collate)
+    with described.loader(memory="300MiB", num_workers=1, executor=executor) as loader:
+        assert sum(1 for _ in loader.from_batches([range(8)])) == 1
         assert loader.stats().bad == len(loader.bad_samples) >= 2
 
 
 def test_time_without_a_slot_is_counted_when_nothing_can_be_made() -> None:
     """With all slots lent or ready, the workers wait for the loop, not for work."""
-    with sp.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", workers=1, depth=2) as loader:
+    with sp.Pipeline(numbers(64)).batch(4).loader(memory="80MiB", num_workers=1, prefetch=1) as loader:
         batches = iter(loader)
         held = next(batches)
         _until(lambda: loader.stats().slots.no_slot_s > 0)  # while it lasts, and nobody is told of anything

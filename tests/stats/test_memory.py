@@ -55,7 +55,8 @@ if {executor!r} != "native":
     settings = {{"executor": {executor!r}}}
 else:
     settings = {{}}
-with pipeline.batch(8).loader(memory="{memory}", workers=3, depth=3, side_memory="46MiB", **settings) as loader:
+sizes = {{"prefetch": 2, "large_image_memory": "46MiB"}}
+with pipeline.batch(8).loader(memory="{memory}", num_workers=3, **settings, **sizes) as loader:
     rows = sum(len(batch["index"]) for epoch in range(6) for batch in loader)
     print(json.dumps([rows, loader.plan.forecast.process, loader.plan.memory_bytes]))
 """
@@ -73,12 +74,12 @@ def test_large_frames_stay_within_the_budget(awkward: Path, executor: str, memor
 SMALL = """
 def darker(image):
     return image >> 1
-pipeline = sp.Pipeline(sp.FileList({path!r})).repeat(8).shuffle(seed=1).map(sp.RandomResizedCrop(224))
+pipeline = sp.Pipeline(sp.FileList({path!r})).repeat_each(8).shuffle(seed=1).map(sp.RandomResizedCrop(224))
 settings = {{}}
 if {executor!r} != "native":
     pipeline = pipeline.map(darker, field="image")
     settings = {{"executor": {executor!r}}}
-with pipeline.map(sp.Normalize()).batch(64).loader(workers=2, side_memory="46MiB", **settings) as loader:
+with pipeline.map(sp.Normalize()).batch(64).loader(num_workers=2, large_image_memory="46MiB", **settings) as loader:
     rows = sum(len(batch["index"]) for batch in loader)
     side = loader.memory()["side arena"]
     print(rows, loader.plan.forecast.process, loader.plan.memory_bytes, side.peak, side.most)
@@ -105,13 +106,13 @@ def test_workers_share_memory_for_whole_frames(tmp_path: Path, executor: str) ->
     files = [encoded(smooth(1000, 1000 + side), "PNG", compress_level=1) for side in range(8)]
     pipeline = sp.Pipeline(write_list(tmp_path, files)).map(sp.Resize((8, 8))).map(lambda x: x, field="image")
     settings: dict[str, Any] = {"executor": executor, "memory": "256MiB"}
-    with pipeline.batch(8).loader(workers=4, side_memory="12MiB", **settings) as loader:
+    with pipeline.batch(8).loader(num_workers=4, large_image_memory="12MiB", **settings) as loader:
         (batch,) = loader
         assert batch["image"].any(axis=(1, 2, 3)).all()
         assert 8 * MIB < loader.memory()["side arena"].peak <= 12 * MIB
     with (
-        pipeline.batch(8).loader(workers=1, side_memory="8MiB", **settings) as loader,
-        pytest.raises(sp.DecodeError, match=r"more than side_memory=8388608"),
+        pipeline.batch(8).loader(num_workers=1, large_image_memory="8MiB", **settings) as loader,
+        pytest.raises(sp.DecodeError, match=r"more than large_image_memory=8388608"),
     ):
         next(iter(loader))
 
@@ -122,7 +123,7 @@ def test_the_cap_is_that_of_the_plan_with_what_was_measured(tmp_path: Path) -> N
     pipeline = sp.Pipeline(write_list(tmp_path, files)).map(sp.Resize((400, 400)))
     pipeline = pipeline.map(lambda image: image.astype(np.float64), field="image")
     for executor, workers, memory in (("thread", 4, "150MiB"), ("process", 2, "190MiB")):
-        with pipeline.batch(8).loader(workers=workers, memory=memory, executor=executor) as loader:
+        with pipeline.batch(8).loader(num_workers=workers, memory=memory, executor=executor) as loader:
             first = loader.plan.forecast.side
             list(loader)
             side = loader.memory()["side arena"]
@@ -136,7 +137,7 @@ def photos(folder: Path, count: int = 24) -> sp.Pipeline:
 
 
 def test_the_ledger_before_during_and_after_a_run(tmp_path: Path) -> None:
-    loader = photos(tmp_path).loader(memory="64MiB", workers=2, depth=3)
+    loader = photos(tmp_path).loader(memory="64MiB", num_workers=2, prefetch=2)
     plan, before = loader.plan, loader.memory()
     slot = plan.batch.layout.stride_bytes
     assert before["slots"] == sp.MemoryOwner("slots", plan.forecast.slots, 0, 0, plan.most_slots * slot)
@@ -164,7 +165,7 @@ def test_the_ledger_before_during_and_after_a_run(tmp_path: Path) -> None:
 
 def test_the_ledger_is_a_table_at_80_columns(awkward: Path) -> None:
     pipeline = sp.Pipeline(sp.FileList(awkward)).map(sp.Resize((64, 64))).map(lambda x: x, field="image")
-    with pipeline.batch(4).loader(memory="300MiB", executor="process", workers=2) as loader:
+    with pipeline.batch(4).loader(memory="300MiB", executor="process", num_workers=2) as loader:
         next(iter(loader))
         table = str(loader.memory())
     lines = table.splitlines()
@@ -179,7 +180,7 @@ def test_the_ledger_is_a_table_at_80_columns(awkward: Path) -> None:
 def test_whole_frames_are_in_the_ledger(awkward: Path) -> None:
     pipeline = sp.Pipeline(sp.FileList(awkward)).map(sp.Resize((64, 64))).batch(4)
     for settings in ({}, {"executor": "inline"}):
-        with pipeline.loader(memory="300MiB", workers=2, **settings) as loader:
+        with pipeline.loader(memory="300MiB", num_workers=2, **settings) as loader:
             for _ in loader:
                 pass
             side = loader.memory()["side arena"]
@@ -197,18 +198,18 @@ def test_whole_frames_are_forecast_by_the_headers_of_the_first_samples(tmp_path:
             Image.new("RGB", (int(path.stem), 300)).save(path)
         listed.write_text("\n".join(map(str, paths)))
         pipeline = sp.Pipeline(sp.FileList(listed)).map(sp.Resize((8, 8))).batch(2)
-        return pipeline.plan(memory="300MiB", workers=2, **settings).forecast
+        return pipeline.plan(memory="300MiB", num_workers=2, **settings).forecast
 
     png = forecast(".png")
     frame = 9 * 400 * 300 + (tmp_path / "400.png").stat().st_size
     assert png.whole == 2 * frame
     assert png.expected == png.process + png.allocated + png.whole < png.most
-    assert forecast(".png", side_memory=frame).whole == frame
+    assert forecast(".png", large_image_memory=frame).whole == frame
     assert forecast(".jpg").whole == 0
     (tmp_path / "400.png").write_bytes(b"\x89PNG\r\n\x1a\n and nothing else")
     assert sp.Pipeline(sp.FileList(tmp_path / "list-png.txt")).map(sp.Resize(8), sp.CenterCrop(8)).batch(
         2
-    ).plan(memory="300MiB", workers=2).forecast.whole == 2 * (
+    ).plan(memory="300MiB", num_workers=2).forecast.whole == 2 * (
         9 * 100 * 300 + (tmp_path / "100.png").stat().st_size
     )
 
@@ -222,7 +223,7 @@ def test_a_budget_below_a_whole_frame_is_refused_with_one_that_works(
     pipeline = sp.Pipeline(write_list(tmp_path, files)).map(sp.Resize((64, 64)))
     if executor is not None:
         pipeline = pipeline.map(lambda image: image, field="image")
-    settings: dict[str, Any] = {"executor": executor, "workers": 1, "depth": 2}
+    settings: dict[str, Any] = {"executor": executor, "num_workers": 1, "prefetch": 1}
     frames = f"side memory for a whole frame.* need memory='{NUMBER}MiB', the budget is 20.0MiB; raise it, "
     with pytest.raises(sp.BudgetError, match=frames) as caught:
         pipeline.batch(2).plan(memory="20MiB", **settings)
@@ -230,19 +231,19 @@ def test_a_budget_below_a_whole_frame_is_refused_with_one_that_works(
     with pipeline.batch(2).loader(memory=smallest + measured, **settings) as loader:
         assert sum(len(batch["index"]) for batch in loader) == 4
     assert pipeline.batch(2).plan(memory="1GiB", **settings).forecast.side == 256 * MIB
-    assert pipeline.batch(2).plan(memory="1GiB", side_memory="1MiB", **settings).forecast.side == MIB
+    assert pipeline.batch(2).plan(memory="1GiB", large_image_memory="1MiB", **settings).forecast.side == MIB
 
 
 def test_a_frame_above_the_usual_side_arena_has_room(tmp_path: Path) -> None:
     Image.new("RGB", (6000, 5500)).save(tmp_path / "large.png")
     (tmp_path / "list.txt").write_text("large.png")
     pipeline = sp.Pipeline(sp.FileList(tmp_path / "list.txt")).map(sp.Resize((8, 8))).batch(1)
-    side = pipeline.plan(memory="1GiB", workers=1).forecast.side
+    side = pipeline.plan(memory="1GiB", num_workers=1).forecast.side
     assert 9 * 6000 * 5500 < side < 10 * 6000 * 5500
 
 
 def test_what_the_trainer_allocates_is_its_own_growth(tmp_path: Path) -> None:
-    with photos(tmp_path).loader(memory="64MiB", workers=1) as loader:
+    with photos(tmp_path).loader(memory="64MiB", num_workers=1) as loader:
         for _ in loader:
             pass
         before = loader.memory()
@@ -260,10 +261,10 @@ def test_what_the_trainer_allocates_is_its_own_growth(tmp_path: Path) -> None:
 def test_the_index_and_what_the_order_looks_up_count() -> None:
     rows = 400_000
     plain = sp.Pipeline(numbers(rows)).shuffle(seed=1)
-    weighted = plain.shuffle(seed=1, weights=np.arange(1, rows + 1)).batch(2)
-    balanced = sp.Pipeline(sp.Arrays(y=np.arange(rows) % 7)).shuffle(seed=1, balance="y").batch(2)
+    weighted = plain.sample(seed=1, weights=np.arange(1, rows + 1)).batch(2)
+    balanced = sp.Pipeline(sp.Arrays(y=np.arange(rows) % 7)).sample(seed=1, balance="y").batch(2)
     marked = sp.Pipeline(sp.Arrays(y=np.arange(rows))).filter("y % 3 != 0").batch(2)
-    budgeted = sp.Pipeline(sp.Arrays(y=np.arange(rows) % 50)).batch(budget=200, by="y")
+    budgeted = sp.Pipeline(sp.Arrays(y=np.arange(rows) % 50)).batch(budget=200, length_column="y")
     assert plain.batch(2).plan(memory="64MiB").forecast.index < MIB
     for pipeline, least in (
         (weighted, 12 * rows),
@@ -271,12 +272,12 @@ def test_the_index_and_what_the_order_looks_up_count() -> None:
         (marked, 4 * rows // 3),
         (budgeted, 4 * rows),
     ):
-        plan = pipeline.plan(memory="64MiB", workers=1)
+        plan = pipeline.plan(memory="64MiB", num_workers=1)
         assert least <= plan.forecast.index < 8 * MIB
         assert plan.forecast.allocated + plan.forecast.side <= plan.memory_bytes
     with pytest.raises(sp.BudgetError, match=r"4\.\dMiB of index together need memory") as caught:
-        weighted.plan(memory="20MiB", workers=1)
-    assert weighted.plan(memory=caught.value.smallest_bytes, workers=1).depth == 2
+        weighted.plan(memory="20MiB", num_workers=1)
+    assert weighted.plan(memory=caught.value.smallest_bytes, num_workers=1).slots == 2
 
 
 def test_values_in_no_slot_are_forecast_from_the_first_sample() -> None:
@@ -287,12 +288,12 @@ def test_values_in_no_slot_are_forecast_from_the_first_sample() -> None:
         def __getitem__(self, index: int) -> dict[str, Any]:
             return {"x": np.zeros((1 + index % 3, 1000)), "text": "x" * 5000, "parts": [b"y" * 3000] * 5}
 
-    pipeline = sp.Pipeline(sp.Indexed(Lists())).batch(10, collate={"x": list})
+    pipeline = sp.Pipeline(sp.MapSource(Lists())).batch(10, collate={"x": list})
     with pipeline.loader(memory="64MiB", executor="inline") as loader:
         assert loader.plan.forecast.waiting == 0
         next(iter(loader))
         a_sample = 8000 + 5000 + 5 * 3000
-        assert 1 <= loader.plan.forecast.waiting / (loader.plan.depth * 10 * a_sample) < 1.1
+        assert 1 <= loader.plan.forecast.waiting / (loader.plan.slots * 10 * a_sample) < 1.1
 
 
 class Leaks:
@@ -330,7 +331,7 @@ def until_warned(loader: sp.Loader, caplog: pytest.LogCaptureFixture) -> list[st
 def test_batches_that_are_held_are_named_before_none_is_left(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with photos(tmp_path).loader(memory="64MiB", workers=1, side_memory="8MiB") as loader:
+    with photos(tmp_path).loader(memory="64MiB", num_workers=1, large_image_memory="8MiB") as loader:
         until = int(0.85 * loader.plan.most_slots)
         held = list(loader.steps(until))
         (text,) = until_warned(loader, caplog)
@@ -342,8 +343,10 @@ def test_batches_that_are_held_are_named_before_none_is_left(
 
 
 def test_worker_processes_that_grow_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Leaks())).batch(4)
-    with pipeline.loader(memory="350MiB", executor="process", workers=1, worker_memory="280MiB") as loader:
+    pipeline = sp.Pipeline(sp.MapSource(Leaks())).batch(4)
+    with pipeline.loader(
+        memory="350MiB", executor="process", num_workers=1, memory_per_worker="280MiB"
+    ) as loader:
         assert loader.plan.forecast.allocated < 0.5 * loader.plan.memory_bytes
         (text,) = until_warned(loader, caplog)
     assert text.startswith("worker processes: ")
@@ -354,10 +357,10 @@ def test_nobody_is_named_where_all_is_as_forecast(tmp_path: Path, caplog: pytest
     """Also when the budget is just enough."""
     pipeline = photos(tmp_path)
     with pytest.raises(sp.BudgetError) as caught:
-        pipeline.plan(memory="1MiB", workers=2)
+        pipeline.plan(memory="1MiB", num_workers=2)
     with (
         caplog.at_level("WARNING", "standpipe"),
-        pipeline.loader(memory=caught.value.smallest_bytes, workers=2) as loader,
+        pipeline.loader(memory=caught.value.smallest_bytes, num_workers=2) as loader,
     ):
         ends = time.monotonic() + 2.5  # two looks
         while time.monotonic() < ends:
@@ -373,7 +376,7 @@ def test_the_trainers_own_growth_is_named_in_a_small_container() -> None:
             import logging
             logging.basicConfig(stream=sys.stdout, format="%(message)s")
             ballast = []
-            with make(memory="40MiB", workers=1) as loader:
+            with make(memory="40MiB", num_workers=1) as loader:
                 ends = time.monotonic() + 20
                 while time.monotonic() < ends and len(ballast) < 140:
                     for batch in loader.steps(50):

@@ -170,8 +170,8 @@ for settings in (dict(), dict(executor="process")):
     pipeline = sp.Pipeline(source).map(sp.CenterCrop(16))
     if settings:
         pipeline = pipeline.map(lambda sample: sample)
-    pipeline = pipeline.on_bad(sp.Replace(at_most=1)).batch(2)
-    with pipeline.loader(memory="256MiB", workers=1, bad_log={log!r}, **settings) as loader:
+    pipeline = pipeline.on_error(sp.Replace(at_most=1)).batch(2)
+    with pipeline.loader(memory="256MiB", num_workers=1, error_log={log!r}, **settings) as loader:
         for batch in loader:
             pass
 

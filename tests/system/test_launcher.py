@@ -13,17 +13,17 @@ PIPELINE = sp.Pipeline(numbers(64)).batch(2)
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for _, rank, world in LAUNCHERS:
+    for _, rank, world_size in LAUNCHERS:
         monkeypatch.delenv(rank, raising=False)
-        monkeypatch.delenv(world, raising=False)
+        monkeypatch.delenv(world_size, raising=False)
 
 
-@pytest.mark.parametrize(("_", "rank", "world"), LAUNCHERS)
-def test_every_launcher_is_asked(_: str, rank: str, world: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("_", "rank", "world_size"), LAUNCHERS)
+def test_every_launcher_is_asked(_: str, rank: str, world_size: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(rank, "3")
-    monkeypatch.setenv(world, "8")
+    monkeypatch.setenv(world_size, "8")
     plan = PIPELINE.shard().plan()
-    assert (plan.steps.rank, plan.steps.world) == (3, 8)
+    assert (plan.steps.rank, plan.steps.world_size) == (3, 8)
     assert plan.explain().startswith("standpipe plan, rank 3 of 8 data ranks")
 
 
@@ -56,12 +56,12 @@ def test_what_the_caller_says_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
     plan = PIPELINE.shard(1, 2).plan()
-    assert (plan.steps.rank, plan.steps.world) == (1, 2)
+    assert (plan.steps.rank, plan.steps.world_size) == (1, 2)
 
 
 def test_replicas_get_the_same_rows() -> None:
     def rows(rank: int) -> list[int]:
-        with PIPELINE.shard(rank, 8, replicate=4).loader(memory="64MiB", workers=1) as loader:
+        with PIPELINE.shard(rank, 8, replicate=4).loader(memory="64MiB", num_workers=1) as loader:
             return [int(i) for batch in loader for i in batch["index"]]
 
     assert rows(0) == rows(3) != rows(4) == rows(7)
@@ -102,7 +102,7 @@ def test_torchs_own_mesh() -> None:
     try:
         mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
         plan = PIPELINE.shard(mesh=mesh).plan()
-        assert (plan.steps.rank, plan.steps.world) == (0, 1)
+        assert (plan.steps.rank, plan.steps.world_size) == (0, 1)
     finally:
         torch.distributed.destroy_process_group()
 
@@ -111,15 +111,15 @@ def test_torchs_own_mesh() -> None:
     ("how", "says"),
     [
         ({"rank": 1}, "give both, or neither"),
-        ({"world": 2}, "give both, or neither"),
-        ({"rank": 0, "world": 8, "replicate": 3}, "8 ranks are no multiple"),
-        ({"rank": 0, "world": 8, "replicate": 0}, "at least 1"),
-        ({"rank": 0, "world": 8, "replicate": "2"}, "at least 1"),
-        ({"mesh": Mesh(0), "rank": 0, "world": 2}, "leave out rank"),
+        ({"world_size": 2}, "give both, or neither"),
+        ({"rank": 0, "world_size": 8, "replicate": 3}, "8 ranks are no multiple"),
+        ({"rank": 0, "world_size": 8, "replicate": 0}, "at least 1"),
+        ({"rank": 0, "world_size": 8, "replicate": "2"}, "at least 1"),
+        ({"mesh": Mesh(0), "rank": 0, "world_size": 2}, "leave out rank"),
         ({"mesh": Mesh(0), "dims": ("data",)}, "'dp', 'pp', 'tp'"),
         ({"mesh": Mesh(0), "dims": "dp"}, "'dp', 'pp', 'tp'"),
         ({"mesh": Mesh(0), "dims": ("dp", "dp")}, "'dp', 'pp', 'tp'"),
-        ({"rank": 2, "world": 2}, "ranks count from 0"),
+        ({"rank": 2, "world_size": 2}, "ranks count from 0"),
     ],
 )
 def test_what_is_no_rank(how: dict, says: str) -> None:

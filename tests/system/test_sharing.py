@@ -249,8 +249,8 @@ def test_a_loader_whose_loop_pauses_leaves_its_part_to_others(kind: Any, claims:
     given = kind == "given"
     numbers = sp.Pipeline(sp.Arrays(x=np.arange(64))).map(lambda x: x, field="x")
     executor = "thread" if given else kind
-    with numbers.batch(4, given=given).loader(memory=GIB, executor=executor) as loader:
-        batches = iter(loader.given(([number] for number in range(64)), ahead=1) if given else loader)
+    with numbers.batch(4, batch_sampler=given).loader(memory=GIB, executor=executor) as loader:
+        batches = iter(loader.from_batches(([number] for number in range(64)), ahead=1) if given else loader)
         batch = next(batches)
         loader._claim.hungry(True)
         assert claims[0].hungry_others() == 1

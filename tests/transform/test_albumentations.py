@@ -19,9 +19,9 @@ A = pytest.importorskip("albumentations")
 
 EXECUTORS = [
     pytest.param({"executor": "inline"}, id="inline"),
-    pytest.param({"executor": "thread", "workers": 1}, id="1 thread"),
-    pytest.param({"executor": "thread", "workers": 3}, id="3 threads"),
-    pytest.param({"executor": "process", "workers": 2, "fork_from": TORCH}, id="2 processes"),
+    pytest.param({"executor": "thread", "num_workers": 1}, id="1 thread"),
+    pytest.param({"executor": "thread", "num_workers": 3}, id="3 threads"),
+    pytest.param({"executor": "process", "num_workers": 2, "mp_context": TORCH}, id="2 processes"),
 ]
 
 
@@ -59,8 +59,10 @@ def test_whoever_runs_it_the_bytes_are_the_same(tmp_path: Path, settings: dict[s
 
 
 def test_two_draws_of_a_record_are_cropped_differently(tmp_path: Path) -> None:
-    photos = sp.Pipeline(write_photos(tmp_path, 6)).repeat(2).map(A.Compose([A.RandomCrop(24, 24)])).batch(12)
-    (first,), (again,) = epoch(photos), epoch(photos, workers=3)
+    photos = (
+        sp.Pipeline(write_photos(tmp_path, 6)).repeat_each(2).map(A.Compose([A.RandomCrop(24, 24)])).batch(12)
+    )
+    (first,), (again,) = epoch(photos), epoch(photos, num_workers=3)
     pairs = [first["image"][first["index"] == index] for index in range(6)]
     assert sum(not np.array_equal(one, other) for one, other in pairs) >= 5
     np.testing.assert_array_equal(first["image"], again["image"])
@@ -81,7 +83,7 @@ class Segments:
 @pytest.mark.parametrize("settings", EXECUTORS)
 def test_image_and_mask_are_cropped_together(settings: dict[str, Any]) -> None:
     crop = A.Compose([A.RandomCrop(16, 16), A.HorizontalFlip(p=0.5), A.RandomRotate90()])
-    pipeline = sp.Pipeline(sp.Indexed(Segments())).shuffle(seed=2).map(crop).batch(8)
+    pipeline = sp.Pipeline(sp.MapSource(Segments())).shuffle(seed=2).map(crop).batch(8)
     batches = epoch(pipeline, **settings)
     assert_same(batches, epoch(pipeline, executor="inline"))
     for batch in batches:
@@ -95,7 +97,7 @@ def test_image_and_mask_are_cropped_together(settings: dict[str, Any]) -> None:
 def test_one_field_alone() -> None:
     """With a field's name the callable gets that field as its image, and no other."""
     flip = A.Compose([A.HorizontalFlip(p=1.0)])
-    (batch,) = epoch(sp.Pipeline(sp.Indexed(Segments())).map(flip, field="image").batch(24))
+    (batch,) = epoch(sp.Pipeline(sp.MapSource(Segments())).map(flip, field="image").batch(24))
     np.testing.assert_array_equal(batch["mask"][0], np.arange(32 * 32).reshape(32, 32))
     np.testing.assert_array_equal(batch["image"][0, :, ::-1, 0], batch["mask"][0] % 256)
 
@@ -112,9 +114,9 @@ OneX.__module__ = "albumentations.core.composition"
 
 
 def test_a_version_that_draws_from_the_processs_generators() -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Segments())).repeat(2).map(OneX(), field="image").batch(16)
-    batches = epoch(pipeline, executor="process", workers=1)
-    assert_same(batches, epoch(pipeline, executor="process", workers=3))
+    pipeline = sp.Pipeline(sp.MapSource(Segments())).repeat_each(2).map(OneX(), field="image").batch(16)
+    batches = epoch(pipeline, executor="process", num_workers=1)
+    assert_same(batches, epoch(pipeline, executor="process", num_workers=3))
     assert len({tuple(batch["image"][row, 0, 0, :2]) for batch in batches for row in range(16)}) > 20
 
 
@@ -128,10 +130,10 @@ class Threads(Segments):
 
 
 def test_a_worker_process_has_no_threads_of_opencv() -> None:
-    for batch in epoch(sp.Pipeline(sp.Indexed(Threads())).batch(12), executor="process", workers=2):
+    for batch in epoch(sp.Pipeline(sp.MapSource(Threads())).batch(12), executor="process", num_workers=2):
         assert batch["threads"].tolist() == [1] * 12
 
 
 def test_it_takes_arrays_only() -> None:
-    with pytest.raises(sp.PlanError, match="albumentations takes NumPy arrays; leave as_ out"):
-        sp.Pipeline(sp.Indexed(Segments())).map(train(), as_="pil")
+    with pytest.raises(sp.PlanError, match="albumentations takes NumPy arrays; leave input_format out"):
+        sp.Pipeline(sp.MapSource(Segments())).map(train(), input_format="pil")

@@ -3,6 +3,7 @@
 import io
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,11 @@ def is_refused(data: bytes) -> bool:
 
 def epoch(pipeline: sp.Pipeline, **settings: Any) -> tuple[list[np.ndarray], sp.Stats]:
     """Its images, and the counters of workers that have made as many, and none of a next epoch."""
-    settings = {"memory": "256MiB", "workers": 1, "fork_from": SERVER, **settings}
+    settings = {"memory": "256MiB", "num_workers": 1, "mp_context": SERVER, **settings}
     with pipeline.loader(**settings) as loader:
         rows = [image for batch in loader for image in batch["image"].copy()]
-    with pipeline.batch(1, given=True).loader(**settings) as loader:
-        assert sum(1 for _ in loader.given([record] for record in range(len(rows)))) == len(rows)
+    with replace(pipeline, batch_size=1, batch_sampler=True, last_batch=None).loader(**settings) as loader:
+        assert sum(1 for _ in loader.from_batches([record] for record in range(len(rows)))) == len(rows)
     stats = loader.stats()
     assert stats.rows == len(rows)
     return rows, stats
@@ -163,7 +164,9 @@ DRAWING = {
     "none": lambda pipeline: pipeline.map(lambda image: image, field="image"),
     "samples": lambda pipeline: pipeline.map(draws_for_some, field="image"),
     "batch": lambda pipeline: pipeline.map_batch(drawing_batch),
-    "samples of a batch": lambda pipeline: pipeline.map_batch(drawing_samples, samples=True),
+    "samples of a batch": lambda pipeline: pipeline.batch(
+        64, collate_fn=drawing_samples, last_batch="partial"
+    ),
 }
 
 
@@ -196,7 +199,7 @@ def test_what_pillow_gives_nothing_for_stays_bad(tmp_path: Path, content: bytes,
 
 def test_without_it_they_are_bad(tmp_path: Path) -> None:
     files = [cut[2] for cut in JPEGS.values()] + [data[: len(data) * 9 // 10] for data in OTHERS.values()]
-    with in_order(listed(tmp_path, files), *EVAL).batch(1).loader(memory="64MiB", workers=1) as loader:
+    with in_order(listed(tmp_path, files), *EVAL).batch(1).loader(memory="64MiB", num_workers=1) as loader:
         for number in range(len(files)):
             loader.load_state_dict({**loader.state_dict(), "epoch": 0, "consumed": number})
             with pytest.raises(sp.DecodeError, match="truncated"):

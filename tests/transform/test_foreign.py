@@ -221,4 +221,4 @@ def test_jpegs_and_others_in_one_batch_keep_their_rows(tmp_path: Path) -> None:
     images = {name: decoded(data) for name, data in mixed.items()}
     source = listed(tmp_path, list(mixed.values()), times=2)
     for workers in (1, 3):
-        check_rows(delivered(in_order(source, *TRAIN), workers=workers), images, TRAIN)
+        check_rows(delivered(in_order(source, *TRAIN), num_workers=workers), images, TRAIN)

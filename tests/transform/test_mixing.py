@@ -121,21 +121,21 @@ class Photos:
 
 def epoch(pipeline: sp.Pipeline, **settings: Any) -> list[dict[str, Any]]:
     with pipeline.loader(
-        **{"memory": "512MiB", "executor": "thread", "fork_from": SERVER, **settings}
+        **{"memory": "512MiB", "executor": "thread", "mp_context": SERVER, **settings}
     ) as loader:
         return [copied(batch) for batch in loader]
 
 
-MIXED = sp.Pipeline(sp.Indexed(Photos())).shuffle(seed=3).map(sp.Normalize()).batch(ROWS)
+MIXED = sp.Pipeline(sp.MapSource(Photos())).shuffle(seed=3).map(sp.Normalize()).batch(ROWS)
 MIXED = MIXED.map_batch(sp.MixUp(0.8, CLASSES), sp.CutMix(1.0, CLASSES))
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"executor": "thread", "workers": 1},
-        {"executor": "thread", "workers": 3},
-        {"executor": "process", "workers": 2},
+        {"executor": "thread", "num_workers": 1},
+        {"executor": "thread", "num_workers": 3},
+        {"executor": "process", "num_workers": 2},
     ],
     ids=str,
 )
@@ -175,7 +175,7 @@ def test_images_of_native_transforms_are_mixed_in_their_slot() -> None:
 
 def test_explain_names_the_exception() -> None:
     text = " ".join(MIXED.plan(memory="512MiB").explain().split())
-    assert "map_batch(MixUp(alpha=0.8, classes=5, image='image', label='label'))" in text
+    assert "map_batch(MixUp(alpha=0.8, num_classes=5, image='image', label='label'))" in text
     assert "with another world size or batch size a sample is mixed with another one" in text
     other = MIXED.batch(ROWS).map_batch(sp.MixUp(0.9, CLASSES))
     assert other.plan(memory="512MiB").digest != MIXED.plan(memory="512MiB").digest
@@ -195,7 +195,7 @@ def test_explain_names_the_exception() -> None:
 )
 def test_what_cant_be_asked_is_said_by_the_plan(function: Any, words: str) -> None:
     with pytest.raises(sp.PlanError, match=words):
-        sp.Pipeline(sp.Indexed(Photos())).batch(4).map_batch(function).plan(memory="512MiB")
+        sp.Pipeline(sp.MapSource(Photos())).batch(4).map_batch(function).plan(memory="512MiB")
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,10 @@ def test_the_first_sample_shows_the_field_where_nothing_else_does(
 ) -> None:
     """No sample is replaced over it: all of them have the field."""
     source = (
-        sp.Pipeline(sp.Indexed(Segments())).map(sp.CenterCrop(8)).on_bad(sp.Replace(at_most=1.0)).batch(2)
+        sp.Pipeline(sp.MapSource(Segments())).map(sp.CenterCrop(8)).on_error(sp.Replace(at_most=1.0)).batch(2)
     )
     with (
-        source.loader(memory="512MiB", workers=1, executor=executor) as loader,
+        source.loader(memory="512MiB", num_workers=1, executor=executor) as loader,
         pytest.raises(sp.PlanError, match=r"CenterCrop\(size=8\) moves .* not the field 'mask'"),
     ):
         next(iter(loader))
@@ -72,8 +72,8 @@ def test_the_first_sample_shows_the_field_where_nothing_else_does(
     ids=["renamed before", "made afterwards"],
 )
 def test_fields_that_are_there_at_another_time_are_no_matter(transforms: tuple[Any, ...]) -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Segments())).map(*transforms).batch(2)
-    with pipeline.loader(memory="128MiB", workers=1, executor="thread") as loader:
+    pipeline = sp.Pipeline(sp.MapSource(Segments())).map(*transforms).batch(2)
+    with pipeline.loader(memory="128MiB", num_workers=1, executor="thread") as loader:
         assert len(list(loader)) == 3
 
 
@@ -82,4 +82,4 @@ def test_a_cache_of_files_is_filled_whatever_stands_beside_them(tmp_path: Path) 
     sp.build_index(files, columns={"boxes": np.zeros((6, 4), np.int64)})
     (tmp_path / "rows").mkdir()
     cache = sp.Cache("test", memory="32MiB", directory=tmp_path / "rows", strict=True)
-    assert sp.Pipeline(files).cache(cache).map(both_cropped).batch(2).warm().stored == 6
+    assert sp.fill_cache(sp.Pipeline(files).cache(cache).map(both_cropped).batch(2)).stored == 6

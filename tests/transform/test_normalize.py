@@ -53,7 +53,7 @@ def test_every_value_in_every_type_and_layout(normalize: sp.Normalize | None, si
         for dtype, layout in itertools.product(("float16", "float32"), ("NCHW", "NHWC")):
             with np.errstate(over="ignore"):
                 expected = exact.astype(dtype)
-            ours = row(pixels, *first, sp.ToDtype(dtype), sp.ToLayout(layout), simd=simd)
+            ours = row(pixels, *first, sp.ToDtype(dtype, scale=True), sp.ToLayout(layout), simd=simd)
             assert ours.dtype == dtype
             ours = ours.transpose(1, 2, 0) if layout == "NCHW" else ours
             assert ours.tobytes() == np.ascontiguousarray(expected).tobytes(), (width, dtype, layout)
@@ -76,7 +76,10 @@ def test_what_is_written_without_a_word() -> None:
     assert np.array_equal(row(pixels, crop), pixels[0])
     floats = formula(pixels[0], sp.Normalize(MEAN, STD)).transpose(2, 0, 1)
     assert np.array_equal(row(pixels, sp.Normalize()), floats)
-    assert np.array_equal(row(pixels, sp.ToDtype("float32")), formula(pixels[0], None).transpose(2, 0, 1))
+    scaled = row(pixels, sp.ToDtype("float32", scale=True))
+    assert np.array_equal(scaled, formula(pixels[0], None).transpose(2, 0, 1))
+    for dtype in ("float32", "float16"):
+        assert np.array_equal(row(pixels, sp.ToDtype(dtype)), pixels[0].transpose(2, 0, 1))
     halves = row(pixels, sp.ToDtype("float16"), sp.Normalize())  # in either order
     assert np.array_equal(halves, floats.astype(np.float16))
 

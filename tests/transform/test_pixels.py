@@ -42,7 +42,7 @@ def test_real_photos_are_as_pillow_has_them(transforms: Sequence[Geometric], epo
         sp.Pipeline(sp.ImageFolder(SAMPLE), seed=7)
         .map(*transforms)
         .batch(50)
-        .plan(memory="128MiB", workers=2)
+        .plan(memory="128MiB", num_workers=2)
     )
     loaders = [sp.Loader(plan) for _ in epochs]
     for loader, epoch in zip(loaders, epochs, strict=True):
@@ -253,7 +253,7 @@ def test_rows_of_arrays_take_the_same_way(transforms: Sequence[Geometric]) -> No
 def test_a_sample_is_drawn_by_its_position_and_not_by_its_number() -> None:
     pixels = np.stack([photo(40, 50, seed=seed) for seed in range(30)])
     pipeline = sp.Pipeline(sp.Arrays(image=pixels)).shuffle(seed=5).map(*LARGE_BOXES).batch(30)
-    with pipeline.loader(memory="64MiB", workers=2) as loader:
+    with pipeline.loader(memory="64MiB", num_workers=2) as loader:
         for epoch in range(3):
             (batch,) = loader
             order = batch["index"].tolist()

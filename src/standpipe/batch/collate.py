@@ -11,9 +11,11 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray, Listed, Spec, UInt8Array, shape_text
+from standpipe.spec import AnyArray, ArraySpec, Listed, UInt8Array, shape_text
+from standpipe.units import is_count
 
 Shape = tuple[int, ...]
+MOST_MULTIPLE = 1 << 40
 
 
 class TooMuch(Exception):
@@ -54,35 +56,39 @@ class Region:
 class Pad:
     """How a batch holds a field whose samples differ in shape: each filled up, behind its values, to one shape.
 
-    to         the shape of a sample in the batch, a tuple; or a whole number: the batch's largest along each axis,
-               rounded up to a multiple of it; default: the batch's largest
-    value      what fills up
-    max_shape  the largest that a sample may be, a tuple, or a number for one axis: slots have room for it. Not with
-               a shape in ``to``. Default with ``batch(budget=…)``: room for ``budget`` along the first axis, over
-               all rows, and other axes as in the first sample
+    to_multiple_of  samples are padded to the batch's largest, along each axis, rounded up to a multiple of this whole
+                    number; default: 1, the batch's largest itself
+    length          instead: samples of all batches are padded to this length, or for several axes this shape, a tuple
+    value           what fills up; default: 0
+    max_shape       the largest that a sample may be, a tuple, or a number for one axis: slots have room for it. Not
+                    with ``length``. Default with ``batch(budget=…)``: room for ``budget`` along the first axis, over
+                    all rows, and other axes as in the first sample
 
     The batch also has ``<field>_length``, int64: how long each sample is, (rows,), or for several axes its shape,
     (rows, axes). Samples are arrays, or lists of numbers. A larger one is a ``TransformError``.
     """
 
-    to: int | Shape | None = None
+    to_multiple_of: int = 1
+    length: int | Shape | None = None
     value: float = 0
     max_shape: int | Shape | None = None
 
     def __post_init__(self) -> None:
-        if self.to is not None:
-            to = _shape("Pad(to=…)", self.to)
-            object.__setattr__(self, "to", to if isinstance(self.to, tuple | list) else to[0])
+        if not is_count(self.to_multiple_of, 1, MOST_MULTIPLE):
+            raise PlanError(f"Pad(to_multiple_of={self.to_multiple_of!r}): a whole number, at least 1")
+        if self.length is not None:
+            object.__setattr__(self, "length", _shape("Pad(length=…)", self.length))
         if self.max_shape is not None:
             object.__setattr__(self, "max_shape", _shape("Pad(max_shape=…)", self.max_shape))
-        if isinstance(self.to, tuple) and self.max_shape is not None:
+        others = [name for name in ("max_shape", "to_multiple_of") if getattr(self, name) not in (None, 1)]
+        if self.length is not None and others:
             raise PlanError(
-                f"Pad(to={self.to}, max_shape=…): the shape says how large samples may be; leave one out"
+                f"Pad(length={self.length}, {others[0]}=…): the length says how large samples are; leave one out"
             )
         if not isinstance(self.value, int | float):
             raise PlanError(f"Pad(value={self.value!r}): a number")
 
-    def planned(self, name: str, sample: Spec, rows: int, budget: int | None) -> Padded:
+    def planned(self, name: str, sample: ArraySpec, rows: int, budget: int | None) -> Padded:
         """Room for a batch.
 
         sample  what one sample looks like: its dtype and axes
@@ -94,8 +100,8 @@ class Pad:
         axes = len(sample.shape)
         if axes == 0:
             raise PlanError(f"Pad of {name!r}: its samples are single numbers, which all have one shape")
-        fixed = self.to if isinstance(self.to, tuple) else None
-        multiple = self.to if isinstance(self.to, int) else 1
+        assert not isinstance(self.length, int)  # a tuple since it was made
+        fixed, multiple = self.length, self.to_multiple_of
         most = fixed or self.max_shape
         if isinstance(most, tuple) and len(most) != axes:
             raise PlanError(f"Pad of {name!r}: {most} has {len(most)} axes, and a sample {axes}")
@@ -112,7 +118,8 @@ class Pad:
 
     def describe(self) -> str:
         """One phrase for ``explain()`` and the recipe."""
-        return f"Pad(to={self.to}, value={self.value}, max_shape={self.max_shape})"
+        to = f"to_multiple_of={self.to_multiple_of}, length={self.length}"
+        return f"Pad({to}, value={self.value}, max_shape={self.max_shape})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +140,7 @@ class Ragged:
         if self.max_values is not None:
             object.__setattr__(self, "max_values", _shape("Ragged(max_values=…)", self.max_values)[0])
 
-    def planned(self, name: str, sample: Spec, rows: int, budget: int | None) -> Joined:
+    def planned(self, name: str, sample: ArraySpec, rows: int, budget: int | None) -> Joined:
         """Room for a batch, as ``Pad.planned`` says; ``budget`` is of all rows together."""
         most = budget if self.max_values is None else self.max_values
         if not sample.shape:
@@ -189,9 +196,8 @@ class Padded:
         fits = len(shape) == len(self.most) and all(a <= b for a, b in zip(shape, self.most, strict=True))
         if fits and _safe(dtype, self.dtype):
             return None
-        return (
-            f"{self.name!r} is {Spec(shape, dtype)}; there is room for {Spec(self.most, self.dtype)} at most"
-        )
+        most = ArraySpec(self.most, self.dtype)
+        return f"{self.name!r} is {ArraySpec(shape, dtype)}; there is room for {most} at most"
 
     def shapes(self, samples: Sequence[Shape]) -> Mapping[str, Shape]:
         """All as large as the largest, in each axis."""
@@ -255,7 +261,9 @@ class Joined:
         if shape and shape[1:] == self.sides and _safe(dtype, self.dtype):
             return None
         wanted = shape_text("any", *self.sides)
-        return f"{self.name!r} is {Spec(shape, dtype)}, and {wanted} {self.dtype.name} in the first sample"
+        return (
+            f"{self.name!r} is {ArraySpec(shape, dtype)}, and {wanted} {self.dtype.name} in the first sample"
+        )
 
     def shapes(self, samples: Sequence[Shape]) -> Mapping[str, Shape]:
         """As many values as they have together."""
@@ -279,13 +287,13 @@ class Joined:
 
 Collation = Padded | Joined
 Collate = Mapping[str, Pad | Ragged | type[list[Any]]]
-Contents = Mapping[str, Spec | Listed | Collation | None]
+Contents = Mapping[str, ArraySpec | Listed | Collation | None]
 
 
 def placed(
-    samples: Mapping[str, Spec | Listed | None], collate: Collate, rows: int, budget: int | None
+    samples: Mapping[str, ArraySpec | Listed | None], collate: Collate, rows: int, budget: int | None
 ) -> Contents:
-    """How a batch holds each field: a ``Spec`` has its rows in the slot; None isn't known yet.
+    """How a batch holds each field: a ``ArraySpec`` has its rows in the slot; None isn't known yet.
 
     samples  what one sample looks like
     rows     of the largest batch
@@ -293,15 +301,15 @@ def placed(
 
     Raises ``PlanError`` for a field that can't be collated as asked.
     """
-    contents: dict[str, Spec | Listed | Collation | None] = {}
+    contents: dict[str, ArraySpec | Listed | Collation | None] = {}
     for name, spec in samples.items():
         how = collate.get(name)
         contents[name] = spec
-        if isinstance(how, Pad | Ragged) and isinstance(spec, Spec):
+        if isinstance(how, Pad | Ragged) and isinstance(spec, ArraySpec):
             contents[name] = how.planned(name, spec, rows, budget)
         elif isinstance(how, Pad | Ragged) and spec is not None:
             raise PlanError(f"{how.describe()} of {name!r}: its samples are a {spec}")
-        elif how is list and isinstance(spec, Spec):
+        elif how is list and isinstance(spec, ArraySpec):
             contents[name] = Listed("ndarray", spec.row_bytes)
     for name, content in contents.items():
         added = set(content.regions) - {name} if isinstance(content, Collation) else set()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from standpipe.batch.collate import Region, Shape
 from standpipe.contracts import SlotField
-from standpipe.spec import AnyArray, Spec, UInt8Array
+from standpipe.spec import AnyArray, ArraySpec, UInt8Array
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
@@ -23,7 +23,7 @@ class SlotLayout:
     offsets  where each field begins, bytes from the slot's start
     """
 
-    fields: Mapping[str, Spec]
+    fields: Mapping[str, ArraySpec]
     rows: int
     regions: Mapping[str, Region] = field(default_factory=dict)
     offsets: Mapping[str, int] = field(init=False)

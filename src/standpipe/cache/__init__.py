@@ -5,20 +5,20 @@ from standpipe.cache.description import Cache
 from standpipe.cache.facts import CachedSet, Forecast, look, spills
 from standpipe.cache.filesystem import file_system
 from standpipe.cache.opened import OpenSet
-from standpipe.cache.removal import FreedCache
+from standpipe.cache.removal import CacheFreeReport
 from standpipe.cache.sessions import CacheSession, create_cache, destroy_cache, list_caches, stop_caches
 from standpipe.cache.sets import open_set, queue_bytes
-from standpipe.cache.verifying import CheckedCache, CheckedSet, verify_cache
+from standpipe.cache.verifying import CacheCheckReport, CacheSetCheckReport, verify_cache
 
 __all__ = [
     "Cache",
+    "CacheCheckReport",
+    "CacheFreeReport",
     "CacheSession",
+    "CacheSetCheckReport",
     "Cached",
     "CachedSet",
-    "CheckedCache",
-    "CheckedSet",
     "Forecast",
-    "FreedCache",
     "OpenSet",
     "create_cache",
     "destroy_cache",

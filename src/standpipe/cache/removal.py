@@ -31,7 +31,7 @@ USERS = "users"
 
 
 @dataclass(frozen=True, slots=True)
-class FreedCache:
+class CacheFreeReport:
     """What was removed.
 
     memory   bytes in the cache's own directory, ``/dev/shm`` unless another one was named
@@ -45,8 +45,8 @@ class FreedCache:
     held: int = 0
     sets: int = 0
 
-    def __add__(self, other: FreedCache) -> FreedCache:
-        return FreedCache(
+    def __add__(self, other: CacheFreeReport) -> CacheFreeReport:
+        return CacheFreeReport(
             self.memory + other.memory,
             self.spilled + other.spilled,
             self.held + other.held,
@@ -54,7 +54,7 @@ class FreedCache:
         )
 
 
-def remove_set(home: Home, digest: str, *, used_too: bool) -> FreedCache | None:
+def remove_set(home: Home, digest: str, *, used_too: bool) -> CacheFreeReport | None:
     """Remove a set; None when it isn't there, or is in use and ``used_too`` is False. Raises ``OSError``."""
     try:
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
@@ -197,7 +197,7 @@ def _trim(above: int, name: str) -> None:
         os.close(folder)
 
 
-def _freed(home: Home, folder: int) -> FreedCache:
+def _freed(home: Home, folder: int) -> CacheFreeReport:
     memory = taken(folder)
     written, spilled = memory.held - memory.promised, 0
     if (place := _place(folder)) is not None:
@@ -208,7 +208,7 @@ def _freed(home: Home, folder: int) -> FreedCache:
                 spilled = disk.held - disk.promised
             finally:
                 there.close()
-    return FreedCache(written, spilled, written + spilled if _is_used(folder) else 0, 1)
+    return CacheFreeReport(written, spilled, written + spilled if _is_used(folder) else 0, 1)
 
 
 def _place(folder: int) -> Place | None:

@@ -12,7 +12,7 @@ from standpipe.cache.description import Cache, check_given
 from standpipe.cache.directory import GONE, Home, names_in, open_home, refused, remove
 from standpipe.cache.facts import CachedSet, set_facts
 from standpipe.cache.manifest import remedied
-from standpipe.cache.removal import FreedCache, clear, remove_set
+from standpipe.cache.removal import CacheFreeReport, clear, remove_set
 from standpipe.cache.session import (
     Limits,
     Session,
@@ -108,7 +108,7 @@ def list_caches(
         return [_listed(home, each) for each in names if name in (None, each)]
 
 
-def destroy_cache(cache: Cache) -> FreedCache:
+def destroy_cache(cache: Cache) -> CacheFreeReport:
     """Destroy a session and the sets that no other one has. Jobs that use them go on reading, and store nothing more.
 
     Raises ``CacheError`` when there is none of that name.
@@ -124,20 +124,20 @@ def destroy_cache(cache: Cache) -> FreedCache:
 
 def stop_caches(
     directory: str | os.PathLike[str] | None = None, *, shared_group: str | int | None = None
-) -> FreedCache:
+) -> CacheFreeReport:
     """Destroy all sessions that this user, or a group of users, has in a directory.
 
     directory     as of ``Cache``
     shared_group  as of ``Cache``
     """
-    freed = FreedCache()
+    freed = CacheFreeReport()
     with _home_of(Cache("all", directory=directory, shared_group=shared_group), make=False) as home:
         if home is None:
             return freed
         for name in names_in(home.sessions):
             freed += _destroy(home, name)
         for digest in names_in(home.sets):  # of no session, as a killed process leaves them
-            freed += remove_set(home, digest, used_too=True) or FreedCache()
+            freed += remove_set(home, digest, used_too=True) or CacheFreeReport()
         clear(home)
     return freed
 
@@ -192,20 +192,20 @@ def _session_facts(home: Home, session: Session) -> CacheSession:
     )
 
 
-def _destroy(home: Home, name: str) -> FreedCache:
+def _destroy(home: Home, name: str) -> CacheFreeReport:
     """Destroy a session. It loses its name first; a set that nobody's session has then is cleared by whoever comes."""
     limits = _limits(home, name)
     gone = GONE + os.urandom(8).hex()
     try:
         os.rename(name, gone, src_dir_fd=home.sessions, dst_dir_fd=home.aside)
     except FileNotFoundError:
-        return FreedCache()
+        return CacheFreeReport()
     faultpoint("cache.destroy")
     kept = linked_sets(home)
-    freed = FreedCache()
+    freed = CacheFreeReport()
     for digest in links_in(home.aside, gone):
         if digest not in kept:
-            freed += remove_set(home, digest, used_too=True) or FreedCache()
+            freed += remove_set(home, digest, used_too=True) or CacheFreeReport()
     remove(home.aside, gone)
     if limits is not None and limits.spill is not None:
         with contextlib.suppress(OSError, CacheError):

@@ -24,7 +24,7 @@ Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedSet:
+class CacheSetCheckReport:
     """What is true of a set's rows.
 
     digest, label  as of ``CachedSet``
@@ -42,13 +42,13 @@ class CheckedSet:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedCache:
+class CacheCheckReport:
     """What ``verify_cache`` found.
 
     sets  of the session
     """
 
-    sets: tuple[CheckedSet, ...]
+    sets: tuple[CacheSetCheckReport, ...]
 
     @property
     def ok(self) -> bool:
@@ -70,7 +70,7 @@ class CheckedCache:
         return {"ok": self.ok, "rows": self.rows, "wrong": self.wrong, **asdict(self)}
 
 
-def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> CheckedCache:
+def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> CacheCheckReport:
     """Read every row of a session and compare its checksum.
 
     on_progress  called with ``"rows"``, how many are done, and None
@@ -82,7 +82,7 @@ def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> Checke
         home = open_home(cache.directory_path, access_of(cache), make=False)
     except FileNotFoundError as error:
         raise no_session(cache, []) from error
-    checked: list[CheckedSet] = []
+    checked: list[CacheSetCheckReport] = []
     try:
         session = Session(home, cache.name)
         try:
@@ -98,7 +98,7 @@ def verify_cache(cache: Cache, *, on_progress: Progress | None = None) -> Checke
         raise refused(home, error) from error
     finally:
         home.close()
-    return CheckedCache(tuple(checked))
+    return CacheCheckReport(tuple(checked))
 
 
 def _from(before: int, on_progress: Progress | None) -> Callable[[int], None]:
@@ -111,7 +111,7 @@ def _from(before: int, on_progress: Progress | None) -> Callable[[int], None]:
     return tell
 
 
-def _checked(home: Home, name: str, digest: str, tell: Callable[[int], None]) -> CheckedSet:
+def _checked(home: Home, name: str, digest: str, tell: Callable[[int], None]) -> CacheSetCheckReport:
     """Check one set of the session ``name``. Raises ``FileNotFoundError`` when it is gone."""
     with contextlib.ExitStack() as opened:
         folder = os.open(digest, READ_FOLDER, dir_fd=home.sets)
@@ -122,7 +122,7 @@ def _checked(home: Home, name: str, digest: str, tell: Callable[[int], None]) ->
                 store = open_store(folder, manifest, writes=False, queue=0)
             opened.callback(store.close, 0)
         except CacheError as error:
-            return CheckedSet(digest, "", 0, 0, remedied(error, home, name))
+            return CacheSetCheckReport(digest, "", 0, 0, remedied(error, home, name))
         if manifest.spill is not None:
             with contextlib.suppress(OSError, CacheError):  # its rows can't be read then, so they are wrong
                 spilled = Spilled(manifest.spill, home.access)
@@ -133,7 +133,7 @@ def _checked(home: Home, name: str, digest: str, tell: Callable[[int], None]) ->
 
 def _read_all(
     folder: int, manifest: Manifest, store: _native.CacheStore, tell: Callable[[int], None]
-) -> CheckedSet:
+) -> CacheSetCheckReport:
     rows = wrong = 0
     for first, entries in entries_of(folder):
         stop = max(min(first + len(entries), manifest.records), first)
@@ -144,4 +144,4 @@ def _read_all(
         for record in first + np.flatnonzero(found):
             wrong += store.get(int(record)) is None
         tell(rows)
-    return CheckedSet(manifest.digest, manifest.label, rows, wrong)
+    return CacheSetCheckReport(manifest.digest, manifest.label, rows, wrong)

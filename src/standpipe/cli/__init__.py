@@ -28,9 +28,8 @@ HABITS = {
     "--bs": ("--batch",),
     "--num-workers": ("--workers",),
     "--threads": ("--workers",),
-    "--dtype": ("--output",),
     "--out": ("--output", "--report"),
-    "--output": ("--out", "--report"),
+    "--output": ("--report", "--dtype"),
     "--epochs": ("--seconds",),
 }
 
@@ -100,7 +99,7 @@ def _run(argv: list[str]) -> int:
         _drop_stdout()
         return _fail(str(error), failed)
     except (ReadError, DecodeError) as error:
-        if "side_memory=" in error.reason:  # a good file, for which there is no room
+        if "large_image_memory=" in error.reason:  # a good file, for which there is no room
             return _fail(f"{error}; raise --memory", failed)
         return _fail(f"{error}; standpipe scan {printable(args.path)} finds all that are bad", failed)
     except StandpipeError as error:

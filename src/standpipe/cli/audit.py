@@ -25,7 +25,10 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the order (default: 0)")
     parser.add_argument(
-        "--tail", choices=("drop", "pad"), default="drop", help="what becomes of the rest (default: drop)"
+        "--last-batch",
+        choices=("drop", "pad"),
+        default="drop",
+        help="what becomes of the rest (default: drop)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from standpipe.cli.terminal import print_json, say, verbatim
 
     pipeline = sp.Pipeline(source_at(args.path)).shuffle(seed=args.seed).map(sp.RandomResizedCrop(224))
-    found = pipeline.batch(args.batch, tail=args.tail).audit(ranks=args.ranks, epochs=args.epochs)
+    found = pipeline.batch(args.batch, last_batch=args.last_batch).audit(ranks=args.ranks, epochs=args.epochs)
     if args.json:
         print_json(found.facts())
     else:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from standpipe.cli.bench_cache import CacheResult
     from standpipe.cli.bench_io import IoResult
     from standpipe.cli.terminal import Subparsers
-    from standpipe.observe import Snapshot, Verdict
+    from standpipe.observe import Diagnosis, Snapshot
 
 MIB = 1 << 20
 SAMPLE_EVERY_S = 0.25
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
         _show(measure_io(args, standard_task(args)), args)
     else:
-        plan = standard_task(args).plan(memory=args.memory, workers=args.workers)
+        plan = standard_task(args).plan(memory=args.memory, num_workers=args.workers)
         with measure(plan, args) as (result, loader):
             _show(result, args)  # first: a report may find no room
             if args.report:
@@ -122,14 +122,14 @@ def _show(result: Result | IoResult | CacheResult, args: argparse.Namespace) -> 
 class Result:
     """What one run measured. Times in seconds, memory in MiB.
 
-    now      the loader's last snapshot, which has the rate, the waiting and the verdict
+    now      the loader's last snapshot, which has the rate, the waiting and the diagnosis
     step_ms  what the consumer did with each batch
     """
 
     plan: sp.Plan
     now: Snapshot
     task: str
-    output: str
+    dtype: str
     step_ms: float
     cpu_s_per_1000: float
     peak_pss_mib: float
@@ -137,10 +137,10 @@ class Result:
     first_batch_s: float
 
     @property
-    def verdict(self) -> Verdict:
+    def diagnosis(self) -> Diagnosis:
         """What limits the run."""
-        assert self.now.verdict is not None  # it has started
-        return self.now.verdict
+        assert self.now.diagnosis is not None  # it has started
+        return self.now.diagnosis
 
     @property
     def peak_note(self) -> str:
@@ -164,7 +164,7 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under the names that programs read."""
-        forecast, recent, verdict = self.plan.forecast, self.now.recent, self.verdict
+        forecast, recent, diagnosis = self.plan.forecast, self.now.recent, self.diagnosis
         return {
             "images_per_s": rounded(self.now.rows_per_s),
             "cpu_s_per_1000": round(self.cpu_s_per_1000, 4),
@@ -176,34 +176,34 @@ class Result:
             "first_batch_s": round(self.first_batch_s, 3),
             "wait_share": round(recent.wait_share, 3),
             "idle_share": round(1 - recent.load["transform"], 4),
-            "limit": verdict.place,
-            "verdict": verdict.what,
-            "advice": verdict.advice,
-            "fixed_images_per_s": rounded(verdict.fixed_rows_per_s),
-            "upper_images_per_s": rounded(verdict.upper_rows_per_s),
+            "limit": diagnosis.place,
+            "diagnosis": diagnosis.what,
+            "advice": diagnosis.advice,
+            "fixed_images_per_s": rounded(diagnosis.fixed_rows_per_s),
+            "upper_images_per_s": rounded(diagnosis.upper_rows_per_s),
             "measured_s": round(recent.seconds, 1),
-            "workers": verdict.workers,
+            "workers": diagnosis.num_workers,
             "batch": self.plan.steps.batch,
-            "output": self.output,
+            "dtype": self.dtype,
             "task": self.task,
         }
 
     def as_text(self) -> str:
         """For a person, within 80 columns."""
         forecast_mib, recent = self.plan.forecast.expected / MIB, self.now.recent
-        workers = f"{self.verdict.workers} worker{'s' if self.verdict.workers > 1 else ''}"
+        workers = f"{self.diagnosis.num_workers} worker{'s' if self.diagnosis.num_workers > 1 else ''}"
         peak = f"{self.peak_pss_mib:,.0f} MiB at its peak{noted(self.peak_note)}"
         forecast = f"forecast {forecast_mib:,.0f} MiB{noted(self.forecast_note)}"
         takes = f"its steps take {self.step_ms:g} ms" if self.step_ms else "it does nothing else"
         return (
-            f"[bold]{self.task}[/bold], {self.output}, batch {self.plan.steps.batch}, {workers}, "
+            f"[bold]{self.task}[/bold], {self.dtype}, batch {self.plan.steps.batch}, {workers}, "
             f"{self.plan.source.num_records:,} images\n"
-            f"  rate          [bold]{self.now.rows_per_s:,.0f}[/bold] images/s, in {self.verdict.period}\n"
+            f"  rate          [bold]{self.now.rows_per_s:,.0f}[/bold] images/s, in {self.diagnosis.period}\n"
             f"  CPU           {self.cpu_s_per_1000:.2f} s per 1000 images\n"
             f"  first batch   {self.first_batch_s:.2f} s after the process started\n"
             f"{wrapped(f'memory        {peak}, {forecast}')}\n"
             f"  consumer      waited {recent.wait_share:.0%} of the time; {takes}\n"
-            f"\n{self.verdict}"
+            f"\n{self.diagnosis}"
         )
 
 
@@ -225,7 +225,7 @@ def measure(plan: sp.Plan, args: argparse.Namespace) -> Iterator[tuple[Result, s
             plan=plan,
             now=now,
             task=args.task,
-            output=args.output,
+            dtype=args.dtype,
             step_ms=args.step_ms,
             cpu_s_per_1000=1000 * cpu / images,
             peak_pss_mib=memory.stop() / MIB,

@@ -43,7 +43,7 @@ class CacheResult:
 
     plan: sp.Plan
     task: str
-    output: str
+    dtype: str
     without: Pass
     first: Pass
     later: Pass
@@ -62,18 +62,18 @@ class CacheResult:
             "stored_share": round(self.stored, 4),
             "stored_bytes": self.bytes,
             "kept": self._kept,
-            "workers": self.plan.workers,
+            "workers": self.plan.num_workers,
             "batch": self.plan.steps.batch,
-            "output": self.output,
+            "dtype": self.dtype,
             "task": self.task,
         }
 
     def as_text(self) -> str:
         """For a person, within 80 columns."""
-        workers = f"{self.plan.workers} worker{'s' if self.plan.workers > 1 else ''}"
+        workers = f"{self.plan.num_workers} worker{'s' if self.plan.num_workers > 1 else ''}"
         each = self.bytes / max(self.stored * self.plan.source.num_records, 1)
         return (
-            f"[bold]{self.task}[/bold], {self.output}, batch {self.plan.steps.batch}, {workers}, "
+            f"[bold]{self.task}[/bold], {self.dtype}, batch {self.plan.steps.batch}, {workers}, "
             f"{self.plan.source.num_records:,} images\n"
             f"  without       [bold]{self.without.rate:,.0f}[/bold] images/s\n"
             f"  first pass    [bold]{self.first.rate:,.0f}[/bold] images/s, "
@@ -97,12 +97,12 @@ def measure_cache(args: argparse.Namespace) -> CacheResult:
     kept = _cached(plain, cache, args.task)
     try:
         for _ in range(2):  # the first one warms the files
-            with sp.Loader(plain.plan(memory=args.memory, workers=args.workers)) as loader:
+            with sp.Loader(plain.plan(memory=args.memory, num_workers=args.workers)) as loader:
                 without = _pass(loader)  # with the loader's start, as the pass that fills the cache has it
-        plan = kept.plan(memory=args.memory, workers=args.workers)
+        plan = kept.plan(memory=args.memory, num_workers=args.workers)
         with sp.Loader(plan) as loader:
             first = _pass(loader)
-        with sp.Loader(kept.plan(memory=args.memory, workers=args.workers)) as loader:
+        with sp.Loader(kept.plan(memory=args.memory, num_workers=args.workers)) as loader:
             passes = [_pass(loader) for _ in range(LATER)]
         (session,) = [found for found in sp.list_caches() if found.name == cache.name]
     finally:
@@ -114,7 +114,7 @@ def measure_cache(args: argparse.Namespace) -> CacheResult:
         statistics.median(each.cpu_s for each in passes),
     )
     stored = sum(each.rows for each in session.sets) / plan.source.num_records
-    return CacheResult(plan, args.task, args.output, without, first, later, stored, session.bytes)
+    return CacheResult(plan, args.task, args.dtype, without, first, later, stored, session.bytes)
 
 
 def _cached(plain: sp.Pipeline, cache: sp.Cache, task: str) -> sp.Pipeline:

@@ -14,6 +14,7 @@ from typing import Any
 
 import standpipe as sp
 from standpipe.cli.task import endless
+from standpipe.reports import ReadReport
 
 MEMORY_BYTES = 64 << 20  # of files that are copied into memory, at most
 MEMORY_SHARE = 0.5  # of what is free there
@@ -35,8 +36,8 @@ class IoResult:
 
     plan: sp.Plan
     task: str
-    output: str
-    reads: sp.ReadFigures
+    dtype: str
+    reads: ReadReport
     decode: float
     both: float
     in_memory: bool
@@ -56,20 +57,20 @@ class IoResult:
             "decode_images_per_s": round(self.decode, 1),
             "images_per_s": round(self.both, 1),
             "limit": self.limit,
-            "workers": self.plan.workers,
+            "workers": self.plan.num_workers,
             "batch": self.plan.steps.batch,
-            "output": self.output,
+            "dtype": self.dtype,
             "task": self.task,
         }
 
     def as_text(self) -> str:
         """For a person, within 80 columns."""
         reads = self.reads
-        workers = f"{self.plan.workers} worker{'s' if self.plan.workers > 1 else ''}"
+        workers = f"{self.plan.num_workers} worker{'s' if self.plan.num_workers > 1 else ''}"
         place = "memory" if self.in_memory else "the page cache"
         failed = f"; {reads.failed:,} failed" if reads.failed else ""
         return (
-            f"[bold]{self.task}[/bold], {self.output}, batch {self.plan.steps.batch}, {workers}, "
+            f"[bold]{self.task}[/bold], {self.dtype}, batch {self.plan.steps.batch}, {workers}, "
             f"{self.plan.source.num_records:,} images\n"
             f"  reads alone     [bold]{reads.files_per_s:,.0f}[/bold] images/s, "
             f"{reads.bytes_per_s / 1e6:,.0f} MB/s, {reads.threads} at once{failed}\n"
@@ -105,17 +106,17 @@ def measure_io(args: argparse.Namespace, pipeline: sp.Pipeline) -> IoResult:
 
     pipeline  of the task that ``args`` name
     """
-    plan = pipeline.plan(memory=args.memory, workers=args.workers)
+    plan = pipeline.plan(memory=args.memory, num_workers=args.workers)
     reads = sp.measure_reads(plan, seconds=args.seconds)
     folder, in_memory = _memory_folder()
     with tempfile.TemporaryDirectory(prefix="standpipe-bench-", dir=folder) as copies:
         listed = _copied(plan, Path(copies), in_memory)
         again = replace(pipeline, source=sp.FileList(listed))
-        decode = _rate(again.plan(memory=args.memory, workers=args.workers), args.seconds)
+        decode = _rate(again.plan(memory=args.memory, num_workers=args.workers), args.seconds)
     # Behind what was just read, where there is more of it.
     both = _rate(plan, args.seconds, skip=reads.files // plan.steps.global_batch)
     # What decodes so fast while it reads can do so alone: something else had the CPUs where it seemed slower.
-    return IoResult(plan, args.task, args.output, reads, max(decode, both), both, in_memory)
+    return IoResult(plan, args.task, args.dtype, reads, max(decode, both), both, in_memory)
 
 
 def _memory_folder() -> tuple[Path, bool]:

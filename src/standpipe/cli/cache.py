@@ -24,6 +24,7 @@ from standpipe.units import show_bytes, show_seconds
 if TYPE_CHECKING:
     import standpipe as sp
     from standpipe.cli.terminal import Subparsers
+    from standpipe.reports import CachedSet, CacheFreeReport, CacheSession
 
 FAILED = 1
 DIGITS = 8  # of a digest, where it only has to be told from others
@@ -55,10 +56,10 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_create(commands)
     _add(commands, "list", _list, "list all caches", named=False)
     _add(commands, "info", _info, "tell all about one")
-    from standpipe.cli import cache_warm
+    from standpipe.cli import cache_fill
 
-    warm = _add(commands, "warm", cache_warm.run, "fill one ahead of the jobs that read it", named=False)
-    cache_warm.add_arguments(warm)
+    fill = _add(commands, "fill", cache_fill.run, "fill one ahead of the jobs that read it", named=False)
+    cache_fill.add_arguments(fill)
     _add(commands, "verify", _verify, "read every row and its checksum; exit with 1 if any is wrong")
     _add(commands, "destroy", _destroy, "destroy one; jobs that use it go on reading")
     _add(commands, "stop", _stop, "destroy all, and say how much memory that freed", named=False)
@@ -194,7 +195,7 @@ def _stop(args: argparse.Namespace) -> int:
     return _say_freed(sp.stop_caches(args.directory, shared_group=args.shared_group), args)
 
 
-def _say_freed(freed: sp.FreedCache, args: argparse.Namespace) -> int:
+def _say_freed(freed: CacheFreeReport, args: argparse.Namespace) -> int:
     if args.json:
         print_json(asdict(freed))
         return 0
@@ -211,7 +212,7 @@ def _named(args: argparse.Namespace) -> sp.Cache:
     return sp.Cache(args.name, directory=args.directory, shared_group=args.shared_group)
 
 
-def _headline(session: sp.CacheSession) -> list[str]:
+def _headline(session: CacheSession) -> list[str]:
     """A session, and what it has of what it may have."""
     name, memory, disk = session.name, "what it has isn't known", ""
     if session.memory_limit is not None:
@@ -227,7 +228,7 @@ def _headline(session: sp.CacheSession) -> list[str]:
     ]
 
 
-def _cells(each: sp.CachedSet) -> list[str]:
+def _cells(each: CachedSet) -> list[str]:
     return [
         each.digest[:DIGITS],
         f"{each.rows - each.rows_on_disk:,}",
@@ -250,7 +251,7 @@ def _line(cells: list[str]) -> str:
     return "  " + " ".join([first, *others])
 
 
-def _told(each: sp.CachedSet) -> list[str]:
+def _told(each: CachedSet) -> list[str]:
     """All of a set."""
     counts = each.counts
     facts = {
@@ -281,15 +282,15 @@ def _label(label: str, indent: int) -> str:
     return verbatim(harmless(label) if columns is None else shortened(harmless(label), columns - indent))
 
 
-def _nodes(each: sp.CachedSet) -> str:
+def _nodes(each: CachedSet) -> str:
     return ",".join(map(str, each.nodes)) or "-"
 
 
-def _rate(each: sp.CachedSet) -> str:
+def _rate(each: CachedSet) -> str:
     return "-" if each.hit_rate is None else f"{each.hit_rate:.0%}"
 
 
-def _last_use(each: sp.CachedSet) -> str:
+def _last_use(each: CachedSet) -> str:
     if each.users:
         return "now"
     return "?" if each.idle_s is None else show_seconds(each.idle_s)

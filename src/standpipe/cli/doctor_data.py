@@ -20,7 +20,7 @@ TASK = {
     "batch": 64,
     "memory": None,
     "workers": "auto",
-    "output": "float32",
+    "dtype": "float32",
     "decode": "exact",
     "seed": 0,
 }
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     task = argparse.Namespace(path=args.target, seconds=each, **TASK)
     # Bad files are told of by themselves, and mustn't end the measurement.
     try:
-        measured = measure_io(task, standard_task(task).on_bad(sp.Replace(at_most=MOST_BAD)))
+        measured = measure_io(task, standard_task(task).on_error(sp.Replace(at_most=MOST_BAD)))
     except sp.SampleError as error:  # of a copy, and each of few files is copied often
         raise sp.StandpipeError(
             f"more than {MOST_BAD:.0%} of these files can't be decoded: standpipe scan {printable(args.target)} says "
@@ -57,7 +57,7 @@ def _speeds(measured: IoResult) -> Speeds:
         reads=reads.files_per_s,
         decode=measured.decode,
         both=measured.both,
-        workers=measured.plan.workers,
+        workers=measured.plan.num_workers,
         p50_s=reads.p50_s,
         p99_s=reads.p99_s,
         waited=reads.waited,

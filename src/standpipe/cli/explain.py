@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command."""
     from standpipe.cli.terminal import print_json, say, verbatim
 
-    plan = standard_task(args).plan(memory=args.memory, workers=args.workers)
+    plan = standard_task(args).plan(memory=args.memory, num_workers=args.workers)
     if args.json:
         print_json(plan.facts())
     else:

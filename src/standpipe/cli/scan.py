@@ -15,6 +15,7 @@ from standpipe.cli.task import add_source_arguments, source_of
 if TYPE_CHECKING:
     import standpipe as sp
     from standpipe.cli.terminal import Subparsers
+    from standpipe.reports import FileCheckReport, FileFinding, LabelFinding
 
 COLUMNS = 80
 UNABLE = 2  # the exit code of a scan that can't be done: 1 says that there are bad files
@@ -58,7 +59,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--max-pixels", type=int, metavar="N", help="cap of an image (default: 178956970)")
     parser.add_argument(
-        "--side-memory", metavar="SIZE", help="for whole frames, as a loader's (default: 256MiB)"
+        "--large-image-memory", metavar="SIZE", help="for whole frames, as a loader's (default: 256MiB)"
     )
     parser.add_argument(
         "--json",
@@ -81,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
             limits=sp.DecodeLimits() if args.max_pixels is None else sp.DecodeLimits(args.max_pixels),
             allow_truncated=args.allow_truncated,
             duplicates=not args.no_duplicates,
-            workers="auto" if args.workers is None else args.workers,
-            side_memory=args.side_memory,
+            num_workers="auto" if args.workers is None else args.workers,
+            large_image_memory=args.large_image_memory,
             fresh=args.fresh,
             on_progress=on_progress,
         )
@@ -139,7 +140,7 @@ def _hint() -> Iterator[None]:
         raise
 
 
-def _report(found: sp.CheckedFiles, root: str) -> None:
+def _report(found: FileCheckReport, root: str) -> None:
     """All that was found, by kind, at 80 columns, with a few examples of each."""
     from itertools import islice
 
@@ -167,7 +168,7 @@ def _report(found: sp.CheckedFiles, root: str) -> None:
             say("    …")
 
 
-def _report_labels(labels: tuple[sp.LabelFinding, ...]) -> None:
+def _report_labels(labels: tuple[LabelFinding, ...]) -> None:
     from standpipe.cli.terminal import printable, say, verbatim
 
     if labels:
@@ -186,19 +187,19 @@ def _say_output(args: argparse.Namespace, listed: int | None) -> None:
         say(f"{verbatim(printable(args.output))}: {listed:,} records, for Pipeline.exclude()")
 
 
-def _speed(found: sp.CheckedFiles) -> str:
+def _speed(found: FileCheckReport) -> str:
     if found.looked == 0:
         return f"{found.seconds:.1f} s"
     return f"{found.seconds:.1f} s, {found.looked / found.seconds:,.0f} files/s"
 
 
-def _first(findings: Iterator[sp.FileFinding]) -> Iterator[sp.FileFinding]:
+def _first(findings: Iterator[FileFinding]) -> Iterator[FileFinding]:
     from itertools import islice
 
     return islice(findings, EXAMPLES)
 
 
-def _line(finding: sp.FileFinding, root: str) -> str:
+def _line(finding: FileFinding, root: str) -> str:
     """One example: its file from the root on, and what is said of it, as far as both fit."""
     from standpipe.cli.terminal import cells, ending
 

@@ -90,7 +90,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "per image, one column per epoch, each a RandomResizedCrop and a flip.",
     )
     parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
-    parser.add_argument("--out", required=True, metavar="SHEET", help="the image to write, e.g. sheet.png")
+    parser.add_argument("--output", required=True, metavar="FILE", help="the image to write, e.g. sheet.png")
     parser.add_argument("--images", type=int, default=8, metavar="N", help="rows (default: 8)")
     parser.add_argument("--draws", type=int, default=6, metavar="N", help="draws of each image (default: 6)")
     parser.add_argument(
@@ -108,16 +108,16 @@ def run(args: argparse.Namespace) -> int:
     for name in ("images", "draws", "size"):
         if getattr(args, name) < 1:
             raise PlanError(f"--{name} must be at least 1, not {getattr(args, name)}")
-    kind = _kind_of(Path(args.out))
+    kind = _kind_of(Path(args.output))
     rows = _drawn(args)
     sheet = contact_sheet(rows)
-    with drafted(args.out) as draft:
+    with drafted(args.output) as draft:
         sheet.save(draft, format=kind)
     if args.json:
-        facts = {"path": args.out, "width": sheet.width, "height": sheet.height}
+        facts = {"path": args.output, "width": sheet.width, "height": sheet.height}
         print_json(facts | {"images": len(rows), "draws": args.draws})
         return 0
-    say(f"[bold]{verbatim(printable(args.out))}[/bold]: {sheet.width} × {sheet.height}")
+    say(f"[bold]{verbatim(printable(args.output))}[/bold]: {sheet.width} × {sheet.height}")
     return 0
 
 

@@ -13,7 +13,7 @@ import standpipe as sp
 from standpipe.formats import FORMATS
 
 TASKS = ("train", "eval")
-OUTPUTS = ("float32", "uint8", "float16")
+DTYPES = ("float32", "uint8", "float16")
 IMAGE_SUFFIXES = frozenset(suffix for each in FORMATS for suffix in each.suffixes)
 
 
@@ -37,9 +37,7 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", default=None, metavar="SIZE", help="budget, such as 2GiB (default: half of what is free)"
     )
-    parser.add_argument(
-        "--output", choices=OUTPUTS, default="float32", help="element type (default: float32)"
-    )
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="element type (default: float32)")
     parser.add_argument(
         "--decode", choices=("exact", "fast"), default="exact", help="exact: Pillow's pixels (default)"
     )
@@ -70,10 +68,10 @@ def standard_task(args: argparse.Namespace) -> sp.Pipeline:
         pipeline = pipeline.shuffle(seed=args.seed).map(sp.RandomResizedCrop(224), sp.RandomHorizontalFlip())
     else:
         pipeline = pipeline.map(sp.Resize(256), sp.CenterCrop(224))
-    if args.output != "uint8":
-        pipeline = pipeline.map(sp.Normalize(), sp.ToDtype(args.output))
+    if args.dtype != "uint8":
+        pipeline = pipeline.map(sp.Normalize(), sp.ToDtype(args.dtype))
     # Padding, so that a folder smaller than one batch can be measured too.
-    return pipeline.decode(args.decode).batch(args.batch, tail="pad")
+    return pipeline.decode(args.decode).batch(args.batch, last_batch="pad")
 
 
 def endless(loader: sp.Loader) -> Iterator[dict[str, Any]]:

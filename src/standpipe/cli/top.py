@@ -100,7 +100,7 @@ def _row(found: Found) -> str:
         (
             str(found.pid),
             now.script,
-            f"{now.rank}/{now.world}",
+            f"{now.rank}/{now.world_size}",
             str(epoch),
             str(step) if now.steps_per_epoch is None else f"{step}/{now.steps_per_epoch}",
             f"{now.rows_per_s:,.0f}",
@@ -129,12 +129,12 @@ def _detail(found: Found) -> Iterator[str]:
     now = found.snapshot
     stats, slots, (epoch, step) = now.stats, now.stats.slots, now.at
     steps = "" if now.steps_per_epoch is None else f" of {now.steps_per_epoch:,}"
-    yield f"{shortened(harmless(now.script), 40)}, process {found.pid}, rank {now.rank} of {now.world}"
+    yield f"{shortened(harmless(now.script), 40)}, process {found.pid}, rank {now.rank} of {now.world_size}"
     if found.stale:
         yield f"  stands still since {found.age_s:.0f} s"
     yield f"  reads     {shortened(harmless(now.source), 66)}"
     yield f"  at        epoch {epoch}, step {step:,}{steps}, after {show_clock(now.run_s)}"
-    period = "" if now.verdict is None else f", in the newest {now.verdict.period}"
+    period = "" if now.diagnosis is None else f", in the newest {now.diagnosis.period}"
     yield f"  rate      {now.rows_per_s:,.0f} rows/s{period}"
     yield f"  so far    {stats.step.rows:,} rows, {stats.bad:,} bad"
     yield f"  memory    {show_bytes(now.memory)} of {show_bytes(now.limit)}"
@@ -151,9 +151,9 @@ def _detail(found: Found) -> Iterator[str]:
     yield _place("it waits", waits, 0, stats.step.steps, stats.step.wait)
     yield from _longest("workers", {each.name: each.busy_s for each in stats.workers})
     yield from _longest("functions", stats.functions)
-    if now.verdict is not None:
+    if now.diagnosis is not None:
         yield ""
-        yield from (f"  {line}" for line in harmless(str(now.verdict), keep="\n").splitlines())
+        yield from (f"  {line}" for line in harmless(str(now.diagnosis), keep="\n").splitlines())
 
 
 def _place(name: str, share: float, threads: int, rows: int, latency: sp.Latency) -> str:

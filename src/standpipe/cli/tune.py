@@ -65,7 +65,7 @@ def _tuned(args: argparse.Namespace) -> tuple[sp.Tuning, float]:
     from standpipe.cli.terminal import progress
 
     task = standard_task(args)
-    with task.loader(memory=args.memory, workers=args.workers) as loader:
+    with task.loader(memory=args.memory, num_workers=args.workers) as loader:
         batches, begin = endless(loader), time.monotonic()
         with progress("trying, seconds", math.ceil(args.seconds)) as advance:
             while not loader.tuning().settled and (spent := time.monotonic() - begin) < args.seconds:
@@ -87,8 +87,8 @@ def _facts(tuning: sp.Tuning, rows_per_s: float) -> dict[str, Any]:
     """Plain values under the names that programs read."""
     return {
         "images_per_s": round(rows_per_s, 1),
-        "workers": tuning.workers,
-        "depth": tuning.depth,
+        "workers": tuning.num_workers,
+        "prefetch": tuning.prefetch,
         "settled": tuning.settled,
         "trials": [asdict(trial) for trial in tuning.trials],
     }
@@ -98,8 +98,10 @@ def _text(tuning: sp.Tuning, rows_per_s: float, saved: str | None) -> str:
     """For a person, within 80 columns."""
     import textwrap
 
-    many = "" if tuning.workers == 1 else "s"
-    lines = [f"{rows_per_s:,.0f} images/s with {tuning.workers} worker{many} and {tuning.depth} slots"]
+    many = "" if tuning.num_workers == 1 else "s"
+    lines = [
+        f"{rows_per_s:,.0f} images/s with {tuning.num_workers} worker{many} and {tuning.prefetch} batches ahead"
+    ]
     if not tuning.settled:
         lines.append("still trying when the time was over: give it more --seconds")
     for trial in tuning.trials:

@@ -32,7 +32,7 @@ from standpipe.contracts.source import (
     Source,
     StreamSource,
 )
-from standpipe.spec import Int64Array, Spec
+from standpipe.spec import ArraySpec, Int64Array
 
 __all__ = [
     "Device",
@@ -99,7 +99,7 @@ class Kernel(Protocol):
         """Names of the fields it reads from the records."""
 
     @property
-    def outputs(self) -> Mapping[str, Spec]:
+    def outputs(self) -> Mapping[str, ArraySpec]:
         """The fields of the slot it fills, with what one row of each looks like."""
 
     def describe(self) -> str:

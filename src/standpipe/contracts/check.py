@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from standpipe.contracts.source import Encoded, OpenSource, Records, Source
-from standpipe.spec import Spec
+from standpipe.spec import ArraySpec
 
 
 def check_source(source: Source) -> None:
@@ -79,7 +79,7 @@ def _check_fields(opened: OpenSource, records: Records) -> None:
         _require(
             not isinstance(spec, Encoded), f"{name!r} is Encoded in fields, so locate() gives files for it"
         )
-        got = Spec(values.shape[1:], values.dtype)
+        got = ArraySpec(values.shape[1:], values.dtype)
         fits = len(values) == count and got == spec and values.dtype.isnative
         _require(fits, f"{name!r} is {spec} for each of {count} records, got {values.dtype} {values.shape}")
 

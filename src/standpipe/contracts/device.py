@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from standpipe.spec import AnyArray, Layout, Spec, UInt8Array
+from standpipe.spec import AnyArray, ArraySpec, Layout, UInt8Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Finish:
 
     field: str
     table: AnyArray
-    output: Spec
+    output: ArraySpec
     layout: Layout
 
 
@@ -40,7 +40,7 @@ class Mix:
 
     image: str
     label: str
-    classes: int
+    num_classes: int
     share: float
     box: tuple[int, int, int, int] | None
     planar: bool

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from standpipe.spec import AnyArray, Int64Array, Spec, UInt8Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class OpenSource(Protocol):
         """The number of records, at least one."""
 
     @property
-    def fields(self) -> Mapping[str, Spec | Encoded]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
         """All fields of a record by name; ``Encoded`` for byte fields. The batch place adds ``index`` itself."""
 
     @property
@@ -254,11 +254,11 @@ class PythonSource(Protocol):
         """The fields of a sample that is a tuple, in its order."""
 
     @property
-    def packs(self) -> bool:
+    def shares_lists(self) -> bool:
         """Whether long lists inside the dataset are packed on the way to other processes."""
 
     @property
-    def declared(self) -> Mapping[str, Spec] | None:
+    def declared(self) -> Mapping[str, ArraySpec] | None:
         """What samples look like, by field, or None: the loader measures it on one."""
 
 
@@ -270,5 +270,5 @@ class StreamSource(Protocol):
     def length(self) -> int | None:
         """The number of samples per epoch and rank; None: nobody knows before the end."""
 
-    def of_rank(self, rank: int, world: int) -> Any:
+    def of_rank(self, rank: int, world_size: int) -> Any:
         """Return an object whose ``sample(epoch, place)`` gives a rank's samples. Raises ``PlanError``."""

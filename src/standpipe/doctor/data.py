@@ -16,6 +16,7 @@ from PIL import Image
 import standpipe as sp
 from standpipe.doctor.facts import Host
 from standpipe.doctor.finding import Finding, Severity, by_severity, several
+from standpipe.reports import FileFinding
 from standpipe.units import show_bytes
 
 SAMPLED = 256  # images whose headers are read
@@ -83,7 +84,7 @@ class Data:
     largest_folder: tuple[str, int]
     speeds: Speeds
     cpus: int
-    bad: tuple[sp.FileFinding, ...] | None = None
+    bad: tuple[FileFinding, ...] | None = None
 
     @property
     def bytes(self) -> int:
@@ -199,7 +200,7 @@ def _unreadable(host: Host, data: Data) -> list[Finding]:
             ),
             numbers={"looked": looked, "bad": count, "failed": failed},
             fix="standpipe scan PATH --output bad.jsonl finds all of them; then repair or drop them",
-            standpipe=f'pipeline.exclude("bad.jsonl"), or .on_bad(sp.Replace(at_most={at_most:g}))',
+            standpipe=f'pipeline.exclude("bad.jsonl"), or .on_error(sp.Replace(at_most={at_most:g}))',
         )
     ]
 
@@ -241,7 +242,7 @@ def _progressive(host: Host, data: Data) -> list[Finding]:
             evidence=("they are decoded whole, whatever the crop, and in several passes",),
             numbers={"share": round(data.progressive, 3)},
             fix="jpegtran -copy none file.jpg > new.jpg makes them baseline, without any loss",
-            standpipe=".cache(...) keeps what was decoded; whole frames take turns in side_memory=",
+            standpipe=".cache(...) keeps what was decoded; whole frames take turns in large_image_memory=",
         )
     ]
 
@@ -347,7 +348,7 @@ def _quota(host: Host, data: Data) -> list[Finding]:
             evidence=("by affinity or a container's quota, of which os.cpu_count() knows nothing",),
             numbers={"cores": host.cores, "cpus": data.cpus},
             fix=f"num_workers={host.cores} at most, whatever os.cpu_count() says",
-            standpipe='workers="auto" counts so',
+            standpipe='num_workers="auto" counts so',
         )
     ]
 

@@ -175,7 +175,7 @@ class Loader:
     persistent: bool = False
     pinned: bool = False
     method: str | None = None
-    world: int = 1
+    world_size: int = 1
     holdings: tuple[Holding, ...] = ()
     cuda_path: str | None = None
     collate: str = "default_collate"

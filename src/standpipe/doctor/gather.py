@@ -14,7 +14,7 @@ from standpipe.doctor.facts import Bad, Holding, Loader, Made, Maker, Memory, Ru
 Event = dict[str, Any]
 DESCRIBED = (
     *("site", "rank", "dataset", "iterable", "samples", "batches", "sampler", "sampled", "workers"),
-    *("batch", "prefetch", "persistent", "pinned", "method", "world", "cuda_path", "collate"),
+    *("batch", "prefetch", "persistent", "pinned", "method", "world_size", "cuda_path", "collate"),
 )
 
 

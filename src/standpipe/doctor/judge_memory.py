@@ -84,7 +84,7 @@ def _copied(host: Host, loader: Loader) -> list[Finding]:
             },
             fix=fix,
             standpipe=f"standpipe.torch.DataLoader packs long lists into memory that workers share; {most.path} "
-            "= sp.pack_list(...) does it by hand",
+            "= sp.share_list(...) does it by hand",
         )
     ]
 

@@ -38,7 +38,7 @@ ADVICE = {  # by code: in one's own code, and with standpipe
     "cpu-throttled": (
         "fewer workers, or a larger quota; one thread in each: OMP_NUM_THREADS=1 before the start, or "
         "torch.set_num_threads(1) and cv2.setNumThreads(0) in worker_init_fn",
-        'workers="auto" counts the quota',
+        'num_workers="auto" counts the quota',
     ),
     "swapping": (
         "fewer workers, a smaller prefetch_factor; standpipe doctor SCRIPT.py says who copies what",
@@ -54,7 +54,7 @@ ADVICE = {  # by code: in one's own code, and with standpipe
     ),
     "worker-busy": (
         "one sample may be far larger than the others, or never end: look at the line; DataLoader(timeout=...)",
-        "slow_after_s= names such a sample with its stack, stall_timeout_s= gives it up",
+        "slow_sample_s= names such a sample with its stack, stall_timeout_s= gives it up",
     ),
     "peer-missing": (
         "look for its error: its output, dmesg (out of memory); torchrun ends all ranks when one fails",
@@ -227,13 +227,13 @@ def _waiting_sample(scene: Scene) -> list[Finding]:
 
 def _peer(scene: Scene) -> list[Finding]:
     """Of the script itself only: a rank waits in a call that all must make."""
-    if scene.world < 2:
+    if scene.world_size < 2:
         return []
     stack = scene.script.main.stack
     named = [frame for frame in stack if any(word in frame.lower() for word in COLLECTIVES)]
-    here = set(range(scene.local_world)) if scene.world == scene.local_world else set()
+    here = set(range(scene.local_world)) if scene.world_size == scene.local_world else set()
     missing = sorted(here - set(scene.peers))
-    evidence = [f"rank {scene.rank} of {scene.world}: {told(scene.script)}"]
+    evidence = [f"rank {scene.rank} of {scene.world_size}: {told(scene.script)}"]
     if named:
         evidence.append(f"it is in {named[0]}")
     others = {rank: number for rank, number in sorted(scene.peers.items()) if rank != scene.rank}

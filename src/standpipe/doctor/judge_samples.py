@@ -40,8 +40,8 @@ def judge_own(run: Run) -> list[Finding]:
 def judge_ranks(loaders: Sequence[Loader]) -> list[Finding]:
     """One loader as several ranks have it, or as one of several does."""
     first = loaders[0]
-    world = max(first.world, len(loaders))
-    if world < 2:
+    world_size = max(first.world_size, len(loaders))
+    if world_size < 2:
         return []
     if first.iterable:
         ranks = {loader.rank: list(_epoch(loader.makers, 0)) for loader in loaders}
@@ -53,14 +53,14 @@ def judge_ranks(loaders: Sequence[Loader]) -> list[Finding]:
         Finding(
             code="ranks-duplicated",
             severity=Severity.NOTE if ordered else Severity.PROBLEM,
-            title=f"each of {world} ranks goes over all {first.samples:,} samples",
+            title=f"each of {world_size} ranks goes over all {first.samples:,} samples",
             where=first.site,
             evidence=(
                 f"{first.sampler} gives {first.sampled:,} of {first.samples:,} samples in every rank; "
-                f"a rank's share is {-(-first.samples // world):,}",
+                f"a rank's share is {-(-first.samples // world_size):,}",
                 *(("in order, so perhaps an evaluation that is meant so",) if ordered else ()),
             ),
-            numbers={"world": world, "samples": first.samples, "sampled": first.sampled},
+            numbers={"world_size": world_size, "samples": first.samples, "sampled": first.sampled},
             fix="DataLoader(..., sampler=DistributedSampler(dataset)), and sampler.set_epoch(epoch) in every epoch",
             standpipe="standpipe.torch.loader(pipeline) gives each rank its own rows; standpipe audit proves it",
         )
@@ -105,7 +105,7 @@ def _told_twice(
     split = (
         "in __iter__, ask get_worker_info(), and give islice(samples, info.id, None, info.num_workers)"
         if what == "worker"
-        else "in __iter__, split by rank too: islice(samples, rank * workers + worker, None, world * workers)"
+        else "in __iter__, split by rank too: islice(samples, rank * workers + worker, None, world_size * workers)"
     )
     return Finding(
         code=f"iterable-duplicated-{what}s" if what == "rank" else "iterable-duplicated",
@@ -115,7 +115,7 @@ def _told_twice(
         evidence=(f"{same} of the {of} samples of {what} {one} came from {what} {other} too{share}",),
         numbers={what: [one, other], "same": same, "of": of, "part": part},
         fix=split,
-        standpipe="standpipe.torch.DataLoader refuses such a dataset; sp.Iterable reads it once",
+        standpipe="standpipe.torch.DataLoader refuses such a dataset; sp.IterableSource reads it once",
     )
 
 
@@ -201,7 +201,7 @@ def _bad(host: Host, loader: Loader) -> list[Finding]:
             ),
             numbers={"index": bad.index, "path": bad.path, "type": bad.type},
             fix="repair or drop it; standpipe scan PATH finds all bad images of a folder or list at once",
-            standpipe=".on_bad(sp.Replace(at_most=0.001)): another sample in its place, counted and listed",
+            standpipe=".on_error(sp.Replace(at_most=0.001)): another sample in its place, counted and listed",
         )
         for bad in found.values()
         if not _is_cuda(bad)

@@ -94,7 +94,7 @@ def _above_cores(host: Host, loader: Loader) -> list[Finding]:
             evidence=tuple(evidence),
             numbers={"workers": loader.workers, "ranks": host.ranks, "cores": host.cores},
             fix=f"DataLoader(..., num_workers={host.cores_each}); os.sched_getaffinity(0) has the CPUs, not the quota",
-            standpipe='workers="auto" counts CPUs by affinity and quota; its threads share one memory',
+            standpipe='num_workers="auto" counts CPUs by affinity and quota; its threads share one memory',
         )
     ]
 
@@ -131,7 +131,7 @@ def _waiting(host: Host, loader: Loader) -> list[Finding]:
         wanted = min(max(most, 2 * loader.workers), max(loader.workers + 1, needed))
         code, title = "workers-too-few", wait
         fix = f"DataLoader(..., num_workers={wanted}, persistent_workers=True)"
-        ours = 'standpipe.torch.DataLoader, or a Pipeline with workers="auto": decoding in native threads'
+        ours = 'standpipe.torch.DataLoader, or a Pipeline with num_workers="auto": decoding in native threads'
     numbers = {
         "wait_share": round(loader.wait_share, 3),
         "step_s": loader.step_s,
@@ -235,7 +235,7 @@ def _slow_sample(host: Host, loader: Loader) -> list[Finding]:
             evidence=(f"{_worker(worker)} was still making dataset[{index}] when the time was over",),
             numbers={"index": index, "seconds": took, "worker": worker},
             fix=f"call dataset[{index}] by itself; give what it waits for a time limit, or DataLoader(timeout=...)",
-            standpipe="stall_timeout_s= names such a sample with its stack; .on_bad(sp.Replace(...)) goes on",
+            standpipe="stall_timeout_s= names such a sample with its stack; .on_error(sp.Replace(...)) goes on",
         )
         for worker, index, took in loader.stuck
         if took > SLOW_SAMPLE_S
@@ -259,7 +259,7 @@ def _slow_sample(host: Host, loader: Loader) -> list[Finding]:
             evidence=(f"a sample takes {show_seconds(statistics.median(medians))} in the median",),
             numbers={"index": index, "seconds": slowest},
             fix=f"look at dataset[{index}]: one such sample holds up its whole batch",
-            standpipe="all workers make a batch's rows, so that one slow row delays no others; slow_after_s= names it",
+            standpipe="all workers make a batch's rows, so that one slow row delays no others; slow_sample_s= names it",
         )
     ]
 

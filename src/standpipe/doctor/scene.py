@@ -31,7 +31,7 @@ class Scene:
     shm_free: int = 1 << 40
     shm: int = 1 << 40
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
     local_world: int = 1
     peers: dict[int, int] = field(default_factory=dict)
     loaders: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.workers import INTERRUPTED_S, Workers
 from standpipe.errors import PlanError
 from standpipe.order import AnyOrder, Cursor
-from standpipe.spec import Tail
+from standpipe.spec import LastBatch
 from standpipe.stats.bad_samples import Ledger
 from standpipe.system.user_warnings import warn
 
@@ -151,10 +151,10 @@ class Consumer:
 
     def _after_end(self, at: Cursor) -> Cursor:
         """Return the next epoch's cursor, now that a stream has ended in this one."""
-        if at.consumed == 0 and self._steps.tail is Tail.DROP:
+        if at.consumed == 0 and self._steps.last_batch is LastBatch.DROP:
             raise PlanError(
                 f"the stream has fewer samples than a batch of {self._steps.batch}: use a smaller batch or "
-                'tail="short"'
+                'last_batch="partial"'
             )
         return Cursor(at.epoch + 1)
 
@@ -193,7 +193,7 @@ class Consumer:
         queue = self._queue
         if queue.starved:
             self._room.reclaim()
-            patience = begin + queue.plan.options.lend_wait_s - time.perf_counter()
+            patience = begin + queue.plan.options.batch_release_timeout_s - time.perf_counter()
             if patience > 0:
                 queue.news.acquire(timeout=min(patience, INTERRUPTED_S))
                 return

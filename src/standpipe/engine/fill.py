@@ -18,7 +18,7 @@ from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.workers import Assignment, Failure, Workers
 from standpipe.errors import StalledError
 from standpipe.order import Cursor
-from standpipe.spec import AnyArray, Int64Array, Replace, Tail
+from standpipe.spec import AnyArray, Int64Array, LastBatch, Replace
 from standpipe.stats.bad_samples import Ledger
 
 NO_SLOT = "no slot was free in which another sample could take its place: raise memory="
@@ -105,7 +105,7 @@ class Filler:
         step = plan.steps.step(0, at.consumed)
         drawn = step.draw(plan.order, at.epoch)
         if self._streams:  # a rank's own samples, by their place in its stream
-            places = at.consumed // plan.steps.world + np.arange(len(drawn.indices))
+            places = at.consumed // plan.steps.world_size + np.arange(len(drawn.indices))
             drawn = replace(drawn, indices=places)
         records = plan.source.locate(drawn.indices)
         views = self._views(slot, drawn.indices, drawn.valid)
@@ -134,7 +134,7 @@ class Filler:
                 raise advise(error, plan, failures)
         ended = job.ended_after is not None
         rows = rows if job.ended_after is None else job.ended_after
-        if ended and plan.steps.tail is Tail.DROP:
+        if ended and plan.steps.last_batch is LastBatch.DROP:
             rows = 0
         return Filled(
             slot,

@@ -161,7 +161,7 @@ class Meter:
     def _may_be_above(self, owner: MemoryOwner) -> bool:
         """Whether it is worth a warning when it takes more than was forecast."""
         if owner.name == SLOTS:  # else there are as many as are best
-            return self._ring.count("lent") > self._plan.memory.depth
+            return self._ring.count("lent") > self._plan.memory.slots
         # A file larger than all buffers is read alone, whoever wants more of the side arena waits, and there are as
         # many threads as are best.
         return owner.name == PROCESSES or owner.name not in (READ_AHEAD, SIDE, worker_owner(self._plan))

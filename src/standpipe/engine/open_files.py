@@ -45,6 +45,6 @@ def too_few_files(plan: Plan) -> PlanError:
     fewer = ", or use fewer workers" if pool.workers > 1 and need > 2 else ""
     return PlanError(
         f"too many open files: this process may have {limit} (ulimit -n) and has {open_now}, and "
-        f"workers={pool.workers}, executor={pool.executor.value!r} need {need} more to start; raise the limit to at "
-        f"least {open_now + need}{fewer}"
+        f"num_workers={pool.workers}, executor={pool.executor.value!r} need {need} more to start; raise the "
+        f"limit to at least {open_now + need}{fewer}"
     )

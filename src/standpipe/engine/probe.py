@@ -81,7 +81,7 @@ class Probe:
                 raise PlanError("the dataset can't be sent to another process")
             luggage, self._luggage = self._luggage, None
             self._server = server = WorkerServer(  # of an interpreter of its own: it is ended at any time
-                self._recipe, pack_lists=False, workers=1, luggage=luggage
+                self._recipe, share_lists=False, workers=1, luggage=luggage
             )
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, server.process, NICENESS)
@@ -99,7 +99,7 @@ class Probe:
     def _sample(self) -> tuple[RowKey, Records]:
         """Return the sample to make: the run's first, or the dataset's first for streams and given batches."""
         plan, epoch = self._plan, self._at.epoch
-        if plan.pipeline.given:
+        if plan.pipeline.batch_sampler:
             return RowKey(0, epoch, 0), plan.source.locate(np.zeros(1, np.int64))
         return first_record(plan, self._at if plan.samples.stream is None else Cursor(epoch))
 

@@ -17,7 +17,7 @@ from standpipe.plan.plan import Plan
 from standpipe.spec import Replace
 from standpipe.stats.bad_samples import BadSample, Ledger
 
-HOW_TO_REPLACE = "to replace bad samples: .on_bad(sp.Replace(at_most=0.001))"
+HOW_TO_REPLACE = "to replace bad samples: .on_error(sp.Replace(at_most=0.001))"
 MOST_ATTEMPTS = 100  # at one row: whoever allows that all of an epoch is bad waits no longer than that
 
 

@@ -29,14 +29,14 @@ class Room:
         """Whether no slot can be had before the caller drops a batch, or a thread that hangs comes back."""
         self._ring.reclaim()
         taken = sum(map(self._ring.count, ("lent", "quarantined", "held")))
-        return taken == self._memory.most_slots or (taken >= self._memory.depth and not self.has_room())
+        return taken == self._memory.most_slots or (taken >= self._memory.slots and not self.has_room())
 
     def has_room(self) -> bool:
         """Whether the memory has room for one more batch, beside those there are with what they have in no slot."""
         if not self.varies:
             return True
         slot, taken = self._slot_bytes, sum(map(self._ring.count, TAKEN))
-        one = slot + self._memory.forecast.waiting // self._memory.depth
+        one = slot + self._memory.forecast.waiting // self._memory.slots
         return taken * slot + self._workers.waiting_bytes + one <= self._memory.batches_bytes
 
     def all_lent(self) -> StandpipeError:
@@ -55,7 +55,8 @@ class Room:
         forked = f", and {held} by processes that were forked meanwhile" if held else ""
         return BudgetError(
             f"all {lent + held} batches of {show_bytes(slot)}{apart} that fit memory={show_bytes(budget)!r} are held "
-            f"by the caller{forked}; drop some, raise memory=, or set lend_wait_s= when another thread will drop them",
+            f"by the caller{forked}; drop some, raise memory=, or set batch_release_timeout_s= when another "
+            "thread will drop them",
             asked_bytes=(lent + 1) * slot,
             budget_bytes=budget,
         )

@@ -71,7 +71,7 @@ class Run:
         self._planned, self._ledger, self._claim = plan, ledger, claim
         self._pid = os.getpid()
         self._bell = _native.Bell()
-        self._watch = Watch(plan.options.slow_after_s, plan.options.stall_timeout_s, self._bell)
+        self._watch = Watch(plan.options.slow_sample_s, plan.options.stall_timeout_s, self._bell)
         self._unattended = Unattended(self._watch.end)
         self._lock = threading.RLock()  # of the start and the end
         self._starts = self._closed = self._ended = False
@@ -99,7 +99,7 @@ class Run:
             raise
         steps = self.plan.steps
         _logger().info(
-            "rank %d of %d data ranks, %d workers", steps.rank, steps.world, self.plan.pool.workers
+            "rank %d of %d data ranks, %d workers", steps.rank, steps.world_size, self.plan.pool.workers
         )
 
     def _start(self, at: Cursor) -> None:

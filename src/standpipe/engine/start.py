@@ -25,7 +25,7 @@ from standpipe.errors import StalledError, StandpipeError, record_name
 from standpipe.order import Cursor
 from standpipe.plan.build import measured_plan
 from standpipe.plan.plan import Plan
-from standpipe.spec import Executor, Listed, Spec
+from standpipe.spec import ArraySpec, Executor, Listed
 
 PATIENCE_S = 1.0  # for a cache's thread, where there will be no workers
 
@@ -37,9 +37,9 @@ def started(
 
     at  where the run begins; the sample that comes there is measured
 
-    Raises ``SampleError`` when that sample can't be made, ``WorkerDied`` or ``StalledError`` when workers die of it
-    or hang, ``BudgetError`` when batches of such samples don't fit the memory, ``PlanError`` when processes can't have
-    the dataset, or there can't be as many open files as the run needs, ``StandpipeError`` when the system refuses
+    Raises ``SampleError`` when that sample can't be made, ``WorkerDiedError`` or ``StalledError`` when workers die of
+    it or hang, ``BudgetError`` when batches of such samples don't fit the memory, ``PlanError`` when processes can't
+    have the dataset, or there can't be as many open files as the run needs, ``StandpipeError`` when the system refuses
     threads, processes or memory; and whatever the source raises when it is asked where that sample is.
     """
     check_files(plan)
@@ -89,7 +89,7 @@ def _in_threads(
 
 def _measured_in_threads(
     plan: Plan, at: Cursor, recipe: Recipe, watch: Watch, kept: Kept | None
-) -> tuple[Mapping[str, Spec | Listed], int]:
+) -> tuple[Mapping[str, ArraySpec | Listed], int]:
     side = _native.SideArena(plan.memory.forecast.side)
     with contextlib.closing(Supplies.of(recipe, side, kept=kept)) as supplies:
 

@@ -21,11 +21,11 @@ from standpipe.errors import StandpipeError
 from standpipe.order import Cursor
 from standpipe.plan.plan import Plan
 from standpipe.source import NAMES
-from standpipe.spec import Listed, Replace, Spec
+from standpipe.spec import ArraySpec, Listed, Replace
 from standpipe.system.machine import is_short_of_files
 from standpipe.units import show_bytes
 
-Measured = Mapping[str, Spec | Listed] | Failure
+Measured = Mapping[str, ArraySpec | Listed] | Failure
 Measure = Callable[[RowKey, Inputs], Measured]
 MEASURING = "measuring what a sample looks like"
 
@@ -68,7 +68,7 @@ def recipe_of(plan: Plan) -> Recipe:
 
 def _dataset(plan: Plan) -> Any:
     if plan.samples.stream is not None:
-        return plan.samples.stream.of_rank(plan.steps.rank, plan.steps.world)
+        return plan.samples.stream.of_rank(plan.steps.rank, plan.steps.world_size)
     return None if plan.samples.python is None else plan.samples.python.dataset
 
 
@@ -78,12 +78,12 @@ def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
     drawn = plan.steps.step(0, at.consumed).draw(plan.order, at.epoch)
     index = int(drawn.indices[0])
     if plan.samples.stream is not None:
-        index = at.consumed // plan.steps.world
+        index = at.consumed // plan.steps.world_size
     records = plan.source.locate(np.array([index]))
     return RowKey(int(records.index[0]), at.epoch, int(drawn.positions[0])), records
 
 
-def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, Spec | Listed], int]:
+def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, ArraySpec | Listed], int]:
     """What the first sample looks like, or where bad ones are replaced, the first good one in its place; its number."""
     key, records = first_record(plan, at)
     index, attempt = key.index, 0
@@ -102,5 +102,5 @@ def new_ring(plan: Plan, bell: _native.Bell) -> _native.SlotRing:
     """The slots of a run."""
     keeps = not plan.device.lends  # which may have pinned it
     return _native.SlotRing(
-        plan.batch.layout.slot_bytes, plan.memory.depth, plan.memory.most_slots, bell, keeps=keeps
+        plan.batch.layout.slot_bytes, plan.memory.slots, plan.memory.most_slots, bell, keeps=keeps
     )

@@ -22,7 +22,7 @@ from standpipe.errors import (
     StalledError,
     StandpipeError,
     TransformError,
-    WorkerDied,
+    WorkerDiedError,
 )
 from standpipe.order import Cursor
 from standpipe.source import shown
@@ -54,7 +54,7 @@ class Failure:
 
     place   ``"read"``, ``"decode"``, ``"source"``, ``"transform"`` or ``"batch"``; ``"died"`` or ``"stalled"`` for one
             that workers were lost over; ``"cancelled"`` when nobody wanted it any more
-    cause   what the user's code raised, if that is why; of a lost worker the ``WorkerDied`` or ``StalledError``
+    cause   what the user's code raised, if that is why; of a lost worker the ``WorkerDiedError`` or ``StalledError``
     whole   whether it is no row's fault but that of the batch as a whole
     """
 
@@ -331,7 +331,7 @@ def raised_for(failure: Failure, records: Records, row: int, source: OpenSource)
     is known of that.
     """
     known = failure.cause
-    if isinstance(known, WorkerDied | StalledError | CantWorkError):
+    if isinstance(known, WorkerDiedError | StalledError | CantWorkError):
         return known
     return error_of(failure, records, row, source)
 

@@ -43,7 +43,9 @@ def code_parts(transforms: Sequence[Transform], dataset: Any = None) -> dict[str
     functions = (transform for transform in transforms if isinstance(transform, Function))
     for number, function in enumerate(functions):
         code = _code(callable_name(function.fn), function.fn)
-        parts[f"function {number}"] = f"{code.digest} {function.kind} {function.field} {function.as_}"
+        parts[f"function {number}"] = (
+            f"{code.digest} {function.kind} {function.field} {function.input_format}"
+        )
         packages |= code.packages
     packages |= {name for package in packages for name in RESTS_ON.get(package, ())}
     return parts | {f"package {name}": _version(name) for name in sorted(packages)}

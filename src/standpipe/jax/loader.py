@@ -24,7 +24,7 @@ class JaxLoader:
         self, pipeline: sp.Pipeline, placing: Placing, fields: Mapping[str, str] | None, **settings: Any
     ) -> None:
         self._placing, self._fields, self._lent = placing, fields, Lent()
-        part = pipeline if pipeline.world > 1 else pipeline.shard(placing.rank, placing.world)
+        part = pipeline if pipeline.world_size > 1 else pipeline.shard(placing.rank, placing.world_size)
         self.loader = part.loader(**settings)
         placing.check(self.loader.plan)
         if not self.loader.plan.batch.open:
@@ -69,7 +69,7 @@ class JaxLoader:
         self._check(list(batch))
         chosen = batch if self._fields is None else {key: batch[name] for key, name in self._fields.items()}
         numbers = {key: value for key, value in chosen.items() if _are_numbers(value)}
-        own = self._lent.take(numbers, most=self.loader.plan.depth)
+        own = self._lent.take(numbers, most=self.loader.plan.slots)
         return {**chosen, **{key: self._placing.array(value) for key, value in own.items()}}
 
     def _check(self, known: Sequence[str]) -> None:
@@ -97,12 +97,12 @@ def loader(
               rows, such as ``NamedSharding(mesh, PartitionSpec("data"))``. Fields with fewer axes than it speaks of
               take its first ones. Default: on this process's default device, or ``jax.default_device``'s
     fields    of a batch: their names, names by the key that each has instead, or None for all
-    settings  as of ``Pipeline.loader``: ``memory=``, ``workers=``, ``executor=``, …
+    settings  as of ``Pipeline.loader``: ``memory=``, ``num_workers=``, ``executor=``, …
 
-    Where the pipeline doesn't say ``.shard(rank, world)``, each process makes the rows that the sharding gives to its
-    devices, and processes with the same rows make the same; without a sharding, every process has a part of its own.
-    With one, an array is the batch of all processes, (world × rows, …), in the order of one process that makes it
-    all.
+    Where the pipeline doesn't say ``.shard(rank, world_size)``, each process makes the rows that the sharding gives to
+    its devices, and processes with the same rows make the same; without a sharding, every process has a part of its
+    own. With one, an array is the batch of all processes, (world_size × rows, …), in the order of one process that
+    makes it all.
 
     On the CPU an array shares the batch's memory where JAX can take it over: standpipe uses that again only once JAX
     has let go of it, whatever was dispatched and not yet run. While JAX or the caller has as many batches as the plan

@@ -19,14 +19,14 @@ make_array: Any = jax.make_array_from_process_local_data
 class Placing:
     """Where arrays go, and which part of a step's rows this process makes.
 
-    sharding     of the batch of all processes; None: the default device
-    rank, world  this process's part, and how many there are
-    parts        into how many the rows of one process are cut
+    sharding          of the batch of all processes; None: the default device
+    rank, world_size  this process's part, and how many there are
+    parts             into how many the rows of one process are cut
     """
 
     sharding: Sharding | None
     rank: int
-    world: int
+    world_size: int
     parts: int
 
     @classmethod
@@ -59,13 +59,13 @@ class Placing:
                 "batch(budget=…): its batches differ in rows, which devices can't share out evenly"
             )
         sizes = {plan.steps.batch}
-        if plan.steps.tail.value == "short":
+        if plan.steps.last_batch.value == "partial":
             sizes.add(plan.rows_per_epoch % plan.steps.batch)
         for rows in sizes:
             if rows % self.parts:
                 raise PlanError(
                     f"a batch of {rows} rows can't be shared out evenly among {self.parts} parts of a process: batch "
-                    'a multiple, with tail="drop" or "pad"'
+                    'a multiple, with last_batch="drop" or "pad"'
                 )
 
     def array(self, rows: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from standpipe.errors import CacheError, PlanError
 from standpipe.loader.loader import Loader
@@ -12,7 +13,7 @@ from standpipe.pipeline.pipeline import Pipeline
 from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.plan import Plan
-from standpipe.spec import Tail
+from standpipe.spec import LastBatch
 from standpipe.system.launcher import of_machine
 from standpipe.transform.geometry import CenterCrop
 
@@ -31,7 +32,7 @@ class Corner(CenterCrop):
 
 
 @dataclass(frozen=True, slots=True)
-class Warmed:
+class CacheFillReport:
     """What filling ahead has done.
 
     rows      that were asked for
@@ -46,16 +47,31 @@ class Warmed:
     left_out: int
 
 
-def warm(
+def fill_cache(
+    pipeline: Pipeline, *, progress: Callable[[int, int], None] | None = None, **options: Any
+) -> CacheFillReport:
+    """Fill the pipeline's cache ahead: ask once for every record that it will keep.
+
+    With ``Cache(scope="node")`` these are all records, which the processes that a launcher has started on this machine
+    share out; else those of this rank's epoch 0.
+
+    progress  called now and then with the rows that were asked for so far, and how many there are
+    options   as of ``Pipeline.plan``
+
+    Raises ``PlanError`` without a cache, and what a loader raises for a sample that can't be made.
+    """
+    return _filled_by(pipeline, LoaderOptions.of(options), progress)
+
+
+def _filled_by(
     pipeline: Pipeline, options: LoaderOptions, progress: Callable[[int, int], None] | None = None
-) -> Warmed:
-    """``Pipeline.warm`` says what it does."""
+) -> CacheFillReport:
     if pipeline.cached is None:
-        raise PlanError("warm() fills a cache, and the pipeline has none: add .cache(sp.Cache(…))")
+        raise PlanError("fill_cache() fills a cache, and the pipeline has none: add .cache(sp.Cache(…))")
     placed = pipeline if pipeline.cached.chosen else make_plan(pipeline, options).pipeline
     plan = make_plan(whole(placed), options)
     if plan.cache is None:
-        raise PlanError("warm() fills a cache, and this one is off")
+        raise PlanError("fill_cache() fills a cache, and this one is off")
     total, rows = plan.steps.per_epoch * plan.steps.batch, 0
     with Loader(plan) as loader:
         for batch in loader:
@@ -66,7 +82,7 @@ def warm(
     left_out = min(
         counted.cache_skipped, rows - counted.cache_stored
     )  # some of the next epoch's are made too
-    return Warmed(rows, counted.cache_stored, rows - counted.cache_stored - left_out, left_out)
+    return CacheFillReport(rows, counted.cache_stored, rows - counted.cache_stored - left_out, left_out)
 
 
 def filled(plan: Plan) -> Plan:
@@ -74,7 +90,7 @@ def filled(plan: Plan) -> Plan:
     ranks too. Where all ranks are on this one, or all rows are there, there is nothing to do.
     """
     kept, pipeline = plan.cache, plan.pipeline
-    if kept is None or kept.cache.scope != "node" or pipeline.world <= of_machine(os.environ)[1]:
+    if kept is None or kept.cache.scope != "node" or pipeline.world_size <= of_machine(os.environ)[1]:
         return plan
     try:
         present = kept.look().present
@@ -84,7 +100,7 @@ def filled(plan: Plan) -> Plan:
         return plan  # the loader says why there is none
     if present is None or present.rows < plan.order.num_positions:
         try:
-            warm(pipeline, plan.options.for_job())
+            _filled_by(pipeline, plan.options.for_job())
         except CacheError:  # likewise
             if kept.cache.strict:
                 raise
@@ -96,17 +112,17 @@ def whole(pipeline: Pipeline) -> Pipeline:
     assert pipeline.cached is not None
     cache = pipeline.cached.cache
     node = cache.scope == "node"
-    rank, world = of_machine(os.environ) if node else (pipeline.rank, pipeline.world)
+    rank, world_size = of_machine(os.environ) if node else (pipeline.rank, pipeline.world_size)
     return replace(
         pipeline,
         transforms=pipeline.transforms[: pipeline.cached.after] or (Corner(1),),
         cached=replace(pipeline.cached, cache=replace(cache, strict=True)),
         batch_functions=(),
-        rows=min(pipeline.rows or ROWS, ROWS),
+        batch_size=min(pipeline.batch_size or ROWS, ROWS),
         budget=None,
-        given=False,
+        batch_sampler=False,
         collate={},
-        tail=Tail.SHORT if world == 1 else Tail.PAD,
+        last_batch=LastBatch.PARTIAL if world_size == 1 else LastBatch.PAD,
         rank=rank,
-        world=world,
+        world_size=world_size,
     )

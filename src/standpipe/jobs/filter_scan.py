@@ -77,7 +77,7 @@ def _ask(answers: _Answers, question: Question, options: LoaderOptions) -> None:
 
     log, name, total = logging.getLogger("standpipe"), question.condition.name, f"{question.num_records:,}"
     log.info("%s: asking about records %s to %s", name, f"{answers.records:,}", total)
-    samples = question.pipeline.map(*question.condition.functions()).batch(BLOCK, tail="short")
+    samples = question.pipeline.map(*question.condition.functions()).batch(BLOCK, last_batch="partial")
     begin = told = time.monotonic()
     first = answers.records
     with Loader(make_plan(samples, options.for_job())) as loader:

@@ -21,7 +21,7 @@ PATIENCE_S = 2.0  # for reads that are in flight when the time is over
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFigures:
+class ReadReport:
     """How fast files are read.
 
     files      read
@@ -56,7 +56,7 @@ class ReadFigures:
         return self.bytes / self.seconds
 
 
-def measure_reads(plan: Plan, *, seconds: float = 8.0, threads: int | None = None) -> ReadFigures:
+def measure_reads(plan: Plan, *, seconds: float = 8.0, threads: int | None = None) -> ReadReport:
     """Read the files of a plan in its order, as often as the time asks, and decode none.
 
     seconds  how long
@@ -109,14 +109,14 @@ def _files(plan: Plan) -> Iterator[Files]:
             rows = []
 
 
-def _figures(found: list[_native.ReadTimes], threads: int) -> ReadFigures:
+def _figures(found: list[_native.ReadTimes], threads: int) -> ReadReport:
     took_s = np.concatenate([times.took_s for times in found])
     if not len(took_s):
         last = found[-1]
         why = last.error or f"{last.hung} reads haven't ended after {last.seconds:.0f} s"
         raise StandpipeError(f"none of the files could be read: {why}")
     p50_s, p99_s = np.percentile(took_s, [50, 99]).tolist()
-    return ReadFigures(
+    return ReadReport(
         files=len(took_s),
         bytes=sum(times.bytes for times in found),
         seconds=sum(times.seconds for times in found),

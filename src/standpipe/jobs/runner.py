@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
-from standpipe.jobs.fill_cache import Warmed, filled, warm
+from standpipe.jobs.fill_cache import filled
 from standpipe.jobs.filter_scan import planned, scan
 from standpipe.loader.loader import Loader
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.pipeline.running import run_by
-from standpipe.plan.audit import Audit, audit
+from standpipe.plan.audit import AuditReport, audit
 from standpipe.plan.build import make_plan
 from standpipe.plan.options import LoaderOptions
 from standpipe.plan.plan import Plan
@@ -33,15 +32,9 @@ class Jobs:
         ranks: int,
         epochs: int,
         executor: Literal["process", "thread", "inline"] | None,
-    ) -> Audit:
+    ) -> AuditReport:
         """Count what ranks get."""
         return audit(pipeline, ranks=ranks, epochs=epochs, executor=executor)
-
-    def fill_cache(
-        self, pipeline: Pipeline, options: LoaderOptions, progress: Callable[[int, int], None] | None
-    ) -> Warmed:
-        """Ask for every record that the cache will keep."""
-        return warm(pipeline, options, progress)
 
     def run_filters(self, pipeline: Pipeline, options: LoaderOptions) -> None:
         """Ask filters by content about all records."""

@@ -10,12 +10,12 @@ from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.loader.state import Edit
 from standpipe.order import AnyOrder, Mixed
-from standpipe.pipeline.mix import OpenMix
+from standpipe.pipeline.mix import OpenMixture
 
 
 def in_order(source: OpenSource, weights: Mapping[str, float] | Sequence[float]) -> list[float]:
     """A mixture's weights in the order of its components."""
-    names = source.component_names if isinstance(source, OpenMix) else ()
+    names = source.component_names if isinstance(source, OpenMixture) else ()
     if isinstance(weights, list | tuple | np.ndarray):
         return list(weights)
     if not isinstance(weights, Mapping):
@@ -23,7 +23,7 @@ def in_order(source: OpenSource, weights: Mapping[str, float] | Sequence[float])
     if sorted(weights) != sorted(set(names)) or len(set(names)) < len(names):
         raise PlanError(
             f"reweigh({dict(weights)!r}): a weight for each component by its name, which are {list(names)!r}; "
-            "Mix(…, names=[…]) gives other names"
+            "Mixture(…, names=[…]) gives other names"
         )
     return [weights[name] for name in names]
 
@@ -33,5 +33,7 @@ def reweighed(order: AnyOrder, edit: Edit) -> AnyOrder:
     if "reweigh" not in edit:
         return order
     if not isinstance(order, Mixed):
-        raise PlanError("reweigh() changes the weights of a mixture, and this pipeline's source is no Mix")
+        raise PlanError(
+            "reweigh() changes the weights of a mixture, and this pipeline's source is no Mixture"
+        )
     return order.reweighed(edit["epoch"], edit["consumed"], edit["reweigh"])

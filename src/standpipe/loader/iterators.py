@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
-from standpipe.errors import SampleError, StalledError, WorkerDied
+from standpipe.errors import SampleError, StalledError, WorkerDiedError
 from standpipe.order import Given
 from standpipe.spec import AnyArray
 
@@ -53,7 +53,7 @@ class GivenEpoch:
         if self._coming:
             try:
                 self._epoch = loader._rest()
-            except (SampleError, StalledError, WorkerDied) as error:
+            except (SampleError, StalledError, WorkerDiedError) as error:
                 self._failed = error
 
     def __iter__(self) -> Self:
@@ -65,7 +65,7 @@ class GivenEpoch:
         place = self._loader._cursor.consumed
         try:
             batch = self._next()
-        except (SampleError, StalledError, WorkerDied):
+        except (SampleError, StalledError, WorkerDiedError):
             self._loader._leave_out()
             self._passed(place)
             raise

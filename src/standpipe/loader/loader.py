@@ -80,7 +80,7 @@ class Loader(Observable):
         """One line: of which pipeline, by how many workers, and where it stands."""
         steps, at = self.plan.steps, self._cursor
         of = f" of {steps.per_epoch:,}" if self.plan.ends_known else ""
-        where = f"epoch {at.epoch}, batch {at.consumed // (steps.batch * steps.world):,}{of}"
+        where = f"epoch {at.epoch}, batch {at.consumed // (steps.batch * steps.world_size):,}{of}"
         state = ", closed" if self._closed else ""
         workers = f"{self.plan.pool.workers} worker{'s' if self.plan.pool.workers > 1 else ''}"
         return f"<Loader of {self.plan.pipeline!r}: {workers}, {where}{state}>"
@@ -91,7 +91,7 @@ class Loader(Observable):
             raise TypeError(
                 "how many batches are given isn't known before their end"
                 if isinstance(self.plan.order, Given)
-                else "how many batches a stream has isn't known before its end; say Iterable(length=…)"
+                else "how many batches a stream has isn't known before its end; say IterableSource(length=…)"
             )
         return self.plan.steps.per_epoch
 
@@ -107,8 +107,10 @@ class Loader(Observable):
         self._enter()
         return self._rest()
 
-    def given(self, batches: Iterable[Iterable[int]], *, ahead: int = 0) -> Iterator[dict[str, AnyArray]]:
-        """The next epoch, of a pipeline with ``batch(rows, given=True)``: of batches that are named as it goes.
+    def from_batches(
+        self, batches: Iterable[Iterable[int]], *, ahead: int = 0
+    ) -> Iterator[dict[str, AnyArray]]:
+        """The next epoch, of a pipeline with ``batch(rows, batch_sampler=True)``: of batches that are named as it goes.
 
         After ``skip_steps`` or ``load_state_dict`` it is the rest of an epoch, and ``batches`` names that.
 
@@ -120,10 +122,10 @@ class Loader(Observable):
         A batch that can't be made raises, and is left out: the next one is the one after it. Raises ``PlanError`` for
         a batch that has no records, or more than ``rows``.
         """
-        _check_number("given(…, ahead)", ahead, "how many batches", least=0)
+        _check_number("from_batches(…, ahead)", ahead, "how many batches", least=0)
         self._check_open()
         if not isinstance(self.plan.order, Given):
-            raise PlanError("given(batches) is for a pipeline with batch(rows, given=True)")
+            raise PlanError("from_batches() is for a pipeline with batch(batch_size, batch_sampler=True)")
         self._enter()
         order = Given(self.plan.order.most_rows, self._cursor.epoch, self._cursor.consumed)
         self._follow(order)
@@ -153,23 +155,23 @@ class Loader(Observable):
         self._check_not_given()
         return SomeSteps(self, number)
 
-    def repeated_steps(self, number: int = 50, *, batches: int = 2) -> Iterable[dict[str, AnyArray]]:
+    def benchmark_steps(self, number: int = 50, *, batches: int = 2) -> Iterable[dict[str, AnyArray]]:
         """The next ``batches`` batches, ``number`` times in turn: how fast is the training loop if it never waits?
 
         ::
 
-            for batch in loader.repeated_steps(50):
+            for batch in loader.benchmark_steps(50):
                 step(batch)
             for batch in loader:
                 step(batch)
-            print(loader.verdict())  # which knows what the loop can take, at most
+            print(loader.diagnose())  # which knows what the loop can take, at most
 
         The loader then stands where it stood, so that training sees these batches again: only then they count as steps,
         and bad samples among them are taken down. Where a device works behind the loop's back, the step has to wait
         for it, as ``loss.item()`` does.
         """
-        _check_number("repeated_steps", number, "how many batches", least=1)
-        _check_number("repeated_steps(…, batches)", batches, "how many batches are held", least=1)
+        _check_number("benchmark_steps", number, "how many batches", least=1)
+        _check_number("benchmark_steps(…, batches)", batches, "how many batches are held", least=1)
         self._check_not_given()
         return RepeatedSteps(self, number, batches)
 
@@ -217,7 +219,7 @@ class Loader(Observable):
 
     @property
     def bad_samples(self) -> list[BadSample]:
-        """Samples that ``on_bad(Replace(…))`` replaced in what this loader delivered: the newest 10,000.
+        """Samples that ``on_error(Replace(…))`` replaced in what this loader delivered: the newest 10,000.
 
         Those of batches that are only prefetched aren't among them.
         """
@@ -233,7 +235,7 @@ class Loader(Observable):
             "consumed": self._cursor.consumed,
             "edits": self.edits,
             "bad_rows": self._ledger.rows(self._cursor),
-            "bad_ranks": self.plan.steps.world,
+            "bad_ranks": self.plan.steps.world_size,
             "decoder": self.plan.decoder,
         }
 
@@ -319,7 +321,7 @@ class Loader(Observable):
 
     def _check_not_given(self) -> None:
         if isinstance(self.plan.order, Given):
-            raise PlanError("of batches that are given, loader.given(batches) is an epoch")
+            raise PlanError("of batches that are given, loader.from_batches(batches) is an epoch")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -393,7 +395,7 @@ def _ledger(plan: Plan) -> Ledger:
     return Ledger(
         plan.pipeline.bad,
         epoch_rows=plan.rows_per_epoch,
-        world=plan.steps.world,
+        world_size=plan.steps.world_size,
         rank=plan.steps.rank,
         path=plan.options.log_path,
     )

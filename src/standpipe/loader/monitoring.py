@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from standpipe.engine.run import Run
     from standpipe.loader.loader import Loader
-    from standpipe.observe import History, Snapshot, Verdict
+    from standpipe.observe import Diagnosis, History, Snapshot
     from standpipe.observe.sampler import Sampler, Where
 
 
@@ -41,7 +41,7 @@ class Observable:
         self.history = observe.History()
         self._sampler = self._new_sampler()
 
-    def verdict(self, since: Stats | None = None) -> Verdict:
+    def diagnose(self, since: Stats | None = None) -> Diagnosis:
         """What limits this run: its steps or its input, which place of that, what to do, and what it would bring.
 
         since  counters of before: of what has happened from then on. Default: since it has had as many workers and
@@ -59,7 +59,7 @@ class Observable:
 
     @property
     def slow_samples(self) -> list[SlowSample]:
-        """Samples, and other work, that took longer than ``slow_after_s``: the newest 1,000, as the log names them.
+        """Samples, and other work, that took longer than ``slow_sample_s``: the newest 1,000, as the log names them.
 
         ``stats().slow`` counts all.
         """
@@ -76,8 +76,8 @@ class Observable:
     def tuning(self) -> Tuning:
         """How many workers and slots there are now, and what was tried to find that out.
 
-        ``workers="auto"`` and ``depth="auto"``, both the default, are tuned while the loader runs, within ``memory=``
-        and the processors that this process may use. ``autotune=False`` keeps what ``plan`` begins with.
+        ``num_workers="auto"`` and ``prefetch="auto"``, both the default, are tuned while the loader runs, within
+        ``memory=`` and the processors that this process may use. ``autotune=False`` keeps what ``plan`` begins with.
         """
         return untried(self.plan) if self._run is None else self._run.tuning()
 
@@ -97,7 +97,7 @@ class Observable:
         """What it is at now, as the live views show it; ``str()`` is a line.
 
         whole  whether its figures are about all of the run since it has had as many workers and slots as now, as
-               those of ``verdict()`` and of a report are. Default: about the newest ten seconds of that
+               those of ``diagnose()`` and of a report are. Default: about the newest ten seconds of that
         """
         return self._sampler.look(self, self._where, whole=whole)
 

@@ -13,7 +13,7 @@ from standpipe.loader.state import MOST, MOST_SHOWN, differing, shown
 from standpipe.units import is_count
 
 OF_ALL_STATES = ("version", "digest", "epoch", "consumed", "edits")
-OF_ALL_PLANS = ("world", "batch", "tail", "steps", "digest")
+OF_ALL_PLANS = ("world_size", "batch", "last_batch", "steps", "digest")
 MOST_NAMED = 8  # ranks, or classes, in a message
 
 Facts = Mapping[str, Any]  # plain data of a rank
@@ -35,14 +35,14 @@ def check_ranks(manifests: Sequence[Facts | None], *, replicate: int = 1) -> Non
     found = [dict(manifest) for manifest in manifests if manifest is not None]
     if texts := [text for key in OF_ALL_PLANS if (text := _disagreement(key, found))]:
         raise PlanError(f"the ranks' plans differ: {'; '.join(texts)}")
-    ranks, world = [facts.get("rank") for facts in found], found[0].get("world") if found else 1
+    ranks, world_size = [facts.get("rank") for facts in found], found[0].get("world_size") if found else 1
     parts = [rank for rank in ranks if is_count(rank, 0, MOST)]
-    whole = is_count(world, 1, MOST) and world * replicate == len(ranks) == len(parts)
+    whole = is_count(world_size, 1, MOST) and world_size * replicate == len(ranks) == len(parts)
     if not whole or sorted(parts) != [number // replicate for number in range(len(ranks))]:
         raise PlanError(
-            f"{len(found)} processes have the parts {shown(ranks)} of {shown(world)}, and each part should be there "
-            f"{'once' if replicate == 1 else f'{replicate} times'}: write .shard(), and say replicate= where several "
-            "processes get the same rows on purpose"
+            f"{len(found)} processes have the parts {shown(ranks)} of {shown(world_size)}, and each part should be "
+            f"there {'once' if replicate == 1 else f'{replicate} times'}: write .shard(), and say replicate= where "
+            "several processes get the same rows on purpose"
         )
 
 

@@ -59,7 +59,7 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
         raise StateError(
             f"the state is damaged: its digest {shown(state.get('digest'))} isn't that of its recipe"
         )
-    bad_rows = _bad_rows(state, plan.steps.world)
+    bad_rows = _bad_rows(state, plan.steps.world_size)
     return Saved(Cursor(epoch, consumed), _edits(state), bad_rows, state.get("decoder"))
 
 
@@ -82,11 +82,11 @@ def shown(value: object, most: int = MOST_SHOWN) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def _bad_rows(state: Mapping[str, object], world: int) -> int:
+def _bad_rows(state: Mapping[str, object], world_size: int) -> int:
     rows, ranks = state.get("bad_rows", 0), state.get("bad_ranks", 1)
     if type(rows) is not int or type(ranks) is not int or not 0 <= rows < MOST or not 1 <= ranks < MOST:
         raise StateError(f"the state is damaged: bad_rows {shown(rows)}, bad_ranks {shown(ranks)}")
-    return -(-rows * ranks // world)
+    return -(-rows * ranks // world_size)
 
 
 def _edits(state: Mapping[str, object]) -> tuple[Edit, ...]:

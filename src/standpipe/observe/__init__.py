@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from standpipe.observe.diagnosis import Diagnosis
     from standpipe.observe.history import History, Moment
     from standpipe.observe.judge import diagnose as diagnose
     from standpipe.observe.metrics import PrometheusCollector, write_scalars
@@ -15,15 +16,14 @@ if TYPE_CHECKING:
     from standpipe.observe.sampler import Where as Where
     from standpipe.observe.snapshot import Snapshot
     from standpipe.observe.trace import write_trace as write_trace
-    from standpipe.observe.verdict import Verdict
 
 __all__ = [
+    "Diagnosis",
     "Found",
     "History",
     "Moment",
     "PrometheusCollector",
     "Snapshot",
-    "Verdict",
     "loaders",
     "write_scalars",
 ]
@@ -36,7 +36,7 @@ WHERE = {
     "Found": "posted",
     "loaders": "posted",
     "Snapshot": "snapshot",
-    "Verdict": "verdict",
+    "Diagnosis": "diagnosis",
     # For loaders alone:
     "Sampler": "sampler",
     "Where": "sampler",

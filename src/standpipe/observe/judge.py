@@ -12,8 +12,8 @@ import math
 
 import standpipe as sp
 from standpipe.observe.capacity import LEAST_LOAD, Load, capacities
+from standpipe.observe.diagnosis import Bound, Diagnosis, Place
 from standpipe.observe.remedies import Advice, Remedies, rate_of
-from standpipe.observe.verdict import Bound, Place, Verdict
 from standpipe.system.thresholds import THRESHOLDS
 
 LEAST_STEPS = 3  # before anything is said
@@ -35,7 +35,7 @@ DOING = {
 
 def diagnose(
     done: sp.Stats, plan: sp.Plan, tuning: sp.Tuning, *, cores: int, step_rows_per_s: float | None = None
-) -> Verdict:
+) -> Diagnosis:
     """What limits a run, by what was counted: since its start, or between two snapshots.
 
     tuning           how many workers it has, and what was tried
@@ -43,7 +43,7 @@ def diagnose(
     step_rows_per_s  what the training loop takes when it waits for nothing, where that was measured; default: what its
                      own time between batches allows, which is too much where a device works behind its back
     """
-    return _Judge(done, plan, tuning, cores, step_rows_per_s).verdict()
+    return _Judge(done, plan, tuning, cores, step_rows_per_s).diagnosis()
 
 
 class _Judge:
@@ -53,7 +53,7 @@ class _Judge:
         self, done: sp.Stats, plan: sp.Plan, tuning: sp.Tuning, cores: int, step_rows_per_s: float | None
     ) -> None:
         self._done, self._plan, self._tuning, self._cores = done, plan, tuning, cores
-        self._workers = tuning.workers
+        self._workers = tuning.num_workers
         self._load = Load.of(done, plan, self._workers)
         self._loop_s = self._load.loop_s
         self._step_rows_per_s = step_rows_per_s
@@ -62,7 +62,7 @@ class _Judge:
         )
         self._remedies = Remedies(done, plan, tuning, cores, self._load, self._able)
 
-    def verdict(self) -> Verdict:
+    def diagnosis(self) -> Diagnosis:
         step = self._done.step
         if step.steps < LEAST_STEPS:
             few = "1 step is" if step.steps == 1 else f"{step.steps} steps are"
@@ -85,7 +85,7 @@ class _Judge:
                 return found
         return self._handing_over()
 
-    def _of_steps(self) -> Verdict:
+    def _of_steps(self) -> Diagnosis:
         able = self._able.least("step")
         could = math.isfinite(able) and able > self._done.step.rows_per_s
         spare = f"; the loader could make {able:,.0f} rows/s" if could else ""
@@ -97,10 +97,10 @@ class _Judge:
             Advice("nothing of the input limits this run: make the step itself faster"),
         )
 
-    def _device(self) -> Verdict | None:
+    def _device(self) -> Diagnosis | None:
         return self._copies() if self._done.device.cpu_s >= THRESHOLDS.busy * self._done.step.wait_s else None
 
-    def _copies(self) -> Verdict:
+    def _copies(self) -> Diagnosis:
         device = self._done.device
         share = min(device.busy_s / self._loop_s, 1)
         beside = device.busy_s > 2 * device.cpu_s  # then the step's own time may be the copies'
@@ -114,7 +114,7 @@ class _Judge:
             Advice("see that memory is pinned: without that a copy takes the host's time"),
         )
 
-    def _filling(self) -> Verdict | None:
+    def _filling(self) -> Diagnosis | None:
         order, batch = self._done.order.busy_s, self._done.batch.busy_s
         if order + batch < THRESHOLDS.busy * self._loop_s:
             return None
@@ -130,7 +130,7 @@ class _Judge:
             Advice("make batches larger"),
         )
 
-    def _handing_over(self) -> Verdict:
+    def _handing_over(self) -> Diagnosis:
         """Nobody is busy all the time, and what a batch costs however few rows it has is what counts."""
         done, step = self._done, self._done.step
         shares: dict[Place, float] = {
@@ -150,7 +150,7 @@ class _Judge:
             Advice(f"make batches larger than {rows} rows: each costs as much to hand over as a large one"),
         )
 
-    def _slow_worker(self) -> Verdict | None:
+    def _slow_worker(self) -> Diagnosis | None:
         kinds: dict[str, list[sp.WorkerStats]] = {}
         for worker in self._done.workers:
             makes = not worker.name.startswith(("reading", "GPU"))
@@ -179,7 +179,7 @@ class _Judge:
             ),
         )
 
-    def _busy_workers(self) -> Verdict | None:
+    def _busy_workers(self) -> Diagnosis | None:
         if self._load.busy < THRESHOLDS.busy:
             return None
         if self._load.read_s > self._load.work_s / 2:
@@ -208,7 +208,7 @@ class _Judge:
             *kind,
         )
 
-    def _starved(self) -> Verdict | None:
+    def _starved(self) -> Diagnosis | None:
         """Native workers that lack processors, though this run doesn't use all of them."""
         cpu_s, compute_s = self._load.cpu_s, self._load.work_s - self._load.read_s
         if self._done.gpu_rows or not 0 < cpu_s < THRESHOLDS.computes * min(
@@ -229,7 +229,7 @@ class _Judge:
     def _all_workers(self) -> str:
         return "its one worker" if self._workers == 1 else f"all {self._workers} workers"
 
-    def _python(self) -> Verdict:
+    def _python(self) -> Diagnosis:
         done = self._done
         name, took = max(done.functions.items(), key=lambda each: each[1])
         share = took / max(sum(done.functions.values()), 1e-9)
@@ -271,19 +271,19 @@ class _Judge:
         let = Advice("let native transforms do it, or a library that lets go of the interpreter")
         return "and computes", [*remedies.more_workers(), let]
 
-    def _readers(self) -> Verdict | None:
+    def _readers(self) -> Diagnosis | None:
         read = self._done.read
         if not self._done.reading_ahead or read.busy_s < THRESHOLDS.busy * self._loop_s:
             return None
         if read.wait_s <= read.busy_s:
             return self._reading(self._able.workers)
-        depth = self._tuning.depth
-        more = f", or depth= above {depth}" if self._remedies.is_news("depth", depth + 1) else ""
+        ahead = self._tuning.prefetch
+        more = f", or prefetch= above {ahead}" if self._remedies.is_news("prefetch", ahead + 1) else ""
         return self._reading(
             self._able.workers, Advice(f"larger batches{more}: most reading threads have nothing to read")
         )
 
-    def _reading(self, others: float, *first: Advice) -> Verdict:
+    def _reading(self, others: float, *first: Advice) -> Diagnosis:
         latency = self._done.read.latency
         cached = self._plan.pipeline.cached is not None
         if latency.count:
@@ -309,14 +309,14 @@ class _Judge:
             *advice,
         )
 
-    def _slots(self) -> Verdict | None:
-        plan, depth = self._plan, self._tuning.depth
+    def _slots(self) -> Diagnosis | None:
+        plan, ahead = self._plan, self._tuning.prefetch
         # A loop that takes batches and does nothing holds up nobody.
         if min(self._done.slots.no_slot_s, self._done.step.step_s) < THRESHOLDS.keeps_up * self._loop_s:
             return None
         more = []
-        if self._remedies.is_news("depth", depth + 1):
-            room = "a larger memory=" if plan.tunes_depth else f"depth= above {depth}, and memory="
+        if self._remedies.is_news("prefetch", ahead + 1):
+            room = "a larger memory=" if plan.tunes_prefetch else f"prefetch= above {ahead}, and memory="
             more = [Advice(f"{room} that has room for it: steps of unequal length need batches in reserve")]
         return self._say(
             "input",
@@ -331,18 +331,18 @@ class _Judge:
     def _waits(self) -> str:
         return f"{self._done.step.wait_share:.0%} of the time"
 
-    def _say(self, bound: Bound, place: Place, upper: float, what: str, *advice: Advice) -> Verdict:
-        """The verdict, with the advice that is worth it, and no forecast above what the next limit allows."""
+    def _say(self, bound: Bound, place: Place, upper: float, what: str, *advice: Advice) -> Diagnosis:
+        """The diagnosis, with the advice that is worth it, and no forecast above what the next limit allows."""
         step = self._done.step
         now = step.rows_per_s
         bounded = [each if each.rate is None else Advice(each.text, min(each.rate, upper)) for each in advice]
         worth = [each for each in bounded if each.rate is None or each.rate >= WORTH * now]
         left = () if bound == "unknown" else (NOTHING_LEFT,)
-        return Verdict(
+        return Diagnosis(
             bound=bound,
             place=place,
             seconds=self._done.time_s,
-            workers=self._workers,
+            num_workers=self._workers,
             wait_share=step.wait_share,
             rows_per_s=now,
             upper_rows_per_s=max(upper, now) if math.isfinite(upper) else None,

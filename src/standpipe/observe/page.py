@@ -46,7 +46,7 @@ def page(known: Mapping[str, Any], now: Snapshot, moments: Sequence[Moment]) -> 
     body = "".join(
         (
             _head(known, now),
-            _verdict(now),
+            _diagnosis(now),
             _section(
                 "The six places and your step",
                 flow(_boxes(now, known["plan"]["records"])),
@@ -93,7 +93,7 @@ def _section(title: str, content: str, note: str) -> str:
 
 def _head(known: Mapping[str, Any], now: Snapshot) -> str:
     facts = (
-        f"rank {now.rank} of {now.world}",
+        f"rank {now.rank} of {now.world_size}",
         f"on {known['host']}, {known['cpus']} CPUs",
         f"{known['written']}, {show_clock(now.run_s)} after the start",
         f"standpipe {known['standpipe']}",
@@ -102,9 +102,9 @@ def _head(known: Mapping[str, Any], now: Snapshot) -> str:
     return f"<header><h1>{escape(now.script)}</h1>{lines}</header>\n"
 
 
-def _verdict(now: Snapshot) -> str:
-    verdict, recent = now.verdict, now.recent
-    forecasts = {} if verdict is None else verdict.forecasts
+def _diagnosis(now: Snapshot) -> str:
+    diagnosis, recent = now.diagnosis, now.recent
+    forecasts = {} if diagnosis is None else diagnosis.forecasts
     figures = [
         ("rows per second", f"{now.rows_per_s:,.0f}"),
         ("your loop waits", f"{recent.wait_share:.0%}"),
@@ -115,14 +115,14 @@ def _verdict(now: Snapshot) -> str:
     cells = "".join(
         f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in figures
     )
-    if verdict is None:
-        return f'<section class="verdict"><div class="figures">{cells}</div></section>\n'
-    advice = "".join(f"<li>{escape(each)}</li>" for each in verdict.advice)
-    what = verdict.what[:1].upper() + verdict.what[1:]
-    many = "" if verdict.workers == 1 else "s"
-    period = f"In the newest {verdict.period}, with {verdict.workers} worker{many}."
+    if diagnosis is None:
+        return f'<section class="diagnosis"><div class="figures">{cells}</div></section>\n'
+    advice = "".join(f"<li>{escape(each)}</li>" for each in diagnosis.advice)
+    what = diagnosis.what[:1].upper() + diagnosis.what[1:]
+    many = "" if diagnosis.num_workers == 1 else "s"
+    period = f"In the newest {diagnosis.period}, with {diagnosis.num_workers} worker{many}."
     return (
-        f'<section class="verdict {escape(verdict.bound)}"><h2>{escape(what)}</h2>'
+        f'<section class="diagnosis {escape(diagnosis.bound)}"><h2>{escape(what)}</h2>'
         f"{f'<ul>{advice}</ul>' if advice else ''}"
         f'<p class="note">{escape(period)}</p>'
         f'<div class="figures">{cells}</div></section>\n'

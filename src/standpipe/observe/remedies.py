@@ -34,7 +34,7 @@ class Remedies:
         self, done: sp.Stats, plan: sp.Plan, tuning: sp.Tuning, cores: int, load: Load, able: Capacities
     ) -> None:
         self._done, self._plan, self._tuning, self._cores = done, plan, tuning, cores
-        self._load, self._able, self._workers = load, able, tuning.workers
+        self._load, self._able, self._workers = load, able, tuning.num_workers
 
     def fewer_bytes(self, *, beside: bool) -> Advice:
         """Return the advice to make batches smaller, with a forecast where copies go on beside the host."""
@@ -62,7 +62,7 @@ class Remedies:
     def more_processors(self, cpu_s: float) -> Advice:
         """The advice where others have the processors; ``cpu_s`` is what making the rows takes of them."""
         if self._workers > self._cores:
-            return Advice(f"workers={self._cores}: more than there are cores make nothing faster")
+            return Advice(f"num_workers={self._cores}: more than there are cores make nothing faster")
         rate = rate_of(self._done.rows, cpu_s) * self._workers
         return Advice("cores of its own for this run, or less of what else runs there", rate)
 
@@ -74,34 +74,38 @@ class Remedies:
     def twice_the_workers(self) -> list[Advice]:
         """The advice to let others go on while one waits."""
         number = 2 * self._workers
-        if not self.is_news("workers", number):
+        if not self.is_news("num_workers", number):
             return []
         rate = min(2 * self._able.workers, self._able.least("workers"))
-        return [Advice(f"workers={number} instead of {self._workers}: while one waits, others go on", rate)]
+        return [
+            Advice(f"num_workers={number} instead of {self._workers}: while one waits, others go on", rate)
+        ]
 
     def more_workers(self) -> list[Advice]:
         """The advice to work on all cores; foretold where the workers have the processors that they ask for."""
         if (
             self._workers >= self._cores
             or self._plan.tunes_workers
-            or not self.is_news("workers", self._cores)
+            or not self.is_news("num_workers", self._cores)
         ):
             return []
         alone = self._load.cpu_s == 0 or self._load.cpu_s >= THRESHOLDS.computes * self._load.work_s
         rate = min(self._able.workers * self._cores / self._workers, self._able.least("workers"))
         return [
-            Advice(f"workers={self._cores} instead of {self._workers}, on all cores", rate if alone else None)
+            Advice(
+                f"num_workers={self._cores} instead of {self._workers}, on all cores", rate if alone else None
+            )
         ]
 
     def is_news(self, setting: str, number: int) -> bool:
         """Return whether more workers or slots are worth a try: tuning won't go there, and didn't reject it."""
         plan, tuning = self._plan, self._tuning
-        if setting == "workers" and not plan.takes_workers:
+        if setting == "num_workers" and not plan.takes_workers:
             return False
         tuned, most = (
             (plan.tunes_workers, tuning.most_workers)
-            if setting == "workers"
-            else (plan.tunes_depth, plan.memory.most_depth)
+            if setting == "num_workers"
+            else (plan.tunes_prefetch, plan.memory.most_tuned_slots - 1)
         )
         rejected = any(
             trial.setting == setting and not trial.kept and trial.before < trial.tried <= number

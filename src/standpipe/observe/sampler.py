@@ -111,8 +111,8 @@ class Sampler:
             self._history.add(stats, memory.now)
             since, begun_s = self._since(run.since, stats, whole), self._begun.time_s
             tuning = run.tuning()
-            # Not those that tuning only tries: who shows them has the verdict's workers beside.
-            transform = replace(stats.transform, threads=min(stats.transform.threads, tuning.workers))
+            # Not those that tuning only tries: who shows them has the diagnosis's workers beside.
+            transform = replace(stats.transform, threads=min(stats.transform.threads, tuning.num_workers))
             now = snapshot(
                 run.plan,
                 replace(stats, transform=transform),
@@ -120,7 +120,7 @@ class Sampler:
                 consumed=here.consumed,
                 run_s=stats.time_s - begun_s,
                 recent=moment_between(since, stats, memory.now, since.time_s - begun_s),
-                verdict=diagnose(
+                diagnosis=diagnose(
                     stats - since,
                     run.plan,
                     tuning,

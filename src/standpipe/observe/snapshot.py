@@ -15,8 +15,8 @@ from types import UnionType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 import standpipe as sp
+from standpipe.observe.diagnosis import Diagnosis
 from standpipe.observe.history import Moment
-from standpipe.observe.verdict import Verdict
 
 MOST_ITEMS = 4096  # of a list or mapping, and letters of a text
 MOST_NUMBER = 1 << 63
@@ -32,28 +32,28 @@ class Foreign(ValueError):
 class Snapshot:
     """A loader at one moment.
 
-    pid              of its process
-    script           that runs there
-    source           what it reads
-    rank, world      data ranks
-    batch            rows of a step on this rank, at most
-    executor         ``"thread"`` or ``"process"``
-    time_s           when it was taken, by ``time.monotonic()``
-    run_s            seconds since the loader started
-    epoch            of the next batch
-    step             steps of that epoch that were taken
-    steps_per_epoch  None where that isn't known
-    memory, limit    bytes of what ``memory=`` holds, and ``memory=``
-    recent           the newest ten seconds of the run, since it has as many workers and slots as now
-    stats            since its start
-    verdict          what limits it, in the same seconds; None before the run has started
+    pid               of its process
+    script            that runs there
+    source            what it reads
+    rank, world_size  data ranks
+    batch             rows of a step on this rank, at most
+    executor          ``"thread"`` or ``"process"``
+    time_s            when it was taken, by ``time.monotonic()``
+    run_s             seconds since the loader started
+    epoch             of the next batch
+    step              steps of that epoch that were taken
+    steps_per_epoch   None where that isn't known
+    memory, limit     bytes of what ``memory=`` holds, and ``memory=``
+    recent            the newest ten seconds of the run, since it has as many workers and slots as now
+    stats             since its start
+    diagnosis         what limits it, in the same seconds; None before the run has started
     """
 
     pid: int
     script: str
     source: str
     rank: int
-    world: int
+    world_size: int
     batch: int
     executor: str
     time_s: float
@@ -65,7 +65,7 @@ class Snapshot:
     limit: int
     recent: Moment
     stats: sp.Stats
-    verdict: Verdict | None
+    diagnosis: Diagnosis | None
 
     def __str__(self) -> str:
         """What is to be said of it, in one line of at most 80 columns as a rule."""
@@ -84,7 +84,7 @@ class Snapshot:
 
     @property
     def rows_per_s(self) -> float:
-        """Rows that the training loop took in a second of its recent steps and waits, as its verdict has it."""
+        """Rows that the training loop took in a second of its recent steps and waits, as its diagnosis has it."""
         loop_s = self.recent.step_s + self.recent.wait_s
         return self.recent.rows / loop_s if loop_s else 0.0
 
@@ -98,9 +98,9 @@ class Snapshot:
     @property
     def limited(self) -> str:
         """What limits it, in a word: a place, ``"step"``; empty before that can be said, or where nothing does."""
-        if self.verdict is None or self.verdict.bound == "unknown":
+        if self.diagnosis is None or self.diagnosis.bound == "unknown":
             return ""
-        return "step" if self.verdict.bound == "step" else self.verdict.place
+        return "step" if self.diagnosis.bound == "step" else self.diagnosis.place
 
     @property
     def memory_share(self) -> float:
@@ -129,7 +129,7 @@ def snapshot(
     consumed: int,
     run_s: float,
     recent: Moment,
-    verdict: Verdict | None,
+    diagnosis: Diagnosis | None,
 ) -> Snapshot:
     """A loader's now.
 
@@ -141,7 +141,7 @@ def snapshot(
         script=script(),
         source=plan.pipeline.source.describe()[:LETTERS],
         rank=plan.steps.rank,
-        world=plan.steps.world,
+        world_size=plan.steps.world_size,
         batch=plan.steps.batch,
         executor=plan.pool.executor.value,
         time_s=time.monotonic(),
@@ -153,7 +153,7 @@ def snapshot(
         limit=memory.limit,
         recent=recent,
         stats=replace(stats, functions={name[:LETTERS]: seconds for name, seconds in longest}),
-        verdict=verdict,
+        diagnosis=diagnosis,
     )
 
 

@@ -27,30 +27,33 @@ MIXED_BATCHES = 4  # that a bucket fills at least: with fewer the same records m
 class Budget:
     """What one batch may hold, by a length that is known of every record.
 
-    most      1 to 2^40, in the length's unit: tokens, pixels, …
-    by        the column of lengths
-    max_rows  records of a batch, at most; None: as many as the budget allows
-    pack      what a batch costs: True its records' lengths together, False rows × longest record
+    most            1 to 2^40, in the length's unit: tokens, pixels, …
+    length_column   the column of lengths
+    max_batch_size  records of a batch, at most; None: as many as the budget allows
+    packing         what a batch costs: True its records' lengths together, False rows × longest record
     """
 
     most: int
-    by: str
-    max_rows: int | None = None
-    pack: bool = False
+    length_column: str
+    max_batch_size: int | None = None
+    packing: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "most", whole_number("budget", self.most, low=1, high=MAX_LENGTH))
-        if not isinstance(self.by, str):
-            raise PlanError(f"batch(by={self.by!r}): the name of a column of lengths")
-        if self.max_rows is not None:
-            rows = whole_number("max_rows", self.max_rows, low=1, high=MAX_ROWS)
-            object.__setattr__(self, "max_rows", rows)
-        if not isinstance(self.pack, bool):
-            raise PlanError(f"batch(pack={self.pack!r}): True or False")
+        if not isinstance(self.length_column, str):
+            raise PlanError(f"batch(length_column={self.length_column!r}): the name of a column of lengths")
+        if self.max_batch_size is not None:
+            rows = whole_number("max_batch_size", self.max_batch_size, low=1, high=MAX_ROWS)
+            object.__setattr__(self, "max_batch_size", rows)
+        if not isinstance(self.packing, bool):
+            raise PlanError(f"batch(packing={self.packing!r}): True or False")
 
     def describe(self) -> str:
         """One phrase for the recipe: everything that decides what a batch is."""
-        return f"budget={self.most}, by={self.by!r}, max_rows={self.max_rows}, pack={self.pack}"
+        most = (
+            f"budget={self.most}, length_column={self.length_column!r}, max_batch_size={self.max_batch_size}"
+        )
+        return f"{most}, packing={self.packing}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,10 +97,10 @@ class Batches:
                 total += int(chunk.sum())
                 yield chunk
 
-        mixed = 0 if seed is None or budget.pack else MIXED_BATCHES
+        mixed = 0 if seed is None or budget.packing else MIXED_BATCHES
         buckets = Lengths.of(summed()).joined(least_cost=mixed * budget.most)
-        cut_by = cut_packed if budget.pack else cut_padded
-        cut = cut_by(buckets, budget.most, budget.max_rows or MAX_ROWS)
+        cut_by = cut_packed if budget.packing else cut_padded
+        cut = cut_by(buckets, budget.most, budget.max_batch_size or MAX_ROWS)
         bucket_of = (np.searchsorted(buckets.longest, chunk) for chunk in lengths)
         _, places = grouped_by(bucket_of, len(buckets.counts))
         return cls(budget, seed, chain, buckets, cut, total, places)
@@ -147,13 +150,13 @@ class Batches:
 
     def describe(self) -> str:
         """One line for ``explain()``."""
-        what = "packed" if self.budget.pack else "padded"
+        what = "packed" if self.budget.packing else "padded"
         share = self.total / (self.num_positions * self.budget.most)
         order = "the longest first" if self.seed is None else f"shuffle(seed={self.seed}), new each epoch"
         return (
             f"{self.num_positions:,} batches of {int(self.cut.sizes.min()):,} to {self.most_rows:,} rows from "
-            f"{len(self.buckets.counts)} buckets, {what} to at most {self.budget.most:,} of {self.budget.by!r}, "
-            f"which they fill to {share:.1%}; {order}"
+            f"{len(self.buckets.counts)} buckets, {what} to at most {self.budget.most:,} of "
+            f"{self.budget.length_column!r}, which they fill to {share:.1%}; {order}"
         )
 
     def _parts(self, epoch: int, position: int) -> list[tuple[int, int, int]]:
@@ -193,7 +196,7 @@ class _Lengths:
 
         place  of the first of them
         """
-        by, most = self.budget.by, self.budget.most
+        column, most = self.budget.length_column, self.budget.most
         numbers = lengths.astype(np.int64)
         bad = np.flatnonzero((numbers < 0) | (numbers > most))
         if len(bad) == 0:
@@ -202,6 +205,6 @@ class _Lengths:
         record = int(self.chain.records(np.array([place + bad[0] * self.chain.times]))[0])
         remedy = "lengths are whole numbers from 0 on"
         if length > 0:
-            leave_out = f".filter({f'{by} <= {most}'!r})"
+            leave_out = f".filter({f'{column} <= {most}'!r})"
             remedy = f"no batch of budget={most} holds it: raise it, or leave such records out, {leave_out}"
-        raise PlanError(f"record {record} has {by!r} {length}; {remedy}")
+        raise PlanError(f"record {record} has {column!r} {length}; {remedy}")

@@ -98,7 +98,7 @@ class Cut:
         return list(zip(some.tolist(), firsts[some].tolist(), rows[some].tolist(), strict=True))
 
 
-def cut_padded(buckets: Lengths, budget: int, max_rows: int) -> Cut:
+def cut_padded(buckets: Lengths, budget: int, max_batch_size: int) -> Cut:
     """Batches whose rows × longest row are within the budget: neighbours in length, from the longest on.
 
     Every batch but the last has as many rows as fit.
@@ -107,7 +107,7 @@ def cut_padded(buckets: Lengths, budget: int, max_rows: int) -> Cut:
     times: list[int] = []
     rows: list[Int64Array] = []
     for bucket in range(len(left) - 1, -1, -1):
-        fit = min(max_rows, budget // int(buckets.longest[bucket]))
+        fit = min(max_batch_size, budget // int(buckets.longest[bucket]))
         while left[bucket] > 0:
             batch = np.zeros_like(left)
             # As many as fit of this bucket; where it has fewer, the next shorter ones go with them.
@@ -118,7 +118,7 @@ def cut_padded(buckets: Lengths, budget: int, max_rows: int) -> Cut:
     return Cut(np.array(times), np.array(rows))
 
 
-def cut_packed(buckets: Lengths, budget: int, max_rows: int) -> Cut:
+def cut_packed(buckets: Lengths, budget: int, max_batch_size: int) -> Cut:
     """Batches whose rows are together within the budget, all filled about alike.
 
     From the longest on, each record goes to the emptiest batch that has room. There are as many batches as would
@@ -126,11 +126,11 @@ def cut_packed(buckets: Lengths, budget: int, max_rows: int) -> Cut:
     """
     records = zip(buckets.longest.tolist(), buckets.counts.tolist(), strict=True)
     full = -(-sum(longest * count for longest, count in records) // budget)
-    batches = _Filling(max(full, -(-int(buckets.counts.sum()) // max_rows)), len(buckets.counts))
+    batches = _Filling(max(full, -(-int(buckets.counts.sum()) // max_batch_size)), len(buckets.counts))
     for bucket in range(len(buckets.counts) - 1, -1, -1):
         length, left = int(buckets.longest[bucket]), int(buckets.counts[bucket])
-        fit = min(max_rows, budget // length)
-        while (left := batches.add(bucket, length, left, budget, max_rows)) > 0:
+        fit = min(max_batch_size, budget // length)
+        while (left := batches.add(bucket, length, left, budget, max_batch_size)) > 0:
             batches.append(-(-left // fit))
     return Cut(batches.times, batches.rows)
 
@@ -155,9 +155,9 @@ class _Filling:
         self.rows = np.append(self.rows, self.rows[[like or 0]] * kept, axis=0)
         self.load = np.append(self.load, self.load[like or 0] * kept)
 
-    def add(self, bucket: int, length: int, number: int, budget: int, max_rows: int) -> int:
+    def add(self, bucket: int, length: int, number: int, budget: int, max_batch_size: int) -> int:
         """Give each of ``number`` records to the emptiest batch with room; return how many found none."""
-        room = np.minimum((budget - self.load) // length, max_rows - self.rows.sum(1))
+        room = np.minimum((budget - self.load) // length, max_batch_size - self.rows.sum(1))
 
         def taken(level: int) -> Int64Array:
             """(runs,) what each batch takes, if it takes one whenever it holds at most ``level``."""

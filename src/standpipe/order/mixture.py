@@ -125,24 +125,24 @@ class Mixed:
         orders: tuple[Order, ...],
         begins: Int64Array,
         weights: Sequence[object],
-        until: str | int,
+        stopping: str | int,
         seed: int,
     ) -> Mixed:
         """A mixture of ``orders``.
 
-        until  when an epoch ends: ``"first"``: when a component was seen whole; ``"last"``: when each was; or
+        stopping  when an epoch ends: ``"first"``: when a component was seen whole; ``"last"``: when each was; or
                after so many positions
         """
         shares = Shares.of(weights)
-        if isinstance(until, str):
+        if isinstance(stopping, str):
             wholes = [
                 shares.positions_until(number, order.num_positions)
                 for number, order in enumerate(orders)
                 if shares.parts[number] > 0
             ]
-            positions = min(wholes) if until == "first" else max(wholes)
+            positions = min(wholes) if stopping == "first" else max(wholes)
         else:
-            positions = until
+            positions = stopping
         if positions > MAX_POSITIONS:
             raise PlanError(f"the mixture's epoch would have {positions:,} positions; at most 2^62")
         none = (0,) * len(orders)

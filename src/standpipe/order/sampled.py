@@ -54,7 +54,7 @@ class Weights:
         array = np.asarray(weights)
         if array.ndim != 1 or array.dtype.kind not in "biuf" or len(array) == 0:
             raise PlanError(
-                f"shuffle(weights=…) takes a column's name or one number per record, not {array.dtype} of shape "
+                f"sample(weights=…) takes a column's name or one number per record, not {array.dtype} of shape "
                 f"{array.shape}"
             )
         array = np.array(array, np.float64)
@@ -65,7 +65,7 @@ class Weights:
         """Sum the weights up, in three passes."""
         if not isinstance(self.weights, str) and len(self.weights) != columns.num_records:
             raise PlanError(
-                f"shuffle(weights=…) has {len(self.weights):,} weights for {columns.num_records:,} records"
+                f"sample(weights=…) has {len(self.weights):,} weights for {columns.num_records:,} records"
             )
         samples = columns.num_records if self.samples is None else self.samples
         _check_most("weights", columns.num_records, samples)
@@ -82,7 +82,7 @@ class Weights:
 
     def _pieces(self, columns: Columns) -> Iterator[tuple[int, AnyArray]]:
         if isinstance(self.weights, str):
-            yield from chunks(columns, self.weights, "shuffle(weights=…)")
+            yield from chunks(columns, self.weights, "sample(weights=…)")
             return
         for start in range(0, len(self.weights), ROWS_AT_ONCE):
             yield start, self.weights[start : start + ROWS_AT_ONCE]
@@ -106,7 +106,7 @@ class Balance:
         """Group the records, in a few passes."""
         samples = columns.num_records if self.samples is None else self.samples
         _check_most("balance", columns.num_records, samples)
-        groups = grouped(columns, self.column, key=key_of(seed, _MEMBERS), asked_by="shuffle(balance=…)")
+        groups = grouped(columns, self.column, key=key_of(seed, _MEMBERS), asked_by="sample(balance=…)")
         return Balanced(groups, samples, seed)
 
     def describe(self) -> str:
@@ -164,7 +164,7 @@ class Weighted:
     def describe(self) -> str:
         """One line for ``explain()``."""
         return (
-            f"shuffle(seed={self.seed}, weights=…): {self.num_positions:,} draws in proportion to the weights of "
+            f"sample(seed={self.seed}, weights=…): {self.num_positions:,} draws in proportion to the weights of "
             f"{len(self.ends):,} records, new each epoch"
         )
 
@@ -208,7 +208,7 @@ class Balanced:
     def describe(self) -> str:
         """One line for ``explain()``."""
         return (
-            f"shuffle(seed={self.seed}, balance=…): {self.num_positions:,} draws of {len(self.groups.sizes):,} "
+            f"sample(seed={self.seed}, balance=…): {self.num_positions:,} draws of {len(self.groups.sizes):,} "
             f"groups in turn, {len(self.groups.places):,} records, new each epoch"
         )
 
@@ -224,17 +224,17 @@ def _unit(pieces: Iterator[tuple[int, AnyArray]], num_records: int) -> float:
     largest = 0.0
     for start, piece in pieces:
         if piece.dtype.kind not in "biuf":
-            raise PlanError(f"shuffle(weights=…): the column is {piece.dtype}; weights are real numbers")
+            raise PlanError(f"sample(weights=…): the column is {piece.dtype}; weights are real numbers")
         weights = piece.astype(np.float64)
         if not np.all(is_weight := (weights >= 0) & (weights < np.inf)):
             bad = int(np.argmin(is_weight))
             raise PlanError(
-                f"shuffle(weights=…): record {start + bad} has the weight {weights[bad]}; "
+                f"sample(weights=…): record {start + bad} has the weight {weights[bad]}; "
                 "a weight is a number from 0 on"
             )
         largest = max(largest, float(weights.max()))
     if largest < LEAST:
-        raise PlanError(f"shuffle(weights=…): the largest weight is {largest}; one must be at least {LEAST}")
+        raise PlanError(f"sample(weights=…): the largest weight is {largest}; one must be at least {LEAST}")
     return float(2.0 ** (61 - int(np.frexp(largest)[1]) - num_records.bit_length()))
 
 
@@ -263,7 +263,7 @@ def _records_at_begins(line: Table, total: int, count: int) -> Iterator[Int64Arr
 
 
 def _checked_samples(samples: object) -> int | None:
-    return None if samples is None else whole_number("shuffle's samples", samples, low=1, high=MOST)
+    return None if samples is None else whole_number("sample's num_samples", samples, low=1, high=MOST)
 
 
 def _shown_samples(samples: int | None) -> str:

@@ -14,7 +14,7 @@ from standpipe.errors import PlanError, StateError
 from standpipe.order._arguments import MAX_POSITIONS, MAX_ROWS, whole_number
 from standpipe.order.budget import Batches
 from standpipe.order.given import Given
-from standpipe.spec import Int64Array, Tail
+from standpipe.spec import Int64Array, LastBatch
 
 # One record per position, or one batch per position
 AnyOrder: TypeAlias = Order | Batches | Given
@@ -22,7 +22,7 @@ AnyOrder: TypeAlias = Order | Batches | Given
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a run stands. It says nothing of batch, rank or world, so a run can resume with others.
+    """Where a run stands. It says nothing of batch, rank or world_size, so a run can resume with others.
 
     epoch     counts from 0
     consumed  positions of the epoch's global order that all ranks together are past
@@ -100,55 +100,57 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """How an epoch is cut into steps of ``batch × world`` positions, and each step among the ranks.
+    """How an epoch is cut into steps of ``batch × world_size`` positions, and each step among the ranks.
 
-    num_positions  positions in the epoch's global order
-    batch          rows per rank and step
-    rank, world    this data rank, and how many there are
-    tail           what happens to the positions that fill no whole step. DROP leaves them out, PAD repeats
-                   the epoch's first rows as rows that aren't valid, SHORT makes the last step shorter
-    unit           what a position is: ``"rows"``, or ``"batches"`` where batches have not all as many rows
+    num_positions     positions in the epoch's global order
+    batch             rows per rank and step
+    rank, world_size  this data rank, and how many there are
+    last_batch        what happens to the positions that fill no whole step. DROP leaves them out, PAD repeats the
+                      epoch's first rows as rows that aren't valid, SHORT makes the last step shorter
+    unit              what a position is: ``"rows"``, or ``"batches"`` where batches have not all as many rows
 
-    From a cursor on, step k covers positions [consumed + k·G, consumed + (k + 1)·G) with G = batch × world.
+    From a cursor on, step k covers positions [consumed + k·G, consumed + (k + 1)·G) with G = batch × world_size.
     Rank r takes rows [r·batch, (r + 1)·batch) of it. The number of steps never depends on the rank.
     """
 
     num_positions: int
     batch: int
     rank: int = 0
-    world: int = 1
-    tail: Tail = Tail.DROP
+    world_size: int = 1
+    last_batch: LastBatch = LastBatch.DROP
     unit: Literal["rows", "batches"] = "rows"
 
     def __post_init__(self) -> None:
         limits = {
             "num_positions": (1, MAX_POSITIONS),
             "batch": (1, MAX_ROWS),
-            "world": (1, MAX_ROWS),
+            "world_size": (1, MAX_ROWS),
             "rank": (0, MAX_ROWS),
         }
         for field, (low, high) in limits.items():
             number = whole_number(field, getattr(self, field), low=low, high=high)
             object.__setattr__(self, field, number)
-        if self.rank >= self.world:
-            raise PlanError(f"rank is {self.rank} with world={self.world}; ranks count from 0 to world − 1")
-        if self.tail is Tail.SHORT and self.world > 1:
+        if self.rank >= self.world_size:
             raise PlanError(
-                f'tail="short" with world={self.world} would give ranks different batches; '
-                'use tail="drop" or tail="pad"'
+                f"rank is {self.rank} with world_size={self.world_size}; ranks count from 0 to world_size − 1"
+            )
+        if self.last_batch is LastBatch.PARTIAL and self.world_size > 1:
+            raise PlanError(
+                f'last_batch="partial" with world_size={self.world_size} would give ranks different batches; '
+                'use last_batch="drop" or last_batch="pad"'
             )
         if self.per_epoch == 0:
-            smaller = self.num_positions // self.world
-            remedy = f'a batch of at most {smaller} or tail="pad"' if smaller else 'tail="pad"'
+            smaller = self.num_positions // self.world_size
+            remedy = f'a batch of at most {smaller} or last_batch="pad"' if smaller else 'last_batch="pad"'
             raise PlanError(
                 f"{self._some(self.num_positions)} fill no step of {self._across_ranks}, "
-                f'so tail="drop" would leave none; use {remedy}'
+                f'so last_batch="drop" would leave none; use {remedy}'
             )
 
     @property
     def global_batch(self) -> int:
         """Positions of one step, over all ranks."""
-        return self.batch * self.world
+        return self.batch * self.world_size
 
     @property
     def per_epoch(self) -> int:
@@ -158,7 +160,7 @@ class Steps:
     @property
     def dropped_per_epoch(self) -> int:
         """Positions of a whole epoch that no rank gets."""
-        return self.num_positions % self.global_batch if self.tail is Tail.DROP else 0
+        return self.num_positions % self.global_batch if self.last_batch is LastBatch.DROP else 0
 
     def count(self, consumed: int = 0) -> int:
         """Steps from a cursor to the epoch's end. Raises ``StateError`` if no epoch has such a cursor."""
@@ -167,10 +169,10 @@ class Steps:
                 f"the state has consumed {consumed} positions of an epoch that has {self.num_positions}"
             )
         left = self.num_positions - consumed
-        match self.tail:
-            case Tail.DROP:
+        match self.last_batch:
+            case LastBatch.DROP:
                 return left // self.global_batch
-            case Tail.PAD | Tail.SHORT:
+            case LastBatch.PAD | LastBatch.PARTIAL:
                 return -(-left // self.global_batch)
             case unknown:
                 assert_never(unknown)
@@ -181,7 +183,7 @@ class Steps:
             raise IndexError(f"step {k} of {self.count(consumed)} from position {consumed}")
         start = consumed + k * self.global_batch + self.rank * self.batch
         rows = self.batch
-        if self.tail is Tail.SHORT:
+        if self.last_batch is LastBatch.PARTIAL:
             rows = min(rows, self.num_positions - start)
         return Step(start, rows, self.num_positions)
 
@@ -205,20 +207,20 @@ class Steps:
     def describe(self) -> str:
         """One line for ``explain()``."""
         padded = self.per_epoch * self.global_batch - self.num_positions
-        match self.tail:
-            case Tail.DROP:
-                tail = f"{self._some(self.dropped_per_epoch)} dropped per epoch"
-            case Tail.PAD:
-                tail = f"{self._some(padded)} of the last one are padding"
-            case Tail.SHORT:
-                tail = f"{self._some(self.batch - padded)} in the last one"
+        match self.last_batch:
+            case LastBatch.DROP:
+                last_batch = f"{self._some(self.dropped_per_epoch)} dropped per epoch"
+            case LastBatch.PAD:
+                last_batch = f"{self._some(padded)} of the last one are padding"
+            case LastBatch.PARTIAL:
+                last_batch = f"{self._some(self.batch - padded)} in the last one"
             case unknown:
                 assert_never(unknown)
-        return f"{self.per_epoch:,} steps per epoch of {self._across_ranks}, {tail}"
+        return f"{self.per_epoch:,} steps per epoch of {self._across_ranks}, {last_batch}"
 
     @property
     def _across_ranks(self) -> str:
-        ranks = f" × {self.world:,} ranks" if self.world > 1 else ""
+        ranks = f" × {self.world_size:,} ranks" if self.world_size > 1 else ""
         return f"{self._some(self.batch)}{ranks}"
 
     def _some(self, number: int) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 
 from standpipe.errors import PlanError
 from standpipe.identity.code import Unreadable, digest_of
-from standpipe.spec import Spec
-from standpipe.transform.function import As, Function, callable_name, check_form, takes_rng
+from standpipe.spec import ArraySpec
+from standpipe.transform.function import Function, InputFormat, callable_name, check_form, takes_rng
 from standpipe.transform.values import as_array
 
 KEPT = "kept"  # the only field of the samples that a scan makes
@@ -22,29 +22,29 @@ KEPT = "kept"  # the only field of the samples that a scan makes
 class ByContent:
     """The records of whose sample a function says True, in their order.
 
-    fn     takes a sample, or with ``field`` that field's value, in the form ``as_``, as ``Function`` says
+    fn     takes a sample, or with ``field`` that field's value, in the form ``input_format``, as ``Function`` says
     """
 
     fn: Callable[..., Any]
     field: str | None
-    as_: As | None
+    input_format: InputFormat | None
 
     @classmethod
-    def of(cls, fn: Callable[..., Any], *, field: str | None, as_: As | None) -> ByContent:
+    def of(cls, fn: Callable[..., Any], *, field: str | None, input_format: InputFormat | None) -> ByContent:
         """Raises ``PlanError`` for a function that isn't one of the sample alone."""
-        check_form("filter", field, as_)
+        check_form("filter", field, input_format)
         if takes_rng(fn):
             raise PlanError(
                 f"filter({callable_name(fn)}): it takes rng, and a record is in or out for good; "
                 "to choose at random write .split(share, seed=…)"
             )
-        return cls(fn, field, as_)
+        return cls(fn, field, input_format)
 
     @property
     def name(self) -> str:
         """The function's name, and what it is given: for messages."""
         field = "" if self.field is None else f", field={self.field!r}"
-        form = "" if self.as_ is None else f", as_={self.as_!r}"
+        form = "" if self.input_format is None else f", input_format={self.input_format!r}"
         return f"filter({callable_name(self.fn)}{field}{form})"
 
     def describe(self) -> str:
@@ -59,8 +59,8 @@ class ByContent:
 
     def functions(self) -> tuple[Function, ...]:
         """The transforms that leave of a sample the field ``KEPT`` alone."""
-        spec = {KEPT: Spec((), np.dtype(np.bool_))}
-        form: As = self.as_ or "numpy"
+        spec = {KEPT: ArraySpec((), np.dtype(np.bool_))}
+        form: InputFormat = self.input_format or "numpy"
         if self.field is None:
             return (Function(_OnSample(self.fn), None, form, spec, "plain"),)
         answer = Function(self.fn, self.field, form, None, "plain")

@@ -14,36 +14,36 @@ from standpipe.order import MAX_POSITIONS, whole_number
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.pipeline.records import Ordered
 from standpipe.source import OpenConcat, OpenDatasets, open_concat
-from standpipe.spec import AnyArray, Int64Array, Spec
+from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 FIELD = "source"
 # What a component decides itself. All else is said once, of the mixture.
 OF_COMPONENTS = frozenset(each.name for each in fields(Ordered))
 WRITTEN_BY = {
     "transforms": "map",
-    "rows": "batch",
+    "batch_size": "batch",
     "budget": "batch",
     "collate": "batch",
-    "tail": "batch",
+    "last_batch": "batch",
     "rank": "shard",
-    "world": "shard",
+    "world_size": "shard",
     "decode_mode": "decode",
     "gpu": "decode",
     "allow_truncated": "decode",
     "limits": "decode",
-    "bad": "on_bad",
+    "bad": "on_error",
     "finite": "check_finite",
     "labels": "check_labels",
 }
 
 
-class Mix:
-    """Records of several pipelines, in given shares: ``Pipeline(Mix({a: 0.7, b: 0.3}))``.
+class Mixture:
+    """Records of several pipelines, in given shares: ``Pipeline(Mixture({a: 0.7, b: 0.3}))``.
 
     components  pipelines and their weights, as a mapping or as pairs: two or more. A pipeline says source,
                 selection, ``shuffle`` and ``repeat``; what follows (``map``, ``batch``, …) is written after the
                 mixture. Weights are from 0 on, not all 0; only their ratios count, to 1/65,536
-    until       when an epoch ends: ``"first"``, when one component was seen whole; ``"last"``, when each was, so
+    stopping    when an epoch ends: ``"first"``, when one component was seen whole; ``"last"``, when each was, so
                 others begin again, in their next epoch's order; or a number of samples
     names       of the components, for ``reweigh``; default: what their sources are. An opened mixture has them as
                 ``plan.source.component_names``
@@ -59,19 +59,19 @@ class Mix:
     record that comes again has random draws of its own.
     """
 
-    __slots__ = ("components", "names", "until", "weights")
+    __slots__ = ("components", "names", "stopping", "weights")
 
     def __init__(
         self,
         components: Mapping[Pipeline, float] | Iterable[tuple[Pipeline, float]],
         *,
-        until: Literal["first", "last"] | int = "first",
+        stopping: Literal["first", "last"] | int = "first",
         names: Sequence[str] | None = None,
     ) -> None:
         pairs = list(components.items() if isinstance(components, Mapping) else components)
         self.components = tuple(pipeline for pipeline, _ in pairs)
         self.weights = tuple(weight for _, weight in pairs)
-        self.until = until
+        self.stopping = stopping
         self.names = None if names is None else tuple(names)
 
     def open(self) -> OpenSource:
@@ -81,22 +81,24 @@ class Mix:
         """
         for pipeline in self.components:
             _check_component(pipeline)
-        if self.until not in ("first", "last"):
-            whole_number("Mix(until=…), beside 'first' and 'last',", self.until, low=1, high=MAX_POSITIONS)
-        concat = open_concat(tuple(pipeline.source for pipeline in self.components), asked_by="Mix")
+        if self.stopping not in ("first", "last"):
+            whole_number(
+                "Mixture(stopping=…), beside 'first' and 'last',", self.stopping, low=1, high=MAX_POSITIONS
+            )
+        concat = open_concat(tuple(pipeline.source for pipeline in self.components), asked_by="Mixture")
         names = self.names or tuple(pipeline.source.describe() for pipeline in self.components)
         if len(names) != len(self.components) or not all(isinstance(name, str) for name in names):
             raise PlanError(
-                f"Mix(names={list(names)!r}): one name for each of {len(self.components)} components"
+                f"Mixture(names={list(names)!r}): one name for each of {len(self.components)} components"
             )
         if FIELD in concat.fields or (isinstance(concat, OpenDatasets) and FIELD in concat.names):
             raise PlanError(
-                f"Mix: a source has a field {FIELD!r}, which a mixture adds: rename it; mixtures of mixtures can be "
-                "written as one"
+                f"Mixture: a source has a field {FIELD!r}, which a mixture adds: rename it; mixtures of mixtures can "
+                "be written as one"
             )
         if isinstance(concat, OpenDatasets):
-            return OpenDatasetMix(self, concat, names)
-        return OpenMix(self, concat, names)
+            return OpenDatasetMixture(self, concat, names)
+        return OpenMixture(self, concat, names)
 
     def describe(self) -> str:
         """One line for ``explain()``."""
@@ -104,18 +106,18 @@ class Mix:
             f"{_described(pipeline)}: {weight!r}"
             for pipeline, weight in zip(self.components, self.weights, strict=True)
         )
-        return f"Mix({{{each}}}, until={self.until!r})"
+        return f"Mixture({{{each}}}, stopping={self.stopping!r})"
 
 
 @dataclass(frozen=True, eq=False)
-class OpenMix:
+class OpenMixture:
     """The opened sources of a mixture: an ``OpenSource`` with a field more, ``source``, () int64.
 
     concat           the records of all of them
     component_names  in their order
     """
 
-    mix: Mix
+    mix: Mixture
     concat: OpenConcat
     component_names: tuple[str, ...]
 
@@ -130,9 +132,9 @@ class OpenMix:
         return self.concat.begins
 
     @property
-    def fields(self) -> Mapping[str, Spec | Encoded]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
         """Those of each source, and ``source``."""
-        return {**self.concat.fields, FIELD: Spec((), np.dtype(np.int64))}
+        return {**self.concat.fields, FIELD: ArraySpec((), np.dtype(np.int64))}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -185,7 +187,7 @@ class OpenMix:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenDatasetMix(OpenMix):
+class OpenDatasetMixture(OpenMixture):
     """A mixture of datasets in Python: satisfies ``contracts.PythonSource`` too."""
 
     concat: OpenDatasets
@@ -201,27 +203,27 @@ class OpenDatasetMix(OpenMix):
         return self.concat.names
 
     @property
-    def packs(self) -> bool:
+    def shares_lists(self) -> bool:
         """Whether all of them want it."""
-        return self.concat.packs
+        return self.concat.shares_lists
 
     @property
-    def declared(self) -> Mapping[str, Spec] | None:
+    def declared(self) -> Mapping[str, ArraySpec] | None:
         """What was declared of samples, and ``source``."""
         declared = self.concat.declared
-        return None if declared is None else {**declared, FIELD: Spec((), np.dtype(np.int64))}
+        return None if declared is None else {**declared, FIELD: ArraySpec((), np.dtype(np.int64))}
 
 
 def _check_component(pipeline: object) -> None:
     if not isinstance(pipeline, Pipeline):
-        raise PlanError(f"Mix takes pipelines, not {pipeline!r}; write Pipeline(source)")
+        raise PlanError(f"Mixture takes pipelines, not {pipeline!r}; write Pipeline(source)")
     plain = Pipeline(pipeline.source)
     for each in fields(Pipeline):
         if each.name not in OF_COMPONENTS and getattr(pipeline, each.name) != getattr(plain, each.name):
             method = WRITTEN_BY.get(each.name, each.name)
             raise PlanError(
-                f"Mix: the component {_described(pipeline)} has a .{method}(…): write it after the mixture, as in "
-                f"Pipeline(Mix(…)).{method}(…)"
+                f"Mixture: the component {_described(pipeline)} has a .{method}(…): write it after the mixture, as in "
+                f"Pipeline(Mixture(…)).{method}(…)"
             )
 
 

@@ -16,23 +16,27 @@ from standpipe.pipeline.records import Ordered
 from standpipe.pipeline.running import Runnable
 from standpipe.plan.options import check_at_most, checked_gpu
 from standpipe.spec import (
+    ArraySpec,
     DecodeLimits,
     DecodeMode,
     Decoding,
     GpuDecode,
     Labels,
+    LastBatch,
     Raise,
     Replace,
-    Spec,
-    Tail,
 )
 from standpipe.system.launcher import DeviceMesh, data_rank
 from standpipe.transform import BatchFunction, Function
-from standpipe.transform.function import As
+from standpipe.transform.function import InputFormat
 
 if TYPE_CHECKING:
     pass
 
+BATCH_ARGUMENTS = (
+    *("batch_size", "budget", "length_column", "max_batch_size", "packing"),
+    *("batch_sampler", "collate", "collate_fn", "last_batch"),
+)
 MOST_SHOWN = 600  # letters of a pipeline's text
 
 
@@ -40,8 +44,8 @@ MOST_SHOWN = 600  # letters of a pipeline's text
 class Pipeline(Ordered, Runnable):
     """What a loader shall deliver: source → order → transform → batch. Every method returns a new value.
 
-    source  where records come from: ``ImageFolder``, ``FileList``, ``Arrays``, ``Indexed``, several in one by
-            ``Concat`` and ``Mix``
+    source  where records come from: ``ImageFolder``, ``FileList``, ``Arrays``, ``MapSource``, several in one by
+            ``Concat`` and ``Mixture``
     seed    what random draws are keyed by, beside epoch and position, where ``shuffle`` gives no other
 
     Nothing is touched or started before ``plan()`` or ``loader()``.
@@ -49,13 +53,13 @@ class Pipeline(Ordered, Runnable):
 
     transforms: tuple[Transform, ...] = field(default=(), kw_only=True)
     batch_functions: tuple[BatchFunction, ...] = field(default=(), kw_only=True)
-    rows: int | None = field(default=None, kw_only=True)
+    batch_size: int | None = field(default=None, kw_only=True)
     budget: Budget | None = field(default=None, kw_only=True)
-    given: bool = field(default=False, kw_only=True)
+    batch_sampler: bool = field(default=False, kw_only=True)
     collate: Collate = field(default_factory=dict, kw_only=True, hash=False)
-    tail: Tail | None = field(default=None, kw_only=True)
+    last_batch: LastBatch | None = field(default=None, kw_only=True)
     rank: int = field(default=0, kw_only=True)
-    world: int = field(default=1, kw_only=True)
+    world_size: int = field(default=1, kw_only=True)
     decode_mode: DecodeMode = field(default=DecodeMode.EXACT, kw_only=True)
     gpu: GpuDecode | None = field(default=None, kw_only=True)
     limits: DecodeLimits = field(default=DecodeLimits(), kw_only=True)
@@ -76,23 +80,25 @@ class Pipeline(Ordered, Runnable):
         """One line that shows what was written, in the order in which it happens; a long one lacks its middle."""
         steps = [f"Pipeline({_described(self.source)})", *map(_described, self.selections)]
         if self.shuffled:
-            steps.append(f"shuffle(seed={self.seed})")
+            steps.append(f"{'shuffle' if self.sampling is None else 'sample'}(seed={self.seed})")
         if self.repeats != 1:
-            steps.append(f"repeat({self.repeats})")
+            steps.append(f"repeat_each({self.repeats})")
         transforms = [_described(each) for each in self.transforms]
         first = transforms if self.cached is None else transforms[: self.cached.after]
         then = transforms[len(first) :]
         steps += [f"map({', '.join(first)})"] if first else []
         steps += [] if self.cached is None else [f"cache({self.cached.cache.name!r})"]
         steps += [f"map({', '.join(then)})"] if then else []
-        tail = "" if self.tail is None else f", tail={self.tail.value!r}"
-        if self.rows is not None:
-            steps.append(f"batch({self.rows}{tail})")
+        how = [each.describe() for each in self.batch_functions if each.collates]
+        how += [] if self.last_batch is None else [f"last_batch={self.last_batch.value!r}"]
+        if self.batch_size is not None:
+            steps.append(f"batch({', '.join([str(self.batch_size), *how])})")
         elif self.budget is not None:
-            steps.append(f"batch(budget={self.budget.most}, by={self.budget.by!r}{tail})")
-        steps += ["map_batch(…)"] if self.batch_functions else []
-        steps += [f"shard({self.rank}, {self.world})"] if self.world != 1 else []
-        steps += [f"on_bad({self.bad!r})"] if self.bad != Raise() else []
+            within = f"budget={self.budget.most}", f"length_column={self.budget.length_column!r}"
+            steps.append(f"batch({', '.join([*within, *how])})")
+        steps += ["map_batch(…)"] if any(not each.collates for each in self.batch_functions) else []
+        steps += [f"shard({self.rank}, {self.world_size})"] if self.world_size != 1 else []
+        steps += [f"on_error({self.bad!r})"] if self.bad != Raise() else []
         text = ".".join(steps)
         half = MOST_SHOWN // 2
         return text if len(text) <= MOST_SHOWN else f"{text[: half - 1]} … {text[2 - half :]}"
@@ -101,8 +107,8 @@ class Pipeline(Ordered, Runnable):
         self,
         *transforms: Transform | Callable[..., Any],
         field: str | None = None,
-        as_: As | None = None,
-        spec: Spec | Mapping[str, Spec] | None = None,
+        input_format: InputFormat | None = None,
+        spec: ArraySpec | Mapping[str, ArraySpec] | None = None,
     ) -> Pipeline:
         """Append transforms, which are applied in the order of writing.
 
@@ -116,19 +122,23 @@ class Pipeline(Ordered, Runnable):
         ``numpy.random.Generator``; ``random``, NumPy's and torch's global generators are seeded too: all by (seed,
         epoch, position), so that who calls it and when makes no difference.
 
-        field  for Python code: the field it takes and returns
-        as_    how images come to Python code: ``"numpy"`` (default), ``"pil"`` (torchvision's default), or
-               ``"tensor"``: (3, H, W) uint8
-        spec   shape and dtype of what it returns: of ``field``, or of all fields by name; default: measured on one
-               sample when a loader starts
+        field         for Python code: the field it takes and returns
+        input_format  how images come to Python code: ``"numpy"`` (default), ``"pil"`` (torchvision's default), or
+                      ``"tensor"``: (3, H, W) uint8
+        spec          shape and dtype of what it returns: of ``field``, or of all fields by name; default: measured on
+                      one sample when a loader starts
         """
         appended = [
-            Function.of(each, field=field, as_=as_, spec=spec) if _is_python(each) else cast(Transform, each)
+            Function.of(each, field=field, input_format=input_format, spec=spec)
+            if _is_python(each)
+            else cast(Transform, each)
             for each in transforms
         ]
-        if any(option is not None for option in (field, as_, spec)) and not any(map(_is_python, transforms)):
+        if any(option is not None for option in (field, input_format, spec)) and not any(
+            map(_is_python, transforms)
+        ):
             raise PlanError(
-                "map(field=, as_=, spec=) are for Python callables; standpipe's own transforms need none"
+                "map(field=, input_format=, spec=) are for Python callables; standpipe's own transforms need none"
             )
         return replace(self, transforms=(*self.transforms, *appended))
 
@@ -158,64 +168,78 @@ class Pipeline(Ordered, Runnable):
 
     def batch(
         self,
-        rows: int | None = None,
+        batch_size: int | None = None,
         *,
         budget: int | None = None,
-        by: str | None = None,
-        max_rows: int | None = None,
-        pack: bool = False,
-        given: bool = False,
+        length_column: str | None = None,
+        max_batch_size: int | None = None,
+        packing: bool = False,
+        batch_sampler: bool = False,
         collate: Collate | None = None,
-        tail: Literal["drop", "pad", "short"] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        last_batch: Literal["drop", "pad", "partial"] | None = None,
         **unknown: Never,
     ) -> Pipeline:
-        """Deliver ``rows`` records per rank and step, or as many as ``budget`` allows.
+        """Deliver ``batch_size`` samples per rank and step, or as many as ``budget`` allows.
 
-        budget    instead of ``rows``: what a batch may hold, in the unit of ``by``, such as tokens or pixels
-        by        the source's column of lengths, whole numbers from 0 on, at most ``budget``
-        max_rows  with ``budget``: no batch has more records; default: as many as the budget allows
-        pack      what a batch costs. False: rows × its longest record; records of like length meet, as fits
-                  padding. True: the lengths of its records together; long and short ones meet
-        given     with ``rows``: no order is described here; ``loader.given(batches)`` says which records each batch
-                  has, at most ``rows``
-        collate   for fields whose samples differ in shape, how a batch holds them, by name: ``Pad(…)``,
-                  ``Ragged(…)``, or ``list``, a Python list with a value per row. What is no array of numbers comes
-                  in lists anyway
-        tail      what happens to rows that fill no whole step of all ranks: ``"drop"`` leaves them out (default
-                  when shuffled), ``"pad"`` repeats the epoch's first rows and adds a field ``valid``, (rows,)
-                  bool, that is False for them (default otherwise), ``"short"`` makes the last batch smaller
-                  (one rank only). With ``budget``, batches are whole, and steps may lack some: "rows" are
-                  batches then
+        batch_size      samples of a batch, on each rank
+        budget          instead of ``batch_size``: what a batch may hold, in the unit of ``length_column``, such as
+                        tokens or pixels
+        length_column   with ``budget``: the source's column of lengths, whole numbers from 0 to ``budget``
+        max_batch_size  with ``budget``: no batch has more samples; default: as many as the budget allows
+        packing         with ``budget``: what a batch costs. False (default): its samples × the longest of them, for
+                        batches that are padded; samples of like length meet. True: the sum of its lengths, for batches
+                        that aren't; long and short samples meet
+        batch_sampler   with ``batch_size``: whether batches are named by somebody else, as by torch's
+                        ``batch_sampler``: the pipeline has no order then, and ``loader.from_batches(batches)`` takes
+                        lists of records, each of at most ``batch_size``; default: False
+        collate         for fields whose samples differ in shape, how a batch holds them, by name: ``Pad(…)``,
+                        ``Ragged(…)``, or ``list``, a Python list with a value per row. What is no array of numbers
+                        comes in lists anyway
+        collate_fn      instead of ``collate``: a function that makes the batch from the list of its samples, as the
+                        data set gave them, as torch's ``collate_fn`` does. One worker makes each batch as a whole, in
+                        memory of its own. What ``map_batch`` says of a function's result and of ``rng`` holds here
+        last_batch      what happens to samples that fill no whole step of all ranks: ``"drop"`` leaves them out
+                        (default when shuffled), ``"pad"`` repeats the epoch's first samples and adds a field ``valid``,
+                        (batch_size,) bool, that is False for them (default otherwise), ``"partial"`` makes the last
+                        batch smaller (one rank only). With ``budget`` it is about whole batches that fill no step
 
         With ``budget`` the batches are planned once, and shuffled anew each epoch: which records meet, and which
         batch comes when. Without ``shuffle`` the longest records come first.
         """
         if unknown:
-            known = ("rows", "budget", "by", "max_rows", "pack", "given", "collate", "tail")
+            known = BATCH_ARGUMENTS
             raise unknown_argument("batch()", unknown, known, BATCH)
-        if tail is not None and tail not in (each.value for each in Tail):
-            raise PlanError(f"batch(tail={tail!r}): 'drop', 'pad' or 'short'")
+        if last_batch is not None and last_batch not in (each.value for each in LastBatch):
+            raise PlanError(f"batch(last_batch={last_batch!r}): 'drop', 'pad' or 'partial'")
         within = None
-        if budget is not None and by is not None and rows is None:
-            within = Budget(budget, by, max_rows, pack)
+        if budget is not None and length_column is not None and batch_size is None:
+            within = Budget(budget, length_column, max_batch_size, packing)
         if within is None and (
-            rows is None or budget is not None or by is not None or max_rows is not None or pack
+            batch_size is None
+            or budget is not None
+            or length_column is not None
+            or max_batch_size is not None
+            or packing
         ):
             raise PlanError(
-                "batch() takes a number of rows, or budget= and by=, and max_rows= and pack= only with these"
+                "batch() takes a batch_size, or budget= and length_column=, and max_batch_size= and packing= only "
+                "with these"
             )
-        if given and within is not None:
-            raise PlanError("batch(given=True) takes a number of rows, the most that a batch has")
+        if batch_sampler and within is not None:
+            raise PlanError("batch(batch_sampler=True) takes a batch_size, the most that a batch has")
+        later = tuple(each for each in self.batch_functions if not each.collates)
         return replace(
             self,
-            rows=rows,
+            batch_functions=(*_collating(collate, collate_fn), *later),
+            batch_size=batch_size,
             budget=within,
-            given=given,
+            batch_sampler=batch_sampler,
             collate=checked_collate(collate or {}),
-            tail=None if tail is None else Tail(tail),
+            last_batch=None if last_batch is None else LastBatch(last_batch),
         )
 
-    def map_batch(self, *functions: Callable[..., Any], samples: bool = False) -> Pipeline:
+    def map_batch(self, *functions: Callable[..., Any]) -> Pipeline:
         """Append Python code on whole batches, which workers run, in the order of writing.
 
         A function takes the batch, a dict of (rows, …) arrays by field, which it may change, and returns the new
@@ -223,22 +247,16 @@ class Pipeline(Ordered, Runnable):
         dtype stay in the slot; anything else a batch has as it was returned, with tensors as arrays. ``index`` and
         ``valid`` are there whatever it returns. A parameter named ``rng`` gets a ``numpy.random.Generator``, keyed
         by the batch's first row. ``MixUp`` and ``CutMix`` are such functions.
-
-        samples  for the first function: it takes the list of samples as the dataset gave them, as a ``collate_fn``
-                 of torch does. Then one worker makes a whole batch, and nothing of it lies in the slot
         """
-        if samples and self.batch_functions:
-            raise PlanError("map_batch(samples=True) comes first: after it there are no samples any more")
         for function in functions:
             if not callable(function) or isinstance(function, type):
                 raise PlanError(f"map_batch({function!r}): a function of a batch")
-        appended = [BatchFunction(each, samples and not number) for number, each in enumerate(functions)]
-        return replace(self, batch_functions=(*self.batch_functions, *appended))
+        return replace(self, batch_functions=(*self.batch_functions, *map(BatchFunction, functions)))
 
     def shard(
         self,
         rank: int | None = None,
-        world: int | None = None,
+        world_size: int | None = None,
         *,
         replicate: int = 1,
         mesh: DeviceMesh | None = None,
@@ -246,16 +264,16 @@ class Pipeline(Ordered, Runnable):
     ) -> Pipeline:
         """Deliver one data rank's rows of every step of all ranks. Every rank has the same steps.
 
-        rank, world  this process's number, and how many there are; default: what torchrun, MPI or SLURM's srun
-                     set in the environment of the processes they start, and 0 of 1 without any of them
-        replicate    this many consecutive ranks get the same rows: those of one tensor-, pipeline- or
-                     context-parallel group
-        mesh         instead of all these: a torch DeviceMesh. Ranks that differ only in its other dimensions
-                     get the same rows
-        dims         the names of the mesh's data-parallel dimensions, slowest first
+        rank, world_size  this process's number, and how many there are; default: what torchrun, MPI or SLURM's srun set
+                          in the environment of the processes they start, and 0 of 1 without any of them
+        replicate         this many consecutive ranks get the same rows: those of one tensor-, pipeline- or
+                          context-parallel group
+        mesh              instead of all these: a torch DeviceMesh. Ranks that differ only in its other dimensions get
+                          the same rows
+        dims              the names of the mesh's data-parallel dimensions, slowest first
         """
-        rank, world = data_rank(rank, world, replicate=replicate, mesh=mesh, dims=dims)
-        return replace(self, rank=rank, world=world)
+        rank, world_size = data_rank(rank, world_size, replicate=replicate, mesh=mesh, dims=dims)
+        return replace(self, rank=rank, world_size=world_size)
 
     def decode(
         self,
@@ -299,7 +317,7 @@ class Pipeline(Ordered, Runnable):
         """All that ``decode`` chose."""
         return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.gpu)
 
-    def on_bad(self, policy: Raise | Replace) -> Pipeline:
+    def on_error(self, policy: Raise | Replace) -> Pipeline:
         """Choose what happens to samples that can't be read, decoded or transformed.
 
         policy  ``Raise()``, the default: the ``SampleError`` of the first one ends the loop over the epoch.
@@ -307,12 +325,12 @@ class Pipeline(Ordered, Runnable):
                 batch, so that every rank keeps its steps and every batch its rows; ``loader.bad_samples`` says
                 which ones they were
 
-        The samples of a stream (``Iterable``) can't be replaced: where others are is known to nobody.
+        The samples of a stream (``IterableSource``) can't be replaced: where others are is known to nobody.
         """
         if isinstance(policy, type) and policy in (Raise, Replace):
-            raise PlanError(f"on_bad({policy.__name__}): it is a class, write {policy.__name__}(…)")
+            raise PlanError(f"on_error({policy.__name__}): it is a class, write {policy.__name__}(…)")
         if not isinstance(policy, Raise | Replace):
-            raise PlanError(f"on_bad({policy!r}): Raise() or Replace(at_most=…)")
+            raise PlanError(f"on_error({policy!r}): Raise() or Replace(at_most=…)")
         if isinstance(policy, Replace):
             check_at_most(policy.at_most)
         return replace(self, bad=policy)
@@ -330,23 +348,39 @@ class Pipeline(Ordered, Runnable):
             raise PlanError(f"check_finite({wrong[0]!r}): names of fields")
         return replace(self, finite=fields)
 
-    def check_labels(self, classes: int, *, field: str = "label", ignore: int | None = None) -> Pipeline:
-        """Refuse labels that stand for no class, as a model with ``classes`` outputs has them.
+    def check_labels(self, num_classes: int, *, field: str = "label", ignore: int | None = None) -> Pipeline:
+        """Refuse labels that stand for no class, as a model with ``num_classes`` outputs has them.
 
-        classes  labels are whole numbers from 0 to ``classes`` − 1
-        field    that has them, one or many in a sample, such as a mask's
-        ignore   a number that is allowed too, such as a loss function's ``ignore_index``
+        num_classes  labels are whole numbers from 0 to ``num_classes`` − 1
+        field        that has them, one or many in a sample, such as a mask's
+        ignore       a number that is allowed too, such as a loss function's ``ignore_index``
 
         Where a column of the source tells, ``plan()`` looks at all selected records and raises ``PlanError``
         that names the first one. Else, for labels that Python code gives or changes, a sample with another
         label is bad.
         """
-        if not isinstance(classes, int) or isinstance(classes, bool) or not 1 <= classes <= 1 << 62:
-            raise PlanError(f"check_labels({classes!r}): how many classes there are, at least 1")
+        if (
+            not isinstance(num_classes, int)
+            or isinstance(num_classes, bool)
+            or not 1 <= num_classes <= 1 << 62
+        ):
+            raise PlanError(f"check_labels({num_classes!r}): how many classes there are, at least 1")
         if ignore is not None and (not isinstance(ignore, int) or isinstance(ignore, bool)):
             raise PlanError(f"check_labels(ignore={ignore!r}): a whole number, or None")
         others = tuple(labels for labels in self.labels if labels.field != field)
-        return replace(self, labels=(*others, Labels(field, classes, ignore)))
+        return replace(self, labels=(*others, Labels(field, num_classes, ignore)))
+
+
+def _collating(
+    collate: Collate | None, collate_fn: Callable[[list[Any]], Any] | None
+) -> tuple[BatchFunction, ...]:
+    if collate_fn is None:
+        return ()
+    if not callable(collate_fn) or isinstance(collate_fn, type):
+        raise PlanError(f"batch(collate_fn={collate_fn!r}): a function of a list of samples")
+    if collate:
+        raise PlanError("batch(collate=…, collate_fn=…): one of them; the function makes the whole batch")
+    return (BatchFunction(collate_fn, collates=True),)
 
 
 def _described(part: object) -> str:

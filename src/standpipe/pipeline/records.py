@@ -24,7 +24,7 @@ from standpipe.order import (
 )
 from standpipe.pipeline.content_filter import ByContent
 from standpipe.spec import plain
-from standpipe.transform.function import As
+from standpipe.transform.function import InputFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Ordered:
 
         records  numbers of the source's records, as a batch's ``index`` and errors have them, whatever was selected
                  before; or the path of a file that lists them, a JSON object with ``index`` and ``path`` or a plain
-                 number a line, as ``CheckedFiles.write`` and ``bad_log=`` write them. ``plan()`` reads it, and
+                 number a line, as ``FileCheckReport.write`` and ``error_log=`` write them. ``plan()`` reads it, and
                  compares the paths with the source's
 
         ``PlanError`` when the file is another source's, when a record doesn't exist, and when nothing is left. Which
@@ -72,7 +72,11 @@ class Ordered:
         return self._selected(exclusion(records))
 
     def filter(
-        self, condition: str | Callable[..., Any], *, field: str | None = None, as_: As | None = None
+        self,
+        condition: str | Callable[..., Any],
+        *,
+        field: str | None = None,
+        input_format: InputFormat | None = None,
     ) -> Self:
         """Use the records for which a condition holds: on columns, as text, or on samples, as a function.
 
@@ -89,14 +93,14 @@ class Ordered:
 
         ``PlanError`` when nothing is left. Written before ``shuffle``.
 
-        field  for a function: the field whose value it takes instead of a sample
-        as_    for a function: how images come to it, as in ``map``
+        field         for a function: the field whose value it takes instead of a sample
+        input_format  for a function: how images come to it, as in ``map``
         """
         if callable(condition) and not isinstance(condition, type):
-            return self._selected(ByContent.of(condition, field=field, as_=as_))
-        if field is not None or as_ is not None:
+            return self._selected(ByContent.of(condition, field=field, input_format=input_format))
+        if field is not None or input_format is not None:
             raise PlanError(
-                "filter(field=, as_=) are for functions; a condition on columns names them itself"
+                "filter(field=, input_format=) are for functions; a condition on columns names them itself"
             )
         return self._selected(Filter(cast(str, condition)))
 
@@ -134,47 +138,56 @@ class Ordered:
         seed: int,
         block: int | None = None,
         window: int = 64,
-        weights: object = None,
-        balance: str | None = None,
-        samples: int | None = None,
     ) -> Self:
         """Deliver the records of each epoch in a new random order, fixed by ``seed``.
 
-        block    for media that are quick to read in sequence: this many neighbouring records stay near each
-                 other. Blocks come in random order, and the records of ``window`` blocks are mixed. Default: the
-                 order is random over all records
-        window   blocks that are mixed; without ``block`` it means nothing
-        weights  sample with replacement: a column, or one number per selected record, (n,), from 0 on. Each
-                 position draws record i with probability weight i / sum of weights. In an epoch a record comes
-                 as often as that says, give or take less than two, so nearer than independent draws would come.
-                 A weight below 2^-31 of the largest may count as 0
-        balance  a column of whole numbers, at most 65,536 different: each value comes equally often, give or
-                 take one, in each epoch and over all. Its records come in a random order, each once before any
-                 comes again, and an epoch goes on where the one before stopped
-        samples  with ``weights`` or ``balance``: positions of an epoch; default: as many as records
+        block   for media that are quick to read in sequence: this many neighbouring records stay near each
+                other. Blocks come in random order, and the records of ``window`` blocks are mixed. Default: the
+                order is random over all records
+        window  blocks that are mixed; without ``block`` it means nothing
 
-        Up to 2^29 − 1 records and samples with ``weights`` or ``balance``. A record that comes again has other
-        random draws.
+        ``sample`` draws records by weight or class instead.
         """
-        given = [
-            name
-            for name, value in (("block", block), ("weights", weights), ("balance", balance))
-            if value is not None
-        ]
-        if len(given) > 1:
-            raise PlanError(f"shuffle({'=…, '.join(given)}=…): one of them")
-        if samples is not None and weights is None and balance is None:
-            raise PlanError(
-                "shuffle(samples=…) goes with weights= or balance=; to use fewer records write .take(n)"
-            )
-        sampling: Sampling | None = None
-        if weights is not None:
-            sampling = Weights.of(weights, samples)
-        elif balance is not None:
-            sampling = Balance(balance, samples)
-        return replace(self, shuffled=True, seed=seed, block=block, window=window, sampling=sampling)
+        return replace(self, shuffled=True, seed=seed, block=block, window=window, sampling=None)
 
-    def repeat(self, times: int) -> Self:
+    def sample(
+        self,
+        *,
+        seed: int,
+        weights: object = None,
+        balance: str | None = None,
+        num_samples: int | None = None,
+        replacement: bool = True,
+    ) -> Self:
+        """Draw the records of each epoch at random, by weight or by class, fixed by ``seed``; instead of ``shuffle``.
+
+        weights      a column, or one number per selected record, (n,), from 0 on. Each position draws record i with
+                     probability weight i / sum of weights, with replacement. In an epoch a record comes as often as
+                     that says, give or take less than two, so nearer than independent draws would come. A weight
+                     below 2^-31 of the largest may count as 0
+        balance      instead of ``weights``: a column of whole numbers, at most 65,536 different. Each value comes
+                     equally often, give or take one, in each epoch and over all. Its records come in a random order,
+                     each once before any comes again, and an epoch goes on where the one before stopped
+        num_samples  positions of an epoch; default: as many as records
+        replacement  True: a record may come several times in an epoch. Nothing else is there: without replacement,
+                     write ``shuffle``, and ``take`` for fewer records
+
+        Up to 2^29 − 1 records and samples. A record that comes again has other random draws. Raises ``PlanError``
+        unless one of ``weights`` and ``balance`` is given.
+        """
+        if (weights is None) == (balance is None):
+            raise PlanError(
+                "sample() takes one of weights= and balance=; for a random order write .shuffle(seed=…)"
+            )
+        if replacement is not True:
+            raise PlanError(
+                f"sample(replacement={replacement!r}): records are drawn with replacement only; without it write "
+                ".shuffle(seed=…), and .take(n) for fewer records"
+            )
+        sampling = Weights.of(weights, num_samples) if balance is None else Balance(balance, num_samples)
+        return replace(self, shuffled=True, seed=seed, block=None, sampling=sampling)
+
+    def repeat_each(self, times: int) -> Self:
         """Deliver every record ``times`` times in a row, each with random draws of its own.
 
         The repeats lie in one step of all ranks as far as they fit: repeated augmentation.
@@ -184,7 +197,7 @@ class Ordered:
     def _selected(self, selection: Selection | OfColumns | ByContent) -> Self:
         if self.shuffled or self.repeats != 1:
             raise PlanError(
-                f"{selection.describe()} says which records of the source take part: write it before .shuffle() "
-                "and .repeat(), which say when they come"
+                f"{selection.describe()} says which records of the source take part: write it before .shuffle(), "
+                ".sample() and .repeat_each(), which say when they come"
             )
         return replace(self, selections=(*self.selections, selection))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from standpipe.contracts import Device
 from standpipe.plan.options import DEFAULTS, LoaderOptions
 from standpipe.spec import Reads
-from standpipe.system.workers import ForkFrom
+from standpipe.system.workers import WorkerContext
 
 if TYPE_CHECKING:
-    from standpipe.jobs.fill_cache import Warmed
     from standpipe.loader.loader import Loader
     from standpipe.pipeline.pipeline import Pipeline
-    from standpipe.plan.audit import Audit
+    from standpipe.plan.audit import AuditReport
     from standpipe.plan.plan import Plan
 
 
@@ -34,13 +32,8 @@ class Runner(Protocol):
         ranks: int,
         epochs: int,
         executor: Literal["process", "thread", "inline"] | None,
-    ) -> Audit:
+    ) -> AuditReport:
         """Count what ranks get."""
-
-    def fill_cache(
-        self, pipeline: Pipeline, options: LoaderOptions, progress: Callable[[int, int], None] | None
-    ) -> Warmed:
-        """Ask for every record that the cache will keep."""
 
     def run_filters(self, pipeline: Pipeline, options: LoaderOptions) -> None:
         """Ask filters by content about all records."""
@@ -74,92 +67,103 @@ class Runnable:
         self,
         *,
         memory: int | str | None = DEFAULTS.memory,
-        workers: int | Literal["auto"] = DEFAULTS.workers,
+        num_workers: int | Literal["auto"] = DEFAULTS.num_workers,
         executor: Literal["process", "thread", "inline"] | None = DEFAULTS.executor,
-        depth: int | Literal["auto"] = DEFAULTS.depth,
+        prefetch: int | Literal["auto"] = DEFAULTS.prefetch,
         autotune: bool = DEFAULTS.autotune,
-        side_memory: int | str | None = DEFAULTS.side_memory,
-        worker_memory: int | str | None = DEFAULTS.worker_memory,
-        lend_wait_s: float = DEFAULTS.lend_wait_s,
+        large_image_memory: int | str | None = DEFAULTS.large_image_memory,
+        memory_per_worker: int | str | None = DEFAULTS.memory_per_worker,
+        batch_release_timeout_s: float = DEFAULTS.batch_release_timeout_s,
         reads: Reads = DEFAULTS.reads,
-        slow_after_s: float = DEFAULTS.slow_after_s,
+        slow_sample_s: float = DEFAULTS.slow_sample_s,
         stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
         start_timeout_s: float | None = DEFAULTS.start_timeout_s,
-        fork_from: ForkFrom = DEFAULTS.fork_from,
+        mp_context: WorkerContext = DEFAULTS.mp_context,
         in_turn: bool = DEFAULTS.in_turn,
         probe: bool = DEFAULTS.probe,
         decode_device: str = DEFAULTS.decode_device,
-        bad_log: str | os.PathLike[str] | None = DEFAULTS.bad_log,
+        error_log: str | os.PathLike[str] | None = DEFAULTS.error_log,
         device: Device | None = DEFAULTS.device,
         **unknown: Any,
     ) -> Plan:
         """Check the description, size everything and forecast memory. Reads metadata, and the headers of up to 16
         files that are no JPEGs by their names; decodes no sample.
 
-        memory           ceiling in bytes of what standpipe allocates, or text such as ``"2GiB"``; default: half of the
-                         memory that is free and that no other loader may take yet, in equal parts for the
-                         processes that a launcher has started on this machine
-        workers          threads or processes that make rows; ``"auto"`` (default): at first one per CPU that this
-                         process may use, fewer when memory is short; then as many as turn out to be best
-        executor         who runs Python code, of datasets and transforms: ``"process"`` (default where the system is
-                         Linux), in which global random numbers depend on the sample alone; ``"thread"``; or
-                         ``"inline"``, the thread that asks for a batch, in which a debugger can stop
-        depth            slots in turn: one lent, the others filling; ``"auto"`` (default): at first 2, more for
-                         batches smaller than what the workers have in hand; then as many as turn out to be best
-        autotune         whether ``workers="auto"`` and ``depth="auto"`` are tuned while a loader runs, within
-                         ``memory`` and the CPUs that there are (default); False: they stay what they are at first
-        side_memory      bytes (or text) for rows that need a whole frame at once: progressive JPEGs, other formats;
-                         default: 256 MiB, less when ``memory`` is short, and enough for each of the first samples
-                         that are no JPEGs by their names
-        worker_memory    bytes (or text) that a worker process may have of its own; one with more gives way to a new
-                         one, between two pieces of work, and no batch changes. Default: an equal part of half of what
-                         ``memory`` leaves
-        lend_wait_s      seconds to wait for a batch to be dropped when the caller holds as many as fit the memory,
-                         for consumers that hand batches to other threads; default 0: ``BudgetError`` at once
-        reads            what happens when a file isn't read at once: ``Reads(retries=…, backoff_s=…, hedge_after_s=…)``
-        slow_after_s     seconds after which the log ``standpipe`` names what a worker is at, and where; default: 5
-        stall_timeout_s  seconds after which a sample is bad, with ``StalledError``: a worker process that makes it is
-                         killed, and the sample tried once more; default: 120. None: never
-        start_timeout_s  seconds that worker processes have to start, with all imports and the dataset, where that is
-                         more than ``stall_timeout_s``; default: None
-        fork_from        where worker processes come from: a ``ForkServer()``, which several loaders share so that only
-                         the first one waits for imports; ``"trainer"``, this process, whose dataset they have without
-                         pickling it, and whose memory they copy page by page as they write to it: refused while
-                         standpipe has threads here; None (default): an interpreter of their own
-        in_turn          whether worker ``k % workers`` makes batch k, all of it, for code that keeps generators in each
-                         worker process: no sample is made twice there, and global generators are the code's own. It
-                         takes ``batch(…, given=True)`` and a number of processes; default: False
-        probe            whether one sample is made in a process of its own beside the first batches, where Python code
-                         runs in this one, to warn of code that draws from global generators; default: True
-        decode_device    which GPU decodes, with ``decode("gpu")`` or ``"hybrid"``: ``"cuda"`` (default) is torch's
-                         current one where torch uses CUDA, else the first; ``"cuda:1"``; or ``"cpu"``: its library's
-                         decoder for the CPU, to try such a pipeline where no GPU is
-        bad_log          a file to which every bad sample that was replaced is added, as a line of JSON; several ranks
-                         may share one
-        device           where batches go, from an adapter: ``standpipe.torch.loader(…, device="cuda")``; default: NumPy
-                         arrays in host memory
+        memory                   ceiling in bytes of what standpipe allocates, or text such as ``"2GiB"``; default: half
+                                 of the memory that is free and that no other loader may take yet, in equal parts for
+                                 the processes that a launcher has started on this machine
+        num_workers              threads or processes that make samples; ``"auto"`` (default): at first one per CPU that
+                                 this process may use, fewer when memory is short; then as many as turn out to be best
+        executor                 who runs Python code, of data sets and transforms: ``"process"`` (default where the
+                                 system is Linux), in which global random numbers depend on the sample alone;
+                                 ``"thread"``; or ``"inline"``, the thread that asks for a batch, in which a debugger
+                                 can stop
+        prefetch                 batches that are made ahead of the one that the loop has; ``"auto"`` (default): at
+                                 first 1, more for batches smaller than what the workers have in hand; then as many as
+                                 turn out to be best
+        autotune                 whether ``num_workers="auto"`` and ``prefetch="auto"`` are tuned while a loader runs,
+                                 within ``memory`` and the CPUs that there are (default); False: they stay what they are
+                                 at first
+        large_image_memory       bytes (or text) for samples that need a whole frame at once: progressive JPEGs, other
+                                 formats; default: 256 MiB, less when ``memory`` is short, and enough for each of the
+                                 first samples that are no JPEGs by their names
+        memory_per_worker        bytes (or text) that a worker process may have of its own; one with more gives way to a
+                                 new one, between two pieces of work, and no batch changes. Default: an equal part of
+                                 half of what ``memory`` leaves
+        batch_release_timeout_s  seconds to wait for a batch to be dropped when the caller holds as many as fit the
+                                 memory, for consumers that hand batches to other threads; default 0: ``BudgetError`` at
+                                 once
+        reads                    what happens when a file isn't read at once: ``Reads(retries=…, backoff_s=…,
+                                 hedge_after_s=…)``
+        slow_sample_s            seconds after which the log ``standpipe`` names the sample that a worker is at, and the
+                                 line of code; default: 5
+        stall_timeout_s          seconds after which a sample is bad, with ``StalledError``: a worker process that makes
+                                 it is killed, and the sample tried once more; default: 120. None: never
+        start_timeout_s          seconds that worker processes have to start, with all imports and the data set, where
+                                 that is more than ``stall_timeout_s``; default: None
+        mp_context               how worker processes start, in multiprocessing's words. ``"spawn"`` (default): from an
+                                 interpreter of their own, which imports what they need, for each loader.
+                                 ``"forkserver"``: from a process that has imported it, which all loaders of this
+                                 process share, so that only the first one waits; it ends five minutes after the last
+                                 one. ``"fork"``: from this process, whose data set they have without pickling it, and
+                                 whose memory they copy page by page as they write to it; refused while standpipe has
+                                 threads here. Or a ``ForkServer()`` of your own
+        in_turn                  whether worker ``k % num_workers`` makes batch k, all of it, for code that keeps
+                                 generators in each worker process: no sample is made twice there, and global generators
+                                 are the code's own. It takes ``batch(…, batch_sampler=True)`` and a number of
+                                 processes; default: False
+        probe                    whether one sample is made in a process of its own beside the first batches, where
+                                 Python code runs in this one, to warn of code that draws from global generators;
+                                 default: True
+        decode_device            which GPU decodes, with ``decode("gpu")`` or ``"hybrid"``: ``"cuda"`` (default) is
+                                 torch's current one where torch uses CUDA, else the first; ``"cuda:1"``; or ``"cpu"``:
+                                 its library's decoder for the CPU, to try such a pipeline where no GPU is
+        error_log                a file to which every bad sample that was replaced is added, as a line of JSON; several
+                                 ranks may share one
+        device                   where batches go, from an adapter: ``standpipe.torch.loader(…, device="cuda")``;
+                                 default: NumPy arrays in host memory
 
         Raises ``PlanError`` for what can't work, ``BudgetError`` when it can't within ``memory``.
         """
         options = LoaderOptions.of(
             {
                 "memory": memory,
-                "workers": workers,
+                "num_workers": num_workers,
                 "executor": executor,
-                "depth": depth,
+                "prefetch": prefetch,
                 "autotune": autotune,
-                "side_memory": side_memory,
-                "worker_memory": worker_memory,
-                "lend_wait_s": lend_wait_s,
+                "large_image_memory": large_image_memory,
+                "memory_per_worker": memory_per_worker,
+                "batch_release_timeout_s": batch_release_timeout_s,
                 "reads": reads,
-                "slow_after_s": slow_after_s,
+                "slow_sample_s": slow_sample_s,
                 "stall_timeout_s": stall_timeout_s,
                 "start_timeout_s": start_timeout_s,
-                "fork_from": fork_from,
+                "mp_context": mp_context,
                 "in_turn": in_turn,
                 "probe": probe,
                 "decode_device": decode_device,
-                "bad_log": bad_log,
+                "error_log": error_log,
                 "device": device,
                 **unknown,
             }
@@ -172,7 +176,7 @@ class Runnable:
         ranks: int = 1,
         epochs: int = 1,
         executor: Literal["process", "thread", "inline"] | None = None,
-    ) -> Audit:
+    ) -> AuditReport:
         """Check, without reading a sample, what ``ranks`` data ranks would get in the first ``epochs`` epochs.
 
         Counts every record that every step of every rank names. 2 bytes of memory per record; where the order
@@ -185,77 +189,64 @@ class Runnable:
         self,
         *,
         memory: int | str | None = DEFAULTS.memory,
-        workers: int | Literal["auto"] = DEFAULTS.workers,
+        num_workers: int | Literal["auto"] = DEFAULTS.num_workers,
         executor: Literal["process", "thread", "inline"] | None = DEFAULTS.executor,
-        depth: int | Literal["auto"] = DEFAULTS.depth,
+        prefetch: int | Literal["auto"] = DEFAULTS.prefetch,
         autotune: bool = DEFAULTS.autotune,
-        side_memory: int | str | None = DEFAULTS.side_memory,
-        worker_memory: int | str | None = DEFAULTS.worker_memory,
-        lend_wait_s: float = DEFAULTS.lend_wait_s,
+        large_image_memory: int | str | None = DEFAULTS.large_image_memory,
+        memory_per_worker: int | str | None = DEFAULTS.memory_per_worker,
+        batch_release_timeout_s: float = DEFAULTS.batch_release_timeout_s,
         reads: Reads = DEFAULTS.reads,
-        slow_after_s: float = DEFAULTS.slow_after_s,
+        slow_sample_s: float = DEFAULTS.slow_sample_s,
         stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
         start_timeout_s: float | None = DEFAULTS.start_timeout_s,
-        fork_from: ForkFrom = DEFAULTS.fork_from,
+        mp_context: WorkerContext = DEFAULTS.mp_context,
         in_turn: bool = DEFAULTS.in_turn,
         probe: bool = DEFAULTS.probe,
         decode_device: str = DEFAULTS.decode_device,
-        bad_log: str | os.PathLike[str] | None = DEFAULTS.bad_log,
+        error_log: str | os.PathLike[str] | None = DEFAULTS.error_log,
         device: Device | None = DEFAULTS.device,
         **unknown: Any,
     ) -> Loader:
         """Plan, then run: an iterable of batches. Arguments and errors as of ``plan()``.
 
-        Where a function filters and nobody asked it yet, ``scan`` comes first; where several machines train and each
-        keeps all rows, ``Cache(scope="node")``, so does ``warm``, unless they are there.
+        Where a function filters and nobody asked it yet, ``run_filters`` comes first; where several machines train and
+        each keeps all rows, ``Cache(scope="node")``, so does ``standpipe.fill_cache``, unless they are there.
         """
         options = LoaderOptions.of(
             {
                 "memory": memory,
-                "workers": workers,
+                "num_workers": num_workers,
                 "executor": executor,
-                "depth": depth,
+                "prefetch": prefetch,
                 "autotune": autotune,
-                "side_memory": side_memory,
-                "worker_memory": worker_memory,
-                "lend_wait_s": lend_wait_s,
+                "large_image_memory": large_image_memory,
+                "memory_per_worker": memory_per_worker,
+                "batch_release_timeout_s": batch_release_timeout_s,
                 "reads": reads,
-                "slow_after_s": slow_after_s,
+                "slow_sample_s": slow_sample_s,
                 "stall_timeout_s": stall_timeout_s,
                 "start_timeout_s": start_timeout_s,
-                "fork_from": fork_from,
+                "mp_context": mp_context,
                 "in_turn": in_turn,
                 "probe": probe,
                 "decode_device": decode_device,
-                "bad_log": bad_log,
+                "error_log": error_log,
                 "device": device,
                 **unknown,
             }
         )
         return runner().loader(self._whole(), options)
 
-    def warm(self, *, progress: Callable[[int, int], None] | None = None, **options: Any) -> Warmed:
-        """Fill the pipeline's cache ahead: ask once for every record that it will keep.
-
-        With ``Cache(scope="node")`` these are all records, which the processes that a launcher has started on this
-        machine share out; else those of this rank's epoch 0.
-
-        progress  called now and then with the rows that were asked for so far, and how many there are
-        options   as of ``plan()``
-
-        Raises ``PlanError`` without a cache, and what a loader raises for a sample that can't be made.
-        """
-        return runner().fill_cache(self._whole(), LoaderOptions.of(options), progress)
-
-    def scan(self, **options: Any) -> None:
+    def run_filters(self, **options: Any) -> None:
         """Ask the functions of ``filter`` about all samples, unless their answers are in the user's cache folder.
 
         After that ``plan()`` knows which records there are. One process of a machine asks, the others wait. What
         it has done is kept however it ends, so one that was killed goes on from there. Progress goes to the log
         ``standpipe`` every few seconds.
 
-        options  ``memory``, ``workers``, ``executor``, ``side_memory``, ``reads``, ``slow_after_s``,
-                 ``stall_timeout_s`` and ``fork_from``, as of ``plan()``; others mean nothing
+        options  ``memory``, ``workers``, ``executor``, ``large_image_memory``, ``reads``, ``slow_sample_s``,
+                 ``stall_timeout_s`` and ``mp_context``, as of ``plan()``; others mean nothing
 
         Raises the ``SampleError`` of the first sample that can't be read or that a function fails on, and
         ``PlanError`` when the cache folder can't be written.

@@ -23,13 +23,13 @@ Counts = NDArray[Any]  # uint16 or uint32
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class AuditReport:
     """What ``ranks`` data ranks get in each of ``epochs`` epochs.
 
     records    in the source
     positions  rows of an epoch, over all ranks
     steps      (ranks,) of an epoch
-    dropped    rows that no rank gets, the tail, in the worst epoch
+    dropped    rows that no rank gets, the last_batch, in the worst epoch
     padded     rows that are padding, in the worst epoch
     twice      rows that came more often than the order has them, in the worst epoch
     missing    rows that never came, beyond those dropped, in the worst epoch
@@ -128,12 +128,12 @@ class Audit:
 
 def audit(
     pipeline: Pipeline, *, ranks: int, epochs: int, executor: Literal["process", "thread", "inline"] | None
-) -> Audit:
+) -> AuditReport:
     """``Pipeline.audit`` says what the arguments mean."""
     ranks = whole_number("ranks", ranks, low=1, high=1 << 20)
     epochs = whole_number("epochs", epochs, low=1, high=1 << 20)
-    plan = make_plan(replace(pipeline, rank=0, world=ranks), LoaderOptions(executor=executor))
-    if pipeline.given:
+    plan = make_plan(replace(pipeline, rank=0, world_size=ranks), LoaderOptions(executor=executor))
+    if pipeline.batch_sampler:
         raise PlanError("batches that are given name their records only when a loader runs")
     if plan.samples.stream is not None:
         raise PlanError("a stream names no records, so nobody can count them without reading it")
@@ -157,7 +157,7 @@ def audit(
         dropped = max(dropped, left_out)
         twice = max(twice, int(difference[difference > 0].sum()))
         missing = max(missing, int(-difference[difference < 0].sum()) - left_out)
-    return Audit(
+    return AuditReport(
         ranks=ranks,
         epochs=epochs,
         records=plan.source.num_records,
@@ -194,7 +194,7 @@ def _count(plan: Plan, steps: Steps, epoch: int, counts: Counts) -> int:
 
 
 def _dropped(plan: Plan, epoch: int) -> int:
-    """Rows of an epoch that no rank gets, by the tail."""
+    """Rows of an epoch that no rank gets, by the last_batch."""
     dropped = plan.steps.dropped_per_epoch
     if not isinstance(plan.order, Batches):
         return dropped

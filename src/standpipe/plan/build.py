@@ -45,7 +45,7 @@ from standpipe.plan.order import (
 from standpipe.plan.parts import BatchPlan, MemoryPlan, PoolPlan, SamplePlan
 from standpipe.plan.plan import Plan
 from standpipe.plan.whole_frames import largest_frame
-from standpipe.spec import Executor, Labels, Listed, Spec, Tail
+from standpipe.spec import ArraySpec, Executor, Labels, LastBatch, Listed
 from standpipe.system import machine
 from standpipe.system.launcher import of_machine
 from standpipe.system.sharing import promised
@@ -71,7 +71,7 @@ class _Described:
     @property
     def whole(self) -> bool:
         """Whether a function takes the samples of a batch."""
-        return any(function.samples for function in self.pipeline.batch_functions)
+        return any(function.collates for function in self.pipeline.batch_functions)
 
 
 def make_plan(
@@ -79,7 +79,7 @@ def make_plan(
     options: LoaderOptions,
     *,
     before: Plan | None = None,
-    measured: Mapping[str, Spec | Listed] | None = None,
+    measured: Mapping[str, ArraySpec | Listed] | None = None,
 ) -> Plan:
     """``Pipeline.plan`` says what it raises.
 
@@ -94,7 +94,7 @@ def make_plan(
     needs = _needs(described, cost, sum(frame), measured or {})
     alone = described.executor is Executor.INLINE or described.samples.stream is not None
     cpus = machine.cpu_count(near=described.device.cpus())
-    sizes = fit(needs, budget, 1 if alone else options.workers, options, cpus=cpus)
+    sizes = fit(needs, budget, 1 if alone else options.num_workers, options, cpus=cpus)
     return Plan(
         pipeline=described.pipeline,
         source=described.source,
@@ -115,7 +115,7 @@ def make_plan(
         memory=MemoryPlan(
             budget_bytes=budget,
             forecast=_forecast(needs, sizes, frame.decoded),
-            depth=sizes.depth,
+            slots=sizes.slots,
             most_slots=sizes.most_slots,
             batches_bytes=sizes.batches,
         ),
@@ -124,7 +124,7 @@ def make_plan(
 
 
 def measured_plan(
-    plan: Plan, fields: Mapping[str, Spec | Listed], record: int, cost: WorkerCost | None = None
+    plan: Plan, fields: Mapping[str, ArraySpec | Listed], record: int, cost: WorkerCost | None = None
 ) -> Plan:
     """The plan again, with what was measured at the start. Raises as ``make_plan`` does.
 
@@ -139,8 +139,10 @@ def measured_plan(
 
 def _check(pipeline: Pipeline) -> None:
     """Raise ``PlanError`` for what can be seen before the source is open."""
-    if pipeline.rows is None and pipeline.budget is None:
-        raise PlanError("the pipeline has no batch size: add .batch(rows), or .batch(budget=…, by=…)")
+    if pipeline.batch_size is None and pipeline.budget is None:
+        raise PlanError(
+            "the pipeline has no batch size: add .batch(batch_size), or .batch(budget=…, length_column=…)"
+        )
     checked_source(pipeline.source, "Pipeline")
     check_limits(pipeline.limits)
     for function in pipeline.batch_functions:
@@ -151,7 +153,7 @@ def _describe(
     pipeline: Pipeline,
     options: LoaderOptions,
     before: Plan | None,
-    measured: Mapping[str, Spec | Listed] | None,
+    measured: Mapping[str, ArraySpec | Listed] | None,
 ) -> _Described:
     """Find out which records come when, how they are made and by whom, and what a batch of them holds."""
     source = pipeline.source.open() if before is None else before.source
@@ -168,7 +170,7 @@ def _describe(
     if samples.program is None and options.executor is None:
         executor = Executor.THREAD  # native ones
     cache = cache_plan(pipeline, source, samples.program)
-    batch = _batch(pipeline, source, samples, _rows(order, steps), steps.tail, measured)
+    batch = _batch(pipeline, source, samples, _rows(order, steps), steps.last_batch, measured)
     return _Described(
         pipeline=pipeline,
         source=source,
@@ -185,9 +187,11 @@ def _describe(
 
 def _check_in_turn(options: LoaderOptions, order: AnyOrder, executor: Executor) -> None:
     if options.in_turn and not (
-        isinstance(order, Given) and executor is Executor.PROCESS and options.workers != "auto"
+        isinstance(order, Given) and executor is Executor.PROCESS and options.num_workers != "auto"
     ):
-        raise PlanError("in_turn=True takes batch(…, given=True), executor='process' and a number of workers")
+        raise PlanError(
+            "in_turn=True takes batch(…, batch_sampler=True), executor='process' and a number of workers"
+        )
 
 
 def _rows(order: AnyOrder, steps: Steps) -> int:
@@ -217,20 +221,20 @@ def _batch(
     source: OpenSource,
     samples: SamplePlan,
     rows: int,
-    tail: Tail,
-    measured: Mapping[str, Spec | Listed] | None,
+    last_batch: LastBatch,
+    measured: Mapping[str, ArraySpec | Listed] | None,
 ) -> BatchPlan:
     fields = sample_contents(pipeline, source, samples.kernel, samples.program, measured)
     most = None if pipeline.budget is None else pipeline.budget.most
     contents = placed(fields, pipeline.collate, rows, most)
-    return BatchPlan(layout=slot_layout(contents, rows, tail), contents=contents)
+    return BatchPlan(layout=slot_layout(contents, rows, last_batch), contents=contents)
 
 
 def _needs(
     described: _Described,
     cost: WorkerCost,
     frame: int,
-    measured: Mapping[str, Spec | Listed],
+    measured: Mapping[str, ArraySpec | Listed],
 ) -> Needs:
     pipeline, source, batch = described.pipeline, described.source, described.batch
     rows, whole = batch.layout.rows, described.whole
@@ -267,8 +271,8 @@ def _forecast(needs: Needs, sizes: Sizes, frame: int) -> MemoryForecast:
     return MemoryForecast(
         process=max(machine.process_memory_bytes() - needs.index, 0),
         index=needs.index,
-        slots=sizes.depth * needs.slot,
-        waiting=needs.batches(sizes.depth) - sizes.depth * needs.slot,
+        slots=sizes.slots * needs.slot,
+        waiting=needs.batches(sizes.slots) - sizes.slots * needs.slot,
         workers=needs.cost.of(sizes.workers),
         read_ahead=sizes.read_ahead,
         frames=needs.frames,

@@ -12,7 +12,7 @@ import numpy as np
 
 from standpipe.cache import file_system
 from standpipe.contracts import KnownHere, OpenSource
-from standpipe.pipeline.mix import OpenMix
+from standpipe.pipeline.mix import OpenMixture
 from standpipe.source import OpenConcat, cache_folder
 
 # Where no loader has measured it. Of benchmarks/cache_engine.py and eval_cache.py on one core of a server: writing into
@@ -147,7 +147,7 @@ def _path(source: OpenSource) -> bytes:
 
 def here_of(source: OpenSource) -> list[str]:
     """What tells a source, or each of several, from others here: two folders may hold files of the same names."""
-    if isinstance(source, OpenMix):
+    if isinstance(source, OpenMixture):
         return here_of(source.concat)
     if isinstance(source, OpenConcat):
         return [each for part in source.parts for each in here_of(part)]

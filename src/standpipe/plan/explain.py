@@ -32,7 +32,7 @@ NAME_COLUMNS = 12  # two of indentation, and the longest name of a place
 
 def explain(plan: Plan) -> str:
     """Every place of the plan and every byte of its forecast, for a person at 80 columns."""
-    lines = [f"standpipe plan, rank {plan.steps.rank} of {plan.steps.world} data ranks"]
+    lines = [f"standpipe plan, rank {plan.steps.rank} of {plan.steps.world_size} data ranks"]
     for name, texts in (
         ("source", _source(plan)),
         ("order", _order(plan)),
@@ -53,7 +53,7 @@ def explain(plan: Plan) -> str:
 
 def tuning_text(tuning: Tuning) -> str:
     """What a loader has found out, as one more part of that."""
-    now = f"{tuning.workers} worker{'s' if tuning.workers > 1 else ''}, {tuning.depth} slots"
+    now = f"{tuning.num_workers} worker{'s' if tuning.num_workers > 1 else ''}, {tuning.prefetch + 1} slots"
     texts = [
         f"{now}, {'settled' if tuning.settled else 'not settled yet'}",
         *map(str, tuning.trials[-SHOWN:]),
@@ -80,13 +80,15 @@ def _source(plan: Plan) -> list[str]:
     fields = ", ".join(f"{name}: {spec}" for name, spec in source.fields.items())
     if isinstance(source, PythonSource) and source.declared is None:
         fields = "fields measured at start" if plan.batch.open else "fields measured"
-    records = f"{source.num_records:,} records" if plan.ends_known or plan.pipeline.given else "a stream"
+    records = (
+        f"{source.num_records:,} records" if plan.ends_known or plan.pipeline.batch_sampler else "a stream"
+    )
     index = [source.index_note] if isinstance(source, KeepsIndex) else []
     return [plan.pipeline.source.describe(), f"{records}{classes}; {fields}", *index]
 
 
 def _order(plan: Plan) -> list[str]:
-    if plan.pipeline.given:
+    if plan.pipeline.batch_sampler:
         return [plan.order.describe()]
     steps = plan.steps.describe() if plan.ends_known else f"steps of {plan.steps.batch} rows, until it ends"
     return [plan.order.describe(), steps]
@@ -266,7 +268,7 @@ def _checks(plan: Plan) -> list[str]:
 
 
 def _deadlines(plan: Plan) -> str:
-    slow, stalled = f"what takes {plan.options.slow_after_s:g} s is named", plan.options.stall_timeout_s
+    slow, stalled = f"what takes {plan.options.slow_sample_s:g} s is named", plan.options.stall_timeout_s
     return slow if stalled is None else f"{slow}, what takes {stalled:g} s is bad"
 
 
@@ -286,9 +288,9 @@ def _functions(plan: Plan) -> list[str]:
 
 def _slots(plan: Plan) -> str:
     if plan.batch.open:
-        return f"{plan.memory.depth} slots of a size measured at start, more if they are held"
+        return f"{plan.memory.slots} slots of a size measured at start, more if they are held"
     size = show_bytes(plan.batch.layout.stride_bytes)
-    return f"{plan.memory.depth} slots of {size}, up to {plan.memory.most_slots} when batches are held"
+    return f"{plan.memory.slots} slots of {size}, up to {plan.memory.most_slots} when batches are held"
 
 
 def _memory(plan: Plan) -> list[str]:

@@ -11,7 +11,7 @@ from standpipe.batch import Collation, Contents, SlotLayout
 from standpipe.contracts import Device, Encoded, Finish, OpenSource, PythonSource
 from standpipe.errors import PlanError
 from standpipe.pipeline.pipeline import Pipeline
-from standpipe.spec import Executor, Listed, Spec, Tail
+from standpipe.spec import ArraySpec, Executor, LastBatch, Listed
 from standpipe.transform import (
     NOT_INSTALLED,
     ImageKernel,
@@ -79,7 +79,7 @@ def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel,
     assert pipeline.cached is not None
     before, behind = split_at_cache(pipeline.transforms, pipeline.cached.after)
     image = source.fields.get("image")
-    source_px = (image.shape[0], image.shape[1]) if isinstance(image, Spec) else None
+    source_px = (image.shape[0], image.shape[1]) if isinstance(image, ArraySpec) else None
     try:
         first = fuse(before, source_px)
     except PlanError as error:
@@ -113,7 +113,8 @@ def _mixings(pipeline: Pipeline, source: OpenSource) -> tuple[Mixing, ...]:
     functions = [function.mixing for function in pipeline.batch_functions]
     mixings = tuple(mixing for mixing in functions if mixing is not None)
     plain = all(
-        mixing.image == "image" and isinstance(source.fields.get(mixing.label), Spec) for mixing in mixings
+        mixing.image == "image" and isinstance(source.fields.get(mixing.label), ArraySpec)
+        for mixing in mixings
     )
     return mixings if plain and len(mixings) == len(functions) else ()
 
@@ -136,8 +137,8 @@ def sample_contents(
     source: OpenSource,
     kernel: ImageKernel | None,
     program: SampleProgram | None,
-    measured: Mapping[str, Spec | Listed] | None,
-) -> Mapping[str, Spec | Listed | None]:
+    measured: Mapping[str, ArraySpec | Listed] | None,
+) -> Mapping[str, ArraySpec | Listed | None]:
     """What a sample holds in the end, by field; None for what is measured when a loader starts."""
     collate = pipeline.collate
     if collate and pipeline.batch_functions:
@@ -145,11 +146,11 @@ def sample_contents(
             "batch(collate=…) puts fields together once a batch is made, and map_batch() would need them before: "
             "collate in the function, or leave map_batch() out"
         )
-    contents: dict[str, Spec | Listed | None]
-    if any(function.samples for function in pipeline.batch_functions):
+    contents: dict[str, ArraySpec | Listed | None]
+    if any(function.collates for function in pipeline.batch_functions):
         return {}  # its samples go to a function
     if program is None:
-        contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, Spec)}
+        contents = {name: spec for name, spec in source.fields.items() if isinstance(spec, ArraySpec)}
         if kernel is not None:
             contents = {**kernel.outputs, **{name: contents[name] for name in contents if name != "image"}}
     elif program.fields is None:
@@ -175,8 +176,8 @@ def sample_contents(
 
 
 def _check_declared(
-    declared: Mapping[str, Spec | Listed | None],
-    measured: Mapping[str, Spec | Listed],
+    declared: Mapping[str, ArraySpec | Listed | None],
+    measured: Mapping[str, ArraySpec | Listed],
     collate: Collection[str],
 ) -> None:
     for name in {*declared, *measured}.difference(collate):
@@ -188,16 +189,16 @@ def _check_declared(
             )
 
 
-def slot_layout(contents: Contents, rows: int, tail: Tail) -> SlotLayout:
+def slot_layout(contents: Contents, rows: int, last_batch: LastBatch) -> SlotLayout:
     """Where each field lies in a slot. Raises ``PlanError`` for a name that padding takes."""
-    fields = {name: spec for name, spec in contents.items() if isinstance(spec, Spec)}
-    fields["index"] = Spec((), np.dtype(np.int64))
-    if tail is Tail.PAD:
+    fields = {name: spec for name, spec in contents.items() if isinstance(spec, ArraySpec)}
+    fields["index"] = ArraySpec((), np.dtype(np.int64))
+    if last_batch is LastBatch.PAD:
         if "valid" in contents:
             raise PlanError(
-                "a sample has a field 'valid', which padding adds too: rename it, or use tail=\"drop\""
+                "a sample has a field 'valid', which padding adds too: rename it, or use last_batch=\"drop\""
             )
-        fields["valid"] = Spec((), np.dtype(np.bool_))
+        fields["valid"] = ArraySpec((), np.dtype(np.bool_))
     collated = [how for how in contents.values() if isinstance(how, Collation)]
     regions = {name: region for how in collated for name, region in how.regions.items()}
     return SlotLayout(fields, rows, regions)
@@ -207,11 +208,11 @@ def bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:
     """Of one sample, what lies in no slot, as far as was measured: lists, or all that a function makes a batch of."""
     listed = sum(spec.nbytes for spec in fields.values() if isinstance(spec, Listed))
     return listed + (
-        sum(spec.row_bytes for spec in fields.values() if isinstance(spec, Spec)) if whole else 0
+        sum(spec.row_bytes for spec in fields.values() if isinstance(spec, ArraySpec)) if whole else 0
     )
 
 
 def has_more_than_slots(pipeline: Pipeline, contents: Contents) -> bool:
     """Whether values lie in no slot, as far as is known."""
     known = (spec for spec in contents.values() if spec is not None)
-    return bool(pipeline.batch_functions) or not all(isinstance(spec, Spec) for spec in known)
+    return bool(pipeline.batch_functions) or not all(isinstance(spec, ArraySpec) for spec in known)

@@ -83,7 +83,7 @@ class Unscanned(PlanError):
         self.question = question
         super().__init__(
             f"{question.text}: nobody has asked it about the {question.num_records:,} records yet; loader() does, "
-            "or pipeline.scan() ahead of it"
+            "or pipeline.run_filters() ahead of it"
         )
 
 

@@ -40,7 +40,7 @@ class MemoryForecast:
 
     process     the process when the plan was made, with what it had loaded, without the index
     index       the source's index, and what the order looks up
-    slots       depth × slot
+    slots       how many there are × slot
     waiting     samples outside the slots: until their batch is put together, and values that lie in no slot
     workers     stacks and scratch of the threads; of processes all that they are, without room to grow
     read_ahead  encoded samples, read and waiting to be decoded
@@ -163,10 +163,10 @@ class Needs:
 
     @property
     def least_side(self) -> int:
-        """What the side arena has at least, where ``side_memory=`` doesn't say it."""
+        """What the side arena has at least, where ``large_image_memory=`` doesn't say it."""
         return max(SIDE_BYTES[0], self.frame and self.frame + MIB)  # resizing takes some, too
 
-    def depth(self, workers: int) -> int:
+    def slots(self, workers: int) -> int:
         """Slots that keep so many workers busy, and one that is lent."""
         return slots_for(workers, self.cost, self.rows, whole=self.whole, slot_bytes=self.slot)
 
@@ -189,7 +189,7 @@ class Sizes:
     workers: int
     most_workers: int
     worker: int
-    depth: int
+    slots: int
     most_slots: int
     read_ahead: int
     side: int
@@ -224,10 +224,10 @@ def fit(
 
     threads = cpus if workers == "auto" else workers
     if workers == "auto":
-        while threads > 1 and needed(threads, fixed.depth or needs.depth(threads)) > budget:
+        while threads > 1 and needed(threads, fixed.slots or needs.slots(threads)) > budget:
             threads -= 1
-    slots = fixed.depth or needs.depth(threads)
-    if fixed.depth is None:
+    slots = fixed.slots or needs.slots(threads)
+    if fixed.slots is None:
         while slots > 2 and needed(threads, slots) > budget:
             slots -= 1
     smallest = needed(threads, slots)
@@ -242,10 +242,10 @@ def fit(
     if workers == "auto" and needs.cost.waits and options.autotune:
         most = max(min(threads + spare // 4 // needs.cost.each, MOST_TUNED), threads)
         spare -= needs.cost.of(most) - needs.cost.of(threads)
-    if needs.side and "side_memory" not in fixed.given:
+    if needs.side and "large_image_memory" not in fixed.given:
         side = max(side, min(SIDE_BYTES[1], side + spare // 2))
         spare -= side - fixed.side
-    if needs.cost.shared and "worker_memory" not in fixed.given:
+    if needs.cost.shared and "memory_per_worker" not in fixed.given:
         worker += spare // 2 // threads
         spare -= (worker - fixed.worker) * threads
     most_slots = slots + spare // (needs.slot + needs.apart)
@@ -259,7 +259,7 @@ class _Fixed:
     given  what each option could save, by name
     """
 
-    depth: int | None
+    slots: int | None
     side: int
     worker: int
     read_ahead: int
@@ -268,20 +268,20 @@ class _Fixed:
     @classmethod
     def of(cls, needs: Needs, workers: int | Literal["auto"], options: LoaderOptions) -> _Fixed:
         """Raises ``PlanError`` for options that don't go with these needs."""
-        cost, depth = needs.cost, None if options.depth == "auto" else options.depth
+        cost, slots = needs.cost, None if options.prefetch == "auto" else 1 + options.prefetch
         side, worker = needs.least_side, cost.each + (GROWTH_BYTES if cost.shared else 0)
         given = {}
-        if depth is not None:
-            given["depth"] = needs.batches(depth - 2)
-        if (side_memory := options.bytes_of("side_memory")) is not None:
-            side = side_memory
-            given["side_memory"] = side - needs.least_side
-        if (worker_memory := options.bytes_of("worker_memory")) is not None:
-            given["worker_memory"] = worker_memory - worker
-            worker = _worker_memory(worker + given["worker_memory"], cost)
+        if slots is not None:
+            given["prefetch"] = needs.batches(slots - 2)
+        if (large_image_memory := options.bytes_of("large_image_memory")) is not None:
+            side = large_image_memory
+            given["large_image_memory"] = side - needs.least_side
+        if (memory_per_worker := options.bytes_of("memory_per_worker")) is not None:
+            given["memory_per_worker"] = memory_per_worker - worker
+            worker = _worker_memory(worker + given["memory_per_worker"], cost)
         if workers != "auto":
-            given["workers"] = (workers - 1) * worker
-        return cls(depth, side, worker, READ_AHEAD_BYTES[0] if cost.reads else 0, given)
+            given["num_workers"] = (workers - 1) * worker
+        return cls(slots, side, worker, READ_AHEAD_BYTES[0] if cost.reads else 0, given)
 
     def refusal(self, needs: Needs, workers: int, slots: int, smallest: int, budget: int) -> BudgetError:
         """What would be needed, and what could be lowered."""
@@ -303,19 +303,19 @@ class _Fixed:
         )
 
 
-def _worker_memory(worker_memory: int, cost: WorkerCost) -> int:
+def _worker_memory(memory_per_worker: int, cost: WorkerCost) -> int:
     """The setting. Raises ``PlanError`` without processes, ``BudgetError`` when each has more from the beginning."""
     if not cost.shared:
-        raise PlanError("worker_memory= is for worker processes, executor='process'")
-    if worker_memory < cost.each:
+        raise PlanError("memory_per_worker= is for worker processes, executor='process'")
+    if memory_per_worker < cost.each:
         raise BudgetError(
-            f"worker_memory={show_bytes(worker_memory)!r}: a worker process has {show_bytes(cost.each)} of its own "
-            "after its first sample; raise it, or leave it out",
+            f"memory_per_worker={show_bytes(memory_per_worker)!r}: a worker process has {show_bytes(cost.each)} of its "
+            "own after its first sample; raise it, or leave it out",
             asked_bytes=cost.each,
-            budget_bytes=worker_memory,
+            budget_bytes=memory_per_worker,
             smallest_bytes=cost.each + GROWTH_BYTES,
         )
-    return worker_memory
+    return memory_per_worker
 
 
 def _many(workers: int, cost: WorkerCost) -> str:

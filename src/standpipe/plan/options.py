@@ -15,25 +15,25 @@ from standpipe.contracts import Device, Source
 from standpipe.errors import PlanError
 from standpipe.habits import unknown_argument
 from standpipe.spec import DecodeLimits, Executor, GpuDecode, Reads
-from standpipe.system.workers import ForkFrom, WorkerOrigin
+from standpipe.system.workers import WorkerContext, WorkerOrigin
 from standpipe.units import is_count, is_seconds, parse_bytes
 
 MOST_RETRIES = 1000
 MOST_WORKERS = 4096
-MOST_DEPTH = 1 << 16
+MOST_PREFETCH = 1 << 16
 LEAST_GPU_BYTES = 16 << 20  # fit images of 170,000 pixels
 HAS_PROCESSES = sys.platform == "linux"  # worker processes take memfd and pidfd
 _READS = Reads()
 # What jobs take too that read samples ahead of a run, such as a filter's scan.
 OF_JOBS = (
     "memory",
-    "workers",
+    "num_workers",
     "executor",
-    "side_memory",
+    "large_image_memory",
     "reads",
-    "slow_after_s",
+    "slow_sample_s",
     "stall_timeout_s",
-    "fork_from",
+    "mp_context",
 )
 
 
@@ -45,39 +45,39 @@ class LoaderOptions:
     """
 
     memory: int | str | None = None
-    workers: int | Literal["auto"] = "auto"
+    num_workers: int | Literal["auto"] = "auto"
     executor: Literal["process", "thread", "inline"] | None = None
-    depth: int | Literal["auto"] = "auto"
+    prefetch: int | Literal["auto"] = "auto"
     autotune: bool = True
-    side_memory: int | str | None = None
-    worker_memory: int | str | None = None
-    lend_wait_s: float = 0.0
+    large_image_memory: int | str | None = None
+    memory_per_worker: int | str | None = None
+    batch_release_timeout_s: float = 0.0
     reads: Reads = _READS
-    slow_after_s: float = 5.0
+    slow_sample_s: float = 5.0
     stall_timeout_s: float | None = 120.0
     start_timeout_s: float | None = None
-    fork_from: ForkFrom = None
+    mp_context: WorkerContext = "spawn"
     in_turn: bool = False
     probe: bool = True
     decode_device: str = "cuda"
-    bad_log: str | os.PathLike[str] | None = None
+    error_log: str | os.PathLike[str] | None = None
     device: Device | None = None
 
     def __post_init__(self) -> None:
-        _check_workers(self.workers, self.depth)
+        _check_workers(self.num_workers, self.prefetch)
         checked_executor(self.executor)
         for name in ("autotune", "in_turn", "probe"):
             if not isinstance(value := getattr(self, name), bool):
                 raise PlanError(f"{name}={value!r}: True or False")
-        for name in ("memory", "side_memory", "worker_memory"):
+        for name in ("memory", "large_image_memory", "memory_per_worker"):
             self.bytes_of(name)
         _check_deadlines(self)
         check_reads(self.reads)
-        check_fork_from(self.fork_from)
+        check_mp_context(self.mp_context)
         _check_device(self.device, self.decode_device)
-        path = self.bad_log
+        path = self.error_log
         if path is not None and (not isinstance(path, str | os.PathLike) or not os.fspath(path)):
-            raise PlanError(f"bad_log={path!r}: the path of a file")
+            raise PlanError(f"error_log={path!r}: the path of a file")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -94,10 +94,10 @@ class LoaderOptions:
 
     @property
     def log_path(self) -> Path | None:
-        """The file of ``bad_log=``."""
-        return None if self.bad_log is None else Path(self.bad_log)
+        """The file of ``error_log=``."""
+        return None if self.error_log is None else Path(self.error_log)
 
-    def tunes(self, name: Literal["workers", "depth"]) -> bool:
+    def tunes(self, name: Literal["num_workers", "prefetch"]) -> bool:
         """Whether a run finds out how many are best."""
         return self.autotune and getattr(self, name) == "auto"
 
@@ -106,15 +106,15 @@ class LoaderOptions:
         return replace(LoaderOptions(), **{name: getattr(self, name) for name in OF_JOBS})
 
 
-def _check_workers(workers: object, depth: object) -> None:
+def _check_workers(workers: object, prefetch: object) -> None:
     if workers != "auto" and not is_count(workers, 1, MOST_WORKERS):
         raise PlanError(
-            f"workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"
+            f"num_workers={workers!r}: 'auto' or a number of threads, at least 1 and at most {MOST_WORKERS}"
         )
-    if depth != "auto" and not is_count(depth, 2, MOST_DEPTH):
+    if prefetch != "auto" and not is_count(prefetch, 1, MOST_PREFETCH):
         raise PlanError(
-            f"depth={depth!r}: 'auto' or a number of slots, at least 2, one lent and one filling, and at most "
-            f"{MOST_DEPTH}"
+            f"prefetch={prefetch!r}: 'auto' or a number of batches to make ahead, at least 1 and at most "
+            f"{MOST_PREFETCH}"
         )
 
 
@@ -127,12 +127,10 @@ def checked_executor(value: object) -> Executor:
     return Executor(value)
 
 
-def check_fork_from(value: object) -> None:
+def check_mp_context(value: object) -> None:
     """Raise ``PlanError`` for what no worker process can come from."""
-    if value is not None and value != "trainer" and not isinstance(value, WorkerOrigin):
-        raise PlanError(
-            f"fork_from={value!r}: a ForkServer(), 'trainer', or None for an interpreter of their own"
-        )
+    if value not in ("spawn", "forkserver", "fork") and not isinstance(value, WorkerOrigin):
+        raise PlanError(f"mp_context={value!r}: 'spawn', 'forkserver', 'fork', or a ForkServer()")
 
 
 def _check_device(device: object, decodes: object) -> None:
@@ -147,11 +145,13 @@ def _check_device(device: object, decodes: object) -> None:
 
 
 def _check_deadlines(options: LoaderOptions) -> None:
-    if not is_seconds(options.lend_wait_s):
-        raise PlanError(f"lend_wait_s={options.lend_wait_s!r}: a number of seconds, at least 0")
-    slow = options.slow_after_s
+    if not is_seconds(options.batch_release_timeout_s):
+        raise PlanError(
+            f"batch_release_timeout_s={options.batch_release_timeout_s!r}: a number of seconds, at least 0"
+        )
+    slow = options.slow_sample_s
     if not is_seconds(slow) or slow == 0:
-        raise PlanError(f"slow_after_s={slow!r}: a number of seconds above 0")
+        raise PlanError(f"slow_sample_s={slow!r}: a number of seconds above 0")
     for name in ("stall_timeout_s", "start_timeout_s"):
         value = getattr(options, name)
         if value is not None and (not is_seconds(value) or value == 0):
@@ -212,9 +212,9 @@ def checked_source(given: object, asked_by: str) -> Source:
 def _source_for(given: object) -> str:
     """What someone may have meant who gave something else than a source."""
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
-        return "a source such as ImageFolder(path)" if isinstance(given, str) else "write Indexed(dataset)"
+        return "a source such as ImageFolder(path)" if isinstance(given, str) else "write MapSource(dataset)"
     if callable(given) or hasattr(given, "__iter__"):
-        return "a stream goes in as Iterable(factory)"
+        return "a stream goes in as IterableSource(factory)"
     return "a source such as ImageFolder(path)"
 
 

@@ -33,10 +33,10 @@ from standpipe.order import (
     whole_number,
 )
 from standpipe.pipeline.content_filter import ByContent
-from standpipe.pipeline.mix import Mix, OpenMix
+from standpipe.pipeline.mix import Mixture, OpenMixture
 from standpipe.pipeline.pipeline import Pipeline
 from standpipe.plan.filter_results import chosen
-from standpipe.spec import PIXEL_CONTRACT, AnyArray, Int64Array, Labels, Raise, Tail
+from standpipe.spec import PIXEL_CONTRACT, AnyArray, Int64Array, Labels, LastBatch, Raise
 from standpipe.transform import Function
 
 READ_AT_ONCE = 1 << 18  # records of a column
@@ -45,11 +45,11 @@ SPREAD = 4  # records that may be read for one that is wanted
 
 def planned_order(pipeline: Pipeline, source: OpenSource) -> AnyOrder:
     """What a run follows: ``order_of`` or, within a budget, whole batches of it."""
-    if pipeline.given:
+    if pipeline.batch_sampler:
         return _given(pipeline, source)
     if isinstance(source, StreamSource):
         return _of_stream(pipeline, source)
-    if pipeline.budget is None or isinstance(source, OpenMix):
+    if pipeline.budget is None or isinstance(source, OpenMixture):
         return order_of(pipeline, source)
     return _batches(pipeline, pipeline.budget, source)
 
@@ -58,21 +58,21 @@ def _given(pipeline: Pipeline, source: OpenSource) -> Given:
     """Batches that are named later. Raises ``PlanError`` for what would name them too."""
     asked = {
         "a stream": isinstance(source, StreamSource),
-        "a mixture": isinstance(source, OpenMix),
+        "a mixture": isinstance(source, OpenMixture),
         "selections": bool(pipeline.selections),
         "shuffle()": pipeline.shuffled,
-        "repeat()": pipeline.repeats != 1,
-        "shard()": pipeline.world > 1,
-        "tail=": pipeline.tail is not None,
-        "share of bad rows in on_bad(Replace(…))": isinstance(getattr(pipeline.bad, "at_most", 0), float),
+        "repeat_each()": pipeline.repeats != 1,
+        "shard()": pipeline.world_size > 1,
+        "last_batch=": pipeline.last_batch is not None,
+        "share of bad rows in on_error(Replace(…))": isinstance(getattr(pipeline.bad, "at_most", 0), float),
     }
     if any(asked.values()):
         what = ", ".join(name for name, is_asked in asked.items() if is_asked)
         raise PlanError(
-            f"batch(given=True): whoever gives batches says which records they have, so no {what}"
+            f"batch(batch_sampler=True): whoever gives batches says which records they have, so no {what}"
         )
-    assert pipeline.rows is not None
-    return Given(whole_number("batch", pipeline.rows, low=1, high=MAX_ROWS))
+    assert pipeline.batch_size is not None
+    return Given(whole_number("batch", pipeline.batch_size, low=1, high=MAX_ROWS))
 
 
 def _of_stream(pipeline: Pipeline, source: StreamSource) -> Order:
@@ -80,23 +80,23 @@ def _of_stream(pipeline: Pipeline, source: StreamSource) -> Order:
     asked = {
         "selections": bool(pipeline.selections),
         "shuffle()": pipeline.shuffled,
-        "repeat()": pipeline.repeats != 1,
+        "repeat_each()": pipeline.repeats != 1,
         "batch(budget=…)": pipeline.budget is not None,
     }
     if any(asked.values()):
         what = ", ".join(name for name, is_asked in asked.items() if is_asked)
         raise PlanError(
             f"a stream comes in its own order, so {what} can't be: do it inside the factory, or give a dataset with "
-            "dataset[index] as Indexed(dataset)"
+            "dataset[index] as MapSource(dataset)"
         )
     if source.length is None:
         return Streamed(MAX_POSITIONS, known=False)
-    return Streamed(source.length * pipeline.world, known=True)
+    return Streamed(source.length * pipeline.world_size, known=True)
 
 
 def order_of(pipeline: Pipeline, source: OpenSource) -> Order:
     """The order that the pipeline describes, over the records of its opened source."""
-    if isinstance(source, OpenMix):
+    if isinstance(source, OpenMixture):
         return _mixed(pipeline, source)
     selected = _select(pipeline, source)
     num_records = selected.num_records
@@ -109,32 +109,34 @@ def order_of(pipeline: Pipeline, source: OpenSource) -> Order:
         order = BlockShuffled(num_records, pipeline.seed, pipeline.block, pipeline.window)
     if selected.selections:
         order = Selected(order, selected.selections, selected.sizes)
-    times = whole_number("repeat", pipeline.repeats, low=1, high=MAX_POSITIONS // num_records)
+    times = whole_number("repeat_each", pipeline.repeats, low=1, high=MAX_POSITIONS // num_records)
     return order if times == 1 else Repeated(order, times)
 
 
-def _mixed(pipeline: Pipeline, source: OpenMix) -> Mixed:
+def _mixed(pipeline: Pipeline, source: OpenMixture) -> Mixed:
     """The order of a mixture, of its components' orders."""
     if pipeline.selections or pipeline.shuffled or pipeline.repeats != 1 or pipeline.budget is not None:
         raise PlanError(
-            "a mixture is an order already: write .take(), .filter(), .shuffle(), .repeat() and the like on its "
-            "components, and .batch(rows); a seed of the mixture is Pipeline(Mix(…), seed=…)"
+            "a mixture is an order already: write .take(), .filter(), .shuffle(), .repeat_each() and the like on its "
+            "components, and .batch(rows); a seed of the mixture is Pipeline(Mixture(…), seed=…)"
         )
     mix, concat = source.mix, source.concat
     seed = Shuffled(1, pipeline.seed).seed  # checked
     orders = tuple(order_of(each, part) for each, part in zip(mix.components, concat.parts, strict=True))
-    return Mixed.over(orders, concat.begins[:-1], mix.weights, mix.until, seed)
+    return Mixed.over(orders, concat.begins[:-1], mix.weights, mix.stopping, seed)
 
 
 def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
     """The batches within a budget that the pipeline describes."""
-    if budget.by not in source.columns:
+    if budget.length_column not in source.columns:
         raise PlanError(
-            f"batch(by={budget.by!r}): lengths are a column of the source, which has "
+            f"batch(length_column={budget.length_column!r}): lengths are a column of the source, which has "
             + (", ".join(source.columns) or "none")
         )
-    if source.column(budget.by, 0, 1).dtype.kind not in "iu":
-        raise PlanError(f"batch(by={budget.by!r}): lengths are whole numbers, and this column isn't")
+    if source.column(budget.length_column, 0, 1).dtype.kind not in "iu":
+        raise PlanError(
+            f"batch(length_column={budget.length_column!r}): lengths are whole numbers, and this column isn't"
+        )
     if pipeline.shuffled and pipeline.block is not None:
         raise PlanError(
             "batch(budget=…) gathers records by length, shuffle(block=…) by place: use one of them"
@@ -145,44 +147,46 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
             "use one of them"
         )
     selected = _select(pipeline, source)
-    times = whole_number("repeat", pipeline.repeats, low=1, high=MAX_POSITIONS // selected.num_records)
+    times = whole_number("repeat_each", pipeline.repeats, low=1, high=MAX_POSITIONS // selected.num_records)
     chain = Chain(source.num_records, selected.selections, times)
     seed = Shuffled(selected.num_records, pipeline.seed).seed  # checked: it keys draws in any order
-    lengths = partial(selected.read, budget.by)
+    lengths = partial(selected.read, budget.length_column)
     return Batches.of(budget, lengths, chain, seed=seed if pipeline.shuffled else None)
 
 
 def steps_of(pipeline: Pipeline, source: OpenSource, order: AnyOrder) -> Steps:
     """How an order is cut into steps. Raises ``PlanError`` for what can't be."""
-    tail = pipeline.tail or (Tail.DROP if pipeline.shuffled or isinstance(order, Mixed) else Tail.PAD)
+    last_batch = pipeline.last_batch or (
+        LastBatch.DROP if pipeline.shuffled or isinstance(order, Mixed) else LastBatch.PAD
+    )
     if isinstance(source, StreamSource):
-        tail = _stream_tail(pipeline, source)
+        last_batch = _stream_tail(pipeline, source)
     elif isinstance(order, Given):
-        tail = Tail.DROP
+        last_batch = LastBatch.DROP
     return Steps(
         num_positions=order.num_positions,
-        batch=1 if isinstance(order, Batches | Given) or pipeline.rows is None else pipeline.rows,
+        batch=1 if isinstance(order, Batches | Given) or pipeline.batch_size is None else pipeline.batch_size,
         rank=pipeline.rank,
-        world=pipeline.world,
-        tail=tail,
+        world_size=pipeline.world_size,
+        last_batch=last_batch,
         unit="batches" if isinstance(order, Batches | Given) else "rows",
     )
 
 
-def _stream_tail(pipeline: Pipeline, source: StreamSource) -> Tail:
+def _stream_tail(pipeline: Pipeline, source: StreamSource) -> LastBatch:
     """What happens at a stream's end. Raises ``PlanError`` for what a stream can't do."""
-    source.of_rank(pipeline.rank, pipeline.world)
+    source.of_rank(pipeline.rank, pipeline.world_size)
     if not isinstance(pipeline.bad, Raise):
         raise PlanError(
-            "on_bad(Replace(…)): a stream's samples can't be replaced, since no other is known: leave bad ones out in "
-            "the factory, or give a dataset with dataset[index] as Indexed(dataset)"
+            "on_error(Replace(…)): a stream's samples can't be replaced, since no other is known: leave bad ones out "
+            "in the factory, or give a dataset with dataset[index] as MapSource(dataset)"
         )
-    default = Tail.SHORT if pipeline.world == 1 else Tail.DROP
-    if pipeline.tail is Tail.PAD:
+    default = LastBatch.PARTIAL if pipeline.world_size == 1 else LastBatch.DROP
+    if pipeline.last_batch is LastBatch.PAD:
         raise PlanError(
-            'a stream can\'t be padded with its first samples, which are gone: tail="short" or "drop"'
+            'a stream can\'t be padded with its first samples, which are gone: last_batch="partial" or "drop"'
         )
-    return pipeline.tail or default
+    return pipeline.last_batch or default
 
 
 def labels_to_check(pipeline: Pipeline, source: OpenSource) -> tuple[tuple[Labels, ...], tuple[Labels, ...]]:
@@ -201,7 +205,7 @@ def _is_told(pipeline: Pipeline, source: OpenSource, name: str) -> bool:
 def check_labels(pipeline: Pipeline, source: OpenSource, told: Iterable[Labels]) -> None:
     """Look at columns of labels, of the records that the pipeline selects. Raises ``PlanError``."""
     parts = [(pipeline, source)]
-    if isinstance(source, OpenMix):
+    if isinstance(source, OpenMixture):
         parts = list(zip(source.mix.components, source.concat.parts, strict=True))
     for labels in told:
         for part, of_part in parts:
@@ -232,17 +236,20 @@ def _parts(part: object) -> Iterator[Table | AnyArray]:
 
 def once_each(pipeline: Pipeline) -> bool:
     """Whether an epoch has what is selected as often as it was selected, times ``repeat``."""
-    return pipeline.sampling is None and not isinstance(pipeline.source, Mix)
+    return pipeline.sampling is None and not isinstance(pipeline.source, Mixture)
 
 
 def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
     """What decides which record stands at a position of an epoch, beside the source."""
-    if pipeline.given:
+    if pipeline.batch_sampler:
         return {"order": "given", "seed": pipeline.seed}
-    if isinstance(pipeline.source, Mix):
+    if isinstance(pipeline.source, Mixture):
         mix = pipeline.source
         each = "; ".join(_in_short(order_recipe(component)) for component in mix.components)
-        return {"order": f"mix({list(mix.weights)}, until={mix.until!r}) of {each}", "seed": pipeline.seed}
+        return {
+            "order": f"mix({list(mix.weights)}, stopping={mix.stopping!r}) of {each}",
+            "seed": pipeline.seed,
+        }
     order = "shuffled" if pipeline.shuffled else "sequential"
     if pipeline.sampling is not None:
         order += f"({pipeline.sampling.describe()})"
@@ -251,7 +258,7 @@ def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
     return {
         "selection": "; ".join(selection.describe() for selection in pipeline.selections),
         "order": order,
-        "repeat": pipeline.repeats,
+        "repeat_each": pipeline.repeats,
         "seed": pipeline.seed,
     }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from standpipe.batch import Collation, Contents, SlotLayout
 from standpipe.contracts import Finish, PythonSource, StreamSource
 from standpipe.plan.memory import MemoryForecast, WorkerCost
-from standpipe.spec import Executor, Labels, Listed, Spec
+from standpipe.spec import ArraySpec, Executor, Labels, Listed
 from standpipe.transform import ImageKernel, Mixing, SampleProgram
 
 
@@ -51,14 +51,14 @@ class BatchPlan:
     known_from: str = "as declared"
 
     @property
-    def fields(self) -> Mapping[str, Spec]:
+    def fields(self) -> Mapping[str, ArraySpec]:
         """The fields that lie in the slot, with shape and dtype of one row."""
         return self.layout.fields
 
     @property
     def sample_fields(self) -> tuple[str, ...]:
         """Of these, the fields that a sample fills."""
-        return tuple(name for name, spec in self.contents.items() if isinstance(spec, Spec))
+        return tuple(name for name, spec in self.contents.items() if isinstance(spec, ArraySpec))
 
     @property
     def listed(self) -> tuple[str, ...]:
@@ -104,18 +104,18 @@ class MemoryPlan:
 
     budget_bytes   the ceiling of everything standpipe allocates
     forecast       who takes how much
-    depth          slots that a run begins with; ``most_slots`` is how many there may be
+    slots          that a run begins with; ``most_slots`` is how many there may be
     batches_bytes  of all slots that there may be, with samples outside of them
     """
 
     budget_bytes: int
     forecast: MemoryForecast
-    depth: int
+    slots: int
     most_slots: int
     batches_bytes: int
 
     @property
-    def most_depth(self) -> int:
+    def most_tuned_slots(self) -> int:
         """Slots that may be filled at once, with what belongs to them."""
-        one = (self.forecast.slots + self.forecast.waiting) // self.depth
-        return max(min(self.batches_bytes // max(one, 1), self.most_slots), self.depth)
+        one = (self.forecast.slots + self.forecast.waiting) // self.slots
+        return max(min(self.batches_bytes // max(one, 1), self.most_slots), self.slots)

@@ -29,8 +29,8 @@ from standpipe.plan.options import LoaderOptions
 from standpipe.plan.order import files_of
 from standpipe.plan.parts import BatchPlan, MemoryPlan, PoolPlan, SamplePlan
 from standpipe.read import ReadAhead
-from standpipe.spec import DecodeMode, Executor, Spec
-from standpipe.system.workers import WorkerOrigin, worker_number
+from standpipe.spec import ArraySpec, DecodeMode, Executor
+from standpipe.system.workers import WorkerOrigin, worker_id
 from standpipe.transform import (
     BatchFunction,
     FunctionStep,
@@ -89,12 +89,12 @@ class Plan:
         return decoder_version() + ("" if self.pipeline.gpu is None else f", {decoder_of_gpu()}")
 
     @property
-    def fields(self) -> Mapping[str, Spec]:
+    def fields(self) -> Mapping[str, ArraySpec]:
         """The fields of a batch that lie in its slot, with shape and dtype of one row."""
         return self.batch.fields
 
     @property
-    def workers(self) -> int:
+    def num_workers(self) -> int:
         """Workers that begin."""
         return self.pool.workers
 
@@ -104,9 +104,9 @@ class Plan:
         return self.pool.most_workers
 
     @property
-    def depth(self) -> int:
+    def slots(self) -> int:
         """Slots that are always there."""
-        return self.memory.depth
+        return self.memory.slots
 
     @property
     def most_slots(self) -> int:
@@ -150,7 +150,7 @@ class Plan:
     @property
     def files_of_server(self) -> int:
         """Of these, those by which worker processes are started."""
-        shared = isinstance(self.options.fork_from, WorkerOrigin)
+        shared = self.options.mp_context == "forkserver" or isinstance(self.options.mp_context, WorkerOrigin)
         return FILES_OF_SERVER + (FILES_OF_FORK_SERVER if shared else 0)
 
     @property
@@ -185,7 +185,7 @@ class Plan:
     @property
     def probes(self) -> bool:
         """Whether a run makes one sample in a process of its own, to see what code that runs here draws from."""
-        return self.runs_code_here and self.options.probe and worker_number() is None
+        return self.runs_code_here and self.options.probe and worker_id() is None
 
     @property
     def not_reproducible(self) -> str | None:
@@ -221,7 +221,7 @@ class Plan:
     @property
     def gathers(self) -> bool:
         """Whether a function takes the samples of a batch: then one worker makes all of them."""
-        return any(function.samples for function in self.functions)
+        return any(function.collates for function in self.functions)
 
     @property
     def in_turn(self) -> bool:
@@ -238,28 +238,33 @@ class Plan:
     def side_grows(self) -> bool:
         """Whether the side arena would be larger with more memory."""
         used = self.hands_over or any(isinstance(spec, Encoded) for spec in self.source.fields.values())
-        return used and self.options.side_memory is None and self.memory.forecast.side < SIDE_BYTES[1]
+        return used and self.options.large_image_memory is None and self.memory.forecast.side < SIDE_BYTES[1]
 
     @property
     def takes_workers(self) -> bool:
-        """Return whether ``workers=`` has a meaning: more than one can make samples."""
+        """Return whether ``num_workers=`` has a meaning: more than one can make samples."""
         return self.pool.executor is not Executor.INLINE and self.samples.stream is None
 
     @property
     def tunes_workers(self) -> bool:
         """Whether a run finds out how many workers are best."""
-        return self.takes_workers and self.options.tunes("workers")
+        return self.takes_workers and self.options.tunes("num_workers")
 
     @property
-    def tunes_depth(self) -> bool:
-        """Whether a run finds out how many slots are best."""
-        return self.pool.executor is not Executor.INLINE and self.options.tunes("depth")
+    def prefetch(self) -> int:
+        """Return how many batches are made ahead of the one that the loop has: one less than there are slots."""
+        return self.slots - 1
 
-    def depth_for(self, workers: int) -> int:
+    @property
+    def tunes_prefetch(self) -> bool:
+        """Whether a run finds out how many slots are best."""
+        return self.pool.executor is not Executor.INLINE and self.options.tunes("prefetch")
+
+    def slots_for(self, workers: int) -> int:
         """Slots that keep so many workers busy, and one that is lent; as many as there may be, at most."""
         return min(
-            max(self._slots_for(workers), self.memory.depth),
-            self.memory.most_depth,
+            max(self._slots_for(workers), self.memory.slots),
+            self.memory.most_tuned_slots,
         )
 
     def _slots_for(self, workers: int) -> int:
@@ -283,7 +288,7 @@ class Plan:
             "classes": None if self.source.classes is None else len(self.source.classes),
             "order": self.order.describe(),
             "rank": self.steps.rank,
-            "world": self.steps.world,
+            "world_size": self.steps.world_size,
             "steps_per_epoch": self.steps.per_epoch if self.ends_known else None,
             "dropped_per_epoch": self.steps.dropped_per_epoch if self.ends_known else None,
             "kernel": None if self.samples.kernel is None else self.samples.kernel.describe(),
@@ -296,7 +301,7 @@ class Plan:
                 for name, region in self.batch.layout.regions.items()
             },
             "workers": self.pool.workers,
-            "slots": self.memory.depth,
+            "slots": self.memory.slots,
             "most_slots": self.memory.most_slots,
             "forecast": {**asdict(self.memory.forecast), "expected": self.memory.forecast.expected},
             "memory": self.memory.budget_bytes,
@@ -309,9 +314,9 @@ class Plan:
         classes = self.classes
         return {
             "rank": self.steps.rank,
-            "world": self.steps.world,
+            "world_size": self.steps.world_size,
             "batch": self.steps.batch,
-            "tail": self.steps.tail.value,
+            "last_batch": self.steps.last_batch.value,
             "steps": self.steps.per_epoch if self.ends_known else None,
             "digest": self.digest,
             "recipe": dict(self.recipe),

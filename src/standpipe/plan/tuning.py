@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from standpipe.errors import PlanError
-from standpipe.plan.options import MOST_DEPTH, MOST_WORKERS, checked_executor
+from standpipe.plan.options import MOST_PREFETCH, MOST_WORKERS, checked_executor
 from standpipe.plan.plan import Plan
 from standpipe.system.files import whole_file
 from standpipe.units import is_count
@@ -23,7 +23,7 @@ class Trial:
     """Something else that was tried.
 
     after_s  seconds after the loader's start
-    setting  what was changed: ``"workers"`` or ``"depth"``
+    setting  what was changed: ``"num_workers"`` or ``"prefetch"``
     before   what it was
     tried    what it was meanwhile
     gain     how many times as fast the training loop was with it
@@ -32,7 +32,7 @@ class Trial:
     """
 
     after_s: float
-    setting: Literal["workers", "depth"]
+    setting: Literal["num_workers", "prefetch"]
     before: int
     tried: int
     gain: float
@@ -49,18 +49,18 @@ class Trial:
 class Tuning:
     """How many workers and slots a loader has now, and how that came.
 
-    workers       that work at once
-    depth         slots in turn
+    num_workers   threads or processes that work at once
+    prefetch      batches that are made ahead of the one that the loop has
     executor      who runs Python code
-    most_workers  that the memory allows, as far as they are tuned; else ``workers``
+    most_workers  that the memory allows, as far as they are tuned; else ``num_workers``
     settled       whether nothing else is being tried
     trials        what was tried, at most the newest hundred, the newest last
 
     ``str()`` of it is what to write to have it from the start.
     """
 
-    workers: int
-    depth: int
+    num_workers: int
+    prefetch: int
     executor: Literal["thread", "process", "inline"]
     most_workers: int
     settled: bool
@@ -69,8 +69,8 @@ class Tuning:
     @property
     def settings(self) -> dict[str, Any]:
         """What ``plan()`` and ``loader()`` take to begin, and stay, with this."""
-        workers: dict[str, Any] = {} if self.executor == "inline" else {"workers": self.workers}
-        return {**workers, "depth": self.depth, "executor": self.executor}
+        workers: dict[str, Any] = {} if self.executor == "inline" else {"num_workers": self.num_workers}
+        return {**workers, "prefetch": self.prefetch, "executor": self.executor}
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
@@ -85,10 +85,8 @@ class Tuning:
 
 def untried(plan: Plan) -> Tuning:
     """What a loader begins with."""
-    settled = not (plan.tunes_workers or plan.tunes_depth)
-    return Tuning(
-        plan.pool.workers, plan.memory.depth, plan.pool.executor.value, plan.pool.most_workers, settled
-    )
+    settled = not (plan.tunes_workers or plan.tunes_prefetch)
+    return Tuning(plan.pool.workers, plan.prefetch, plan.pool.executor.value, plan.pool.most_workers, settled)
 
 
 def load_tuning(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -118,10 +116,10 @@ def _parsed(text: bytes) -> Mapping[str, Any]:
 
 
 def _settings(value: Mapping[str, Any]) -> dict[str, Any]:
-    workers, depth = value.get("workers"), value.get("depth")
+    workers, prefetch = value.get("num_workers"), value.get("prefetch")
     if not is_count(workers, 1, MOST_WORKERS):
-        raise ValueError(f"workers={workers!r}")
-    if not is_count(depth, 2, MOST_DEPTH):
-        raise ValueError(f"depth={depth!r}")
+        raise ValueError(f"num_workers={workers!r}")
+    if not is_count(prefetch, 1, MOST_PREFETCH):
+        raise ValueError(f"prefetch={prefetch!r}")
     executor: Any = checked_executor(value.get("executor")).value
-    return Tuning(workers, depth, executor, workers, settled=True).settings
+    return Tuning(workers, prefetch, executor, workers, settled=True).settings

@@ -9,28 +9,28 @@ from standpipe.source.filelist import FileList
 from standpipe.source.fixed import FixedRecords
 from standpipe.source.folder import ImageFolder
 from standpipe.source.idx import IdxFiles
-from standpipe.source.index import BuiltIndex, CheckedIndex, build_index, verify_index
-from standpipe.source.indexed import KEY, NAMES, Indexed, key_name
-from standpipe.source.packed import PackedList, pack_list
-from standpipe.source.stream import Iterable, Stream, StreamEnded
+from standpipe.source.index import IndexCheckReport, IndexReport, build_index, verify_index
+from standpipe.source.indexed import KEY, NAMES, MapSource, key_name
+from standpipe.source.packed import SharedList, share_list
+from standpipe.source.stream import IterableSource, Stream, StreamEnded
 
 __all__ = [
     "KEY",
     "NAMES",
     "Arrays",
-    "BuiltIndex",
-    "CheckedIndex",
     "Concat",
     "FileList",
     "FixedRecords",
     "IdxFiles",
     "ImageFolder",
-    "Indexed",
-    "Iterable",
+    "IndexCheckReport",
+    "IndexReport",
+    "IterableSource",
+    "MapSource",
     "NoRoom",
     "OpenConcat",
     "OpenDatasets",
-    "PackedList",
+    "SharedList",
     "Stream",
     "StreamEnded",
     "build_index",
@@ -40,8 +40,8 @@ __all__ = [
     "is_settled",
     "key_name",
     "open_concat",
-    "pack_list",
     "published",
+    "share_list",
     "shown",
     "verify_index",
 ]

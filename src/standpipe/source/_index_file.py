@@ -26,7 +26,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.errors import StandpipeError
 from standpipe.source._paths import shown
-from standpipe.spec import AnyArray, Int64Array, Spec, UInt8Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 
 MAGIC = b"stndpipe"
 VERSION = 4
@@ -79,9 +79,9 @@ class Column:
     origin: str
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> ArraySpec:
         """What a batch's field of it looks like."""
-        return Spec(self.shape, np.dtype(self.dtype).newbyteorder("="))
+        return ArraySpec(self.shape, np.dtype(self.dtype).newbyteorder("="))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from standpipe.formats import FORMATS
 from standpipe.source._index_file import RANGE, IndexFile, column_section
 from standpipe.source._index_store import Subject, open_index
 from standpipe.source._paths import shown
-from standpipe.spec import AnyArray, Int64Array, Spec
+from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 IMAGE_SUFFIXES = tuple(suffix.encode() for each in FORMATS for suffix in each.suffixes)
 SKIPPED = (
@@ -66,9 +66,9 @@ class Listing:
         return digest.hexdigest()
 
     @property
-    def fields(self) -> Mapping[str, Spec | Encoded]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
         """``image``, encoded; ``label``, () int64, if there are labels; and the added columns."""
-        label = {} if self.index.facts.label is None else {"label": Spec((), np.dtype(np.int64))}
+        label = {} if self.index.facts.label is None else {"label": ArraySpec((), np.dtype(np.int64))}
         columns = self.index.facts.columns
         added = {name: column.spec for name, column in columns.items() if name not in RANGE}
         return {"image": Encoded(), **label, **added}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from standpipe.contracts import Records
-from standpipe.spec import AnyArray, Int64Array, Spec
+from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 
 class OpenPython:
@@ -15,10 +15,10 @@ class OpenPython:
     """
 
     __slots__ = ()
-    declared: Mapping[str, Spec] | None
+    declared: Mapping[str, ArraySpec] | None
 
     @property
-    def fields(self) -> Mapping[str, Spec]:
+    def fields(self) -> Mapping[str, ArraySpec]:
         """What was declared."""
         return self.declared or {}
 

@@ -15,7 +15,7 @@ from standpipe.contracts import Encoded, OpenSource, Records, Rows
 from standpipe.errors import PlanError
 from standpipe.source._npy import check_dtype, mapped_npy
 from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
-from standpipe.spec import AnyArray, Int64Array, Spec, UInt8Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 
 HASHED_BYTES = 256 << 20
 HASHED_AT_ONCE = 1 << 20
@@ -99,10 +99,11 @@ class OpenArrays:
         return len(next(iter(self.arrays.values())))
 
     @property
-    def fields(self) -> Mapping[str, Spec | Encoded]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
         """What one row of each array looks like, in the machine's byte order."""
         return {
-            name: Spec(array.shape[1:], array.dtype.newbyteorder("=")) for name, array in self.arrays.items()
+            name: ArraySpec(array.shape[1:], array.dtype.newbyteorder("="))
+            for name, array in self.arrays.items()
         }
 
     @property

@@ -24,7 +24,7 @@ from standpipe.contracts import (
     Source,
 )
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray, Int64Array, Spec
+from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 
 class Concat:
@@ -90,7 +90,7 @@ class OpenConcat:
         return int(self.begins[-1])
 
     @property
-    def fields(self) -> Mapping[str, Spec | Encoded]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
         """Those of each part."""
         return self.parts[0].fields
 
@@ -197,12 +197,12 @@ class OpenDatasets(OpenConcat):
         return self._python()[0].names
 
     @property
-    def packs(self) -> bool:
+    def shares_lists(self) -> bool:
         """Whether all of them want it."""
-        return all(part.packs for part in self._python())
+        return all(part.shares_lists for part in self._python())
 
     @property
-    def declared(self) -> Mapping[str, Spec] | None:
+    def declared(self) -> Mapping[str, ArraySpec] | None:
         """That of each dataset."""
         return self._python()[0].declared
 

@@ -16,7 +16,7 @@ from standpipe.errors import PlanError, StandpipeError
 from standpipe.source._index_file import read_fully
 from standpipe.source._npy import check_dtype
 from standpipe.source._paths import AnyPath, absolute, open_regular, reading, shown
-from standpipe.spec import AnyArray, Int64Array, Spec, UInt8Array
+from standpipe.spec import AnyArray, ArraySpec, Int64Array, UInt8Array
 
 ImageAxes = Literal["HWC", "CHW", "HW"]
 
@@ -308,11 +308,11 @@ class OpenFixed:
         return self.parts[0].records
 
     @cached_property
-    def fields(self) -> Mapping[str, Spec | Encoded]:
+    def fields(self) -> Mapping[str, ArraySpec | Encoded]:
         """The fields as batches have them."""
         kinds = {name: part.record[name] for part in self.parts for name in part.names}
         examples = {name: self._given(name, np.zeros(1, kind)) for name, kind in kinds.items()}
-        return {name: Spec(example.shape[1:], example.dtype) for name, example in examples.items()}
+        return {name: ArraySpec(example.shape[1:], example.dtype) for name, example in examples.items()}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -352,7 +352,7 @@ class OpenFixed:
     @property
     def record_bytes(self) -> int:
         """Bytes of a record as it is stored, and as a batch has it."""
-        given = sum(spec.row_bytes for spec in self.fields.values() if isinstance(spec, Spec))
+        given = sum(spec.row_bytes for spec in self.fields.values() if isinstance(spec, ArraySpec))
         return 2 * sum(part.record.itemsize for part in self.parts) + given
 
     def here(self) -> str:

@@ -48,7 +48,7 @@ Values: TypeAlias = Callable[[str], int] | AnyArray | AnyPath
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltIndex:
+class IndexReport:
     """An index file that ``build_index`` wrote.
 
     path        where it is
@@ -66,7 +66,7 @@ class BuiltIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedIndex:
+class IndexCheckReport:
     """What ``verify_index`` found.
 
     path         the index file
@@ -89,7 +89,7 @@ def build_index(
     *,
     columns: Mapping[str, Values] | None = None,
     on_progress: Progress | None = None,
-) -> BuiltIndex:
+) -> IndexReport:
     """Write the index file of a list or folder, anew if there is one, of any size.
 
     It goes where ``source.index`` says; without that beside the data, or to the user's cache folder where the
@@ -122,7 +122,7 @@ def build_index(
         dropped = tuple(
             name for name in (old.facts.columns if old else ()) if name not in index.facts.columns
         )
-        return BuiltIndex(
+        return IndexReport(
             Path(os.fsdecode(path)), index.facts.rows, index.size, tuple(index.facts.columns), dropped
         )
     raise StandpipeError(
@@ -130,7 +130,7 @@ def build_index(
     )
 
 
-def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None = None) -> CheckedIndex:
+def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None = None) -> IndexCheckReport:
     """Check the index file that a start would look at, byte for byte, against the list or folder.
 
     Reads the whole index, and the list or folder too.
@@ -148,9 +148,9 @@ def verify_index(source: FileList | ImageFolder, *, on_progress: Progress | None
         with reading(found[0]):
             index = read_index(found[0])
     except Damaged as error:
-        return CheckedIndex(path, 0, (f"the file: {error}",))
+        return IndexCheckReport(path, 0, (f"the file: {error}",))
     differences = [*_damage(index), *_differences(subject, index, on_progress)]
-    return CheckedIndex(path, index.facts.rows, tuple(differences))
+    return IndexCheckReport(path, index.facts.rows, tuple(differences))
 
 
 def _subject(source: object) -> Subject:

@@ -11,7 +11,7 @@ import numpy as np
 from standpipe.contracts import OpenSource, Records
 from standpipe.errors import FIRST_KEY, PlanError
 from standpipe.source._python import OpenPython
-from standpipe.spec import AnyArray, Int64Array, Spec
+from standpipe.spec import AnyArray, ArraySpec, Int64Array
 
 NAMES = ("image", "label")
 RESERVED = ("index", "valid")
@@ -20,21 +20,21 @@ MOST_NAMED = 100  # characters of a key in an error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Indexed:
+class MapSource:
     """A dataset of Python objects: a torch ``Dataset``, a Hugging Face dataset, a list, your own class.
 
-    dataset  has ``len(dataset)`` and ``dataset[index]`` for 0 ≤ index < len
-    fields   names of the values of a sample that is a tuple or list, and of one that is neither; default:
-             ``("image", "label")``. Dicts and named tuples have names of their own
-    spec     shape and dtype of every field of a sample, by name; default: measured on one sample when a loader
-             starts
-    columns  numbers that are known of every record without taking it, by name, (records,) each: what ``filter``,
-             ``split``, weights and ``batch(budget=…)`` look at. A batch doesn't have them
-    pack     whether lists of 1,000 or more strings, byte strings, numbers, or tuples of these inside the dataset
-             become ``PackedList`` on the way to worker processes: read-only, and in memory once
-    keys     what ``dataset[…]`` is asked for instead of a record's number, by that: any objects. It is looked up in
-             this process when the record's turn comes; records that it lacks are asked for by their numbers. Messages
-             call records from ``FIRST_KEY`` on by their keys alone
+    dataset      has ``len(dataset)`` and ``dataset[index]`` for 0 ≤ index < len
+    fields       names of the values of a sample that is a tuple or list, and of one that is neither; default:
+                 ``("image", "label")``. Dicts and named tuples have names of their own
+    spec         shape and dtype of every field of a sample, by name; default: measured on one sample when a loader
+                 starts
+    columns      numbers that are known of every record without taking it, by name, (records,) each: what ``filter``,
+                 ``split``, weights and ``batch(budget=…)`` look at. A batch doesn't have them
+    share_lists  whether lists of 1,000 or more strings, byte strings, numbers, or tuples of these inside the dataset
+                 become ``SharedList`` on the way to worker processes: read-only, and in memory once
+    keys         what ``dataset[…]`` is asked for instead of a record's number, by that: any objects. It is looked up in
+                 this process when the record's turn comes; records that it lacks are asked for by their numbers.
+                 Messages call records from ``FIRST_KEY`` on by their keys alone
 
     ``len`` is asked when a pipeline is planned. Samples are taken in workers only: by several threads at once,
     or, with ``executor="process"``, from a copy of the dataset in each process.
@@ -48,9 +48,9 @@ class Indexed:
 
     dataset: Any
     fields: tuple[str, ...] | str | None = None
-    spec: Mapping[str, Spec] | None = None
+    spec: Mapping[str, ArraySpec] | None = None
     columns: Mapping[str, Any] | None = None
-    pack: bool = True
+    share_lists: bool = True
     keys: Mapping[int, Any] | None = None
 
     FIRST_KEY: ClassVar = FIRST_KEY
@@ -62,29 +62,29 @@ class Indexed:
         columns that are none.
         """
         kind = type(self.dataset).__name__
-        more = "; for a stream use Iterable(factory)" if hasattr(self.dataset, "__iter__") else ""
+        more = "; for a stream use IterableSource(factory)" if hasattr(self.dataset, "__iter__") else ""
         if not hasattr(self.dataset, "__getitem__") or isinstance(self.dataset, Mapping):
-            raise PlanError(f"Indexed({kind}): it has no dataset[index] by number{more}")
+            raise PlanError(f"MapSource({kind}): it has no dataset[index] by number{more}")
         try:
             length = len(self.dataset)
         except Exception as error:
             raise PlanError(
-                f"Indexed({kind}): len(dataset) fails: {type(error).__name__}: {error}{more}"
+                f"MapSource({kind}): len(dataset) fails: {type(error).__name__}: {error}{more}"
             ) from error
         if length < 1:
-            raise PlanError(f"Indexed({kind}): it is empty")
+            raise PlanError(f"MapSource({kind}): it is empty")
         names = (
             (self.fields,) if isinstance(self.fields, str) else NAMES if self.fields is None else self.fields
         )
-        check_names("Indexed", names)
+        check_names("MapSource", names)
         if self.spec is not None:
-            check_spec("Indexed", self.spec)
+            check_spec("MapSource", self.spec)
         known = _columns(kind, self.columns, length)
-        return OpenIndexed(self.dataset, length, tuple(names), self.spec, known, self.pack, self.keys)
+        return OpenIndexed(self.dataset, length, tuple(names), self.spec, known, self.share_lists, self.keys)
 
     def describe(self) -> str:
         """The dataset's class."""
-        return f"Indexed({_class_name(self.dataset)})"
+        return f"MapSource({_class_name(self.dataset)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,9 +94,9 @@ class OpenIndexed(OpenPython):
     dataset: Any
     num_records: int
     names: tuple[str, ...]
-    declared: Mapping[str, Spec] | None
+    declared: Mapping[str, ArraySpec] | None
     known: Mapping[str, AnyArray]
-    packs: bool
+    shares_lists: bool
     keys: Mapping[int, Any] | None = None
 
     @property
@@ -164,15 +164,15 @@ def check_names(kind: str, names: object) -> None:
 
 
 def check_spec(kind: str, spec: object) -> None:
-    """Raise ``PlanError`` unless it is a ``Spec`` for every field."""
-    if not isinstance(spec, Mapping) or not all(isinstance(each, Spec) for each in spec.values()):
-        raise PlanError(f"{kind}(…, spec={spec!r}): a dict with the Spec(shape, dtype) of every field")
+    """Raise ``PlanError`` unless it is a ``ArraySpec`` for every field."""
+    if not isinstance(spec, Mapping) or not all(isinstance(each, ArraySpec) for each in spec.values()):
+        raise PlanError(f"{kind}(…, spec={spec!r}): a dict with the ArraySpec(shape, dtype) of every field")
     check_names(kind, tuple(spec))
 
 
 def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:
     if not isinstance(columns, Mapping | None):
-        raise PlanError(f"Indexed({kind}, columns={columns!r}): a dict of arrays")
+        raise PlanError(f"MapSource({kind}, columns={columns!r}): a dict of arrays")
     if not columns:
         return {}
     check_names(kind, tuple(columns))
@@ -180,7 +180,7 @@ def _columns(kind: str, columns: object, length: int) -> dict[str, AnyArray]:
     for name, array in arrays.items():
         if array.shape != (length,) or array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise PlanError(
-                f"Indexed({kind}): the column {name!r} is {array.dtype} of shape {array.shape}; "
+                f"MapSource({kind}): the column {name!r} is {array.dtype} of shape {array.shape}; "
                 f"it has a number for each of {length} records"
             )
     return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}

@@ -31,7 +31,7 @@ _ENCODED: dict[type, Callable[[Any], bytes]] = {
 }
 
 
-class PackedFile:
+class SharedFile:
     """An anonymous file (a memfd) to which lists are appended. It lives as long as any list in it."""
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -103,7 +103,7 @@ class Column:
         data, ends = every[self.data :], every[self.ends : self.ends + 8 * self.length]
         return _native.Texts(data, ends, self.kind is str).item
 
-    def content(self, file: PackedFile) -> Iterator[bytes]:
+    def content(self, file: SharedFile) -> Iterator[bytes]:
         """All that its items are, piece by piece: equal for equal items, wherever they lie."""
         yield f"{self.kind.__name__} {self.length} ".encode()
         for part in self.parts:
@@ -116,15 +116,15 @@ class Column:
             yield from file.pieces(self.data, 8 * self.length)
 
 
-class PackedList(Sequence[Any]):
+class SharedList(Sequence[Any]):
     """A list that can't be changed. Satisfies ``collections.abc.Sequence``; under 1 µs an item.
 
-    Made by ``pack_list``, and of long lists inside a dataset on their way to worker processes.
+    Made by ``share_list``, and of long lists inside a dataset on their way to worker processes.
     """
 
     __slots__ = ("_read", "column", "file")
 
-    def __init__(self, file: PackedFile, column: Column) -> None:
+    def __init__(self, file: SharedFile, column: Column) -> None:
         self.file, self.column = file, column
         self._read: Callable[[int], Any] | None = None  # once an item was asked for
 
@@ -157,7 +157,7 @@ class PackedList(Sequence[Any]):
 
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self[:3]))
-        return f"PackedList([{shown}{', …' if len(self) > 3 else ''}], {len(self)} items)"
+        return f"SharedList([{shown}{', …' if len(self) > 3 else ''}], {len(self)} items)"
 
     @property
     def content_digest(self) -> str:
@@ -170,28 +170,28 @@ class PackedList(Sequence[Any]):
         return digest.hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return pack_list, (list(self),)
+        return share_list, (list(self),)
 
 
-def pack_list(items: Sequence[Any]) -> PackedList:
+def share_list(items: Sequence[Any]) -> SharedList:
     """Pack a list of strings, byte strings, integers of 64 bits, floats, or tuples of these, all alike.
 
     Takes 8 bytes per number, and 8 and its bytes per string. Raises ``PlanError`` for anything else.
     """
     if isinstance(items, str | bytes) or not isinstance(items, Sequence):
-        raise PlanError(f"pack_list takes a list, not {type(items).__name__}")
-    file = PackedFile()
+        raise PlanError(f"share_list takes a list, not {type(items).__name__}")
+    file = SharedFile()
     column = packed_column(file, items)
     if column is None:
         kinds = sorted({type(item).__name__ for item in islice(items, 1000)})
         raise PlanError(
-            "pack_list takes strings, byte strings, integers of 64 bits, floats, or tuples of these, all items of "
+            "share_list takes strings, byte strings, integers of 64 bits, floats, or tuples of these, all items of "
             f"the same types; there are {', '.join(kinds) or 'none'}"
         )
-    return PackedList(file, column)
+    return SharedList(file, column)
 
 
-def packed_column(file: PackedFile, items: Sequence[Any]) -> Column | None:
+def packed_column(file: SharedFile, items: Sequence[Any]) -> Column | None:
     """Append a list to a file; None when its items aren't all alike, or of other types than can be packed."""
     kind = type(items[0]) if items else None
     if kind is None or any(type(item) is not kind for item in items):
@@ -221,7 +221,7 @@ class _Place:
         return (item[self.place] for item in self.items)
 
 
-def _scalar_column(file: PackedFile, items: Sequence[Any] | _Place) -> Column | None:
+def _scalar_column(file: SharedFile, items: Sequence[Any] | _Place) -> Column | None:
     kind = type(next(iter(items)))
     if kind not in _FORMATS and kind not in _ENCODED:
         return None

@@ -11,35 +11,37 @@ from standpipe.contracts import OpenSource
 from standpipe.errors import PlanError
 from standpipe.source._python import OpenPython
 from standpipe.source.indexed import NAMES, check_names, check_spec
-from standpipe.spec import Spec
+from standpipe.spec import ArraySpec
 
 UNKNOWN = 1 << 62  # stands for a length that nobody knows
-OFFERED = ("epoch", "skip", "rank", "world")
+OFFERED = ("epoch", "skip", "rank", "world_size")
 
 Begins = Callable[[int, int | None], object]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Iterable:
+class IterableSource:
     """A stream: what ``factory()`` returns is iterated, from its beginning in every epoch.
 
-    factory  returns an iterable of samples. Of the parameters ``epoch`` (from 0), ``skip`` (how many samples to
-             leave out at the beginning), ``rank`` and ``world`` it is given those that it has. A class of
-             iterables, such as a torch ``IterableDataset`` without arguments, is one too
-    length   samples of an epoch, of each rank; default: not known before its end
-    fields, spec, pack  as of ``Indexed``
+    factory                    returns an iterable of samples. Of the parameters ``epoch`` (from 0), ``skip`` (how many
+                               samples to leave out at the beginning), ``rank`` and ``world_size`` it is given those
+                               that it has. A class of iterables, such as a torch ``IterableDataset`` without arguments,
+                               is one too
+    length                     samples of an epoch, of each rank; default: not known before its end
+    fields, spec, share_lists  as of ``MapSource``
 
     A stream promises less than other sources, since only it knows its order:
 
     - Samples come in its own order: ``shuffle``, ``select`` and the like are a ``PlanError``. One worker reads it
-      and applies the transforms; ``workers=`` means nothing.
+      and applies the transforms; ``num_workers=`` means nothing.
     - Resume goes on at the same sample, if the stream is the same each time. Without a parameter ``skip`` it is
       read from its beginning up to there. Random numbers are those of the sample's place in it.
-    - Several ranks need ``length``, and a factory that takes ``rank`` and ``world`` and gives each rank its own part.
+    - Several ranks need ``length``, and a factory that takes ``rank`` and ``world_size`` and gives each rank its own
+      part.
       That these parts are disjoint is the factory's promise.
     - Without ``length`` the number of steps isn't known: ``len(loader)`` is a ``TypeError``, and the last batch is
-      the shorter one that is left (``tail="short"``), or dropped with ``tail="drop"``. A stream that ends before its
-      ``length`` is a ``SampleError``; what comes after it isn't read.
+      the shorter one that is left (``last_batch="partial"``), or dropped with ``last_batch="drop"``. A stream that ends
+      before its ``length`` is a ``SampleError``; what comes after it isn't read.
 
     The factory is called again whenever the stream has to be read from another place, and once more where a sample
     is measured at the start.
@@ -48,8 +50,8 @@ class Iterable:
     factory: Any
     length: int | None = None
     fields: tuple[str, ...] | str | None = None
-    spec: Mapping[str, Spec] | None = None
-    pack: bool = True
+    spec: Mapping[str, ArraySpec] | None = None
+    share_lists: bool = True
 
     def open(self) -> OpenSource:
         """Look at the factory's parameters; it isn't called.
@@ -60,11 +62,11 @@ class Iterable:
             advice = (
                 "give a function that returns it" if hasattr(self.factory, "__iter__") else "give a function"
             )
-            raise PlanError(f"Iterable({self.factory!r}): an epoch is what a factory returns; {advice}")
+            raise PlanError(f"IterableSource({self.factory!r}): an epoch is what a factory returns; {advice}")
         length = self.length
         if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
-            raise PlanError(f"Iterable(length={length!r}): samples of an epoch, a whole number from 1")
-        kind = "Iterable"
+            raise PlanError(f"IterableSource(length={length!r}): samples of an epoch, a whole number from 1")
+        kind = "IterableSource"
         names = (
             (self.fields,) if isinstance(self.fields, str) else NAMES if self.fields is None else self.fields
         )
@@ -72,12 +74,12 @@ class Iterable:
         if self.spec is not None:
             check_spec(kind, self.spec)
         return OpenIterable(
-            Stream(self.factory, self.length), self.length, tuple(names), self.spec, self.pack
+            Stream(self.factory, self.length), self.length, tuple(names), self.spec, self.share_lists
         )
 
     def describe(self) -> str:
         """The factory's name."""
-        return f"Iterable({_name(self.factory)})"
+        return f"IterableSource({_name(self.factory)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,8 +89,8 @@ class OpenIterable(OpenPython):
     dataset: Stream
     length: int | None
     names: tuple[str, ...]
-    declared: Mapping[str, Spec] | None
-    packs: bool
+    declared: Mapping[str, ArraySpec] | None
+    shares_lists: bool
 
     @property
     def num_records(self) -> int:
@@ -103,15 +105,15 @@ class OpenIterable(OpenPython):
         stands_for = f"iterable 1, {_name(self.dataset.factory)}, {self.length}, {self.names}"
         return blake2b(stands_for.encode(), digest_size=16).hexdigest()
 
-    def of_rank(self, rank: int, world: int) -> Stream:
+    def of_rank(self, rank: int, world_size: int) -> Stream:
         """One rank's samples. Raises ``PlanError`` when the factory can't tell ranks apart."""
-        if world > 1 and (self.length is None or not {"rank", "world"} <= self.dataset.parameters):
+        if world_size > 1 and (self.length is None or not {"rank", "world_size"} <= self.dataset.parameters):
             raise PlanError(
-                f"a stream for {world} ranks needs Iterable(factory, length=…) with the samples of each rank, and a "
-                "factory(rank, world) that gives each its own part: else all would see the same samples, or differ "
-                "in steps"
+                f"a stream for {world_size} ranks needs IterableSource(factory, length=…) with the samples of each "
+                "rank, and a factory(rank, world_size) that gives each its own part: else all would see the same "
+                "samples, or differ in steps"
             )
-        return replace(self.dataset, rank=rank, world=world)
+        return replace(self.dataset, rank=rank, world_size=world_size)
 
 
 class StreamEnded(Exception):
@@ -129,16 +131,16 @@ class Stream:
     factory: Callable[..., Any]
     length: int | None = None
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
     _iterator: Iterator[Any] | None = None
     _next: tuple[int, int] = (0, 0)  # (epoch, place) of the next sample
     _end: tuple[int, int] | None = None  # of the one after the last
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.factory, self.length, self.rank, self.world
+        return self.factory, self.length, self.rank, self.world_size
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.factory, self.length, self.rank, self.world = state
+        self.factory, self.length, self.rank, self.world_size = state
         self._iterator, self._next, self._end = None, (0, 0), None
 
     @property
@@ -163,7 +165,7 @@ class Stream:
 
     def _start(self, epoch: int, place: int, begins: Begins) -> None:
         begins(epoch, None)
-        offered = {"epoch": epoch, "skip": place, "rank": self.rank, "world": self.world}
+        offered = {"epoch": epoch, "skip": place, "rank": self.rank, "world_size": self.world_size}
         parameters = self.parameters
         self._iterator = iter(self.factory(**{name: offered[name] for name in OFFERED if name in parameters}))
         self._next = (epoch, place if "skip" in parameters else 0)
@@ -173,7 +175,7 @@ class Stream:
     def _advance(self, begins: Begins) -> Any:
         assert self._iterator is not None
         epoch, place = self._next
-        begins(epoch, place * self.world + self.rank)
+        begins(epoch, place * self.world_size + self.rank)
         try:
             item = next(self._iterator)
         except StopIteration:

@@ -64,16 +64,16 @@ class Ledger:
 
     policy      what happens to a bad sample
     epoch_rows  of all ranks together
-    world       data ranks
+    world_size  data ranks
     rank        this one
     path        of a file to which every bad sample is added as a line of JSON; None: of none
     """
 
     def __init__(
-        self, policy: Raise | Replace, *, epoch_rows: int, world: int, rank: int, path: Path | None
+        self, policy: Raise | Replace, *, epoch_rows: int, world_size: int, rank: int, path: Path | None
     ) -> None:
-        self._most = policy.rows(epoch_rows, world) if isinstance(policy, Replace) else 0
-        self._policy, self._world, self._rank, self._path = policy, world, rank, path
+        self._most = policy.rows(epoch_rows, world_size) if isinstance(policy, Replace) else 0
+        self._policy, self._world, self._rank, self._path = policy, world_size, rank, path
         self._taken = _Taken()
         self._logged: tuple[Cursor | None, list[int]] = None, []  # the newest batch, and bytes of its lines
 
@@ -88,7 +88,7 @@ class Ledger:
         try:
             os.close(self._opened(self._path))
         except OSError as error:
-            raise PlanError(f"bad_log={str(self._path)!r} can't be written: {error.strerror}") from error
+            raise PlanError(f"error_log={str(self._path)!r} can't be written: {error.strerror}") from error
 
     def start(self, epoch: int, rows: int) -> None:
         """Count an epoch on from so many bad rows."""
@@ -167,7 +167,7 @@ class Ledger:
             finally:
                 os.close(file)
         except OSError as error:
-            warn(f"bad_log={str(self._path)!r} can't be written any more: {error}")
+            warn(f"error_log={str(self._path)!r} can't be written any more: {error}")
             self._path = None
 
 

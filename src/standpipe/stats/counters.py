@@ -138,14 +138,14 @@ class WorkerStats:
 
 @dataclass(frozen=True, slots=True)
 class SlowSample:
-    """A sample, or other work, that took longer than ``slow_after_s``.
+    """A sample, or other work, that took longer than ``slow_sample_s``.
 
     what     it is, for people: ``"record 37"``, ``"the batch of the records 8, 9"``
     index    its record's number in the source; None for what is no single sample
     path     its file as a printable string, or None
     doing    what took long: ``"the dataset"``, ``"reading its file"``, a function
     worker   who did it: ``"worker 3 (process 4711)"``, ``"decoding thread 2"``
-    seconds  that it took, or has taken, at least: it is looked at again after each ``slow_after_s``
+    seconds  that it took, or has taken, at least: it is looked at again after each ``slow_sample_s``
     """
 
     what: str
@@ -233,7 +233,7 @@ class Stats:
     slowest_read_s   seconds that the slowest try of a read took
     side_peak_bytes  most that the side arena held
     reading_ahead    whether storage is slow, so that reading threads run ahead
-    slow             samples, and other work, that took longer than ``slow_after_s``
+    slow             samples, and other work, that took longer than ``slow_sample_s``
     stalled          of these, given up after ``stall_timeout_s``
     deaths           worker processes that ended before their work was done
     recycled         worker processes that had more memory than their share, and gave way to new ones

@@ -10,12 +10,12 @@ from standpipe.system.workers import WorkerOrigin
 
 
 class ForkServer(WorkerOrigin):
-    """A process that keeps what worker processes have to import, for ``loader(executor="process", fork_from=server)``.
+    """A process that keeps what worker processes have to import, for ``loader(executor="process", mp_context=server)``.
 
-    Without it each loader's workers come from an interpreter of their own, which imports torch, say, for seconds. Those
-    of all loaders that are given one come from it, and only the first one waits: each with a dataset as it is when the
-    loader starts, and with this process's environment, folder and ``sys.path`` of then. When this process loads a
-    module anew, as notebooks do, it is started anew.
+    ``mp_context="forkserver"`` is one that all loaders share; one of your own can be started ahead and closed. The
+    workers of all loaders that are given one come from it, and only the first loader waits for imports. Each worker has
+    the data set as it is when its loader starts, and this process's environment, folder and ``sys.path`` of then. When
+    this process loads a module anew, as notebooks do, the server is started anew.
 
     It starts with the first loader or ``preload``, takes the memory of an interpreter with those modules, and ends with
     ``close()``, when it is dropped, or with this process, however that ends. Copied or pickled it is another one,
@@ -46,6 +46,11 @@ class ForkServer(WorkerOrigin):
 
         return preload(self, values)
 
+    @classmethod
+    def shared(cls) -> ForkServer:
+        """Return the one of ``mp_context="forkserver"``, to preload or to close. It ends after five idle minutes."""
+        return SHARED
+
     def close(self) -> None:
         """End it. Loaders that run go on; the next one starts it again."""
         ends, self._ends, self._process = self._ends, None, None
@@ -54,3 +59,6 @@ class ForkServer(WorkerOrigin):
 
     def __reduce__(self) -> tuple[type[ForkServer], tuple[float | None]]:
         return ForkServer, (self.idle_s,)
+
+
+SHARED = ForkServer(idle_s=300.0)  # of all loaders with mp_context="forkserver", and of the drop-in's

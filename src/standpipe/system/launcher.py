@@ -39,24 +39,26 @@ class DeviceMesh(Protocol):
 
 def data_rank(
     rank: int | None,
-    world: int | None,
+    world_size: int | None,
     *,
     replicate: int,
     mesh: DeviceMesh | None,
     dims: Sequence[str],
 ) -> tuple[int, int]:
-    """(rank, world) among the data ranks. ``Pipeline.shard`` says what the arguments mean.
+    """(rank, world_size) among the data ranks. ``Pipeline.shard`` says what the arguments mean.
 
     Raises ``PlanError`` for arguments that contradict one another, and when the environment does.
     """
     if mesh is not None:
-        if rank is not None or world is not None or replicate != 1:
-            raise PlanError("shard(mesh=…) says all by itself: leave out rank, world and replicate")
+        if rank is not None or world_size is not None or replicate != 1:
+            raise PlanError("shard(mesh=…) says all by itself: leave out rank, world_size and replicate")
         return _of_mesh(mesh, dims)
-    if (rank is None) != (world is None):
-        raise PlanError(f"shard(rank={rank!r}, world={world!r}): give both, or neither to ask the launcher")
-    if rank is None or world is None:
-        rank, world = of_launcher(os.environ)
+    if (rank is None) != (world_size is None):
+        raise PlanError(
+            f"shard(rank={rank!r}, world_size={world_size!r}): give both, or neither to ask the launcher"
+        )
+    if rank is None or world_size is None:
+        rank, world_size = of_launcher(os.environ)
     try:
         size = operator.index(replicate)
     except TypeError:
@@ -64,30 +66,30 @@ def data_rank(
     if size < 1 or isinstance(replicate, bool):
         raise PlanError(f"shard(replicate={replicate!r}): how many ranks get the same rows, at least 1")
     if size == 1:
-        return rank, world
-    if world % size:
-        raise PlanError(f"shard(replicate={size}): {world} ranks are no multiple of it")
-    return rank // size, world // size
+        return rank, world_size
+    if world_size % size:
+        raise PlanError(f"shard(replicate={size}): {world_size} ranks are no multiple of it")
+    return rank // size, world_size // size
 
 
 def of_launcher(environment: Mapping[str, str]) -> tuple[int, int]:
-    """(rank, world) that a launcher has set, (0, 1) without any. Raises ``PlanError`` when they make no sense."""
+    """(rank, world_size) that a launcher has set, (0, 1) without any. Raises ``PlanError`` when they make no sense."""
     for launcher, rank_name, world_name in LAUNCHERS:
-        rank, world = environment.get(rank_name), environment.get(world_name)
-        if rank is None and world is None:
+        rank, world_size = environment.get(rank_name), environment.get(world_name)
+        if rank is None and world_size is None:
             continue
-        if rank is None or world is None:
+        if rank is None or world_size is None:
             if launcher == "SLURM":
                 continue
             missing = rank_name if rank is None else world_name
             raise PlanError(
-                f"{launcher}'s {missing} isn't set: start with {launcher}, or use .shard(rank, world)"
+                f"{launcher}'s {missing} isn't set: start with {launcher}, or use .shard(rank, world_size)"
             )
-        if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
+        if not (rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size)):
             raise PlanError(
-                f"{rank_name}={rank!r} and {world_name}={world!r} name no rank: use .shard(rank, world)"
+                f"{rank_name}={rank!r} and {world_name}={world_size!r} name no rank: use .shard(rank, world_size)"
             )
-        return int(rank), int(world)
+        return int(rank), int(world_size)
     return 0, 1
 
 
@@ -101,11 +103,11 @@ LOCAL = (
 
 
 def of_machine(environment: Mapping[str, str]) -> tuple[int, int]:
-    """(rank, world) among the processes that a launcher has started on this machine; (0, 1) where it doesn't say."""
+    """(rank, world_size) among the processes that a launcher started on this machine; (0, 1) where it doesn't say."""
     for rank_name, world_name in LOCAL:
-        rank, world = environment.get(rank_name, ""), environment.get(world_name, "")
-        if rank.isdecimal() and world.isdecimal() and int(rank) < int(world):
-            return int(rank), int(world)
+        rank, world_size = environment.get(rank_name, ""), environment.get(world_name, "")
+        if rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size):
+            return int(rank), int(world_size)
     return 0, 1
 
 
@@ -113,8 +115,8 @@ def _of_mesh(mesh: DeviceMesh, dims: Sequence[str]) -> tuple[int, int]:
     names = mesh.mesh_dim_names or ()
     if isinstance(dims, str) or not dims or not set(dims) <= set(names) or len(set(dims)) < len(dims):
         raise PlanError(f"shard(mesh=…, dims={dims!r}): names of the mesh's dimensions, which are {names!r}")
-    rank, world = 0, 1
+    rank, world_size = 0, 1
     for name in dims:
         size = mesh.size(names.index(name))
-        rank, world = rank * size + mesh.get_local_rank(name), world * size
-    return rank, world
+        rank, world_size = rank * size + mesh.get_local_rank(name), world_size * size
+    return rank, world_size

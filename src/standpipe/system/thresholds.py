@@ -1,4 +1,4 @@
-"""Fractions of time from which on the tuner, the verdict and the doctor judge alike."""
+"""Fractions of time from which on the tuner, the diagnosis and the doctor judge alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Thresholds:
     """Fractions from 0 to 1.
 
     tuned        the training loop waits so much of its time at most, and the tuner leaves it alone
-    keeps_up     the training loop waits so much of its time at most, and the verdict doesn't call it input-bound
+    keeps_up     the training loop waits so much of its time at most, and the diagnosis doesn't call it input-bound
     waits        a consumer waits more of its time, and the doctor reports it
     busy         a worker or a place works so much of the time, and may limit the run
     computes     code is on a processor for so much of its own time, and processors limit it

@@ -7,7 +7,7 @@ from typing import Literal
 _number: int | None = None
 
 
-def worker_number() -> int | None:
+def worker_id() -> int | None:
     """The number of the worker process that this code runs in, from 0 to ``workers`` − 1; None anywhere else.
 
     One that takes the place of a worker that died has its number.
@@ -25,4 +25,4 @@ class WorkerOrigin:
     """Where worker processes come from, if not from a new interpreter: ``ForkServer`` is what there is."""
 
 
-ForkFrom = WorkerOrigin | Literal["trainer"] | None
+WorkerContext = WorkerOrigin | Literal["spawn", "forkserver", "fork"]

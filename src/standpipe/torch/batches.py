@@ -21,7 +21,7 @@ class Order:
     form      what a batch looks like
     shards    whether each process of torch.distributed gets its own part, where the pipeline doesn't say
     settings  of the loader
-    exact     whether the tail is that of an evaluation: ``"short"`` in one process, ``"pad"`` in several
+    exact     whether the last_batch is that of an evaluation: ``"partial"`` in one process, ``"pad"`` in several
     """
 
     pipeline: sp.Pipeline
@@ -30,19 +30,27 @@ class Order:
     settings: Mapping[str, Any]
     exact: bool = False
 
-    def pipeline_of(self, rank: int, world: int) -> sp.Pipeline:
+    def pipeline_of(self, rank: int, world_size: int) -> sp.Pipeline:
         """What one process delivers."""
-        part = self.pipeline.shard(rank, world)
-        return part.batch(part.rows, tail="short" if world == 1 else "pad") if self.exact else part
+        part = self.pipeline.shard(rank, world_size)
+        if not self.exact:
+            return part
+        collating = [each.fn for each in part.batch_functions if each.collates]
+        return part.batch(
+            part.batch_size,
+            collate=part.collate,
+            collate_fn=collating[0] if collating else None,
+            last_batch="partial" if world_size == 1 else "pad",
+        )
 
     def part(self) -> tuple[int, int]:
-        """(rank, world) of this process's part of the rows, as far as that is known by now."""
-        if self.pipeline.world > 1 or not self.shards:
-            return self.pipeline.rank, self.pipeline.world
+        """(rank, world_size) of this process's part of the rows, as far as that is known by now."""
+        if self.pipeline.world_size > 1 or not self.shards:
+            return self.pipeline.rank, self.pipeline.world_size
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
         launched = self.pipeline.shard()
-        return launched.rank, launched.world
+        return launched.rank, launched.world_size
 
 
 class Batches(IterableDataset[Any]):
@@ -84,7 +92,7 @@ class Batches(IterableDataset[Any]):
         if (worker := get_worker_info()) is not None:
             raise sp.PlanError(
                 f"a DataLoader with num_workers={worker.num_workers} would make every batch {worker.num_workers} "
-                "times: standpipe has workers of its own, so use num_workers=0 and loader(workers=…)"
+                "times: standpipe has workers of its own, so use num_workers=0 and loader(num_workers=…)"
             )
         loader = self.loader
         self._started, self._resumed = True, None
@@ -107,8 +115,8 @@ class Batches(IterableDataset[Any]):
     def padded_remainder(self) -> int:
         """Rows of an epoch's last batch, of all ranks together, where padding follows them; else −1."""
         steps = self.loader.plan.steps
-        rows = self.loader.plan.rows_per_epoch % (steps.batch * steps.world)
-        return rows if rows and steps.tail.value == "pad" else -1
+        rows = self.loader.plan.rows_per_epoch % (steps.batch * steps.world_size)
+        return rows if rows and steps.last_batch.value == "pad" else -1
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next one, as ``standpipe.Loader.set_epoch`` does.

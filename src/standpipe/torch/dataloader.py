@@ -22,22 +22,16 @@ DEFAULTS = sp.LoaderOptions()
 # Options of standpipe's own loader, beside those that arguments of torch's stand for.
 OPTIONS = (
     "memory",
-    "depth",
-    "side_memory",
-    "worker_memory",
-    "lend_wait_s",
-    "slow_after_s",
+    "prefetch",
+    "large_image_memory",
+    "memory_per_worker",
+    "batch_release_timeout_s",
+    "slow_sample_s",
     "stall_timeout_s",
-    "bad_log",
+    "error_log",
 )
 RAISE = sp.Raise()
 Sample = TypeVar("Sample", covariant=True)
-
-
-IDLE_S = 300.0
-SERVER = sp.ForkServer(
-    IDLE_S
-)  # for all loaders, so that only the first epoch of the first one waits for imports
 
 
 class DataLoader(data.DataLoader[Sample]):
@@ -63,14 +57,16 @@ class DataLoader(data.DataLoader[Sample]):
                              that all loaders share, which ends with the last of them, whatever the context
     in_order                 batches always come in their order
     split_by_worker          whether an iterable dataset shares itself out among workers, by ``get_worker_info()`` in
-                             its methods or in ``worker_init_fn``: then each worker reads its part, and they take
-                             turns, batch by batch. None: as its code says; then it is an error when all workers begin
-                             with the same batch
-    on_bad                   ``standpipe.Replace(at_most=…)``: another sample of the same batch takes the place of a bad
+                             its methods or in ``worker_init_fn``: then each worker reads its part, and they take turns,
+                             batch by batch. None: as its code says; then it is an error when all workers begin with the
+                             same batch
+    on_error                 ``standpipe.Replace(at_most=…)``: another sample of the same batch takes the place of a bad
                              one, up to so many in an epoch, or such a share of it; ``bad_samples`` has them. Whole
                              batches are made by a worker each then. Default: ``Raise()``
-    pack                     whether long lists inside the dataset are packed on the way to workers, as ``Indexed`` says
-    memory, depth, side_memory, worker_memory, lend_wait_s, slow_after_s, stall_timeout_s, bad_log
+    share_lists              whether long lists inside the dataset are shared with workers instead of copied, as
+                             ``MapSource`` says
+    memory, prefetch, large_image_memory, memory_per_worker, batch_release_timeout_s, slow_sample_s, stall_timeout_s,
+    error_log
                              as of ``Pipeline.loader``
 
     Random numbers that the dataset draws in worker processes are keyed for each sample by (base seed, epoch, place):
@@ -107,22 +103,27 @@ class DataLoader(data.DataLoader[Sample]):
         in_order: bool = True,
         executor: Literal["process", "thread"] = "process",
         split_by_worker: bool | None = None,
-        on_bad: sp.Raise | sp.Replace = RAISE,
-        pack: bool = True,
+        on_error: sp.Raise | sp.Replace = RAISE,
+        share_lists: bool = True,
         memory: int | str | None = DEFAULTS.memory,
-        depth: int | Literal["auto"] = DEFAULTS.depth,
-        side_memory: int | str | None = DEFAULTS.side_memory,
-        worker_memory: int | str | None = DEFAULTS.worker_memory,
-        lend_wait_s: float = DEFAULTS.lend_wait_s,
-        slow_after_s: float = DEFAULTS.slow_after_s,
+        prefetch: int | Literal["auto"] = DEFAULTS.prefetch,
+        large_image_memory: int | str | None = DEFAULTS.large_image_memory,
+        memory_per_worker: int | str | None = DEFAULTS.memory_per_worker,
+        batch_release_timeout_s: float = DEFAULTS.batch_release_timeout_s,
+        slow_sample_s: float = DEFAULTS.slow_sample_s,
         stall_timeout_s: float | None = DEFAULTS.stall_timeout_s,
-        bad_log: str | os.PathLike[str] | None = DEFAULTS.bad_log,
+        error_log: str | os.PathLike[str] | None = DEFAULTS.error_log,
     ) -> None:
         # Every argument is an attribute, as torch's are: Lightning makes a loader like this one from them.
-        self.executor, self.pack, self.split_by_worker, self.on_bad = executor, pack, split_by_worker, on_bad
-        self.memory, self.depth, self.bad_log = memory, depth, bad_log
-        self.side_memory, self.worker_memory, self.lend_wait_s = side_memory, worker_memory, lend_wait_s
-        self.slow_after_s, self.stall_timeout_s = slow_after_s, stall_timeout_s
+        self.executor, self.share_lists, self.split_by_worker = executor, share_lists, split_by_worker
+        self.on_error = on_error
+        self.memory, self.prefetch, self.error_log = memory, prefetch, error_log
+        self.large_image_memory, self.memory_per_worker, self.batch_release_timeout_s = (
+            large_image_memory,
+            memory_per_worker,
+            batch_release_timeout_s,
+        )
+        self.slow_sample_s, self.stall_timeout_s = slow_sample_s, stall_timeout_s
         self._prefetches = prefetch_factor is not None
         super().__init__(
             dataset,
@@ -152,11 +153,13 @@ class DataLoader(data.DataLoader[Sample]):
         """
         self._is_stream = isinstance(self.dataset, data.IterableDataset)
         self._check()
-        self._policy = self._counted(self.on_bad)
+        self._policy = self._counted(self.on_error)
         self._course = Course(collates=not self._writes_rows)
-        self._fork_server = SERVER
+        self._fork_server = sp.ForkServer.shared()
         if self.num_workers and self.executor == "process" and not self._forks:
-            self._fork_server = SERVER.preload(Samples, self.dataset, collate_fn, self.worker_init_fn)
+            self._fork_server = sp.ForkServer.shared().preload(
+                Samples, self.dataset, collate_fn, self.worker_init_fn
+            )
 
     @property
     def _writes_rows(self) -> bool:
@@ -166,11 +169,11 @@ class DataLoader(data.DataLoader[Sample]):
         # And what differs from the others in shape isn't bad, and would be taken for it.
         # To know the shapes a sample is made before: in this process that would be a call more than torch's makes.
         by_row = self.collate_fn is default_collate and (self.batch_size or 1) > 1 and not self._is_stream
-        return by_row and self.num_workers > 0 and not isinstance(self.on_bad, sp.Replace)
+        return by_row and self.num_workers > 0 and not isinstance(self.on_error, sp.Replace)
 
     @property
     def bad_samples(self) -> list[sp.BadSample]:
-        """Samples that others took the place of, with ``on_bad=Replace(…)``, in what was delivered so far."""
+        """Samples that others took the place of, with ``on_error=Replace(…)``, in what was delivered so far."""
         return self._course.bad_samples
 
     def state_dict(self) -> dict[str, object]:
@@ -253,13 +256,13 @@ class DataLoader(data.DataLoader[Sample]):
         settings["start_timeout_s"] = self.stall_timeout_s
         if self.timeout:
             settings["stall_timeout_s"] = self.timeout
-        if self._prefetches and self.depth == "auto":
-            settings["depth"] = 1 + self.num_workers * (self.prefetch_factor or 1)
+        if self._prefetches and self.prefetch == "auto":
+            settings["prefetch"] = self.num_workers * (self.prefetch_factor or 1)
         if self.executor == "process":
-            settings["fork_from"] = "trainer" if self._forks else self._fork_server
+            settings["mp_context"] = "fork" if self._forks else self._fork_server
             if self.worker_init_fn is not None and not self._is_stream:
                 settings["in_turn"] = True
-        return settings | {"executor": self.executor, "workers": self.num_workers}
+        return settings | {"executor": self.executor, "num_workers": self.num_workers}
 
     @property
     def _limit(self) -> str:
@@ -270,7 +273,7 @@ class DataLoader(data.DataLoader[Sample]):
     @property
     def _makes_here(self) -> bool:
         """Whether the thread that asks for a batch makes it without an engine."""
-        return self.num_workers == 0 and not self._is_stream and isinstance(self.on_bad, sp.Raise)
+        return self.num_workers == 0 and not self._is_stream and isinstance(self.on_error, sp.Raise)
 
     @property
     def _forks(self) -> bool:

@@ -68,7 +68,7 @@ class CudaDevice:
         if finish is not None:
             dtype = str(self.wanted.dtype or finish.output.dtype.name).removeprefix("torch.")
             lines += [f"{finish.field} as bytes, made {dtype} there, in one step with its layout"]
-        till = "always in one place" if self.wanted.static else "until it is dropped"
+        till = "always in one place" if self.wanted.static_buffers else "until it is dropped"
         return [
             *lines,
             f"{coming / MIB:.1f}MiB of its memory for what comes, during an epoch",

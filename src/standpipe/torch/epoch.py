@@ -169,7 +169,7 @@ class Epoch(_BaseDataLoaderIter):
         elif self._named is None:
             self._batches = begun(self._engine)
         else:
-            self._batches = self._engine.given(self._named.batches(), ahead=self._ahead)
+            self._batches = self._engine.from_batches(self._named.batches(), ahead=self._ahead)
 
     def _next_data(self) -> Any:
         try:
@@ -181,7 +181,7 @@ class Epoch(_BaseDataLoaderIter):
             if not self._persistent_workers:
                 self._stop()
             raise
-        except (sp.SampleError, sp.StalledError, sp.WorkerDied) as error:
+        except (sp.SampleError, sp.StalledError, sp.WorkerDiedError) as error:
             self._passed()
             raise _told(error, self._limit) from error.__cause__
         self._passed()
@@ -257,22 +257,23 @@ def planned(
     loader: DataLoader[Any], base_seed: int, keys: Mapping[int, Any]
 ) -> Callable[[int], sp.Loader | InTurn]:
     """Makes standpipe's own loader for some epochs, for batches of so many rows."""
-    course, workers, pack = loader._course, loader.num_workers, loader.pack
+    course, workers, shared = loader._course, loader.num_workers, loader.share_lists
     dataset, collate_fn, alone = loader.dataset, loader.collate_fn, not loader._auto_collation
     is_stream, settings, init_fn = loader._is_stream, loader._engine_settings(), loader.worker_init_fn
-    on_bad, drop_last, certain = loader._policy, loader.drop_last, loader.split_by_worker is True
+    on_error, drop_last, certain = loader._policy, loader.drop_last, loader.split_by_worker is True
 
     def pipeline(rows: int, number: int | None = None) -> sp.Pipeline:
         seat = Seat(base_seed, workers, init_fn, number, bool(settings.get("in_turn")))
         form = as_it_is if course.collates else columns
+        collates = Collate(collate_fn, alone) if course.collates else None
         if is_stream:
-            stream = sp.Iterable(Stream(dataset, seat), pack=pack)
-            made = sp.Pipeline(stream, seed=base_seed + (number or 0)).batch(rows, tail="short")
+            stream = sp.IterableSource(Stream(dataset, seat), share_lists=shared)
+            made = sp.Pipeline(stream, seed=base_seed + (number or 0))
+            made = made.batch(rows, collate_fn=collates, last_batch="partial")
         else:
-            samples = sp.Indexed(Samples(dataset, form, seat, alone), pack=pack, keys=keys)
-            made = sp.Pipeline(samples, seed=base_seed).batch(rows, given=True)
-        made = made.on_bad(on_bad)
-        return made.map_batch(Collate(collate_fn, alone), samples=True) if course.collates else made
+            samples = sp.MapSource(Samples(dataset, form, seat, alone), share_lists=shared, keys=keys)
+            made = sp.Pipeline(samples, seed=base_seed).batch(rows, collate_fn=collates, batch_sampler=True)
+        return made.on_error(on_error)
 
     def plan(rows: int) -> sp.Loader | InTurn:
         if not is_stream or workers < 2:
@@ -336,7 +337,7 @@ def _told(error: Exception, limit: str) -> Exception:
 
     One that the user's code raised is of that type too, as torch raises it.
     """
-    error.__notes__ = [note for note in getattr(error, "__notes__", []) if ".on_bad(" not in note]
+    error.__notes__ = [note for note in getattr(error, "__notes__", []) if ".on_error(" not in note]
     if isinstance(error, sp.StalledError):  # in words that are looked for
         text = (
             str(error)

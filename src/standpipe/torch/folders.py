@@ -23,13 +23,13 @@ def image_folder_loaders(
     batch_size: int,
     val_batch_size: int | None = None,
     *,
-    workers: int | Literal["auto"] = "auto",
+    num_workers: int | Literal["auto"] = "auto",
     device: torch.device | str | int = "cpu",
     dtype: torch.dtype | None = None,
     memory_format: torch.memory_format | None = None,
     size: int = 224,
     seed: int = 0,
-    device_slots: int = 2,
+    device_prefetch: int = 1,
     **settings: Any,
 ) -> tuple[TorchLoader, TorchLoader]:
     """A loader to train with and one to validate with, of two folders with the same class folders.
@@ -38,8 +38,8 @@ def image_folder_loaders(
     batch_size          images of a process's batch in training. Those that fill no whole step are left out, others
                         each epoch
     val_batch_size      images of a process's batch in validation, any number; default: ``batch_size``
-    workers             as of ``Pipeline.loader``, for each of the two
-    device, dtype, memory_format, device_slots
+    num_workers         as of ``Pipeline.loader``, for each of the two
+    device, dtype, memory_format, device_prefetch
                         as of ``loader``
     size                side of an image in pixels
     seed                of the order and of what is drawn
@@ -59,7 +59,7 @@ def image_folder_loaders(
     """
     _check_numbers(batch_size, val_batch_size, size)
     form = Form.of(("image", "label", "valid"), device, dtype, memory_format)
-    settings = {**settings, "workers": workers, "device": form.place(slots=device_slots)}
+    settings = {**settings, "num_workers": num_workers, "device": form.place(prefetch=device_prefetch)}
     crop = sp.RandomResizedCrop(size), sp.RandomHorizontalFlip(), sp.Normalize()
     train = sp.Pipeline(sp.ImageFolder(train_dir)).shuffle(seed=seed).map(*crop).batch(batch_size)
     middle = sp.Resize(round(size * SCALE_TO_CROP)), sp.CenterCrop(size), sp.Normalize()

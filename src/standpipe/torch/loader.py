@@ -53,26 +53,27 @@ def loader(
     memory_format: torch.memory_format | None = None,
     fields: Sequence[str] | Mapping[str, str] | str | None = ("image", "label"),
     shard: bool = True,
-    device_slots: int = 2,
-    static: bool = False,
+    device_prefetch: int = 1,
+    static_buffers: bool = False,
     **settings: Any,
 ) -> TorchLoader:
     """A pipeline's batches as tensors, from a DataLoader that torch's own loops and frameworks know.
 
-    device         where tensors are: ``"cpu"``, ``"cuda"`` for the process's current device when the loader starts,
-                   ``"cuda:1"``, or another one that torch knows
-    dtype          of floating-point fields, such as ``torch.bfloat16``; default: as the pipeline makes them
-    memory_format  ``torch.channels_last``, of floating-point fields of four dimensions; default: likewise
-    fields         of a batch: ``("image", "label")`` is a tuple of two tensors, ``"image"`` a tensor,
-                   ``{"pixel_values": "image"}`` a dict with that key, and None a dict of all. ``"valid"``, (rows,)
-                   bool, says which rows aren't padding: all where the pipeline pads nothing
-    shard          whether each process gets its own part of the rows, where the pipeline doesn't say
-                   ``.shard(rank, world)``: rank and world size are those of torch.distributed once it is initialised,
-                   else the launcher's. False for a loader that gives every process all rows
-    device_slots   batches on a CUDA device at once: the caller's, and those that come ahead of him, as bytes
-    static         on a CUDA device, whether every batch lies where the one before it did and takes its place, for
-                   steps that are captured in a CUDA graph
-    settings       as of ``Pipeline.loader``: ``memory=``, ``workers=``, ``executor=``, …
+    device           where tensors are: ``"cpu"``, ``"cuda"`` for the process's current device when the loader starts,
+                     ``"cuda:1"``, or another one that torch knows
+    dtype            of floating-point fields, such as ``torch.bfloat16``; default: as the pipeline makes them
+    memory_format    ``torch.channels_last``, of floating-point fields of four dimensions; default: likewise
+    fields           of a batch: ``("image", "label")`` is a tuple of two tensors, ``"image"`` a tensor,
+                     ``{"pixel_values": "image"}`` a dict with that key, and None a dict of all. ``"valid"``, (rows,)
+                     bool, says which rows aren't padding: all where the pipeline pads nothing
+    shard            whether each process gets its own part of the rows, where the pipeline doesn't say ``.shard(rank,
+                     world_size)``: rank and world size are those of torch.distributed once it is initialised, else the
+                     launcher's. False for a loader that gives every process all rows
+    device_prefetch  batches that are brought to a CUDA device ahead of the one that the caller has, as bytes;
+                     default: 1
+    static_buffers   on a CUDA device, whether every batch lies where the one before it did and takes its place, for
+                     steps that are captured in a CUDA graph
+    settings         as of ``Pipeline.loader``: ``memory=``, ``num_workers=``, ``executor=``, …
 
     On the CPU a tensor shares the batch's memory. A CUDA device gets images as the bytes they were decoded to, where
     native code makes them: the next batch is copied from pinned memory while the step works on this one; normalising,
@@ -83,7 +84,7 @@ def loader(
     there aren't.
     """
     form = Form.of(fields, device, dtype, memory_format)
-    settings = {**settings, "device": form.place(slots=device_slots, static=static)}
+    settings = {**settings, "device": form.place(prefetch=device_prefetch, static_buffers=static_buffers)}
     if pipeline.gpu is not None and form.device.type == "cuda":
         settings = {"decode_device": str(form.device), **settings}
     return TorchLoader(Batches(Order(pipeline, form, shard, settings)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from standpipe import Spec
+from standpipe import ArraySpec
 from standpipe.torch.sending import Wanted
 
 WRITTEN = (torch.float32, torch.float16, torch.bfloat16)  # by native kernels
@@ -51,7 +51,7 @@ class TensorMemory:
         layout, shape = finish.layout, finish.output.shape
         if layout.value == "NCHW" and self.wanted.is_channels_last(4, table.dtype):
             layout, shape = type(layout)("NHWC"), (*shape[1:], shape[0])
-        return replace(finish, table=numbers, output=Spec(shape, numbers.dtype), layout=layout)
+        return replace(finish, table=numbers, output=ArraySpec(shape, numbers.dtype), layout=layout)
 
     def open(self, fields: Mapping[str, Any], finish: Any) -> Tensors:
         """What makes tensors of images."""

@@ -14,7 +14,7 @@ from typing import Any
 import standpipe as sp
 
 Records = list[Any]
-FIRST_KEY = sp.Indexed.FIRST_KEY
+FIRST_KEY = sp.MapSource.FIRST_KEY
 
 
 class Named:

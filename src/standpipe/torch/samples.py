@@ -43,7 +43,7 @@ class Seat:
 
     def take(self, dataset: Any) -> None:
         """Before the first sample of a worker process; anywhere else nothing happens."""
-        number = sp.worker_number()
+        number = sp.worker_id()
         if self._taken or number is None:
             return
         if self.number is not None:
@@ -75,7 +75,7 @@ def _put_back() -> Iterator[None]:
 
 @dataclass(slots=True)
 class Samples:
-    """A map-style dataset for ``standpipe.Indexed``.
+    """A map-style dataset for ``standpipe.MapSource``.
 
     form   makes fields of samples, each a list of their values or an array
     alone  whether samples aren't collated: then ``__getitem__`` makes each, as with torch
@@ -87,7 +87,7 @@ class Samples:
     alone: bool = False
 
     def __len__(self) -> int:
-        return sp.Indexed.FIRST_KEY  # or less: only the sampler knows
+        return sp.MapSource.FIRST_KEY  # or less: only the sampler knows
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {name: values[0] for name, values in self.__getcolumns__([index]).items()}
@@ -115,7 +115,7 @@ def items(dataset: Any, indices: Iterable[Any]) -> list[Any]:
 
 @dataclass(slots=True)
 class Stream:
-    """An iterable dataset for ``standpipe.Iterable``."""
+    """An iterable dataset for ``standpipe.IterableSource``."""
 
     dataset: Any
     seat: Seat

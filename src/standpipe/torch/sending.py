@@ -74,16 +74,16 @@ class OnItsWay:
 class Wanted:
     """What a batch is on the device.
 
-    fields         that are brought there; None: all
-    dtype          of floating-point fields; None: their own
-    memory_format  of those of four dimensions that aren't uint8; None: their own
-    static         whether each batch lies where the one before it did, and takes its place
+    fields          that are brought there; None: all
+    dtype           of floating-point fields; None: their own
+    memory_format   of those of four dimensions that aren't uint8; None: their own
+    static_buffers  whether each batch lies where the one before it did, and takes its place
     """
 
     fields: frozenset[str] | None
     dtype: torch.dtype | None
     memory_format: torch.memory_format | None
-    static: bool
+    static_buffers: bool
 
     def has(self, name: str) -> bool:
         """Whether a field is brought there."""
@@ -278,9 +278,9 @@ class Sender:
         """A field as the batch has it, in memory of its own."""
         on = self._streams.on
         if mixes and name == mixes[0].label:
-            shares = (len(value), mixes[0].classes)
+            shares = (len(value), mixes[0].num_classes)
             out = self._out(
-                name, value, shares, self._wanted.dtype_of(torch.float32), stream, each=mixes[0].classes
+                name, value, shares, self._wanted.dtype_of(torch.float32), stream, each=mixes[0].num_classes
             )
             on(stream, mix_labels, value, mixes, out)
             return out
@@ -314,7 +314,7 @@ class Sender:
         """Memory for what is made of ``source``, ``each`` numbers of one."""
         last = self._wanted.is_channels_last(len(shape), dtype)
         in_memory = (shape[0], *shape[2:], shape[1]) if last else shape
-        if self._wanted.static:
+        if self._wanted.static_buffers:
             out = self._place(name, self._sizes[name] // source.itemsize * each, dtype, stream)
             out = out[: math.prod(shape)].view(in_memory)
         else:

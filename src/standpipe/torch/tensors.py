@@ -61,21 +61,24 @@ class Form:
         kept = tuple(names) if isinstance(fields, Sequence) and not isinstance(fields, str) else fields
         return cls(kept, where, dtype, memory_format)  # type: ignore[arg-type]
 
-    def place(self, *, slots: int = 2, static: bool = False) -> CudaDevice | TensorMemory:
+    def place(self, *, prefetch: int = 1, static_buffers: bool = False) -> CudaDevice | TensorMemory:
         """Where standpipe itself brings batches; ``batch`` copies them to further devices. Raises ``PlanError``.
 
-        slots, static  as of ``loader``
+        prefetch, static_buffers  ``device_prefetch`` and ``static_buffers`` of ``loader``
         """
-        if not isinstance(slots, int) or isinstance(slots, bool) or not 2 <= slots <= MOST_SLOTS:
+        if not isinstance(prefetch, int) or isinstance(prefetch, bool) or not 1 <= prefetch < MOST_SLOTS:
             raise PlanError(
-                f"device_slots={slots!r}: batches, a whole number from 2, the caller's and one that comes, to "
-                f"{MOST_SLOTS}"
+                f"device_prefetch={prefetch!r}: batches that come ahead, a whole number from 1 to {MOST_SLOTS - 1}"
             )
         names = None if self.fields is None else frozenset(self._names())
-        if not isinstance(static, bool):
-            raise PlanError(f"static={static!r}: True or False")
-        wanted = Wanted(names, self.dtype, self.memory_format, static)
-        return CudaDevice(self.device, wanted, slots) if self.device.type == "cuda" else TensorMemory(wanted)
+        if not isinstance(static_buffers, bool):
+            raise PlanError(f"static_buffers={static_buffers!r}: True or False")
+        wanted = Wanted(names, self.dtype, self.memory_format, static_buffers)
+        return (
+            CudaDevice(self.device, wanted, prefetch + 1)
+            if self.device.type == "cuda"
+            else TensorMemory(wanted)
+        )
 
     def check(self, known: Sequence[str]) -> None:
         """Raise ``PlanError`` when a field isn't among those that a batch has."""

@@ -57,21 +57,26 @@ class Normalize(ValueTransform):
 
 @dataclass(frozen=True, slots=True)
 class ToDtype(ValueTransform):
-    """The element type of the slot: ``"uint8"``, ``"float16"`` or ``"float32"``.
+    """The element type of the slot.
 
-    Without ``Normalize``, floats are value ÷ 255.
+    dtype  ``"uint8"``, ``"float16"`` or ``"float32"``
+    scale  whether floats are value ÷ 255, from 0 to 1, as torchvision's ``v2.ToDtype`` has it. False (default): they
+           are from 0 to 255. With ``Normalize``, which divides by 255 itself, it means nothing
     """
 
     dtype: DtypeName
+    scale: bool = False
 
     def check(self) -> None:
         """Raise ``PlanError`` for another type."""
         if self.dtype not in ("uint8", "float16", "float32"):
             raise PlanError(f"ToDtype({self.dtype!r}): one of 'uint8', 'float16', 'float32'")
+        if not isinstance(self.scale, bool):
+            raise PlanError(f"ToDtype(scale={self.scale!r}): True or False")
 
     def applied_to(self, form: RowForm) -> RowForm:
         """Return ``form`` with the element type."""
-        return replace(form, dtype=self.dtype)
+        return replace(form, dtype=self.dtype, scale=self.scale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from standpipe.errors import PlanError
-from standpipe.spec import Spec
+from standpipe.spec import ArraySpec
 from standpipe.transform.mixing import CutMix, MixUp
 
 Mixing = MixUp | CutMix
-As = Literal["numpy", "pil", "tensor"]
+InputFormat = Literal["numpy", "pil", "tensor"]
 LONGEST_NAME = 120  # of a callable's repr, in a state that shall stay small
 FORMS = ("numpy", "pil", "tensor")
 Rng = Literal["numpy", "torch"]
@@ -26,21 +26,21 @@ _TORCH_GENERATOR = re.compile(r"\btorch\.(_C\.)?Generator\b")
 class Function:
     """A callable on a sample, or on one of its fields.
 
-    fn     the callable. With ``field`` it takes that field's value and returns its new value; without, it takes
-           the sample, a dict of values by field, and returns the new one. A parameter named ``rng`` gets a
-           ``numpy.random.Generator`` keyed by (seed, epoch, position) and by the callable's place among others, or a
-           ``torch.Generator`` where it is annotated so
-    field  the field it reads and writes, or None: all
-    as_    the form in which images come: ``"numpy"``, (H, W, 3) uint8; ``"pil"``; ``"tensor"``, (3, H, W) uint8
-    spec   shape and dtype of what it returns, by field or, with ``field``, of that one; None: measured on one
-           sample when the loader starts
-    kind   whose rules of calling it follows
+    fn            the callable. With ``field`` it takes that field's value and returns its new value; without, it takes
+                  the sample, a dict of values by field, and returns the new one. A parameter named ``rng`` gets a
+                  ``numpy.random.Generator`` keyed by (seed, epoch, position) and by the callable's place among others,
+                  or a ``torch.Generator`` where it is annotated so
+    field         the field it reads and writes, or None: all
+    input_format  the form in which images come: ``"numpy"``, (H, W, 3) uint8; ``"pil"``; ``"tensor"``, (3, H, W) uint8
+    spec          shape and dtype of what it returns, by field or, with ``field``, of that one; None: measured on one
+                  sample when the loader starts
+    kind          whose rules of calling it follows
     """
 
     fn: Callable[..., Any]
     field: str | None
-    as_: As
-    spec: Spec | Mapping[str, Spec] | None
+    input_format: InputFormat
+    spec: ArraySpec | Mapping[str, ArraySpec] | None
     kind: Literal["plain", "torchvision", "albumentations"]
 
     @classmethod
@@ -49,24 +49,28 @@ class Function:
         fn: Callable[..., Any],
         *,
         field: str | None = None,
-        as_: As | None = None,
-        spec: Spec | Mapping[str, Spec] | None = None,
+        input_format: InputFormat | None = None,
+        spec: ArraySpec | Mapping[str, ArraySpec] | None = None,
     ) -> Function:
         """Recognise what ``fn`` is. Raises ``PlanError`` for arguments that fit nothing."""
-        check_form("map", field, as_)
+        check_form("map", field, input_format)
         if spec is not None and not (
-            isinstance(spec, Spec) if field is not None else isinstance(spec, Mapping)
+            isinstance(spec, ArraySpec) if field is not None else isinstance(spec, Mapping)
         ):
-            wanted = "Spec(shape, dtype)" if field is not None else "a dict with the Spec of every field"
+            wanted = (
+                "ArraySpec(shape, dtype)" if field is not None else "a dict with the ArraySpec of every field"
+            )
             raise PlanError(f"map(spec={spec!r}): {wanted}")
         package = (type(fn).__module__ or "").partition(".")[0]
         if package == "torchvision":
-            return cls(fn, field or "image", as_ or "pil", spec, "torchvision")
+            return cls(fn, field or "image", input_format or "pil", spec, "torchvision")
         if package in ("albumentations", "albumentationsx"):
-            if as_ not in (None, "numpy"):
-                raise PlanError(f"map(as_={as_!r}): albumentations takes NumPy arrays; leave as_ out")
+            if input_format not in (None, "numpy"):
+                raise PlanError(
+                    f"map(input_format={input_format!r}): albumentations takes NumPy arrays; leave input_format out"
+                )
             return cls(fn, field, "numpy", spec, "albumentations")
-        return cls(fn, field, as_ or "numpy", spec, "plain")
+        return cls(fn, field, input_format or "numpy", spec, "plain")
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -86,7 +90,7 @@ class Function:
     def describe(self) -> str:
         """The callable's qualified name, with the parameters that its repr shows, the field and the form."""
         field = "" if self.field is None else f", field={self.field!r}"
-        form = "" if self.as_ == "numpy" else f", as_={self.as_!r}"
+        form = "" if self.input_format == "numpy" else f", input_format={self.input_format!r}"
         return f"{callable_name(self.fn)}{field}{form}"
 
 
@@ -94,13 +98,13 @@ class Function:
 class BatchFunction:
     """A callable on a batch, called where the batch is made.
 
-    fn       takes a dict of (rows, …) arrays by field, or with ``samples`` the list of the samples, and returns
-             the new batch: a dict of arrays, one, or a tuple of them
-    samples  whether it collates samples itself, as a ``collate_fn`` of torch does
+    fn        takes a dict of (rows, …) arrays by field, or with ``collates`` the list of the samples, and returns
+              the new batch: a dict of arrays, one, or a tuple of them
+    collates  whether it makes the batch from the samples itself, as a ``collate_fn`` of torch does
     """
 
     fn: Callable[..., Any]
-    samples: bool = False
+    collates: bool = False
 
     @property
     def takes_rng(self) -> Rng | None:
@@ -126,13 +130,14 @@ class BatchFunction:
         """The callable's qualified name; of standpipe's own its parameters."""
         if self.mixing is not None:
             return f"map_batch({self.mixing!r})"
-        return f"map_batch({callable_name(self.fn)}{', samples=True' if self.samples else ''})"
+        name = callable_name(self.fn)
+        return f"collate_fn={name}" if self.collates else f"map_batch({name})"
 
 
-def check_form(method: str, field: object, as_: object) -> None:
-    """Raise ``PlanError`` unless ``field`` can be a field's name and ``as_`` a form, or they are None."""
-    if as_ is not None and as_ not in FORMS:
-        raise PlanError(f"{method}(as_={as_!r}): 'numpy', 'pil' or 'tensor'")
+def check_form(method: str, field: object, input_format: object) -> None:
+    """Raise ``PlanError`` unless ``field`` can be a field's name and ``input_format`` a form, or they are None."""
+    if input_format is not None and input_format not in FORMS:
+        raise PlanError(f"{method}(input_format={input_format!r}): 'numpy', 'pil' or 'tensor'")
     if field is not None and (not isinstance(field, str) or not field):
         raise PlanError(f"{method}(field={field!r}): a field's name, such as 'image'")
 

@@ -11,7 +11,7 @@ import numpy as np
 from standpipe import _native
 from standpipe.contracts import Finish, Transform
 from standpipe.errors import PlanError
-from standpipe.spec import AnyArray, DecodeMode, Decoding, Layout, Spec
+from standpipe.spec import AnyArray, ArraySpec, DecodeMode, Decoding, Float32Array, Layout
 from standpipe.transform.element import Normalize
 from standpipe.transform.image import (
     GeometricTransform,
@@ -36,7 +36,7 @@ class ImageKernel:
     """
 
     stages: tuple[Stage, ...]
-    output: Spec
+    output: ArraySpec
     layout: Layout
     table: AnyArray | None = field(compare=False)
     normalize: bool
@@ -47,7 +47,7 @@ class ImageKernel:
         return ("image",)
 
     @property
-    def outputs(self) -> Mapping[str, Spec]:
+    def outputs(self) -> Mapping[str, ArraySpec]:
         """The image as the slot has it."""
         return {"image": self.output}
 
@@ -78,7 +78,7 @@ class ImageKernel:
         """The kernel with another last step, or with none: then it writes (H, W, 3) uint8."""
         if finish is not None:
             return replace(self, output=finish.output, layout=finish.layout, table=finish.table)
-        spec = Spec((*self.size_px, 3), np.dtype(np.uint8))
+        spec = ArraySpec((*self.size_px, 3), np.dtype(np.uint8))
         return replace(self, output=spec, layout=Layout.NHWC, table=None)
 
     def _row_format(self) -> _native.RowFormat:
@@ -160,9 +160,16 @@ def _with_output(stages: tuple[Stage, ...], size: Size, form: RowForm) -> ImageK
     shape = (3, *size) if layout is Layout.NCHW else (*size, 3)
     table: AnyArray | None = None
     if dtype != np.uint8:
-        floats = form.table if form.table is not None else Normalize((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)).table()
+        floats = _unnormalized(form.scale) if form.table is None else form.table
         table = floats.astype(dtype)
-    return ImageKernel(stages, Spec(shape, dtype), layout, table, normalize)
+    return ImageKernel(stages, ArraySpec(shape, dtype), layout, table, normalize)
+
+
+def _unnormalized(scale: bool) -> Float32Array:
+    """(3, 256) float32: what each channel's byte becomes without ``Normalize``."""
+    if scale:
+        return Normalize((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)).table()
+    return np.tile(np.arange(256, dtype=np.float32), (3, 1))
 
 
 def _hint(transform: object) -> str:

@@ -118,11 +118,13 @@ class RowForm:
 
     table   (3, 256) float32: the number that each channel's byte becomes
     dtype   the element type
+    scale   whether floats without ``table`` are value ÷ 255
     layout  the order of axes
     """
 
     table: Float32Array | None = None
     dtype: DtypeName | None = None
+    scale: bool = False
     layout: Layout | None = None
 
 

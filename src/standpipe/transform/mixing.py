@@ -25,7 +25,7 @@ class _Mixing:
     """A function of whole batches that mixes each row with the one before it, the first with the last."""
 
     alpha: float
-    classes: int
+    num_classes: int
     image: str = "image"
     label: str = "label"
 
@@ -33,8 +33,12 @@ class _Mixing:
         """Raise ``PlanError`` for what can't be."""
         if not is_number(self.alpha) or not self.alpha > 0:
             raise PlanError(f"{self!r}: alpha is a number above 0")
-        if not isinstance(self.classes, int) or isinstance(self.classes, bool) or self.classes < 1:
-            raise PlanError(f"{self!r}: classes is how many there are, a whole number from 1")
+        if (
+            not isinstance(self.num_classes, int)
+            or isinstance(self.num_classes, bool)
+            or self.num_classes < 1
+        ):
+            raise PlanError(f"{self!r}: num_classes is how many there are, a whole number from 1")
         for name in (self.image, self.label):
             if not isinstance(name, str) or not name:
                 raise PlanError(f"{self!r}: image and label are names of fields")
@@ -61,22 +65,24 @@ class _Mixing:
         """
         if not isinstance(labels, np.ndarray) or labels.shape not in (
             labels.shape[:1],
-            (len(labels), self.classes),
+            (len(labels), self.num_classes),
         ):
-            raise TypeError(f"{self.label!r} holds neither a class nor {self.classes} shares a row")
+            raise TypeError(f"{self.label!r} holds neither a class nor {self.num_classes} shares a row")
         if labels.ndim == 1:
             if labels.dtype.kind not in "iu":
                 raise TypeError(f"{self.label!r} is {labels.dtype}; a class is a whole number")
-            odd = (labels < 0) | (labels >= self.classes)
+            odd = (labels < 0) | (labels >= self.num_classes)
             if odd.any():
                 first = labels[odd][0]
-                raise ValueError(f"{self.label!r} is {first}, and classes go from 0 to {self.classes - 1}")
+                raise ValueError(
+                    f"{self.label!r} is {first}, and classes go from 0 to {self.num_classes - 1}"
+                )
 
     def _labels(self, labels: Any, share: float) -> Float32Array:
         """(rows, classes) float32, each row a mixture of its own label and that of the row before."""
         self.check_labels(labels)
         if labels.ndim == 1:
-            whole = np.zeros((len(labels), self.classes), np.float32)
+            whole = np.zeros((len(labels), self.num_classes), np.float32)
             whole[np.arange(len(labels)), labels] = 1
             labels = whole
         others = np.roll(labels, 1, axis=0)
@@ -88,10 +94,10 @@ class _Mixing:
 class MixUp(_Mixing):
     """Each image becomes a weighted mean of itself and the one before it in the batch; the first, and the last.
 
-    alpha    both parameters of the beta distribution that the share of the image itself is drawn from, above 0
-    classes  how many classes there are
-    image    name of the field of images: (rows, …) uint8, float16 or float32
-    label    name of the field of labels: (rows,) whole numbers, or (rows, classes) where they are mixed already
+    alpha        both parameters of the beta distribution that the share of the image itself is drawn from, above 0
+    num_classes  how many classes there are
+    image        name of the field of images: (rows, …) uint8, float16 or float32
+    label        name of the field of labels: (rows,) whole numbers, or (rows, classes) where they are mixed already
 
     For ``Pipeline.map_batch``. mixup (Zhang et al., 2018, arXiv:1710.09412)::
 
@@ -117,18 +123,19 @@ class MixUp(_Mixing):
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Mix:
         """What is done to a batch of images of this shape and dtype."""
         share = beta(self.alpha, rng)
-        return Mix(self.image, self.label, self.classes, share, None, planar=False)
+        return Mix(self.image, self.label, self.num_classes, share, None, planar=False)
 
 
 @dataclass(frozen=True, slots=True)
 class CutMix(_Mixing):
     """A box of each image comes from the one before it in the batch; of the first, from the last.
 
-    alpha    both parameters of the beta distribution that the share of the image itself is drawn from, above 0
-    classes  how many classes there are
-    image    name of the field of images: four axes, uint8, float16 or float32
-    label    name of the field of labels: (rows,) whole numbers, or (rows, classes) where they are mixed already
-    layout   ``"NCHW"`` or ``"NHWC"``; default: where 1, 3 or 4 channels are, and if that may be both, NHWC for uint8
+    alpha        both parameters of the beta distribution that the share of the image itself is drawn from, above 0
+    num_classes  how many classes there are
+    image        name of the field of images: four axes, uint8, float16 or float32
+    label        name of the field of labels: (rows,) whole numbers, or (rows, classes) where they are mixed already
+    layout       ``"NCHW"`` or ``"NHWC"``; default: where 1, 3 or 4 channels are, and if that may be both, NHWC for
+                 uint8
 
     For ``Pipeline.map_batch``. CutMix (Yun et al., 2019, arXiv:1905.04899)::
 
@@ -168,7 +175,7 @@ class CutMix(_Mixing):
         box = cut_box(height, width, beta(self.alpha, rng), rng)
         top, left, bottom, right = box
         share = 1 - (bottom - top) * (right - left) / (height * width)
-        return Mix(self.image, self.label, self.classes, share, box, planar)
+        return Mix(self.image, self.label, self.num_classes, share, box, planar)
 
     def _layout(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> str:
         if len(shape) != 4:

@@ -9,7 +9,7 @@ import numpy as np
 
 from standpipe.contracts import Encoded, Transform
 from standpipe.errors import PlanError
-from standpipe.spec import Spec
+from standpipe.spec import ArraySpec
 from standpipe.transform.function import Function
 from standpipe.transform.fuse import ImageKernel, fuse
 from standpipe.transform.image import ImageTransform, ValueTransform
@@ -73,7 +73,7 @@ class FunctionStep:
 
 
 Step = NativeStep | FunctionStep
-Known = dict[str, Spec | Encoded | None]  # None: a field whose shape is measured
+Known = dict[str, ArraySpec | Encoded | None]  # None: a field whose shape is measured
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ class SampleProgram:
     """
 
     steps: tuple[Step, ...]
-    fields: Mapping[str, Spec | None] | None
+    fields: Mapping[str, ArraySpec | None] | None
     before_cache: int = 0
 
     @property
@@ -101,7 +101,7 @@ class SampleProgram:
 
 
 def sample_program(
-    transforms: Sequence[Transform], fields: Mapping[str, Spec | Encoded] | None, cached: int = 0
+    transforms: Sequence[Transform], fields: Mapping[str, ArraySpec | Encoded] | None, cached: int = 0
 ) -> SampleProgram:
     """Cut a pipeline's transforms into native kernels and Python functions.
 
@@ -182,15 +182,15 @@ def _after_function(function: Function, known: Known | None) -> Known | None:
             f"{function.describe()}: there is no field {function.field!r}; there are {', '.join(known)}"
         )
     spec = function.spec
-    assert spec is None or isinstance(spec, Spec)
+    assert spec is None or isinstance(spec, ArraySpec)
     return {**known, function.field: spec}
 
 
-def _specs(function: Function) -> Mapping[str, Spec]:
+def _specs(function: Function) -> Mapping[str, ArraySpec]:
     assert isinstance(function.spec, Mapping)
     for name, spec in function.spec.items():
-        if not isinstance(name, str) or not isinstance(spec, Spec):
-            raise PlanError(f"{function.describe()}: spec has {name!r}: {spec!r}, not a name and a Spec")
+        if not isinstance(name, str) or not isinstance(spec, ArraySpec):
+            raise PlanError(f"{function.describe()}: spec has {name!r}: {spec!r}, not a name and a ArraySpec")
     return function.spec
 
 
@@ -206,7 +206,7 @@ def _native_step(
             raise PlanError(
                 f"{transforms[0].describe()} reads the field 'image'; there are {', '.join(known)}"
             )
-        if isinstance(image, Spec):
+        if isinstance(image, ArraySpec):
             if len(image.shape) != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
                 raise PlanError(f"the field 'image' is {image}; image transforms take (H, W, 3) uint8")
             source_px = (image.shape[0], image.shape[1])
@@ -218,7 +218,7 @@ def _native_step(
     return NativeStep(tuple(transforms), earlier, kernel, decodes), known and {**known, **kernel.outputs}
 
 
-def _not_encoded(name: str, spec: Spec | Encoded | None) -> Spec | None:
+def _not_encoded(name: str, spec: ArraySpec | Encoded | None) -> ArraySpec | None:
     if isinstance(spec, Encoded):
         raise PlanError(f"the field {name!r} is an {spec} that nothing decodes")
     return spec

@@ -10,7 +10,7 @@ import numpy as np
 from standpipe.spec import AnyArray
 
 if TYPE_CHECKING:
-    from standpipe.transform.function import As
+    from standpipe.transform.function import InputFormat
 
 NUMBER_KINDS = "biufc"
 _PLAIN = frozenset((bool, int, float, str, bytes))
@@ -41,7 +41,7 @@ def as_array(value: Any) -> AnyArray | None:
     return None
 
 
-def in_form(value: Any, form: As) -> Any:
+def in_form(value: Any, form: InputFormat) -> Any:
     """An image's value in the form that a function asks for; values that are no image stay as they are.
 
     An image is a Pillow image, or a (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) uint8 array; arrays of other shapes
@@ -60,7 +60,7 @@ def in_form(value: Any, form: As) -> Any:
             return _as_tensor(value)
 
 
-def out_of_form(value: Any, form: As) -> Any:
+def out_of_form(value: Any, form: InputFormat) -> Any:
     """What a function returned, as it lies between transforms: (3, H, W) uint8 tensors become (H, W, 3) arrays."""
     if form == "tensor" and is_tensor(value):
         array = as_array(value)

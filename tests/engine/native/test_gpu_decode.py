@@ -57,9 +57,9 @@ def use(monkeypatch: pytest.MonkeyPatch, decoder: type) -> None:
     monkeypatch.setattr("standpipe.engine.native.gpu.NvDecoder", decoder)
 
 
-def images(pipeline: sp.Pipeline, *, workers: int = 2) -> tuple[list[AnyArray], sp.Stats]:
+def images(pipeline: sp.Pipeline, *, num_workers: int = 2) -> tuple[list[AnyArray], sp.Stats]:
     """An epoch's images in order of their records, and the counters after it."""
-    with pipeline.loader(memory="256MiB", workers=workers, decode_device="cpu") as loader:
+    with pipeline.loader(memory="256MiB", num_workers=num_workers, decode_device="cpu") as loader:
         rows = {}
         for batch in loader:
             rows |= dict(zip(batch["index"].tolist(), batch["image"].copy(), strict=True))
@@ -98,9 +98,12 @@ def test_which_decoder_takes_a_row_is_a_function_of_its_record(
     assert 10 < sum(expected) < 40
     for seed, rows, workers in ((1, 7, 1), (2, 30, 4)):
         described = (
-            sp.Pipeline(source).shuffle(seed=seed).map(sp.RandomResizedCrop(16)).batch(rows, tail="short")
+            sp.Pipeline(source)
+            .shuffle(seed=seed)
+            .map(sp.RandomResizedCrop(16))
+            .batch(rows, last_batch="partial")
         )
-        assert painted(images(described.decode("hybrid", share=0.4), workers=workers)[0]) == expected
+        assert painted(images(described.decode("hybrid", share=0.4), num_workers=workers)[0]) == expected
 
 
 def test_only_files_that_any_decoder_takes_go_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,10 +167,10 @@ def test_bad_files_are_replaced_by_the_same_ones(
     use(monkeypatch, decoder)
     files = [*damaged().values(), *(encoded(picture(seed), quality=90) for seed in range(40))]
     described = sp.Pipeline(listed(tmp_path, files)).shuffle(seed=4).map(sp.RandomResizedCrop(16)).batch(12)
-    described = described.on_bad(sp.Replace(at_most=20))
+    described = described.on_error(sp.Replace(at_most=20))
     taken = []
     for each in (described, described.decode("hybrid", share=0.7)):
-        with each.loader(memory="256MiB", workers=3, decode_device="cpu") as loader:
+        with each.loader(memory="256MiB", num_workers=3, decode_device="cpu") as loader:
             batches = [{name: values.copy() for name, values in batch.items()} for batch in loader]
             taken.append((batches, [(bad.index, bad.replacement, bad.reason) for bad in loader.bad_samples]))
     (exact, bad), (ours, our_bad) = taken
@@ -213,8 +216,8 @@ def test_a_decoder_that_hangs_is_named_and_given_up(tmp_path: Path, monkeypatch:
 
     use(monkeypatch, Stuck)
     pipeline = in_order(small(tmp_path, 12), sp.RandomResizedCrop(16)).decode("gpu")
-    settings = {"memory": "256MiB", "slow_after_s": 0.1, "stall_timeout_s": 2.0}
-    with pipeline.on_bad(sp.Replace(at_most=4)).loader(**settings) as loader:
+    settings = {"memory": "256MiB", "slow_sample_s": 0.1, "stall_timeout_s": 2.0}
+    with pipeline.on_error(sp.Replace(at_most=4)).loader(**settings) as loader:
         (batch,) = loader
         assert painted(batch["image"]) == [True] * 12
         assert [bad.place for bad in loader.bad_samples] == ["stalled"]
@@ -258,13 +261,13 @@ def test_epochs_that_are_left_early_leave_nothing_behind(tmp_path: Path) -> None
 def test_an_epoch_goes_on_after_a_resume_with_other_workers(tmp_path: Path) -> None:
     pipeline = sp.Pipeline(small(tmp_path, 40)).shuffle(seed=2).map(sp.RandomResizedCrop(16)).batch(8)
     pipeline = pipeline.decode("hybrid", share=0.5)
-    with pipeline.loader(memory="256MiB", workers=1, decode_device="cpu") as loader:
+    with pipeline.loader(memory="256MiB", num_workers=1, decode_device="cpu") as loader:
         whole = [batch["image"].copy() for batch in loader]
-    with pipeline.loader(memory="256MiB", workers=3, decode_device="cpu") as loader:
+    with pipeline.loader(memory="256MiB", num_workers=3, decode_device="cpu") as loader:
         for _, _ in zip(range(2), loader, strict=False):
             pass
         state = loader.state_dict()
-    with pipeline.loader(memory="256MiB", workers=2, decode_device="cpu") as loader:
+    with pipeline.loader(memory="256MiB", num_workers=2, decode_device="cpu") as loader:
         loader.load_state_dict(state)
         rest = [batch["image"].copy() for batch in loader]
     assert np.array_equal(whole[2:], rest)
@@ -318,12 +321,12 @@ def test_the_recipe_says_what_the_gpu_decodes(tmp_path: Path) -> None:
 
 def test_decoded_frames_are_part_of_the_forecast_and_the_ledger(tmp_path: Path) -> None:
     pipeline = in_order(small(tmp_path, 8), sp.RandomResizedCrop(16))
-    without, plan = (each.plan(memory="128MiB", workers=1) for each in (pipeline, pipeline.decode("gpu")))
+    without, plan = (each.plan(memory="128MiB", num_workers=1) for each in (pipeline, pipeline.decode("gpu")))
     assert plan.forecast.frames == 2 * (16 << 20)
     assert plan.forecast.allocated == without.forecast.allocated + plan.forecast.frames
     with pytest.raises(sp.BudgetError, match=r"32\.0MiB of images from the GPU") as caught:
-        pipeline.decode("gpu").plan(memory="40MiB", workers=1)
-    assert pipeline.decode("gpu").plan(memory=caught.value.smallest_bytes, workers=1)
+        pipeline.decode("gpu").plan(memory="40MiB", num_workers=1)
+    assert pipeline.decode("gpu").plan(memory=caught.value.smallest_bytes, num_workers=1)
     with pipeline.decode("gpu").loader(memory="128MiB", decode_device="cpu") as loader:
         list(loader)
         ledger = loader.memory()

@@ -139,7 +139,7 @@ print(ctypes.c_int.in_dll(ctypes.CDLL(None), "most_waiting").value)
 
 def test_slow_opens_are_read_ahead_and_give_the_same_bytes(tmp_path: Path, slow_files: Path) -> None:
     write_list(tmp_path, [encoded(picture(seed)) for seed in range(160)])
-    path, settings = str(tmp_path / "list.txt"), {"memory": "64MiB", "workers": 2}
+    path, settings = str(tmp_path / "list.txt"), {"memory": "64MiB", "num_workers": 2}
     program = PROGRAM.format(path=path, rows=8, settings=settings)
     digest, ahead, _ = output(program, environment=never_slow(slow_files)).splitlines()
     assert ahead == "False"
@@ -158,7 +158,7 @@ def test_reading_threads_that_hold_all_buffers_while_decoding_threads_read_thems
     large = [small[0] + bytes(600_000)]
     source = write_list(tmp_path, [*small, *small, *6 * large, *120 * small, *large])
     pipeline = sp.Pipeline(source).map(sp.RandomResizedCrop(16)).batch(2447)
-    settings: dict[str, object] = {"workers": 1, "side_memory": "8MiB"}
+    settings: dict[str, object] = {"num_workers": 1, "large_image_memory": "8MiB"}
     with pytest.raises(sp.BudgetError) as caught:
         pipeline.plan(memory=1, **settings)
     settings["memory"] = caught.value.smallest_bytes

@@ -17,8 +17,8 @@ from torchvision_cpu import OPERATORS, torchvision
 
 SETTINGS = [
     pytest.param({"executor": "inline"}, id="inline"),
-    pytest.param({"executor": "thread", "workers": 2}, id="threads"),
-    pytest.param({"executor": "process", "workers": 2, "fork_from": TORCH}, id="processes"),
+    pytest.param({"executor": "thread", "num_workers": 2}, id="threads"),
+    pytest.param({"executor": "process", "num_workers": 2, "mp_context": TORCH}, id="processes"),
 ]
 
 
@@ -35,7 +35,7 @@ class Waves(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return self.waves[index] + index, index % 3
 
 
-def batches(source: sp.Indexed, **settings: Any) -> list[dict[str, Any]]:
+def batches(source: sp.MapSource, **settings: Any) -> list[dict[str, Any]]:
     pipeline = sp.Pipeline(source).shuffle(seed=5).batch(16)
     with pipeline.loader(memory="1GiB", **settings) as loader:
         return [{name: np.array(value) for name, value in batch.items()} for batch in loader]
@@ -46,7 +46,7 @@ def test_a_torch_dataset_a_subset_and_a_concatenation(settings: dict[str, Any]) 
     whole = Waves(3000)
     subset = torch.utils.data.Subset(whole, list(range(100, 2500)))
     both = torch.utils.data.ConcatDataset([subset, torch.utils.data.Subset(whole, [0, 2, 4])])
-    source = sp.Indexed(both, fields=("wave", "label"))
+    source = sp.MapSource(both, fields=("wave", "label"))
     found = batches(source, **settings)
     expected = batches(source, executor="inline")
     assert len(found) == 2403 // 16
@@ -75,7 +75,7 @@ def test_torchvisions_folder_with_its_own_transform(settings: dict[str, Any], tm
     v2 = torchvision.transforms.v2
     resized = v2.Compose([v2.Resize((16, 16)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
     dataset = torchvision.datasets.ImageFolder(str(tmp_path), transform=resized)
-    with sp.Pipeline(sp.Indexed(dataset)).batch(12).loader(memory="1GiB", **settings) as loader:
+    with sp.Pipeline(sp.MapSource(dataset)).batch(12).loader(memory="1GiB", **settings) as loader:
         (batch,) = loader
     np.testing.assert_array_equal(batch["label"], np.arange(12) // 4)
     for row, (image, _) in enumerate(dataset):
@@ -101,7 +101,7 @@ class Rows:
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_rows_as_dicts(settings: dict[str, Any]) -> None:
-    with sp.Pipeline(sp.Indexed(Rows("a"))).batch(8).loader(memory="1GiB", **settings) as loader:
+    with sp.Pipeline(sp.MapSource(Rows("a"))).batch(8).loader(memory="1GiB", **settings) as loader:
         first = next(iter(loader))
     assert first["image"].shape == (8, 4, 4, 3)
     assert first["text"] == [f"row {index}" for index in range(8)]
@@ -109,15 +109,15 @@ def test_rows_as_dicts(settings: dict[str, Any]) -> None:
 
 
 def test_a_fingerprint_stands_for_the_content() -> None:
-    def digest(source: sp.Indexed) -> str:
+    def digest(source: sp.MapSource) -> str:
         return sp.Pipeline(source).batch(8).plan().digest
 
-    assert digest(sp.Indexed(Rows("a"))) == digest(sp.Indexed(Rows("a")))
-    assert digest(sp.Indexed(Rows("a"))) != digest(sp.Indexed(Rows("b")))
-    with sp.Pipeline(sp.Indexed(Rows("a"))).batch(8).loader() as one:
+    assert digest(sp.MapSource(Rows("a"))) == digest(sp.MapSource(Rows("a")))
+    assert digest(sp.MapSource(Rows("a"))) != digest(sp.MapSource(Rows("b")))
+    with sp.Pipeline(sp.MapSource(Rows("a"))).batch(8).loader() as one:
         state = one.state_dict()
     with (
-        sp.Pipeline(sp.Indexed(Rows("b"))).batch(8).loader() as other,
+        sp.Pipeline(sp.MapSource(Rows("b"))).batch(8).loader() as other,
         pytest.raises(sp.StateError, match="source"),
     ):
         other.load_state_dict(state)

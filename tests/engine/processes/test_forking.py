@@ -42,8 +42,8 @@ def sample(index):
 
 
 def loader(dataset: Any, **settings: Any) -> sp.Loader:
-    settings = {"executor": "process", "workers": 2, "memory": "512MiB", **settings}
-    return sp.Pipeline(sp.Indexed(dataset, fields="x")).batch(4).loader(**settings)
+    settings = {"executor": "process", "num_workers": 2, "memory": "512MiB", **settings}
+    return sp.Pipeline(sp.MapSource(dataset, fields="x")).batch(4).loader(**settings)
 
 
 def taken(dataset: Any, **settings: Any) -> list[Any]:
@@ -85,16 +85,16 @@ def test_only_the_first_loader_imports(home: Home) -> None:
 
     module_sample = home.module.sample
     samples = Samples(lambda index: module_sample(index) * dataset["scale"])
-    assert taken(samples, fork_from=server) == list(range(8))
+    assert taken(samples, mp_context=server) == list(range(8))
     dataset["scale"] = 3  # each loader has the dataset as it is when it starts
-    assert taken(samples, fork_from=server) == list(range(0, 24, 3))
-    with loader(samples, fork_from=server):
-        assert taken(samples, fork_from=server) == list(range(0, 24, 3))
+    assert taken(samples, mp_context=server) == list(range(0, 24, 3))
+    with loader(samples, mp_context=server):
+        assert taken(samples, mp_context=server) == list(range(0, 24, 3))
     assert home.imports == 1
     assert len(started_since(before)) == 1
     server.close()
     check_nothing_is_left(before)
-    assert taken(samples, fork_from=server) == list(range(0, 24, 3))
+    assert taken(samples, mp_context=server) == list(range(0, 24, 3))
     assert home.imports == 2
     del server
     check_nothing_is_left(before)
@@ -102,10 +102,10 @@ def test_only_the_first_loader_imports(home: Home) -> None:
 
 def test_what_is_loaded_anew_is_loaded_anew_there(home: Home) -> None:
     server = sp.ForkServer()
-    assert taken(Samples(home.module.sample), fork_from=server)[1] == 1
+    assert taken(Samples(home.module.sample), mp_context=server)[1] == 1
     home.file.write_text(MODULE.format(log=str(home.log)).replace("value = 1", "value = 50"))
     importlib.reload(home.module)
-    assert taken(Samples(home.module.sample), fork_from=server)[1] == 50
+    assert taken(Samples(home.module.sample), mp_context=server)[1] == 50
     server.close()
 
 
@@ -114,11 +114,11 @@ def test_it_is_where_the_trainer_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return f"{Path.cwd()} {os.environ.get('STANDPIPE_TEST')} {sys.path[0]}"
 
     server = sp.ForkServer()
-    before = taken(Samples(where), fork_from=server)[0]
+    before = taken(Samples(where), mp_context=server)[0]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STANDPIPE_TEST", "set")
     monkeypatch.setattr(sys, "path", ["/nowhere", *sys.path])
-    assert taken(Samples(where), fork_from=server)[0] == f"{tmp_path} set /nowhere" != before
+    assert taken(Samples(where), mp_context=server)[0] == f"{tmp_path} set /nowhere" != before
     server.close()
 
 
@@ -126,14 +126,14 @@ def test_one_that_was_killed_starts_again() -> None:
     before = census()
     server = sp.ForkServer()
     samples = Samples(lambda index: index)
-    with loader(samples, fork_from=server) as batches:
+    with loader(samples, mp_context=server) as batches:
         rows = iter(batches)
         next(rows)
         server._process.kill()  # nobody else can tell which process it is
         wait_for_end([server._process.pid], WAIT_S)
         assert next(rows)["x"].tolist() == [4, 5, 6, 7]  # those it has forked live on
     del batches, rows
-    assert taken(samples, fork_from=server) == list(range(8))
+    assert taken(samples, mp_context=server) == list(range(8))
     server.close()
     check_nothing_is_left(before)
 
@@ -144,7 +144,7 @@ def test_garbage_that_is_a_loader_may_be_collected_while_another_one_starts(
     """Its end asks the fork server how its own server ended, in the middle of what is being asked there."""
     server = sp.ForkServer()
     samples = Samples(lambda index: index)
-    cycle: list[Any] = [loader(samples, fork_from=server)]
+    cycle: list[Any] = [loader(samples, mp_context=server)]
     next(iter(cycle[0]))
     cycle.append(cycle)
     send = forking.send
@@ -158,7 +158,7 @@ def test_garbage_that_is_a_loader_may_be_collected_while_another_one_starts(
     del cycle
     monkeypatch.setattr(forking, "send", send_late)
     try:
-        assert taken(samples, fork_from=server) == list(range(8))
+        assert taken(samples, mp_context=server) == list(range(8))
     finally:
         gc.enable()
     assert ended[0] > 0
@@ -175,14 +175,14 @@ def test_imports_that_fail_or_start_threads_are_named(
         f"assert {here}, 'elsewhere'\ndef sample(index): return index"
     )
     with pytest.raises(sp.PlanError, match="AssertionError: elsewhere"):
-        taken(Samples(importlib.import_module("fails_elsewhere").sample), fork_from=server)
+        taken(Samples(importlib.import_module("fails_elsewhere").sample), mp_context=server)
     (tmp_path / "starts_thread.py").write_text(
         f"import threading\nif not {here}: threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "def sample(index): return index"
     )
     with pytest.raises(sp.PlanError, match="starts a thread"):
-        taken(Samples(importlib.import_module("starts_thread").sample), fork_from=server)
-    assert taken(Samples(lambda index: index), fork_from=server)[1] == 1
+        taken(Samples(importlib.import_module("starts_thread").sample), mp_context=server)
+    assert taken(Samples(lambda index: index), mp_context=server)[1] == 1
     server.close()
 
 
@@ -199,22 +199,24 @@ def test_an_import_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
         sp.StalledError,
         match=r"the start of worker processes .*: importing outer, which imports hangs_elsewhere, in the server",
     ) as stalled:
-        taken(Samples(sample), fork_from=server, stall_timeout_s=5.0)
+        taken(Samples(sample), mp_context=server, stall_timeout_s=5.0)
     assert "hangs_elsewhere" in "".join(stalled.value.__notes__)  # its stack
     assert str(Path(sp.__file__).parent) not in stalled.value.where
-    assert taken(Samples(lambda index: index), fork_from=server)[1] == 1
+    assert taken(Samples(lambda index: index), mp_context=server)[1] == 1
     server.close()
     assert [process for process in started_since(before) if is_alive(process)] == []
 
 
 def test_a_copy_is_another_one() -> None:
     server = sp.ForkServer()
-    taken(Samples(lambda index: index), fork_from=server)
+    taken(Samples(lambda index: index), mp_context=server)
     for other in (copy.deepcopy(server), pickle.loads(pickle.dumps(server))):
         assert other._process is None  # which shows nowhere else
     server.close()
-    with pytest.raises(sp.PlanError, match=r"fork_from='fork': a ForkServer\(\), 'trainer', or None"):
-        loader(Samples(lambda index: index), fork_from="fork")
+    with pytest.raises(
+        sp.PlanError, match=r"mp_context='trainer': 'spawn', 'forkserver', 'fork', or a ForkServer"
+    ):
+        loader(Samples(lambda index: index), mp_context="trainer")
 
 
 def test_kill_9_of_the_trainer_ends_it(tmp_path: Path) -> None:
@@ -226,8 +228,8 @@ def test_kill_9_of_the_trainer_ends_it(tmp_path: Path) -> None:
             def __getitem__(self, index): return index
         server = sp.ForkServer()
         for _ in range(2):
-            loader = sp.Pipeline(sp.Indexed(Numbers())).batch(3).loader(
-                executor="process", workers=1, memory="512MiB", fork_from=server)
+            loader = sp.Pipeline(sp.MapSource(Numbers())).batch(3).loader(
+                executor="process", num_workers=1, memory="512MiB", mp_context=server)
             batches = iter(loader)
             next(batches)
             print("running", flush=True)
@@ -264,8 +266,8 @@ FORKS = """
 
     held = Held()
     def forks(dataset=held, **settings):
-        pipeline = sp.Pipeline(sp.Indexed(dataset, fields=("x", "process"))).batch(4)
-        return pipeline.loader(executor="process", workers=2, memory="1GiB", fork_from="trainer", **settings)
+        pipeline = sp.Pipeline(sp.MapSource(dataset, fields=("x", "process"))).batch(4)
+        return pipeline.loader(executor="process", num_workers=2, memory="1GiB", mp_context="fork", **settings)
 """
 
 
@@ -321,7 +323,7 @@ def test_a_worker_that_dies_is_forked_again_and_a_dead_server_is_named() -> None
         try:
             with forks(kills) as loader:
                 list(loader)
-        except sp.WorkerDied as error:
+        except sp.WorkerDiedError as error:
             print(error)
     """
     )

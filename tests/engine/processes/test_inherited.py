@@ -10,7 +10,7 @@ BEGIN = """
     from multiprocessing import sharedctypes
     import torch
     import standpipe.torch
-    from standpipe.torch.dataloader import SERVER
+    from standpipe.system.fork_server import SHARED
 
     class Shares:
         def __init__(self, **objects): self.objects = objects
@@ -18,7 +18,7 @@ BEGIN = """
         def __getitem__(self, index): return index + self.objects["counter"].value
 
     def loader(dataset, **more):
-        more = {"num_workers": 2, "memory": "2GiB", "slow_after_s": 60.0, **more}
+        more = {"num_workers": 2, "memory": "2GiB", "slow_sample_s": 60.0, **more}
         return standpipe.torch.DataLoader(dataset, 4, **more)
 
     def taken(loader):
@@ -108,9 +108,9 @@ def test_a_loader_without_torch() -> None:
         def __init__(self): self.counter = multiprocessing.Value("i", 3)
         def __len__(self): return 4
         def __getitem__(self, index): return index + self.counter.value
-    for server in (None, sp.ForkServer()):
-        with sp.Pipeline(sp.Indexed(Shares(), fields="x")).batch(4).loader(
-            executor="process", workers=2, memory="1GiB", fork_from=server
+    for server in ("spawn", sp.ForkServer()):
+        with sp.Pipeline(sp.MapSource(Shares(), fields="x")).batch(4).loader(
+            executor="process", num_workers=2, memory="1GiB", mp_context=server
         ) as batches:
             print([batch["x"].tolist() for batch in batches])
     """

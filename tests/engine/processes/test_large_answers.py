@@ -56,13 +56,13 @@ PIPELINES = {
         6, collate={"x": sp.Pad(max_shape=(6, 10_000)), "few": sp.Pad(max_shape=(2,))}
     ),
     "ragged": lambda data: sp.Pipeline(data).batch(6, collate={"x": sp.Ragged(max_values=36), "few": list}),
-    "collate_fn": lambda data: sp.Pipeline(data).batch(6).map_batch(joined, samples=True),
+    "collate_fn": lambda data: sp.Pipeline(data).batch(6, collate_fn=joined),
 }
 
 
 def batches(how: str, dataset: Any, **settings: Any) -> Iterator[dict[str, Any]]:
-    settings = {"executor": "process", "workers": 2, "memory": "2GiB", **settings}
-    with PIPELINES[how](sp.Indexed(dataset)).loader(**settings) as loader:
+    settings = {"executor": "process", "num_workers": 2, "memory": "2GiB", **settings}
+    with PIPELINES[how](sp.MapSource(dataset)).loader(**settings) as loader:
         yield from loader
 
 
@@ -138,12 +138,12 @@ def test_a_worker_without_descriptors_sends_everything() -> None:
 
 def test_a_worker_that_dies_leaves_nothing() -> None:
     with nothing_stays():
-        settings: Any = {"executor": "process", "workers": 2, "memory": "2GiB"}
-        with PIPELINES["list"](sp.Indexed(Uneven(killed_at=32))).loader(**settings) as loader:
+        settings: Any = {"executor": "process", "num_workers": 2, "memory": "2GiB"}
+        with PIPELINES["list"](sp.MapSource(Uneven(killed_at=32))).loader(**settings) as loader:
             iterator = iter(loader)
             for _ in range(5):
                 next(iterator)
-            with pytest.raises(sp.WorkerDied):
+            with pytest.raises(sp.WorkerDiedError):
                 next(iterator)
             loader.skip_steps(1)
             assert [int(batch["x"][0][0, 0]) for batch in loader.steps(4)] == [36, 42, 48, 54]
@@ -156,8 +156,8 @@ def test_a_trainer_without_descriptors_is_told() -> None:
         class Large:
             def __len__(self): return 40
             def __getitem__(self, index): return np.full((1 + index % 2, 20_000), index, np.float64)
-        pipeline = sp.Pipeline(sp.Indexed(Large(), fields="x")).batch(4, collate={"x": list})
-        with pipeline.loader(executor="process", workers=1, memory="1GiB") as loader:
+        pipeline = sp.Pipeline(sp.MapSource(Large(), fields="x")).batch(4, collate={"x": list})
+        with pipeline.loader(executor="process", num_workers=1, memory="1GiB") as loader:
             iterator = iter(loader)
             next(iterator)
             limits = resource.getrlimit(resource.RLIMIT_NOFILE)

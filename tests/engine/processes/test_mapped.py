@@ -102,9 +102,9 @@ class Large:
 def test_workers_read_large_arrays_without_a_copy() -> None:
     """One of 64 MiB: 2 workers, and the server that they come from, would take three of them."""
     with (
-        sp.Pipeline(sp.Indexed(Large()))
+        sp.Pipeline(sp.MapSource(Large()))
         .batch(1)
-        .loader(executor="process", workers=2, memory="1GiB", fork_from=SERVER) as loader
+        .loader(executor="process", num_workers=2, memory="1GiB", mp_context=SERVER) as loader
     ):
         assert max(batch["more"][0] for batch in loader) < 4 * MIB
 
@@ -117,9 +117,9 @@ def test_the_trainers_memory_is_its_own() -> None:
         return float(array[0])
 
     with (
-        sp.Pipeline(sp.Indexed(Samples(sample)))
+        sp.Pipeline(sp.MapSource(Samples(sample)))
         .batch(8)
-        .loader(executor="process", workers=1, fork_from=SERVER) as loader
+        .loader(executor="process", num_workers=1, mp_context=SERVER) as loader
     ):
         assert next(iter(loader))["image"].min() >= 1
     assert not array.any()

@@ -34,12 +34,12 @@ class Grows:
 
 
 def pipeline(mebibytes: int, plain: bool = False) -> sp.Pipeline:
-    return sp.Pipeline(sp.Indexed(Grows(mebibytes, plain))).batch(ROWS, collate={"much": list})
+    return sp.Pipeline(sp.MapSource(Grows(mebibytes, plain))).batch(ROWS, collate={"much": list})
 
 
 def loader(of: sp.Pipeline, **settings: Any) -> sp.Loader:
     return of.loader(
-        **{"executor": "process", "workers": 2, "memory": "512MiB", "fork_from": SERVER, **settings}
+        **{"executor": "process", "num_workers": 2, "memory": "512MiB", "mp_context": SERVER, **settings}
     )
 
 
@@ -64,7 +64,9 @@ def test_the_ledger_counts_what_lies_in_no_slot(plain: bool) -> None:
 
 def test_batches_are_filled_ahead_only_as_far_as_there_is_room() -> None:
     """Of 40 MiB each, above a forecast of nothing: four slots would be filled, and 100 MiB are left."""
-    with loader(pipeline(5), depth=6, memory="200MiB", side_memory="60MiB", workers=1) as batches:
+    with loader(
+        pipeline(5), prefetch=5, memory="200MiB", large_image_memory="60MiB", num_workers=1
+    ) as batches:
         for batch in batches:
             assert [values[0] for values in batch["much"][1:]] == [index % 251 for index in batch["x"][1:]]
         outside = batches.memory()["outside the slots"]
@@ -74,7 +76,7 @@ def test_batches_are_filled_ahead_only_as_far_as_there_is_room() -> None:
 
 def test_held_batches_are_an_error_when_what_they_hold_outside_their_slots_fills_the_budget() -> None:
     with (
-        loader(pipeline(2), memory="200MiB", side_memory="20MiB", workers=1) as batches,
+        loader(pipeline(2), memory="200MiB", large_image_memory="20MiB", num_workers=1) as batches,
         pytest.raises(sp.BudgetError, match=r"all \d batches of .*, with \d+\.\dMiB in no slot, that fit"),
     ):
         list(batches)
@@ -83,11 +85,13 @@ def test_held_batches_are_an_error_when_what_they_hold_outside_their_slots_fills
 def test_an_answer_above_the_cap_is_an_error_that_names_it() -> None:
     """That of one row: several that are below it together pass one after another."""
     with (
-        loader(pipeline(9), side_memory="8MiB", workers=1) as batches,
-        pytest.raises(sp.SampleError, match=r"no slot take 9,\d+,\d+ bytes.*side_memory=8388608.*record 1"),
+        loader(pipeline(9), large_image_memory="8MiB", num_workers=1) as batches,
+        pytest.raises(
+            sp.SampleError, match=r"no slot take 9,\d+,\d+ bytes.*large_image_memory=8388608.*record 1"
+        ),
     ):
         next(iter(batches))
-    with loader(pipeline(5), side_memory="8MiB", workers=1) as batches:
+    with loader(pipeline(5), large_image_memory="8MiB", num_workers=1) as batches:
         assert sum(len(batch["x"]) for batch in batches.steps(3)) == 24
 
 
@@ -97,19 +101,19 @@ def test_a_batch_above_the_cap_is_an_error_that_names_it() -> None:
     def together(samples: list[dict[str, Any]]) -> dict[str, Any]:
         return {"x": [sample["x"] for sample in samples], "all": [sample["much"] for sample in samples]}
 
-    gathering = sp.Pipeline(sp.Indexed(Grows(3))).batch(ROWS).map_batch(together, samples=True)
+    gathering = sp.Pipeline(sp.MapSource(Grows(3))).batch(ROWS, collate_fn=together)
     with (
-        loader(gathering, side_memory="8MiB", workers=1) as batches,
-        pytest.raises(sp.SampleError, match=r"the batch's values .* side_memory=8388608"),
+        loader(gathering, large_image_memory="8MiB", num_workers=1) as batches,
+        pytest.raises(sp.SampleError, match=r"the batch's values .* large_image_memory=8388608"),
     ):
         next(iter(batches))
-    with loader(gathering, side_memory="32MiB", workers=1) as batches:
+    with loader(gathering, large_image_memory="32MiB", num_workers=1) as batches:
         assert next(iter(batches))["x"] == list(range(ROWS))
 
 
 def test_large_answers_take_turns() -> None:
     """Together they would need more than there is."""
-    with loader(pipeline(3), side_memory="26MiB", workers=3) as batches:
+    with loader(pipeline(3), large_image_memory="26MiB", num_workers=3) as batches:
         for batch in batches:
             assert [len(values) for values in batch["much"][1:]] == [3 * MIB] * (ROWS - 1)
         side = batches.memory()["side arena"]

@@ -32,8 +32,8 @@ class Numbers:
 
 
 def loader(dataset: Any, **settings: Any) -> sp.Loader:
-    settings = {"executor": "process", "workers": 2, "memory": "512MiB", **settings}
-    return sp.Pipeline(sp.Indexed(dataset, fields="x")).batch(10).loader(**settings)
+    settings = {"executor": "process", "num_workers": 2, "memory": "512MiB", **settings}
+    return sp.Pipeline(sp.MapSource(dataset, fields="x")).batch(10).loader(**settings)
 
 
 def test_nothing_is_left_when_a_loader_is_closed() -> None:
@@ -82,8 +82,8 @@ PROGRAM = """
             return np.full(4, index * index), self.names[index]
 
     offset = 3
-    pipeline = sp.Pipeline(sp.Indexed(Squares(), fields=("x", "name"))).map(lambda x: x + offset, field="x").batch(8)
-    loader = pipeline.loader(executor="process", workers=2, memory="512MiB")
+    pipeline = sp.Pipeline(sp.MapSource(Squares(), fields=("x", "name"))).map(lambda x: x + offset, field="x").batch(8)
+    loader = pipeline.loader(executor="process", num_workers=2, memory="512MiB")
 """
 
 
@@ -177,7 +177,7 @@ def test_a_lambda_that_uses_a_lock_says_what_to_change() -> None:
         with lock:
             return x
 
-    pipeline = sp.Pipeline(sp.Indexed(Numbers(), fields="x")).map(locked, field="x").batch(4)
+    pipeline = sp.Pipeline(sp.MapSource(Numbers(), fields="x")).map(locked, field="x").batch(4)
     with (
         pipeline.loader(executor="process") as batches,
         pytest.raises(sp.PlanError, match=r"lock, which .*locked uses"),
@@ -190,11 +190,11 @@ class SaysWhere(Numbers):
         return {"process": os.getpid(), "kind": type(self.names).__name__, "name": self.names[index]}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("pack", "kind"), [(True, "PackedList"), (False, "list")])
+@pytest.mark.parametrize(("pack", "kind"), [(True, "SharedList"), (False, "list")])
 def test_samples_are_made_elsewhere_and_long_lists_are_packed(pack: bool, kind: str) -> None:
     names = [f"näme {number}" for number in range(5000)]
-    pipeline = sp.Pipeline(sp.Indexed(SaysWhere(names=names), pack=pack)).batch(50)
-    with pipeline.loader(executor="process", workers=2) as batches:
+    pipeline = sp.Pipeline(sp.MapSource(SaysWhere(names=names), share_lists=pack)).batch(50)
+    with pipeline.loader(executor="process", num_workers=2) as batches:
         batch = next(iter(batches))
     assert os.getpid() not in batch["process"]
     assert set(batch["kind"]) == {kind}
@@ -220,7 +220,7 @@ def test_rows_of_arrays_and_files_go_to_workers(tmp_path: Path) -> None:
         sp.Arrays(x=np.arange(60.0).reshape(20, 3), y=np.arange(20, dtype=np.int16))
     ).shuffle(seed=1)
     pipeline = arrays.map(lambda sample: {**sample, "z": sample["x"].sum() + sample["y"]}).batch(5)
-    with pipeline.loader(executor="process", workers=2) as batches:
+    with pipeline.loader(executor="process", num_workers=2) as batches:
         for batch in batches:
             np.testing.assert_array_equal(batch["x"][:, 0], 3.0 * batch["index"])
             np.testing.assert_array_equal(batch["z"], batch["x"].sum(1) + batch["y"])

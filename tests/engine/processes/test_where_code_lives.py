@@ -25,8 +25,8 @@ DATASET = """
 """
 
 RUN = """
-    pipeline = sp.Pipeline(sp.Indexed(Squares())).map(lambda x: x + offset, field="x").batch(8)
-    with pipeline.loader(executor="process", workers=2, memory="512MiB") as loader:
+    pipeline = sp.Pipeline(sp.MapSource(Squares())).map(lambda x: x + offset, field="x").batch(8)
+    with pipeline.loader(executor="process", num_workers=2, memory="512MiB") as loader:
         batches = [(batch["x"][:, 0].tolist(), batch["process"].tolist()) for batch in loader]
     print([x[0] for x, _ in batches], os.getpid() not in {process for _, ids in batches for process in ids})
 """

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import standpipe as sp
-from standpipe.engine.processes import worker_memory
-from standpipe.engine.processes.worker_memory import WorkerMemory
+from standpipe.engine.processes import memory_per_worker
+from standpipe.engine.processes.memory_per_worker import WorkerMemory
 
 MIB = 1 << 20
 ROWS = 240
@@ -64,12 +64,12 @@ PIPELINES: dict[str, Callable[[sp.Pipeline], sp.Pipeline]] = {
     "a function of the batch": lambda pipeline: pipeline.batch(16).map_batch(
         lambda batch: batch | {"y": batch["x"] + 1}
     ),
-    "collate_fn": lambda pipeline: pipeline.batch(4).map_batch(together, samples=True),
+    "collate_fn": lambda pipeline: pipeline.batch(4, collate_fn=together),
 }
 
 
 def pipeline_of(dataset: Any, how: str = "rows") -> sp.Pipeline:
-    return PIPELINES[how](sp.Pipeline(sp.Indexed(dataset)).shuffle(seed=5).map(noisy))
+    return PIPELINES[how](sp.Pipeline(sp.MapSource(dataset)).shuffle(seed=5).map(noisy))
 
 
 FIRST = int(pipeline_of(Leaks()).plan().order.indices(0, 0, 1)[0])
@@ -94,13 +94,13 @@ def test_a_leak_changes_nothing_and_ends_nothing(
 
     Else those that had no CPU for a while would seem to grow slowly.
     """
-    monkeypatch.setattr(worker_memory, "LATE_S", worker_memory.SOON_S)
+    monkeypatch.setattr(memory_per_worker, "LATE_S", memory_per_worker.SOON_S)
     with pipeline_of(Leaks(lambda index: 0), how).loader(executor="inline", memory="64MiB") as loader:
         expected = stream(loader)
     with (
         caplog.at_level(logging.WARNING, "standpipe"),
         pipeline_of(Leaks(), how).loader(
-            executor="process", workers=2, memory="1GiB", worker_memory="30MiB"
+            executor="process", num_workers=2, memory="1GiB", memory_per_worker="30MiB"
         ) as loader,
     ):
         got = stream(loader)
@@ -127,9 +127,9 @@ def test_a_worker_is_looked_at_as_often_as_it_grows(
         looked.append(now_ms)
         return int(mib_per_s * MIB) * now_ms // 1000
 
-    monkeypatch.setattr(worker_memory, "time", SimpleNamespace(monotonic=lambda: now_ms / 1000))
-    monkeypatch.setattr(worker_memory, "anonymous_bytes", own)
-    monkeypatch.setattr(worker_memory, "own_memory_bytes", own)
+    monkeypatch.setattr(memory_per_worker, "time", SimpleNamespace(monotonic=lambda: now_ms / 1000))
+    monkeypatch.setattr(memory_per_worker, "anonymous_bytes", own)
+    monkeypatch.setattr(memory_per_worker, "own_memory_bytes", own)
     memory = WorkerMemory(30 * MIB, 1, lambda: 0)
     memory.begin(0)
     while not memory.over and now_ms < 10_000:
@@ -142,7 +142,9 @@ def test_a_worker_is_looked_at_as_often_as_it_grows(
 
 def test_memory_that_was_freed_is_no_reason() -> None:
     pipeline = pipeline_of(NeedsMuch(lambda index: 0))
-    with pipeline.loader(executor="process", workers=1, memory="1GiB", worker_memory="40MiB") as loader:
+    with pipeline.loader(
+        executor="process", num_workers=1, memory="1GiB", memory_per_worker="40MiB"
+    ) as loader:
         stream(loader)
         stats = loader.stats()
         assert loader.memory()["worker 0"].peak > 50 * MIB
@@ -152,7 +154,7 @@ def test_memory_that_was_freed_is_no_reason() -> None:
 def test_a_new_worker_that_has_more_than_its_share_is_an_error_with_a_number() -> None:
     heavy = pipeline_of(LoadsLater())
     with (
-        heavy.loader(executor="process", workers=1, memory="100MiB") as loader,
+        heavy.loader(executor="process", num_workers=1, memory="100MiB") as loader,
         pytest.raises(
             sp.BudgetError, match=r"worker 0 .* of its own after one piece of work, .* needs memory="
         ) as caught,
@@ -160,25 +162,25 @@ def test_a_new_worker_that_has_more_than_its_share_is_an_error_with_a_number() -
         stream(loader)
     smallest = caught.value.smallest_bytes
     assert smallest is not None
-    with heavy.loader(executor="process", workers=1, memory=smallest) as loader:
+    with heavy.loader(executor="process", num_workers=1, memory=smallest) as loader:
         assert len(stream(loader, epochs=1)) == ROWS // 16
 
 
 def test_a_cap_of_a_worker_that_is_too_small_says_what_it_needs() -> None:
     heavy = pipeline_of(LoadsLater())
     with (
-        heavy.loader(executor="process", workers=1, memory="1GiB", worker_memory="40MiB") as loader,
+        heavy.loader(executor="process", num_workers=1, memory="1GiB", memory_per_worker="40MiB") as loader,
         pytest.raises(
-            sp.BudgetError, match=r"above worker_memory='40.0MiB'.* needs worker_memory="
+            sp.BudgetError, match=r"above memory_per_worker='40.0MiB'.* needs memory_per_worker="
         ) as caught,
     ):
         stream(loader)
     smallest = caught.value.smallest_bytes
-    with heavy.loader(executor="process", workers=1, memory="1GiB", worker_memory=smallest) as loader:
+    with heavy.loader(executor="process", num_workers=1, memory="1GiB", memory_per_worker=smallest) as loader:
         stream(loader, epochs=1)
     with (
         pytest.raises(sp.BudgetError, match="of its own after its first sample") as caught,
-        heavy.loader(executor="process", workers=1, memory="1GiB", worker_memory="1MiB") as loader,
+        heavy.loader(executor="process", num_workers=1, memory="1GiB", memory_per_worker="1MiB") as loader,
     ):
         stream(loader)
     assert caught.value.smallest_bytes is not None
@@ -186,14 +188,15 @@ def test_a_cap_of_a_worker_that_is_too_small_says_what_it_needs() -> None:
 
 def test_a_cap_of_workers_is_for_processes() -> None:
     with pytest.raises(sp.PlanError, match="executor='process'"):
-        pipeline_of(Leaks()).plan(worker_memory="30MiB", executor="thread")
-    with pytest.raises(sp.PlanError, match="worker_memory='much'"):
-        pipeline_of(Leaks()).plan(worker_memory="much", executor="process")
+        pipeline_of(Leaks()).plan(memory_per_worker="30MiB", executor="thread")
+    with pytest.raises(sp.PlanError, match="memory_per_worker='much'"):
+        pipeline_of(Leaks()).plan(memory_per_worker="much", executor="process")
 
 
 def test_workers_get_an_equal_part_of_what_is_left() -> None:
     plans = [
-        pipeline_of(Leaks()).plan(executor="process", workers=4, memory=f"{size}MiB") for size in (128, 256)
+        pipeline_of(Leaks()).plan(executor="process", num_workers=4, memory=f"{size}MiB")
+        for size in (128, 256)
     ]
     assert plans[1].pool.worker_bytes - plans[0].pool.worker_bytes == 128 * MIB // 2 // 4
     for plan in plans:
@@ -210,7 +213,7 @@ def test_a_collection_of_garbage_leaves_shared_memory_shared() -> None:
         return len(lists) * 0 + index
 
     pipeline = sp.Pipeline(sp.Arrays(x=np.arange(64))).map(measured, field="x").batch(4)
-    with pipeline.loader(executor="process", workers=2, memory="512MiB") as loader:
+    with pipeline.loader(executor="process", num_workers=2, memory="512MiB") as loader:
         for _ in loader:
             pass
         ledger = loader.memory()

@@ -12,9 +12,9 @@ from preloaded import SERVER
 
 EXECUTORS = [
     pytest.param({"executor": "inline"}, id="inline"),
-    pytest.param({"executor": "thread", "workers": 1}, id="1 thread"),
-    pytest.param({"executor": "thread", "workers": 3}, id="3 threads"),
-    pytest.param({"executor": "process", "workers": 3, "fork_from": SERVER}, id="3 processes"),
+    pytest.param({"executor": "thread", "num_workers": 1}, id="1 thread"),
+    pytest.param({"executor": "thread", "num_workers": 3}, id="3 threads"),
+    pytest.param({"executor": "process", "num_workers": 3, "mp_context": SERVER}, id="3 processes"),
 ]
 
 
@@ -69,7 +69,7 @@ def other_shapes(batch: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("settings", EXECUTORS)
 @pytest.mark.parametrize("fn", [mixup, in_place, other_shapes], ids=lambda fn: fn.__name__)
 def test_a_batch_is_the_same_whoever_makes_it(fn: Any, settings: dict[str, Any]) -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=3).batch(8).map_batch(fn)
+    pipeline = sp.Pipeline(sp.MapSource(Squares())).shuffle(seed=3).batch(8).map_batch(fn)
     expected = epoch(pipeline, executor="inline")
     assert_same(epoch(pipeline, **settings), expected)
     assert all("index" in batch for batch in expected)
@@ -78,8 +78,8 @@ def test_a_batch_is_the_same_whoever_makes_it(fn: Any, settings: dict[str, Any])
 
 
 def test_what_a_function_keeps_lies_in_the_slot_and_outlives_the_next_batches() -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Squares())).batch(4, tail="drop").map_batch(other_shapes)
-    with pipeline.loader(executor="thread", workers=1, memory="64MiB") as loader:
+    pipeline = sp.Pipeline(sp.MapSource(Squares())).batch(4, last_batch="drop").map_batch(other_shapes)
+    with pipeline.loader(executor="thread", num_workers=1, memory="64MiB") as loader:
         batches = list(loader)
     for number, batch in enumerate(batches):
         labels = np.arange(4 * number, 4 * number + 4)
@@ -96,8 +96,8 @@ def collate(samples: list[tuple[np.ndarray, int]]) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("settings", EXECUTORS)
 def test_a_collate_fn_of_torch(settings: dict[str, Any]) -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=3).batch(8).map_batch(collate, samples=True)
-    plain = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=3).batch(8)
+    pipeline = sp.Pipeline(sp.MapSource(Squares())).shuffle(seed=3).batch(8, collate_fn=collate)
+    plain = sp.Pipeline(sp.MapSource(Squares())).shuffle(seed=3).batch(8)
     assert "no slot" in pipeline.plan().explain()
     assert_same(epoch(pipeline, **settings), epoch(plain))
 
@@ -110,9 +110,7 @@ def test_samples_come_in_the_datasets_form() -> None:
         return {"n": len(samples)}
 
     for item in ({"a": 1}, (1, 2), 7):
-        (batch,) = epoch(
-            sp.Pipeline(sp.Indexed([item] * 3)).batch(3).map_batch(look, samples=True), executor="inline"
-        )
+        (batch,) = epoch(sp.Pipeline(sp.MapSource([item] * 3)).batch(3, collate_fn=look), executor="inline")
         assert batch["n"] == 3
         assert seen.pop() == item
 
@@ -137,7 +135,10 @@ def test_a_function_that_fails_names_itself_and_the_loader_goes_on(settings: dic
         return batch
 
     with (
-        sp.Pipeline(sp.Indexed(Squares())).batch(8, tail="drop").map_batch(fails).loader(**settings) as loader
+        sp.Pipeline(sp.MapSource(Squares()))
+        .batch(8, last_batch="drop")
+        .map_batch(fails)
+        .loader(**settings) as loader
     ):
         iterator = iter(loader)
         next(iterator)
@@ -148,12 +149,14 @@ def test_a_function_that_fails_names_itself_and_the_loader_goes_on(settings: dic
 
 
 def test_what_cannot_work() -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Squares())).batch(8)
-    with pytest.raises(sp.PlanError, match="comes first"):
-        pipeline.map_batch(mixup).map_batch(collate, samples=True)
+    pipeline = sp.Pipeline(sp.MapSource(Squares())).batch(8)
+    with pytest.raises(sp.PlanError, match="one of them"):
+        pipeline.batch(8, collate={"image": list}, collate_fn=collate)
+    with pytest.raises(sp.PlanError, match="a function of a list of samples"):
+        pipeline.batch(8, collate_fn=3)  # type: ignore[arg-type]
     with pytest.raises(sp.PlanError, match="a function of a batch"):
         pipeline.map_batch(3)  # type: ignore[arg-type]
-    padded = sp.Pipeline(sp.Indexed(Squares())).batch(8, collate={"image": list})
+    padded = sp.Pipeline(sp.MapSource(Squares())).batch(8, collate={"image": list})
     with pytest.raises(sp.PlanError, match="collate in the function"):
         padded.map_batch(mixup).plan()
     for made, says in [

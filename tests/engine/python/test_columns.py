@@ -11,7 +11,7 @@ import pytest
 import standpipe as sp
 
 ROWS = 64
-SETTINGS: dict[str, Any] = {"memory": "1GiB", "workers": 1, "depth": 2}
+SETTINGS: dict[str, Any] = {"memory": "1GiB", "num_workers": 1, "prefetch": 1}
 
 
 class Squares:
@@ -48,7 +48,7 @@ class Wider(Squares):
 
 
 def _pipeline(dataset: Squares) -> sp.Pipeline:
-    return sp.Pipeline(sp.Indexed(dataset)).batch(ROWS)
+    return sp.Pipeline(sp.MapSource(dataset)).batch(ROWS)
 
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
@@ -81,7 +81,7 @@ def test_a_bad_sample_is_named(executor: str) -> None:
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
 def test_a_bad_sample_is_replaced(executor: str) -> None:
-    pipeline = _pipeline(Squares(frozenset([3, ROWS + 5]))).on_bad(sp.Replace(at_most=5))
+    pipeline = _pipeline(Squares(frozenset([3, ROWS + 5]))).on_error(sp.Replace(at_most=5))
     with pipeline.loader(executor=executor, **SETTINGS) as loader:
         squares = np.concatenate([batch["square"] for batch in loader])
         assert [bad.index for bad in loader.bad_samples] == [3, ROWS + 5]

@@ -11,11 +11,11 @@ import torch
 import standpipe as sp
 from preloaded import TORCH
 
-PROCESSES: dict[str, Any] = {"executor": "process", "fork_from": TORCH}
+PROCESSES: dict[str, Any] = {"executor": "process", "mp_context": TORCH}
 EXECUTORS: dict[str, dict[str, Any]] = {
     "inline": {"executor": "inline"},
-    "thread": {"executor": "thread", "workers": 4},
-    "process": {**PROCESSES, "workers": 2},
+    "thread": {"executor": "thread", "num_workers": 4},
+    "process": {**PROCESSES, "num_workers": 2},
 }
 RUNS = 10
 LENGTH = 96
@@ -109,7 +109,7 @@ DRAWING = [of_all, multiples_of_a_state, kept_normal, now_and_then, states, stat
 
 
 def pipeline(make: Callable[[int], Any], rows: int = 32) -> sp.Pipeline:
-    return sp.Pipeline(sp.Indexed(Records(make))).shuffle(seed=3).batch(rows)
+    return sp.Pipeline(sp.MapSource(Records(make))).shuffle(seed=3).batch(rows)
 
 
 def by_epoch(loader: sp.Loader, epochs: int = 2) -> list[bytes]:
@@ -164,20 +164,20 @@ def test_code_in_the_trainer_draws_from_its_streams() -> None:
 
 @pytest.mark.parametrize("make", DRAWING, ids=lambda make: make.__name__)
 def test_worker_processes_give_the_same_batches_whatever_their_number(make: Callable[[int], Any]) -> None:
-    expected = bytes_of(pipeline(make), workers=1)
+    expected = bytes_of(pipeline(make), num_workers=1)
     assert len(set(expected)) > 1
-    assert bytes_of(pipeline(make), workers=2) == expected
-    assert bytes_of(pipeline(make, rows=8), workers=5) == expected  # tasks are cut otherwise
+    assert bytes_of(pipeline(make), num_workers=2) == expected
+    assert bytes_of(pipeline(make, rows=8), num_workers=5) == expected  # tasks are cut otherwise
 
 
 @pytest.mark.parametrize("make", DRAWING, ids=lambda make: make.__name__)
 def test_the_rest_is_the_same_after_a_resume(make: Callable[[int], Any]) -> None:
-    with pipeline(make).loader(memory="2GiB", **PROCESSES, workers=2) as loader:
+    with pipeline(make).loader(memory="2GiB", **PROCESSES, num_workers=2) as loader:
         expected = by_epoch(loader)
-    with pipeline(make).loader(memory="2GiB", **PROCESSES, workers=2) as loader:
+    with pipeline(make).loader(memory="2GiB", **PROCESSES, num_workers=2) as loader:
         next(iter(loader))
         state = loader.state_dict()
-    with pipeline(make, rows=16).loader(memory="2GiB", **PROCESSES, workers=1) as loader:
+    with pipeline(make, rows=16).loader(memory="2GiB", **PROCESSES, num_workers=1) as loader:
         loader.load_state_dict(state)
         assert by_epoch(loader) == expected[32:]
 
@@ -185,7 +185,7 @@ def test_the_rest_is_the_same_after_a_resume(make: Callable[[int], Any]) -> None
 def test_epochs_and_seeds_draw_apart() -> None:
     made = bytes_of(pipeline(multiples_of_a_state))
     assert len(set(made)) == 2 * LENGTH
-    other = sp.Pipeline(sp.Indexed(Records(multiples_of_a_state))).shuffle(seed=4).batch(32)
+    other = sp.Pipeline(sp.MapSource(Records(multiples_of_a_state))).shuffle(seed=4).batch(32)
     assert not {*made} & {*bytes_of(other)}
 
 
@@ -201,7 +201,7 @@ class Stream:
 
 
 def test_a_stream_draws_the_same_after_a_resume() -> None:
-    made = sp.Pipeline(sp.Iterable(Stream, length=LENGTH)).batch(16)
+    made = sp.Pipeline(sp.IterableSource(Stream, length=LENGTH)).batch(16)
     with made.loader(memory="2GiB", **PROCESSES) as loader:
         expected = by_epoch(loader)
     with made.loader(memory="2GiB", **PROCESSES) as loader:
@@ -229,9 +229,10 @@ def joined(samples: list[dict[str, Any]]) -> dict[str, Any]:
 @pytest.mark.parametrize("make", [float, multiples_of_a_state], ids=["no draws", "draws"])
 @pytest.mark.parametrize("samples", [False, True], ids=["batch", "samples"])
 def test_functions_of_a_batch_draw_by_its_first_row(make: Callable[[int], Any], samples: bool) -> None:
-    made = pipeline(make, rows=8).map_batch(joined if samples else shifted, samples=samples)
-    expected = bytes_of(made, workers=1)
-    assert bytes_of(made, workers=3) == expected
+    made = pipeline(make, rows=8)
+    made = made.batch(8, collate_fn=joined) if samples else made.map_batch(shifted)
+    expected = bytes_of(made, num_workers=1)
+    assert bytes_of(made, num_workers=3) == expected
     assert len(set(expected)) == 2 * LENGTH
 
 
@@ -243,10 +244,10 @@ def test_rows_of_arrays_are_read_only(executor: str) -> None:
         x *= 2
         return x
 
-    spec = sp.Spec((3,), np.dtype(np.float64))
+    spec = sp.ArraySpec((3,), np.dtype(np.float64))
     made = sp.Pipeline(sp.Arrays(x=np.ones((LENGTH, 3)))).map(doubled, field="x", spec=spec).batch(32)
     with pytest.raises(sp.TransformError, match="read-only"):
-        bytes_of(made, **{"fork_from": None, **EXECUTORS[executor]})
+        bytes_of(made, **{"mp_context": "spawn", **EXECUTORS[executor]})
 
 
 LATE = """
@@ -268,9 +269,9 @@ def test_torch_that_a_sample_imports_is_keyed_too() -> None:
     """In workers that have no torch before."""
     main: dict[str, Any] = {"__name__": "__main__"}
     exec(LATE, main)  # what is of the main module goes by value, so nothing of this module is imported
-    made = sp.Pipeline(sp.Indexed(main["Late"]())).batch(32)
-    expected = bytes_of(made, workers=1, fork_from=None)
-    assert bytes_of(made, workers=2, fork_from=None) == expected
+    made = sp.Pipeline(sp.MapSource(main["Late"]())).batch(32)
+    expected = bytes_of(made, num_workers=1, mp_context="spawn")
+    assert bytes_of(made, num_workers=2, mp_context="spawn") == expected
     assert len(set(expected)) == 2 * LENGTH
 
 
@@ -280,9 +281,9 @@ def test_a_sample_that_raises_after_a_draw_is_the_same_one_everywhere() -> None:
             raise ValueError("unlucky")
         return float(index)
 
-    made = pipeline(fails).on_bad(sp.Replace(at_most=LENGTH))
-    expected = bytes_of(made, workers=1)
-    assert bytes_of(made, workers=3) == expected
+    made = pipeline(fails).on_error(sp.Replace(at_most=LENGTH))
+    expected = bytes_of(made, num_workers=1)
+    assert bytes_of(made, num_workers=3) == expected
 
 
 def default_device(index: int) -> float:
@@ -300,7 +301,7 @@ def stays_on_meta(index: int) -> float:
 
 @pytest.mark.parametrize("make", [default_device, stays_on_meta], ids=lambda make: make.__name__)
 def test_a_default_device_of_torchs_is_no_matter(make: Callable[[int], Any]) -> None:
-    assert bytes_of(pipeline(make), workers=1) == bytes_of(pipeline(make), workers=2)
+    assert bytes_of(pipeline(make), num_workers=1) == bytes_of(pipeline(make), num_workers=2)
 
 
 def test_a_default_device_of_the_trainers_is_no_matter() -> None:
@@ -317,8 +318,8 @@ def test_a_default_device_of_the_trainers_is_no_matter() -> None:
 def test_rng_is_the_same_everywhere(executor: str) -> None:
     for fn in (keyed, keyed_by_torch):
         made = pipeline(float).map(fn, field="x")
-        settings = {"fork_from": None, **EXECUTORS[executor]}
-        assert bytes_of(made, **settings) == bytes_of(made, workers=1)
+        settings = {"mp_context": "spawn", **EXECUTORS[executor]}
+        assert bytes_of(made, **settings) == bytes_of(made, num_workers=1)
 
 
 def test_the_kind_of_rng_is_read_from_its_annotation() -> None:
@@ -335,14 +336,14 @@ def test_the_kind_of_rng_is_read_from_its_annotation() -> None:
         return x
 
     made = pipeline(float).map(plain, field="x").map(by_name, field="x").map(unknown, field="x")
-    assert len(bytes_of(made, executor="thread", workers=1, fork_from=None)) == 2 * LENGTH
+    assert len(bytes_of(made, executor="thread", num_workers=1, mp_context="spawn")) == 2 * LENGTH
 
 
 def test_python_code_runs_in_processes_by_default() -> None:
     made = pipeline(float)
     assert made.plan().pool.executor.value == "process"
     assert "worker process" in made.plan().explain()
-    with made.loader(memory="2GiB", workers=2) as loader:
+    with made.loader(memory="2GiB", num_workers=2) as loader:
         next(iter(loader))
         assert all(worker.name.startswith("worker ") for worker in loader.stats().workers)
 
@@ -355,8 +356,8 @@ def of_another_bit_generator(index: int) -> float:
 
 
 def test_code_that_chooses_another_bit_generator_goes_on() -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Records(of_another_bit_generator)), seed=3).batch(8)
-    with pipeline.loader(memory="2GiB", workers=1, **PROCESSES) as loader:
+    pipeline = sp.Pipeline(sp.MapSource(Records(of_another_bit_generator)), seed=3).batch(8)
+    with pipeline.loader(memory="2GiB", num_workers=1, **PROCESSES) as loader:
         epochs = [np.concatenate([batch["x"] for batch in loader]) for _ in range(2)]
     # Two thirds of each epoch, of which record 5 is the same in both, since it has a seed of its own; and 1.0.
     assert len(np.unique(np.concatenate(epochs))) == 2 * LENGTH * 2 // 3

@@ -12,8 +12,8 @@ from preloaded import SERVER
 from samples import Samples
 
 WORKERS = [
-    pytest.param({"executor": "thread", "workers": 2}, id="threads"),
-    pytest.param({"executor": "process", "workers": 2, "fork_from": SERVER}, id="processes"),
+    pytest.param({"executor": "thread", "num_workers": 2}, id="threads"),
+    pytest.param({"executor": "process", "num_workers": 2, "mp_context": SERVER}, id="processes"),
 ]
 
 
@@ -47,7 +47,7 @@ def raising(error: BaseException) -> Samples:
 
 
 def loader(dataset: Samples, **settings: Any) -> sp.Loader:
-    return sp.Pipeline(sp.Indexed(dataset, fields="x")).batch(4).loader(memory="1GiB", **settings)
+    return sp.Pipeline(sp.MapSource(dataset, fields="x")).batch(4).loader(memory="1GiB", **settings)
 
 
 @pytest.mark.parametrize("settings", WORKERS)
@@ -105,7 +105,7 @@ def test_another_dtype_of_the_same_shape_is_no_matter_of_padding() -> None:
 )
 def test_values_that_do_not_travel(sample: Callable[[int], Any], says: str) -> None:
     with (
-        loader(Samples(sample, length=24), executor="process", workers=2) as batches,
+        loader(Samples(sample, length=24), executor="process", num_workers=2) as batches,
         pytest.raises(sp.TransformError, match=says),
     ):
         list(batches)

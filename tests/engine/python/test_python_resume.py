@@ -13,10 +13,11 @@ from preloaded import SERVER
 MEMORY = "512MiB"
 WHO = st.one_of(
     st.just({"executor": "inline"}),
-    st.builds(lambda workers: {"executor": "thread", "workers": workers}, st.sampled_from([1, 3, 8])),
+    st.builds(lambda workers: {"executor": "thread", "num_workers": workers}, st.sampled_from([1, 3, 8])),
 )
 PROCESSES = st.builds(
-    lambda workers: {"executor": "process", "workers": workers, "fork_from": SERVER}, st.sampled_from([1, 3])
+    lambda workers: {"executor": "process", "num_workers": workers, "mp_context": SERVER},
+    st.sampled_from([1, 3]),
 )
 Rows = list[tuple[int, int, float]]
 
@@ -42,13 +43,15 @@ def rows_of(batch: dict[str, Any]) -> Rows:
 
 
 def globally(
-    pipeline: sp.Pipeline, state: Any, batch: int, world: int, steps: int, who: list[dict[str, Any]]
+    pipeline: sp.Pipeline, state: Any, batch: int, world_size: int, steps: int, who: list[dict[str, Any]]
 ) -> Rows:
     """Rows of all ranks together, from a state on; rank r is run by ``who[r]``."""
     ranks = []
-    for rank in range(world):
+    for rank in range(world_size):
         with (
-            pipeline.shard(rank, world).batch(batch, tail="pad").loader(memory=MEMORY, **who[rank]) as loader
+            pipeline.shard(rank, world_size)
+            .batch(batch, last_batch="pad")
+            .loader(memory=MEMORY, **who[rank]) as loader
         ):
             if state is not None:
                 loader.load_state_dict(state)
@@ -57,10 +60,12 @@ def globally(
 
 
 def check(n: int, seed: int, first: Any, then: Any, stop: int, who: list[dict[str, Any]]) -> None:
-    """``first`` and ``then``: (batch, world) before and after the cut, which comes after ``stop`` steps."""
-    pipeline = sp.Pipeline(sp.Indexed(Numbers(n))).shuffle(seed=seed).map(drawn)
-    batch, world = first
-    with pipeline.shard(0, world).batch(batch, tail="pad").loader(memory=MEMORY, **who[0]) as loader:
+    """``first`` and ``then``: (batch, world_size) before and after the cut, which comes after ``stop`` steps."""
+    pipeline = sp.Pipeline(sp.MapSource(Numbers(n))).shuffle(seed=seed).map(drawn)
+    batch, world_size = first
+    with (
+        pipeline.shard(0, world_size).batch(batch, last_batch="pad").loader(memory=MEMORY, **who[0]) as loader
+    ):
         for _ in loader.steps(min(stop, len(loader))):
             pass
         state: Any = loader.state_dict()
@@ -69,9 +74,9 @@ def check(n: int, seed: int, first: Any, then: Any, stop: int, who: list[dict[st
     assert [sorted(x for x, _, _ in epoch) for epoch in epochs] == [list(range(n))] * 2
     epoch, consumed = state["epoch"], state["consumed"]
     left = epochs[epoch][consumed:]
-    batch, world = then
-    steps = -(-len(left) // (batch * world))
-    assert globally(pipeline, state, batch, world, steps, who) == left
+    batch, world_size = then
+    steps = -(-len(left) // (batch * world_size))
+    assert globally(pipeline, state, batch, world_size, steps, who) == left
 
 
 TOPOLOGY = st.tuples(st.integers(1, 9), st.integers(1, 3))

@@ -18,10 +18,10 @@ from torchvision_cpu import torchvision
 v2 = torchvision.transforms.v2
 EXECUTORS = [
     pytest.param({"executor": "inline"}, id="inline"),
-    pytest.param({"executor": "thread", "workers": 1}, id="1 thread"),
-    pytest.param({"executor": "thread", "workers": 3}, id="3 threads"),
-    pytest.param({"executor": "thread", "workers": 8}, id="8 threads"),
-    pytest.param({"executor": "process", "workers": 3, "fork_from": TORCH}, id="3 processes"),
+    pytest.param({"executor": "thread", "num_workers": 1}, id="1 thread"),
+    pytest.param({"executor": "thread", "num_workers": 3}, id="3 threads"),
+    pytest.param({"executor": "thread", "num_workers": 8}, id="8 threads"),
+    pytest.param({"executor": "process", "num_workers": 3, "mp_context": TORCH}, id="3 processes"),
 ]
 
 
@@ -64,7 +64,7 @@ def of_torchs_rng(image: np.ndarray, rng: torch.Generator) -> np.ndarray:
 @pytest.mark.parametrize("draw", [of_rng, of_torchs_rng], ids=lambda draw: draw.__name__)
 def test_draws_hang_on_the_sample_alone(draw: Callable[..., Any], settings: dict[str, Any]) -> None:
     """Those of a parameter; what comes from global generators is in test_draws.py."""
-    pipeline = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=3).map(draw, field="image").batch(8)
+    pipeline = sp.Pipeline(sp.MapSource(Squares())).shuffle(seed=3).map(draw, field="image").batch(8)
     expected = epoch(pipeline, executor="inline")
     assert_same(epoch(pipeline, **settings), expected)
     rows = {
@@ -77,7 +77,11 @@ def test_draws_hang_on_the_sample_alone(draw: Callable[..., Any], settings: dict
 
 def test_a_second_draw_of_a_record_is_another_one() -> None:
     pipeline = (
-        sp.Pipeline(sp.Indexed(Squares(4))).shuffle(seed=3).repeat(2).map(of_rng, field="image").batch(8)
+        sp.Pipeline(sp.MapSource(Squares(4)))
+        .shuffle(seed=3)
+        .repeat_each(2)
+        .map(of_rng, field="image")
+        .batch(8)
     )
     (batch,) = epoch(pipeline)
     for index in range(4):
@@ -131,7 +135,7 @@ def test_forms_of_an_image(tmp_path: Path) -> None:
     cut = photos.map(sp.CenterCrop(10))
     plain = epoch(cut.batch(3))
     for form in ("numpy", "pil", "tensor"):
-        assert_same(epoch(cut.map(look, field="image", as_=form).batch(3)), plain)
+        assert_same(epoch(cut.map(look, field="image", input_format=form).batch(3)), plain)
     assert {type(image).__name__ for image in seen} == {"ndarray", "Image", "Tensor"}
     assert {tuple(image.shape) for image in seen if not isinstance(image, Image.Image)} == {
         (10, 10, 3),
@@ -152,7 +156,7 @@ def samples() -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
     ("items", "fields"), [case[1:] for case in samples()], ids=[case[0] for case in samples()]
 )
 def test_what_a_sample_may_be(items: list[Any], fields: dict[str, Any]) -> None:
-    with sp.Pipeline(sp.Indexed(items)).batch(2, tail="drop").loader(executor="thread") as loader:
+    with sp.Pipeline(sp.MapSource(items)).batch(2, last_batch="drop").loader(executor="thread") as loader:
         next(iter(loader))
         found = {
             name: (spec.shape, spec.dtype.name)
@@ -164,7 +168,7 @@ def test_what_a_sample_may_be(items: list[Any], fields: dict[str, Any]) -> None:
 
 def test_what_is_no_array_comes_as_a_list() -> None:
     items = [{"text": "a" * number, "number": number} for number in range(5)]
-    pipeline = sp.Pipeline(sp.Indexed(items)).batch(5)
+    pipeline = sp.Pipeline(sp.MapSource(items)).batch(5)
     assert "measured at start" in pipeline.plan().explain()
     with pipeline.loader(executor="thread") as loader:
         (batch,) = loader
@@ -223,7 +227,7 @@ def test_an_error_names_the_sample(
     cause: Any,
     settings: dict[str, Any],
 ) -> None:
-    pipeline = sp.Pipeline(sp.Indexed(dataset))
+    pipeline = sp.Pipeline(sp.MapSource(dataset))
     pipeline = pipeline if fn is None else pipeline.map(fn, field="image")
     with pipeline.batch(8).loader(**settings) as loader, pytest.raises(kind, match=text) as caught:
         list(loader)
@@ -232,9 +236,9 @@ def test_an_error_names_the_sample(
 
 
 def test_resumes_in_the_middle(tmp_path: Path) -> None:
-    pipeline = sp.Pipeline(sp.Indexed(Squares())).shuffle(seed=9).map(of_rng, field="image").batch(5)
+    pipeline = sp.Pipeline(sp.MapSource(Squares())).shuffle(seed=9).map(of_rng, field="image").batch(5)
     expected = epoch(pipeline)
-    with pipeline.loader(executor="thread", workers=2) as loader:
+    with pipeline.loader(executor="thread", num_workers=2) as loader:
         [*loader.steps(3)]
         state = loader.state_dict()
     with pipeline.loader(executor="inline") as loader:
@@ -246,27 +250,27 @@ def test_resumes_in_the_middle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        (sp.Indexed([]), "it is empty"),
-        (sp.Indexed(iter([1])), r"no dataset\[index\] by number; for a stream use Iterable"),
-        (sp.Indexed({1: 2}), r"no dataset\[index\] by number"),
-        (sp.Indexed([1], fields=("a", "a")), "different names"),
-        (sp.Indexed([1], fields="index"), "different names"),
-        (sp.Indexed([1], spec={"x": 3}), "a dict with the Spec"),  # type: ignore[dict-item]
+        (sp.MapSource([]), "it is empty"),
+        (sp.MapSource(iter([1])), r"no dataset\[index\] by number; for a stream use Iterable"),
+        (sp.MapSource({1: 2}), r"no dataset\[index\] by number"),
+        (sp.MapSource([1], fields=("a", "a")), "different names"),
+        (sp.MapSource([1], fields="index"), "different names"),
+        (sp.MapSource([1], spec={"x": 3}), "a dict with the ArraySpec"),  # type: ignore[dict-item]
     ],
 )
-def test_sources_that_cannot_work(source: sp.Indexed, text: str) -> None:
+def test_sources_that_cannot_work(source: sp.MapSource, text: str) -> None:
     with pytest.raises(sp.PlanError, match=text):
         sp.Pipeline(source).batch(1).plan()
 
 
 def test_maps_that_cannot_work() -> None:
-    source = sp.Pipeline(sp.Indexed(Squares()))
-    with pytest.raises(sp.PlanError, match="as_='jpeg'"):
-        source.map(of_rng, as_="jpeg")  # type: ignore[arg-type]
+    source = sp.Pipeline(sp.MapSource(Squares()))
+    with pytest.raises(sp.PlanError, match="input_format='jpeg'"):
+        source.map(of_rng, input_format="jpeg")  # type: ignore[arg-type]
     with pytest.raises(sp.PlanError, match="standpipe's own transforms need none"):
         source.map(sp.CenterCrop(3), field="image")
-    with pytest.raises(sp.PlanError, match="a dict with the Spec of every field"):
-        source.map(of_rng, spec=sp.Spec((), np.dtype(np.int64)))
+    with pytest.raises(sp.PlanError, match="a dict with the ArraySpec of every field"):
+        source.map(of_rng, spec=sp.ArraySpec((), np.dtype(np.int64)))
     with pytest.raises(sp.PlanError, match="executor='fibre'"):
         source.batch(2).plan(executor="fibre")  # type: ignore[arg-type]
 
@@ -279,11 +283,14 @@ class Stream(torch.utils.data.IterableDataset[int]):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (Squares(), r"Squares.*: write Indexed\(dataset\)"),
-        (Stream(), r"a stream goes in as Iterable\(factory\)"),
-        (Stream().__iter__, r"a stream goes in as Iterable\(factory\)"),
+        (Squares(), r"Squares.*: write MapSource\(dataset\)"),
+        (Stream(), r"a stream goes in as IterableSource\(factory\)"),
+        (Stream().__iter__, r"a stream goes in as IterableSource\(factory\)"),
         ("photos", r"Pipeline\('photos'\): a source such as ImageFolder\(path\)"),
-        (sp.Indexed(Stream()), r"len\(dataset\) fails: TypeError.*for a stream use Iterable\(factory\)"),
+        (
+            sp.MapSource(Stream()),
+            r"len\(dataset\) fails: TypeError.*for a stream use IterableSource\(factory\)",
+        ),
     ],
     ids=["dataset", "stream", "factory", "path", "stream as dataset"],
 )
@@ -294,18 +301,18 @@ def test_what_is_given_as_it_is(given: Any, text: str) -> None:
 
 def test_fields_have_names() -> None:
     with pytest.raises(sp.SampleError, match="a field 1; fields have names"):
-        epoch(sp.Pipeline(sp.Indexed([{1: 2}])).batch(1))
+        epoch(sp.Pipeline(sp.MapSource([{1: 2}])).batch(1))
 
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_explain_says_what_python_code_does_and_what_is_not_known_yet(executor: Any) -> None:
     pipeline = (
-        sp.Pipeline(sp.Indexed(Squares()))
+        sp.Pipeline(sp.MapSource(Squares()))
         .map(sp.RandomResizedCrop(4))
         .map(of_rng, field="image")
         .map(sp.Normalize())
     )
-    text = pipeline.batch(4).plan(executor=executor, workers=2).explain()
+    text = pipeline.batch(4).plan(executor=executor, num_workers=2).explain()
     assert max(map(len, text.splitlines())) <= 80
     who = {"thread": "2 Python threads", "process": "2 worker processes"}[executor]
     for line in (
@@ -322,12 +329,15 @@ def test_explain_says_what_python_code_does_and_what_is_not_known_yet(executor: 
 
 
 def test_declared_shapes_need_no_measuring() -> None:
-    spec = {"image": sp.Spec((6, 6, 3), np.dtype(np.uint8)), "label": sp.Spec((), np.dtype(np.int64))}
-    pipeline = sp.Pipeline(sp.Indexed(Squares(), spec=spec)).map(sp.CenterCrop(4)).batch(4)
+    spec = {
+        "image": sp.ArraySpec((6, 6, 3), np.dtype(np.uint8)),
+        "label": sp.ArraySpec((), np.dtype(np.int64)),
+    }
+    pipeline = sp.Pipeline(sp.MapSource(Squares(), spec=spec)).map(sp.CenterCrop(4)).batch(4)
     plan = pipeline.plan()
     assert plan.batch.open == ()
     assert plan.fields["image"].shape == (4, 4, 3)
-    wrong = sp.Pipeline(sp.Indexed(Squares(), spec={**spec, "label": spec["image"]})).batch(4)
+    wrong = sp.Pipeline(sp.MapSource(Squares(), spec={**spec, "label": spec["image"]})).batch(4)
     with pytest.raises(sp.SampleError, match=r"'label' is .* int64, and"):
         epoch(wrong, executor="thread")
     with pytest.raises(sp.PlanError, match=r"declared as .* and is .* in the first sample"):
@@ -347,7 +357,7 @@ class Adds:
 
 def test_parameters_of_a_callable_are_part_of_the_recipe_and_keep_it_short() -> None:
     def recipe(*numbers: int) -> Any:
-        return sp.Pipeline(sp.Indexed(Squares())).map(Adds(*numbers), field="image").batch(2).plan().recipe
+        return sp.Pipeline(sp.MapSource(Squares())).map(Adds(*numbers), field="image").batch(2).plan().recipe
 
     assert recipe(1)["transforms"] != recipe(2)["transforms"]
     assert recipe(*range(200))["transforms"] != recipe(*range(199), 7)["transforms"]

@@ -47,7 +47,7 @@ class Run:
 
     def at_work(self, setting: Setting) -> int:
         """Workers that find work."""
-        return min(setting.workers, self.per_slot * (setting.depth - 1))
+        return min(setting.workers, self.per_slot * (setting.slots - 1))
 
     def rate(self, setting: Setting) -> float:
         """Rows/s that the training loop takes."""
@@ -81,12 +81,12 @@ class Outcome:
 
 
 def bounds(
-    run: Run, most: Setting, *, waits: bool = True, workers: bool = True, depth: bool = True
+    run: Run, most: Setting, *, waits: bool = True, workers: bool = True, slots: bool = True
 ) -> Bounds:
-    def depth_for(number: int) -> int:
-        return min(1 + -(-number // run.per_slot), most.depth) if run.foreseen else 2
+    def slots_for(number: int) -> int:
+        return min(1 + -(-number // run.per_slot), most.slots) if run.foreseen else 2
 
-    return Bounds(most, workers, depth, waits, depth_for)
+    return Bounds(most, workers, slots, waits, slots_for)
 
 
 def tuned(
@@ -114,9 +114,9 @@ def tuned(
 
 def best(run: Run, most: Setting) -> float:
     return max(
-        run.rate(Setting(workers, depth))
+        run.rate(Setting(workers, slots))
         for workers in range(1, most.workers + 1)
-        for depth in range(2, most.depth + 1)
+        for slots in range(2, most.slots + 1)
     )
 
 
@@ -166,7 +166,7 @@ def test_it_stays_within_the_bounds_settles_and_does_not_swing(
     run = Run(cores, cpu_s, idle_s, alone, steps, per_slot, noise=noise)
     outcome = tuned(run, Setting(min(begin, most.workers), 2), most, windows=LONG, seed=seed)
     assert all(
-        1 <= each.workers <= most.workers and 2 <= each.depth <= most.depth for each in outcome.settings
+        1 <= each.workers <= most.workers and 2 <= each.slots <= most.slots for each in outcome.settings
     )
     assert outcome.tuner.settled
     assert len(set(outcome.settings[LONG // 2 :])) == 1
@@ -179,7 +179,7 @@ def test_workers_that_the_training_loop_does_not_need_are_given_back() -> None:
     assert outcome.last.workers == 4  # three would do, without anything in reserve
     assert run.rate(outcome.last) == 3000
     (trial,) = outcome.tuner.trials
-    assert (trial.setting, trial.before, trial.tried, trial.kept) == ("workers", 16, 4, True)
+    assert (trial.setting, trial.before, trial.tried, trial.kept) == ("num_workers", 16, 4, True)
     assert "training loop limits the run" in str(trial)
 
 
@@ -292,7 +292,7 @@ def test_of_all_that_is_tried_in_a_long_run_the_newest_is_remembered() -> None:
 
 
 def test_fixed_settings_stay() -> None:
-    fixed = bounds(LATENCY, Setting(64, 32), workers=False, depth=False)
+    fixed = bounds(LATENCY, Setting(64, 32), workers=False, slots=False)
     tuner = Tuner(Setting(2, 2), fixed, 4, lambda wanted: True)
     chance = random.Random(0)
     for window in range(60):

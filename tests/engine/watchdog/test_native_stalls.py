@@ -32,7 +32,7 @@ def digests(batch):
     return [hashlib.blake2b(image.tobytes()).hexdigest() for image in batch["image"]]
 def threads():
     return len(os.listdir("/proc/self/task"))
-pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.Resize((40, 56))).on_bad({policy}).batch({rows})
+pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.Resize((40, 56))).on_error({policy}).batch({rows})
 told = {{"images": [], "index": [], "error": None, "lines": lines}}
 kept = []
 def open_gate():
@@ -48,7 +48,7 @@ def take(batches):
         kept.append(batch)
         told["images"].append(digests(batch))
         told["index"].append(batch["index"].tolist())
-settings = {{"memory": "256MiB", "workers": 1, "slow_after_s": 0.3, **{settings!r}}}
+settings = {{"memory": "256MiB", "num_workers": 1, "slow_sample_s": 0.3, **{settings!r}}}
 with pipeline.loader(**settings) as loader:
     try:
         take(loader)
@@ -157,7 +157,7 @@ def without_faults(folder: Path) -> list[list[str]]:
 )
 def test_slow_sample_is_named(folder: Path, point: str, doing: str, gate: Path) -> None:
     """Once: the two slots hold none of its next epoch."""
-    told = run(folder, held_up(gate, folder, point), gate=gate, once_named=True, depth=2)
+    told = run(folder, held_up(gate, folder, point), gate=gate, once_named=True, prefetch=1)
     assert told.images == without_faults(folder)
     (line,) = (line for line in told.lines if line.startswith(f"record {STUCK}, "))
     assert re.fullmatch(
@@ -199,7 +199,7 @@ def test_what_a_thread_writes_late_reaches_no_batch(folder: Path, point: str, ga
 def test_reading_thread_that_hangs(folder: Path) -> None:
     """Others read ahead of it all the time."""
     faults = f"read.open=delay:5ms;read.pread=delay:{HANGS_S}s{at_file(folder)}*1"
-    told = run(folder, faults, stall_timeout_s=STALLED_S, depth=2, waits=True)
+    told = run(folder, faults, stall_timeout_s=STALLED_S, prefetch=1, waits=True)
     expected = without_faults(folder)
     assert told.error is not None
     assert told.error["index"] == STUCK
@@ -221,8 +221,8 @@ def waits(file, *more, **other):
     return image
 Image.open = waits
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.Resize((40, 56))).on_bad(sp.Replace(at_most=1)).batch(4)
-with pipeline.loader(memory="256MiB", workers=2, slow_after_s=0.3, stall_timeout_s=5.0) as loader:
+pipeline = sp.Pipeline(sp.FileList({path!r})).map(sp.Resize((40, 56))).on_error(sp.Replace(at_most=1)).batch(4)
+with pipeline.loader(memory="256MiB", num_workers=2, slow_sample_s=0.3, stall_timeout_s=5.0) as loader:
     kept = list(loader)
     print([bad.index for bad in loader.bad_samples], [batch["image"].shape for batch in kept])
     before = [batch["image"].tobytes() for batch in kept]

@@ -74,12 +74,18 @@ server: sp.ForkServer | None = None
 
 
 def loader(pipeline: sp.Pipeline, executor: str = "thread", **settings: Any) -> sp.Loader:
-    given = {"workers": 2, "memory": "512MiB", "slow_after_s": SLOW_S, "stall_timeout_s": None, **settings}
-    return pipeline.loader(**{"executor": executor, "fork_from": server, **given})
+    given = {
+        "num_workers": 2,
+        "memory": "512MiB",
+        "slow_sample_s": SLOW_S,
+        "stall_timeout_s": None,
+        **settings,
+    }
+    return pipeline.loader(**{"executor": executor, "mp_context": server, **given})
 
 
 def of(dataset: Any) -> sp.Pipeline:
-    return sp.Pipeline(sp.Indexed(dataset, fields="x")).batch(ROWS)
+    return sp.Pipeline(sp.MapSource(dataset, fields="x")).batch(ROWS)
 
 
 def all_of(size: int = 32) -> list[list[int]]:
@@ -134,7 +140,7 @@ def test_others_go_on_beside_a_slow_sample(executor: str, gate: Gate, tmp_path: 
                     done.path.open("wb").close()
             return super().__getitem__(index)
 
-    with loader(of(Marks(gate, at=1)), executor, depth=9) as batches:
+    with loader(of(Marks(gate, at=1)), executor, prefetch=8) as batches:
         consumer = threading.Thread(target=lambda: next(iter(batches)))
         consumer.start()
         with done.path.open("rb"):  # until a record of the last two is made
@@ -151,8 +157,8 @@ def test_the_step_is_named(executor: str, gate: Gate) -> None:
             gate.wait()
         return x
 
-    pipeline = sp.Pipeline(sp.Indexed(range(32), fields="x")).map(waits, field="x").batch(ROWS)
-    with Log() as log, loader(pipeline, executor, workers=1) as batches:
+    pipeline = sp.Pipeline(sp.MapSource(range(32), fields="x")).map(waits, field="x").batch(ROWS)
+    with Log() as log, loader(pipeline, executor, num_workers=1) as batches:
         consumer = threading.Thread(target=lambda: list(batches))
         consumer.start()
         log.wait_for("record 9", "waits")
@@ -167,8 +173,8 @@ def test_the_step_with_the_whole_batch_is_named(executor: str, gate: Gate) -> No
             gate.wait()
         return batch
 
-    pipeline = sp.Pipeline(sp.Indexed(range(32), fields="x")).batch(ROWS).map_batch(together)
-    with Log() as log, loader(pipeline, executor, workers=1) as batches:
+    pipeline = sp.Pipeline(sp.MapSource(range(32), fields="x")).batch(ROWS).map_batch(together)
+    with Log() as log, loader(pipeline, executor, num_workers=1) as batches:
         batches.skip_steps(4)
         consumer = threading.Thread(target=lambda: next(iter(batches)))
         consumer.start()
@@ -231,7 +237,7 @@ def test_workers_are_not_blamed_for_a_source_that_hangs(gate: Gate, tmp_path: Pa
         return x
 
     pipeline = sp.Pipeline(Watched(numbers(16), wait)).map(held_up, field="x").batch(ROWS)
-    with Log() as log, loader(pipeline, "process", stall_timeout_s=STALLED_S, depth=2) as batches:
+    with Log() as log, loader(pipeline, "process", stall_timeout_s=STALLED_S, prefetch=1) as batches:
         iterator = iter(batches)
         next(iterator)
         log.wait_for("the batch at position 8 of epoch 0", "looking up its records")
@@ -281,7 +287,7 @@ def test_sample_that_hangs_twice_is_given_up_in_a_process(how: str, tmp_path: Pa
                 stop()
         return x
 
-    pipeline = sp.Pipeline(sp.Indexed(range(32), fields="x")).map(loops, field="x").batch(ROWS)
+    pipeline = sp.Pipeline(sp.MapSource(range(32), fields="x")).map(loops, field="x").batch(ROWS)
     with Log() as log, loader(pipeline, "process", stall_timeout_s=STALLED_S) as batches:
         iterator = iter(batches)
         assert [next(iterator)["x"].tolist() for _ in range(2)] == all_of()[:2]
@@ -317,8 +323,8 @@ def test_sample_that_hangs_twice_is_replaced_in_a_process() -> None:
     def delivered(
         function: Callable[[int], int], executor: str
     ) -> tuple[list[list[int]], list[sp.BadSample]]:
-        source = sp.Pipeline(sp.Indexed(range(32), fields="x")).map(function, field="x")
-        pipeline = source.on_bad(sp.Replace(at_most=1)).batch(ROWS)
+        source = sp.Pipeline(sp.MapSource(range(32), fields="x")).map(function, field="x")
+        pipeline = source.on_error(sp.Replace(at_most=1)).batch(ROWS)
         with loader(pipeline, executor, stall_timeout_s=STALLED_S) as batches:
             return [batch["x"].tolist() for batch in batches], batches.bad_samples
 
@@ -337,7 +343,7 @@ def test_sample_that_hangs_once_is_delivered(gate: Gate, tmp_path: Path) -> None
             gate.wait()
         return x
 
-    pipeline = sp.Pipeline(sp.Indexed(range(32), fields="x")).map(waits_once, field="x").batch(ROWS)
+    pipeline = sp.Pipeline(sp.MapSource(range(32), fields="x")).map(waits_once, field="x").batch(ROWS)
     with loader(pipeline, "process", stall_timeout_s=STALLED_S) as batches:
         assert [batch["x"].tolist() for batch in batches] == all_of()
 
@@ -353,7 +359,7 @@ def test_first_sample_that_hangs_is_an_error(executor: str, gate: Gate) -> None:
 
 
 def test_first_sample_that_hangs_in_a_thread_is_replaced(gate: Gate) -> None:
-    pipeline = of(Numbers(gate, at=0)).on_bad(sp.Replace(at_most=1))
+    pipeline = of(Numbers(gate, at=0)).on_error(sp.Replace(at_most=1))
     with loader(pipeline, stall_timeout_s=SHORT_S) as batches:
         delivered = [batch["x"].tolist() for batch in batches]
         (bad,) = batches.bad_samples
@@ -395,9 +401,9 @@ def test_dataset_that_hangs_when_it_is_loaded_is_an_error() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"slow_after_s": 0},
-        {"slow_after_s": "5"},
-        {"slow_after_s": float("nan")},
+        {"slow_sample_s": 0},
+        {"slow_sample_s": "5"},
+        {"slow_sample_s": float("nan")},
         {"stall_timeout_s": 0},
         {"stall_timeout_s": -1},
         {"stall_timeout_s": True},
@@ -406,13 +412,16 @@ def test_dataset_that_hangs_when_it_is_loaded_is_an_error() -> None:
 )
 def test_deadlines_that_are_none_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(sp.PlanError, match=f"{next(iter(settings))}=.*a number of seconds above 0"):
-        sp.Pipeline(sp.Indexed(np.arange(8), fields="x")).batch(2).plan(**settings)
+        sp.Pipeline(sp.MapSource(np.arange(8), fields="x")).batch(2).plan(**settings)
 
 
 def replaced(dataset: Any, **settings: Any) -> tuple[list[dict[str, Any]], list[sp.BadSample]]:
     """What comes where the dataset raises in place of hanging."""
     pipeline = (
-        sp.Pipeline(sp.Indexed(dataset, fields="x")).shuffle(seed=5).on_bad(sp.Replace(at_most=3)).batch(ROWS)
+        sp.Pipeline(sp.MapSource(dataset, fields="x"))
+        .shuffle(seed=5)
+        .on_error(sp.Replace(at_most=3))
+        .batch(ROWS)
     )
     with loader(pipeline, **settings) as batches:
         return list(batches), batches.bad_samples
@@ -449,8 +458,8 @@ def test_what_a_thread_writes_late_reaches_no_batch(gate: Gate) -> None:
     """Its sample is replaced as if it had raised. All batches are held, so that no slot is used twice."""
     expected, (bad,) = replaced(Raises(gate), executor="inline")
     before = set(threading.enumerate())
-    pipeline = sp.Pipeline(sp.Indexed(Numbers(gate), fields="x")).shuffle(seed=5)
-    with loader(pipeline.on_bad(sp.Replace(at_most=3)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
+    pipeline = sp.Pipeline(sp.MapSource(Numbers(gate), fields="x")).shuffle(seed=5)
+    with loader(pipeline.on_error(sp.Replace(at_most=3)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
         delivered = list(batches)
         with gate.opened():
             wait_until(lambda: since(before) == 5)
@@ -484,8 +493,8 @@ def test_replacement_that_hangs_in_a_thread(gate: Gate) -> None:
     second = replaced(Raises(gate), executor="inline")[1][0].replacement
     asked: list[int] = []
     expected, expected_bad = replaced(BothRaise(gate), executor="inline")
-    pipeline = sp.Pipeline(sp.Indexed(Both(gate), fields="x")).shuffle(seed=5)
-    with loader(pipeline.on_bad(sp.Replace(at_most=3)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
+    pipeline = sp.Pipeline(sp.MapSource(Both(gate), fields="x")).shuffle(seed=5)
+    with loader(pipeline.on_error(sp.Replace(at_most=3)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
         delivered = list(batches)
         bad = batches.bad_samples
         with gate.opened():
@@ -505,7 +514,11 @@ def test_function_of_the_batch_that_hangs_in_a_thread(samples: bool, gate: Gate)
             gate.wait()
         return {"y": x + 1}
 
-    pipeline = sp.Pipeline(sp.Indexed(range(32), fields="x")).batch(ROWS).map_batch(together, samples=samples)
+    pipeline = sp.Pipeline(sp.MapSource(range(32), fields="x")).batch(
+        ROWS, collate_fn=together if samples else None
+    )
+    if not samples:
+        pipeline = pipeline.map_batch(together)
     with loader(pipeline, stall_timeout_s=SHORT_S) as batches:
         iterator = iter(batches)
         assert [next(iterator)["y"].tolist() for _ in range(2)] == [[1, 2, 3, 4], [5, 6, 7, 8]]
@@ -526,7 +539,7 @@ def test_thread_that_hangs_over_a_stream_ends_the_run(gate: Gate) -> None:
                 gate.wait()
             yield {"x": index}
 
-    with loader(sp.Pipeline(sp.Iterable(stream)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
+    with loader(sp.Pipeline(sp.IterableSource(stream)).batch(ROWS), stall_timeout_s=SHORT_S) as batches:
         iterator = iter(batches)
         assert [next(iterator)["x"].tolist() for _ in range(2)] == all_of()[:2]
         for _ in range(3):
@@ -545,8 +558,8 @@ def test_no_slot_is_left_for_threads_that_hang(gate: Gate) -> None:
                 gate.wait()
             return np.full(1 << 18, index)
 
-    pipeline = sp.Pipeline(sp.Indexed(All(gate, size=200), fields="x")).batch(ROWS)
-    settings = {"memory": "60MiB", "side_memory": "8MiB", "depth": 2, "workers": 2}
+    pipeline = sp.Pipeline(sp.MapSource(All(gate, size=200), fields="x")).batch(ROWS)
+    settings = {"memory": "60MiB", "large_image_memory": "8MiB", "prefetch": 1, "num_workers": 2}
     with loader(pipeline, stall_timeout_s=SHORT_S, **settings) as batches:
 
         def take() -> Any:

@@ -43,7 +43,7 @@ def broken(thread: str, function: str) -> Iterator[None]:
 
 
 def numbers() -> sp.Pipeline:
-    return sp.Pipeline(sp.Indexed(np.arange(SIZE), fields="x")).batch(2)
+    return sp.Pipeline(sp.MapSource(np.arange(SIZE), fields="x")).batch(2)
 
 
 def foreign(folder: Path) -> sp.Pipeline:
@@ -53,7 +53,7 @@ def foreign(folder: Path) -> sp.Pipeline:
 
 def cached(folder: Path) -> sp.Pipeline:
     cache = sp.Cache("ends", "8MiB", directory=folder)
-    return sp.Pipeline(sp.Indexed(np.arange(SIZE), fields="x")).cache(cache).batch(2)
+    return sp.Pipeline(sp.MapSource(np.arange(SIZE), fields="x")).cache(cache).batch(2)
 
 
 @pytest.mark.parametrize(
@@ -77,28 +77,28 @@ def test_a_thread_that_ends_ends_the_run(thread: str, function: str, executor: s
     )
     settings: dict[str, Any] = {} if executor == "native" else {"executor": executor}
     if executor == "process":
-        settings["fork_from"] = SERVER
+        settings["mp_context"] = SERVER
     with (
         broken(thread, function),
-        pipeline.loader(memory="256MiB", workers=2, stall_timeout_s=None, **settings) as loader,
+        pipeline.loader(memory="256MiB", num_workers=2, stall_timeout_s=None, **settings) as loader,
     ):
-        with pytest.raises(sp.WorkerDied, match=rf"{thread}.* Broken\('in {function}'\)") as caught:
+        with pytest.raises(sp.WorkerDiedError, match=rf"{thread}.* Broken\('in {function}'\)") as caught:
             for _ in loader.steps(10 * SIZE):
                 pass
         assert isinstance(caught.value.__cause__, Broken)
-        with pytest.raises(sp.WorkerDied, match=thread):
+        with pytest.raises(sp.WorkerDiedError, match=thread):
             next(loader.steps(1))
 
 
 CACHED = """
 cache = sp.Cache("ends", "8MiB", directory={folder!r})
-loader = sp.Pipeline(sp.Indexed(range(16), fields="x")).cache(cache).batch(2).loader(
-    memory="256MiB", workers=1, executor="process", stall_timeout_s=None)
+loader = sp.Pipeline(sp.MapSource(range(16), fields="x")).cache(cache).batch(2).loader(
+    memory="256MiB", num_workers=1, executor="process", stall_timeout_s=None)
 with loader:
     for _ in range(2):
         try:
             next(iter(loader))
-        except sp.WorkerDied as error:
+        except sp.WorkerDiedError as error:
             print(error)
 """
 
@@ -113,8 +113,10 @@ def test_a_thread_of_a_worker_process_that_ends_ends_the_run(tmp_path: Path) -> 
 def test_a_thread_that_replaces_a_worker_ends_the_run() -> None:
     with (
         broken("standpipe-worker", "death"),
-        numbers().map(die).loader(memory="256MiB", workers=1, executor="process", fork_from=SERVER) as loader,
-        pytest.raises(sp.WorkerDied, match=r"standpipe-worker-0 ended .* Broken\('in death'\)"),
+        numbers()
+        .map(die)
+        .loader(memory="256MiB", num_workers=1, executor="process", mp_context=SERVER) as loader,
+        pytest.raises(sp.WorkerDiedError, match=r"standpipe-worker-0 ended .* Broken\('in death'\)"),
     ):
         list(loader)
 
@@ -130,6 +132,6 @@ def test_a_thread_that_measures_ends_the_start() -> None:
     with (
         broken("standpipe-measure", "measure"),
         loader,
-        pytest.raises(sp.WorkerDied, match="standpipe-measure ended"),
+        pytest.raises(sp.WorkerDiedError, match="standpipe-measure ended"),
     ):
         next(iter(loader))

@@ -49,10 +49,10 @@ def test_a_thread_that_was_idle_is_at_new_work_since_now(whole: bool) -> None:
     """Also before it has written down the first row: the last piece, of a larger batch, is no part of it."""
     seen: list[tuple[int, float, Sequence[Work]]] = []
     begins_s = [0.0]
-    pipeline = sp.Pipeline(sp.Indexed(np.arange(64), fields="x")).batch(16, given=True)
+    pipeline = sp.Pipeline(sp.MapSource(np.arange(64), fields="x")).batch(16, batch_sampler=True)
     if whole:
         pipeline = pipeline.map_batch(lambda batch: batch)
-    loader = pipeline.loader(memory=MEMORY, workers=1, executor="thread", stall_timeout_s=None)
+    loader = pipeline.loader(memory=MEMORY, num_workers=1, executor="thread", stall_timeout_s=None)
 
     def look() -> None:
         run = loader._run
@@ -62,7 +62,7 @@ def test_a_thread_that_was_idle_is_at_new_work_since_now(whole: bool) -> None:
     with traced("piece_begins", look), loader:
         for records in ([*range(16)], [20], [21]):
             begins_s[0] = 0.0 if len(records) > 1 else time.monotonic()
-            (batch,) = (batch for batch in loader.given([records]))
+            (batch,) = (batch for batch in loader.from_batches([records]))
             assert batch["x"].tolist() == records
     assert len({thread for thread, _, _ in seen} - {threading.get_ident()}) == 1
     for _, since_s, works in seen:
@@ -199,10 +199,10 @@ def test_work_that_nobody_does_is_a_stall() -> None:
         """Take no work, and end."""
 
     with (
-        sp.Pipeline(sp.Indexed(np.arange(8), fields="x"))
+        sp.Pipeline(sp.MapSource(np.arange(8), fields="x"))
         .batch(2)
         .loader(
-            memory=MEMORY, workers=1, executor="thread", slow_after_s=0.05, stall_timeout_s=0.2
+            memory=MEMORY, num_workers=1, executor="thread", slow_sample_s=0.05, stall_timeout_s=0.2
         ) as loader,
         pytest.MonkeyPatch.context() as patch,
     ):

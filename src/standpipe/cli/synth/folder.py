@@ -41,13 +41,13 @@ def synthesize(
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
     *,
-    workers: int | None = None,
+    num_workers: int | None = None,
 ) -> Synthesized:
     """Make a folder of photo-like JPEGs; image 13 of 10 classes is ``out/class-3/00000013.jpg``.
 
     out          a new or empty folder, or one of ours with the same classes and seed, which is completed
     on_progress  called in the caller's thread with (images done, images in all)
-    workers      threads; None takes as many as this process may use cores. The files don't depend on it.
+    num_workers  threads; None takes as many as this process may use cores. The files don't depend on it.
 
     Raises ``PlanError`` when a number makes no sense or ``out`` holds other things, ``StandpipeError`` when
     ``out`` can't be written or another process is filling it. Every file is whole or absent, at any time.
@@ -63,7 +63,7 @@ def synthesize(
             path.mkdir(exist_ok=True)
         missing = ((i, paths[i % classes] / _file_name(i)) for i in range(images) if i not in done)
         written = written_bytes = 0
-        for size in _write_all(missing, seed, workers or _cores()):
+        for size in _write_all(missing, seed, num_workers or _cores()):
             written, written_bytes = written + 1, written_bytes + size
             if on_progress is not None:
                 on_progress(len(done) + written, images)

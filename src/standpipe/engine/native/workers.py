@@ -34,7 +34,7 @@ from standpipe.engine.workers import (
     start_kept,
     too_long,
 )
-from standpipe.errors import StalledError, WorkerDied, record_name
+from standpipe.errors import StalledError, WorkerDiedError, record_name
 from standpipe.plan.plan import Plan
 from standpipe.read import read_policy
 from standpipe.spec import AnyArray, Int64Array
@@ -292,7 +292,7 @@ class NativeWorkers(DrivesItself):
     def take_lost(self) -> Sequence[tuple[NativeJob, Failure]]:
         """Jobs over which a thread hangs, and the row's fate. Another thread has taken its place."""
         if (broken := self._pool.broken) is not None:
-            self._ends(WorkerDied(f"the loader's {broken}"))
+            self._ends(WorkerDiedError(f"the loader's {broken}"))
         lost = []
         for work, error in self._overdue.take():
             assert isinstance(work.hand, Hand)

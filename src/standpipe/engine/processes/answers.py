@@ -87,5 +87,5 @@ class Answers:
     def _reason(self, whose: str, size: int) -> str:
         return (
             f"{whose} values that lie in no slot take {size:,} bytes, far more than was forecast, and the rest is "
-            f"above side_memory={self._side.cap_bytes}: raise it, or make them smaller"
+            f"above large_image_memory={self._side.cap_bytes}: raise it, or make them smaller"
         )

@@ -11,6 +11,11 @@ from typing import Any
 
 from standpipe import _native
 from standpipe.engine.processes.asked import Asked
+from standpipe.engine.processes.memory_per_worker import (
+    WorkerMemory,
+    too_much_from_the_start,
+    warn_of_recycling,
+)
 from standpipe.engine.processes.messages import (
     Ended,
     Unreadable,
@@ -21,7 +26,6 @@ from standpipe.engine.processes.messages import (
 )
 from standpipe.engine.processes.outside_slots import Apart
 from standpipe.engine.processes.worker_handle import WorkerProcess
-from standpipe.engine.processes.worker_memory import WorkerMemory, too_much_from_the_start, warn_of_recycling
 from standpipe.engine.python.jobs import JobQueue
 from standpipe.engine.python.slot_job import Piece, is_whole
 from standpipe.engine.timing import Took
@@ -39,7 +43,7 @@ from standpipe.engine.watchdog.board import (
 from standpipe.engine.watchdog.guarded import guarded
 from standpipe.engine.watchdog.watch import Watch, Work
 from standpipe.engine.workers import NO_FLAWS, WHOLE, Failure, Flaws, has_ended, too_long
-from standpipe.errors import StalledError, StandpipeError, WorkerDied
+from standpipe.errors import StalledError, StandpipeError, WorkerDiedError
 from standpipe.plan.plan import Plan
 from standpipe.stats.counters import WorkerStats
 
@@ -297,7 +301,7 @@ class Driver:
             self._deaths_in_a_row += not guilty
         if self._deaths_in_a_row == MOST_DEATHS:
             reason = f"{MOST_DEATHS} workers in a row have died with nothing done in between"
-            self._queue.break_with(WorkerDied(f"{worker} {how}; {reason}"))
+            self._queue.break_with(WorkerDiedError(f"{worker} {how}; {reason}"))
             return False
         worker.close()
         return self._succeed(f"{worker} {how}")
@@ -342,7 +346,7 @@ class Driver:
             ):
                 worker = WorkerProcess(self._server, number)
         except (StandpipeError, OSError) as reason:
-            self._queue.break_with(WorkerDied(f"{death}; {reason}"))
+            self._queue.break_with(WorkerDiedError(f"{death}; {reason}"))
             return False
         self.worker, self._sees_slots = worker, False
         self.memory.begin(worker.process)
@@ -369,7 +373,7 @@ class Driver:
             what, index, path = piece.job.named(row)
             if stalled is not None:
                 return too_long(row, stalled)
-            error = WorkerDied(
+            error = WorkerDiedError(
                 f"{self.worker} {how} while it made {what} ({doing}), as another one had before it",
                 index=index,
                 path=path,

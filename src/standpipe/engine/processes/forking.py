@@ -22,7 +22,7 @@ from standpipe.engine.processes.outline import outline
 from standpipe.engine.processes.preloaded import Order, fork_on_demand
 from standpipe.engine.processes.server import bootstrap, forked, status_of
 from standpipe.engine.watchdog.where import Stacks
-from standpipe.errors import WorkerDied
+from standpipe.errors import WorkerDiedError
 from standpipe.system.fork_server import ForkServer
 from standpipe.system.machine import own_memory_bytes, process_memory_bytes
 
@@ -296,14 +296,14 @@ class Preloaded:
 
 
 def fork_from(server: ForkServer, modules: Sequence[str], given: Sequence[int]) -> Forked:
-    """A server that a fork server forks. Raises ``WorkerDied`` when that doesn't live."""
+    """A server that a fork server forks. Raises ``WorkerDiedError`` when that doesn't live."""
     for _ in range(2):
         origin = _preloaded(server)
         with contextlib.suppress(Ended):
             origin.fork(modules, server.idle_s, given)
             return Forked(origin)
         server.close()
-    raise WorkerDied("the process that workers' servers are forked from has ended twice")
+    raise WorkerDiedError("the process that workers' servers are forked from has ended twice")
 
 
 def preload(server: ForkServer, values: Sequence[object]) -> ForkServer:

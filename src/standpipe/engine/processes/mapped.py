@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from standpipe.source.packed import PackedFile
+from standpipe.source.packed import SharedFile
 from standpipe.spec import AnyArray
 
 LEAST_BYTES = 64 << 10  # less isn't worth a page
@@ -35,7 +35,7 @@ class Block:
 class Blocks:
     """What is written to a file, of one pickle."""
 
-    def __init__(self, file: PackedFile) -> None:
+    def __init__(self, file: SharedFile) -> None:
         self._file = file
         self._storages: dict[int, AnyArray] = {}  # bytes of tensors' storages, by where they lie
 
@@ -68,7 +68,7 @@ class Blocks:
 class BlocksThere:
     """Likewise, seen from the process where it goes."""
 
-    def __init__(self, file: PackedFile) -> None:
+    def __init__(self, file: SharedFile) -> None:
         self._file = file
         self._memory: memoryview | None = None
 

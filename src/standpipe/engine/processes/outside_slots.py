@@ -55,4 +55,4 @@ class Apart:
 
 def bytes_per_row(plan: Plan) -> int:
     """Of a batch, about what its rows take outside the slots, by the plan."""
-    return plan.memory.forecast.waiting // (plan.memory.depth * plan.batch.layout.rows)
+    return plan.memory.forecast.waiting // (plan.memory.slots * plan.batch.layout.rows)

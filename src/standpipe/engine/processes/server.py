@@ -40,7 +40,7 @@ from standpipe.engine.rows import PartOfRows, Rows
 from standpipe.engine.watchdog.board import ANSWERING, IDLE, PIECE, STEP, Desk, desk_of, shared_words
 from standpipe.engine.watchdog.where import show_stacks_on_signal, users_part
 from standpipe.engine.workers import NO_FLAWS, BatchMade, Failure, Flaws
-from standpipe.errors import WorkerDied
+from standpipe.errors import WorkerDiedError
 from standpipe.spec import AnyArray
 from standpipe.system.faults import faultpoint
 from standpipe.system.workers import be_worker
@@ -248,7 +248,7 @@ class Worker:
         keeper.start(self._end)
         return Kept(keeper)
 
-    def _end(self, error: WorkerDied) -> None:
+    def _end(self, error: WorkerDiedError) -> None:
         """A thread of this worker has ended: from now on each answer is that."""
         self._ended = Failure(0, "died", str(error), error, whole=True)
 

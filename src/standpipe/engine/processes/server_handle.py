@@ -20,10 +20,10 @@ from standpipe.engine.processes.travel import Luggage, first_inherited, pack
 from standpipe.engine.python.recipe import Recipe
 from standpipe.engine.watchdog.board import Board
 from standpipe.engine.watchdog.where import Stacks
-from standpipe.errors import PlanError, WorkerDied
+from standpipe.errors import PlanError, WorkerDiedError
 from standpipe.system.fork_server import ForkServer
 from standpipe.system.machine import is_short_of_files
-from standpipe.system.workers import ForkFrom
+from standpipe.system.workers import WorkerContext
 from standpipe.transform import FunctionStep
 from standpipe.transform.function import callable_name
 
@@ -43,14 +43,14 @@ class WorkerServer:
         self,
         recipe: Recipe,
         *,
-        pack_lists: bool,
+        share_lists: bool,
         workers: int,
-        fork_from: ForkFrom = None,
+        mp_context: WorkerContext = "spawn",
         luggage: Luggage | None = None,
     ) -> None:
-        self._recipe, self._pack_lists, self._fork_from = recipe, pack_lists, fork_from
+        self._recipe, self._pack_lists, self._mp_context = recipe, share_lists, mp_context
         self._luggage = luggage  # packed before; such a server isn't started again
-        self._starts_again = fork_from != "trainer" and luggage is None
+        self._starts_again = mp_context != "fork" and luggage is None
         self._server: subprocess.Popen[bytes] | Forked
         self.packed_bytes = 0
         self._lock = threading.Lock()
@@ -74,9 +74,9 @@ class WorkerServer:
     @property
     def copies(self) -> int:
         """Processes that share their memory with workers, as copies do: this one, a fork server, the server."""
-        if isinstance(self._fork_from, ForkServer):
-            return 3 if self._fork_from._inherits else 2
-        return 1 if self._fork_from is None else 2
+        if isinstance(self._mp_context, ForkServer):
+            return 3 if self._mp_context._inherits else 2
+        return 1 if self._mp_context == "spawn" else 2
 
     @property
     def extra_bytes(self) -> int:
@@ -84,7 +84,7 @@ class WorkerServer:
         return self._server.extra_bytes if isinstance(self._server, Forked) else 0
 
     def wait_until_ready(self) -> None:
-        """Raises ``PlanError`` when it can't rebuild the dataset and the functions, ``WorkerDied`` when it ends."""
+        """Raise ``PlanError`` when it can't rebuild the dataset and the functions, ``WorkerDiedError`` when it ends."""
         try:
             kind, fact = receive(self._control)
             if kind == "begun":
@@ -94,7 +94,7 @@ class WorkerServer:
         except Unreadable as error:  # it tells of an error that can't be rebuilt either
             kind, fact = "failed", error
         except Ended as ended:
-            raise WorkerDied(f"the server of worker processes {ending(self._server.wait())}") from ended
+            raise WorkerDiedError(f"the server of worker processes {ending(self._server.wait())}") from ended
         if kind == "failed":
             hint = (
                 "; a worker looks for modules along the trainer's sys.path, so put its folder there, by its full path"
@@ -105,8 +105,8 @@ class WorkerServer:
                 f"a worker process can't rebuild the dataset and its functions: {type(fact).__name__}: {fact}{hint}"
             ) from fact
         if fact > 0:
-            if isinstance(self._fork_from, ForkServer):
-                self._fork_from.close()  # others can go on with a new one
+            if isinstance(self._mp_context, ForkServer):
+                self._mp_context.close()  # others can go on with a new one
             threads, them = ("a thread", "it") if fact == 1 else (f"{fact} threads", "them")
             raise PlanError(
                 f"importing the dataset's modules, or rebuilding it, starts {threads}, with which no process "
@@ -116,7 +116,7 @@ class WorkerServer:
     def fork(self, number: int) -> tuple[socket.socket, int]:
         """A new worker: its channel and its process number. One of the same number before it is gone.
 
-        Raises ``WorkerDied`` when the server can't go on.
+        Raises ``WorkerDiedError`` when the server can't go on.
         """
         self.side.clear(number)
         with self._lock:
@@ -124,14 +124,14 @@ class WorkerServer:
                 return self._fork(number)
             except (Ended, OSError) as error:
                 if self._over:
-                    raise WorkerDied("the server of worker processes has ended") from error
+                    raise WorkerDiedError("the server of worker processes has ended") from error
                 if is_short_of_files(error):  # it lives
                     raise
                 self._restart()
             try:
                 return self._fork(number)
             except (Ended, OSError) as error:
-                raise WorkerDied(f"the server of worker processes has ended twice: {error}") from error
+                raise WorkerDiedError(f"the server of worker processes has ended twice: {error}") from error
 
     def status(self, process: int) -> int | None:
         """The exit code of a worker that has ended, or minus its signal. None when nobody knows."""
@@ -185,7 +185,7 @@ class WorkerServer:
         }
 
     def _start(self) -> None:
-        luggage = None if self._fork_from == "trainer" else self._packed()
+        luggage = None if self._mp_context == "fork" else self._packed()
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             if luggage is not None:
                 theirs.callback(os.close, luggage.descriptor)
@@ -221,10 +221,10 @@ class WorkerServer:
             trainer = os.getpid()
             return fork_here(lambda: serve(given, trainer, self._recipe), close)
         if luggage.inherited:
-            known = self._fork_from if isinstance(self._fork_from, ForkServer) else None
-            self._fork_from = heir_of(known, luggage.inherited)
-        if isinstance(self._fork_from, ForkServer):
-            return fork_from(self._fork_from, luggage.modules, given)
+            known = self._mp_context if isinstance(self._mp_context, ForkServer) else None
+            self._mp_context = heir_of(known, luggage.inherited)
+        if isinstance(self._mp_context, ForkServer):
+            return fork_from(self._mp_context, luggage.modules, given)
         return fresh("standpipe.engine.processes.server", given)
 
     def _unforkable(self, reason: Unforkable, luggage: Luggage | None) -> str:
@@ -244,7 +244,7 @@ class WorkerServer:
     def _restart(self) -> None:
         """Another one in its place, from what dataset and functions are now. The lock is held."""
         if not self._starts_again:
-            raise WorkerDied(
+            raise WorkerDiedError(
                 "the server of worker processes has ended, and this process can't be forked again: it has threads now"
             )
         self._control.close()

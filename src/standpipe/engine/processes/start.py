@@ -21,12 +21,13 @@ from standpipe.engine.start_common import (
 )
 from standpipe.engine.watchdog.watch import Watch
 from standpipe.engine.workers import Failure, Workers
-from standpipe.errors import StalledError, WorkerDied, record_name
+from standpipe.errors import StalledError, WorkerDiedError, record_name
 from standpipe.order import Cursor
 from standpipe.plan.build import measured_plan
 from standpipe.plan.cache import CachePlan
 from standpipe.plan.memory import WorkerCost
 from standpipe.plan.plan import Plan
+from standpipe.system.fork_server import SHARED
 from standpipe.system.machine import cpu_count, own_memory_bytes, process_memory_bytes
 
 
@@ -34,7 +35,7 @@ def in_processes(
     plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
 ) -> tuple[Plan, Workers, _native.SlotRing]:
     """Start worker processes, and make the first sample in one. ``started`` says what it returns and raises."""
-    packs = plan.samples.python is None or plan.samples.python.packs
+    packs = plan.samples.python is None or plan.samples.python.shares_lists
     recipe = recipe_of(plan)
     if plan.cache is not None and not _can_be_had(plan.cache):
         recipe = replace(recipe, cache=None)
@@ -42,8 +43,9 @@ def in_processes(
     workers: list[WorkerProcess] = []
     try:
         with refusals(plan):
-            fork_from = plan.options.fork_from
-            server = WorkerServer(recipe, pack_lists=packs, workers=_most(plan), fork_from=fork_from)
+            context = plan.options.mp_context
+            context = SHARED if context == "forkserver" else context
+            server = WorkerServer(recipe, share_lists=packs, workers=_most(plan), mp_context=context)
             watch.start()  # which is a thread, with which this process couldn't be forked
         with watch.errand(
             "the start of worker processes",
@@ -84,7 +86,7 @@ def in_processes(
 
 def _most(plan: Plan) -> int:
     """Worker processes that there may be, once it is known how much memory each takes."""
-    fixed = plan.options.workers != "auto"
+    fixed = plan.options.num_workers != "auto"
     return plan.pool.workers if fixed else max(plan.pool.workers, cpu_count(near=plan.device.cpus()))
 
 
@@ -117,13 +119,13 @@ def _measured_in(
 
     try:
         return measured(workers[0])
-    except (WorkerDied, StalledError):
+    except (WorkerDiedError, StalledError):
         workers[0] = successor()
     try:
         return measured(workers[0])
-    except (WorkerDied, StalledError) as error:
+    except (WorkerDiedError, StalledError) as error:
         workers[0] = successor()
-        place = "died" if isinstance(error, WorkerDied) else "stalled"
+        place = "died" if isinstance(error, WorkerDiedError) else "stalled"
         return Failure(0, place, str(error), error)
 
 
@@ -139,7 +141,7 @@ def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> Wor
     try:
         return _measured_cost(plan, server, workers[0])
     except (Ended, OSError) as error:
-        raise WorkerDied(f"{workers[0]} {workers[0].death()} while its memory was measured") from error
+        raise WorkerDiedError(f"{workers[0]} {workers[0].death()} while its memory was measured") from error
 
 
 def _measured_cost(plan: Plan, server: WorkerServer, worker: WorkerProcess) -> WorkerCost:

@@ -23,7 +23,7 @@ from standpipe.engine.processes.inherited import (
 from standpipe.engine.processes.mapped import Block, Blocks, BlocksThere
 from standpipe.engine.processes.outline import attributes
 from standpipe.errors import PlanError
-from standpipe.source.packed import LEAST_ITEMS, Column, PackedFile, PackedList, packed_column
+from standpipe.source.packed import LEAST_ITEMS, Column, SharedFile, SharedList, packed_column
 
 MOST_DEPTH = 6  # of attributes that are looked through for the one that can't be pickled
 
@@ -36,7 +36,7 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     """
 
     def __init__(
-        self, out: Any, lists: PackedFile, *, pack: bool, inherited: dict[int, object] | None = None
+        self, out: Any, lists: SharedFile, *, pack: bool, inherited: dict[int, object] | None = None
     ) -> None:
         super().__init__(out, protocol=5)
         self._lists, self._pack, self._inherited = lists, pack, inherited
@@ -46,7 +46,7 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
     def persistent_id(self, value: Any) -> Column | Block | None:
         """Of a list that can be packed and memory that can be mapped, else None: then it is pickled as ever."""
-        if isinstance(value, PackedList):
+        if isinstance(value, SharedList):
             return self._packed(value, list(value))
         if type(value) is pickle.PickleBuffer:
             return self._blocks.block(value)
@@ -78,13 +78,13 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 class _Unpacking(pickle.Unpickler):
-    def __init__(self, source: Any, lists: PackedFile) -> None:
+    def __init__(self, source: Any, lists: SharedFile) -> None:
         super().__init__(source)
         self._lists, self._blocks = lists, BlocksThere(lists)
 
-    def persistent_load(self, place: Any) -> PackedList | memoryview:
+    def persistent_load(self, place: Any) -> SharedList | memoryview:
         """What lies there."""
-        return self._blocks.view(place) if isinstance(place, Block) else PackedList(self._lists, place)
+        return self._blocks.view(place) if isinstance(place, Block) else SharedList(self._lists, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Luggage:
     """
 
     descriptor: int
-    lists: PackedFile
+    lists: SharedFile
     modules: Sequence[str]
     inherited: Objects
 
@@ -111,7 +111,7 @@ def pack(value: Any, *, parts: Mapping[str, Any], pack: bool, most_bytes: int | 
 
     Raises ``PlanError`` that names the part which can't be pickled.
     """
-    lists = PackedFile(None if most_bytes is None else _bounded_file(most_bytes))
+    lists = SharedFile(None if most_bytes is None else _bounded_file(most_bytes))
     inherited: dict[int, object] = {}
     descriptor = os.memfd_create("standpipe-recipe") if most_bytes is None else _bounded_file(most_bytes)
     try:
@@ -147,7 +147,7 @@ def _bounded_file(most_bytes: int) -> int:
 
 def unpack(descriptor: int, lists: int) -> Any:
     """What ``pack`` packed. The descriptors are taken over."""
-    file = PackedFile(lists)
+    file = SharedFile(lists)
     with open(descriptor, "rb") as source:
         source.seek(0)
         return _Unpacking(source, file).load()
@@ -157,7 +157,7 @@ def _first_culprit(parts: Iterable[tuple[str, Any]], depth: int = 0) -> tuple[st
     """The innermost part that can't be pickled, and why."""
     for name, part in parts:
         try:
-            _Packing(io.BytesIO(), PackedFile(), pack=False).dump(part)
+            _Packing(io.BytesIO(), SharedFile(), pack=False).dump(part)
         except Exception as error:
             if is_only_inherited(part):
                 return f"{name}, a {public_name(part)},", str(error)

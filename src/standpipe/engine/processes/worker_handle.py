@@ -16,9 +16,9 @@ from standpipe.engine.processes.server_handle import ANSWER_S, WorkerServer, end
 from standpipe.engine.rows import Inputs, RowKey
 from standpipe.engine.watchdog.where import state_of
 from standpipe.engine.workers import Failure, Flaws
-from standpipe.errors import WorkerDied, record_name
+from standpipe.errors import WorkerDiedError, record_name
 from standpipe.plan.plan import Plan
-from standpipe.spec import Listed, Spec
+from standpipe.spec import ArraySpec, Listed
 
 PATIENCE_S = 1.0  # for a process that was told to end
 GRACE_S = 0.2  # for one whose channel has ended and which may be about to
@@ -44,27 +44,27 @@ class WorkerProcess:
     def __str__(self) -> str:
         return f"worker {self.number} (process {self.process})"
 
-    def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, Spec | Listed] | Failure:
-        """What a sample looks like, or why it can't be made. Raises ``WorkerDied``."""
+    def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, ArraySpec | Listed] | Failure:
+        """What a sample looks like, or why it can't be made. Raises ``WorkerDiedError``."""
         try:
             send(self.channel, ("measure", key, inputs))
-            answer: Mapping[str, Spec | Listed] | Failure = receive(self.channel, self.handle)
+            answer: Mapping[str, ArraySpec | Listed] | Failure = receive(self.channel, self.handle)
         except Unreadable as error:
             return Failure(0, "batch", str(error), error.__cause__)
         except Ended as ended:
             message = (
                 f"{self} {self.death()} while it made {record_name(key.index, inputs.name(0, key.index))}"
             )
-            raise WorkerDied(message, index=key.index) from ended
+            raise WorkerDiedError(message, index=key.index) from ended
         return answer
 
     def probe(self, key: RowKey, inputs: Inputs) -> Mapping[str, Sequence[str]]:
-        """Return the global generators that code draws from for a sample, by its name. Raises ``WorkerDied``."""
+        """Return the global generators that code draws from for a sample, by its name. Raises ``WorkerDiedError``."""
         try:
             send(self.channel, ("probe", key, inputs))
             drawn: Mapping[str, Sequence[str]] = receive(self.channel, self.handle)
         except Ended as ended:
-            raise WorkerDied(f"{self} {self.death()} while it was probed", index=key.index) from ended
+            raise WorkerDiedError(f"{self} {self.death()} while it was probed", index=key.index) from ended
         return drawn
 
     def map_slots(self, plan: Plan, ring: _native.SlotRing) -> None:

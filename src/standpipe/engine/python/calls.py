@@ -45,7 +45,7 @@ def _bound(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sa
     """A call of the function on a sample, with the key of its draws."""
     if function.kind == "albumentations":
         return _albumentations(function, own)
-    fn, name, form, kind = function.fn, function.field, function.as_, function.takes_rng
+    fn, name, form, kind = function.fn, function.field, function.input_format, function.takes_rng
 
     def on_field(sample: Sample, key: int) -> Sample:
         if name not in sample:

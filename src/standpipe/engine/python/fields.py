@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from standpipe.engine.rows import RowFailed, Rows, Sample
-from standpipe.spec import AnyArray, Listed, Spec
+from standpipe.spec import AnyArray, ArraySpec, Listed
 from standpipe.transform.values import as_array
 
 MOST_DEPTH, MOST_PARTS = 8, 100  # of what a value holds, that are looked at for its size
@@ -17,20 +17,20 @@ MOST_DEPTH, MOST_PARTS = 8, 100  # of what a value holds, that are looked at for
 _EXACT: Mapping[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
-def measured(sample: Sample) -> dict[str, Spec | Listed]:
+def measured(sample: Sample) -> dict[str, ArraySpec | Listed]:
     """What each field of a sample looks like. Raises ``RowFailed`` for a sample without any."""
     if not sample:
         raise RowFailed("batch", "the sample has no fields")
     for name in sample:
         if not isinstance(name, str):
             raise RowFailed("batch", f"the sample has a field {name!r}; fields have names, such as 'image'")
-    specs: dict[str, Spec | Listed] = {}
+    specs: dict[str, ArraySpec | Listed] = {}
     for name, value in sample.items():
         array = as_array(value)
         specs[name] = (
             Listed(type(value).__name__, bytes_of(value))
             if array is None
-            else Spec(array.shape, array.dtype.newbyteorder("="))
+            else ArraySpec(array.shape, array.dtype.newbyteorder("="))
         )
     return specs
 
@@ -85,8 +85,8 @@ def write_row(sample: Sample, row: int, rows: Rows, out: Mapping[str, AnyArray])
 
 def _misfit(name: str, value: Any, target: AnyArray, known_from: str) -> str:
     array = as_array(value)
-    got = type(value).__name__ if array is None else str(Spec(array.shape, array.dtype))
-    what = f"{name!r} is {got}, and {Spec(target.shape, target.dtype)} {known_from}; "
+    got = type(value).__name__ if array is None else str(ArraySpec(array.shape, array.dtype))
+    what = f"{name!r} is {got}, and {ArraySpec(target.shape, target.dtype)} {known_from}; "
     if array is not None and array.shape == target.shape:
         return what + "give it the same dtype in every sample"
     return what + (

@@ -91,7 +91,7 @@ def probed(maker: SampleMaker, key: RowKey, inputs: Inputs) -> Mapping[str, Sequ
     def make() -> None:
         sample = maker.make(key, inputs.row(0), {})
         batch: Any = [maker.as_given(sample)]
-        if not (maker.recipe.functions and maker.recipe.functions[0].samples):
+        if not (maker.recipe.functions and maker.recipe.functions[0].collates):
             arrays = {name: as_array(value) for name, value in sample.items()}
             batch = {name: [sample[name]] if array is None else array[None] for name, array in arrays.items()}
         for step in _calls(maker):

@@ -16,7 +16,7 @@ from standpipe.engine.watchdog.board import READING, STEP, Desk
 from standpipe.engine.workers import NO_FLAWS, Flaws
 from standpipe.errors import PlanError
 from standpipe.plan.memory import READ_BYTES
-from standpipe.spec import AnyArray, Spec, UInt8Array
+from standpipe.spec import AnyArray, ArraySpec, UInt8Array
 from standpipe.transform import NativeStep, check_moved
 from standpipe.transform.foreign import Undecodable, decode_foreign
 from standpipe.transform.values import as_array, is_picture, is_tensor
@@ -41,7 +41,7 @@ class ImageMaker:
         self._reads = self._read_bytes = self._read_ns = 0
         self._damaged = self._truncated = 0  # rows of files other than JPEG, and of images that were kept
         self._looked_at: set[int] = set()  # numbers of steps
-        self._programs: dict[tuple[int, int, int], tuple[_native.Program, Spec]] = {}
+        self._programs: dict[tuple[int, int, int], tuple[_native.Program, ArraySpec]] = {}
 
     @property
     def flaws(self) -> Flaws:
@@ -160,7 +160,7 @@ class ImageMaker:
 
     def _program(
         self, number: int, step: NativeStep, height: int, width: int
-    ) -> tuple[_native.Program, Spec]:
+    ) -> tuple[_native.Program, ArraySpec]:
         at = (number, height, width) if step.kernel is None else (number, 0, 0)
         found = self._programs.get(at)
         if found is None:
@@ -179,7 +179,9 @@ def _as_rgb(image: Any, step: NativeStep) -> UInt8Array:
     array = as_array(image) if is_picture(image) or is_tensor(image) else image
     if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
         got = (
-            type(image).__name__ if not isinstance(array, np.ndarray) else str(Spec(array.shape, array.dtype))
+            type(image).__name__
+            if not isinstance(array, np.ndarray)
+            else str(ArraySpec(array.shape, array.dtype))
         )
         raise RowFailed(
             "transform",

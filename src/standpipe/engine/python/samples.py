@@ -31,7 +31,7 @@ from standpipe.engine.timing import Laps
 from standpipe.engine.watchdog.board import IDLE, ROW, SINCE, STEP, Desk, new_desk
 from standpipe.engine.workers import NO_FLAWS, Failure, Flaws
 from standpipe.source import KEY, NAMES, Stream, StreamEnded
-from standpipe.spec import AnyArray, Listed, Spec
+from standpipe.spec import AnyArray, ArraySpec, Listed
 from standpipe.system.faults import faultpoint
 from standpipe.transform import DATASET_OP, FunctionStep, NativeStep
 
@@ -91,11 +91,11 @@ class SampleMaker:
         # A kernel makes numbers of bytes: all are finite.
         self._made_natively = "image" if self._steps and isinstance(self._steps[-1], NativeStep) else None
 
-    def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, Spec | Listed] | Failure:
+    def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, ArraySpec | Listed] | Failure:
         """What each field of a sample looks like, or why it can't be made."""
         set_back = self.recount()  # the same row is made, and counted, later
 
-        def make() -> Mapping[str, Spec | Listed] | Failure:
+        def make() -> Mapping[str, ArraySpec | Listed] | Failure:
             self.at(0)
             self._proves = self.recipe.keeps_samples
             try:

@@ -77,9 +77,9 @@ class Adjuster:
         claim: Claim,
     ) -> None:
         self._plan, self._workers, self._ring, self._claim = plan, workers, ring, claim
-        self._tunes = plan.tunes_workers or plan.tunes_depth
+        self._tunes = plan.tunes_workers or plan.tunes_prefetch
         self._headroom = Headroom() if plan.tunes_workers and plan.pool.cost.waits else None
-        self._setting = Setting(plan.pool.workers, plan.memory.depth)
+        self._setting = Setting(plan.pool.workers, plan.memory.slots)
         self._cpus = machine.cpu_count(near=plan.device.cpus())
         self._tuner = Tuner(self._setting, bounds_of(plan), self._cpus, claim.turn)
         self._shared_s = 0.0  # when others are looked at again
@@ -115,8 +115,8 @@ class Adjuster:
         """What it has come to."""
         return replace(
             untried(self._plan),
-            workers=self._tuner.kept.workers,
-            depth=self._tuner.kept.depth,
+            num_workers=self._tuner.kept.workers,
+            prefetch=self._tuner.kept.slots - 1,
             settled=self._tuner.settled or not self._tunes,
             trials=tuple(self._tuner.trials),
         )
@@ -159,7 +159,7 @@ class Adjuster:
             if self._workers.employed != self._tuner.setting.workers:
                 self._tuner.limit(self._workers.employed)  # no more can be had
             self._setting = self._tuner.setting
-            self._ring.set_base(self._setting.depth)
+            self._ring.set_base(self._setting.slots)
             self._begin, self._changed = None, stats
 
     def _look_at_others(self, now_s: float, seen: Seen) -> None:
@@ -174,11 +174,11 @@ class Adjuster:
 def bounds_of(plan: Plan) -> Bounds:
     """What may be tried in a run of this plan."""
     return Bounds(
-        most=Setting(plan.pool.most_workers, plan.memory.most_depth),
+        most=Setting(plan.pool.most_workers, plan.memory.most_tuned_slots),
         workers=plan.tunes_workers,
-        depth=plan.tunes_depth,
+        slots=plan.tunes_prefetch,
         waits=plan.pool.cost.waits,
-        depth_for=plan.depth_for,
+        slots_for=plan.slots_for,
     )
 
 

@@ -45,7 +45,7 @@ class Setting:
     """What a run is tuned by."""
 
     workers: int
-    depth: int
+    slots: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +70,17 @@ class Seen:
 class Bounds:
     """What may be tried.
 
-    most        workers, and slots
-    workers, depth  whether they are tuned
-    waits       whether workers may wait for something else than a processor
-    depth_for   slots that so many workers need
+    most            workers, and slots
+    workers, slots  whether they are tuned
+    waits           whether workers may wait for something else than a processor
+    slots_for       slots that so many workers need
     """
 
     most: Setting
     workers: bool
-    depth: bool
+    slots: bool
     waits: bool
-    depth_for: Callable[[int], int]
+    slots_for: Callable[[int], int]
 
 
 Course = Generator[None, Seen, None]
@@ -170,7 +170,7 @@ class Tuner:
             if self._bounds.workers:
                 yield from self._share()
                 yield from self._more()
-            deeper = self._bounds.depth and (yield from self._deeper())
+            deeper = self._bounds.slots and (yield from self._deeper())
         if self._bounds.workers:
             yield from self._fewer()
 
@@ -216,10 +216,10 @@ class Tuner:
         Says whether any did.
         """
         grown = False
-        while self._lacks_work() and self.setting.depth < self._most.depth:
-            deeper = min(max(self.setting.depth * 3 // 2, self.setting.depth + 1), self._most.depth)
+        while self._lacks_work() and self.setting.slots < self._most.slots:
+            deeper = min(max(self.setting.slots * 3 // 2, self.setting.slots + 1), self._most.slots)
             why = "the training loop waits, and more batches in turn may be begun earlier"
-            if not (yield from self._keeps(replace(self.setting, depth=deeper), why)):
+            if not (yield from self._keeps(replace(self.setting, slots=deeper), why)):
                 break
             grown = True
         return grown
@@ -228,8 +228,8 @@ class Tuner:
         return self._last.wait_share > THRESHOLDS.tuned and self._last.busy < IDLE
 
     def _with(self, workers: int) -> Setting:
-        depth = self._bounds.depth_for(workers) if self._bounds.depth else 0
-        return Setting(workers, max(self.setting.depth, depth))
+        slots = self._bounds.slots_for(workers) if self._bounds.slots else 0
+        return Setting(workers, max(self.setting.slots, slots))
 
     def _keeps(
         self, other: Setting, why: str, *, fewer: bool = False, anyhow: bool = False
@@ -253,8 +253,10 @@ class Tuner:
             with_mine.append(mine.rows_per_s)
         fits = other.workers <= max(self.room, before.workers)
         kept = fits and (anyhow or (_is_as_good if fewer else _pays)(gain, mine, theirs))
-        name: Literal["workers", "depth"] = "depth" if other.workers == before.workers else "workers"
-        was, tried = getattr(before, name), getattr(other, name)
+        name: Literal["num_workers", "prefetch"] = "num_workers"
+        was, tried = before.workers, other.workers
+        if was == tried:
+            name, was, tried = "prefetch", before.slots - 1, other.slots - 1
         why = why if fits else "memory has no room for so many"
         self.trials.append(Trial(theirs.after_s, name, was, tried, gain, kept, why))
         del self.trials[:-MOST_TRIALS]

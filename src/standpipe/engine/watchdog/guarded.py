@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from standpipe.errors import WorkerDied
+from standpipe.errors import WorkerDiedError
 
-Ends = Callable[[WorkerDied], object]  # is given the error of a thread that has ended
+Ends = Callable[[WorkerDiedError], object]  # is given the error of a thread that has ended
 
 
 def guarded(name: str, target: Callable[[], object], ends: Ends) -> threading.Thread:
@@ -17,7 +17,7 @@ def guarded(name: str, target: Callable[[], object], ends: Ends) -> threading.Th
         try:
             target()
         except BaseException as error:
-            died = WorkerDied(
+            died = WorkerDiedError(
                 f"the loader's thread {name} ended by an error that nobody expected: {error!r}. Make a new loader, and "
                 "please report this with its traceback"
             )

@@ -88,8 +88,8 @@ class Watch:
     stalled   of that, how much was given up
     """
 
-    def __init__(self, slow_after_s: float, stall_timeout_s: float | None, run_bell: _native.Bell) -> None:
-        self._slow_after_s, self._stall_timeout_s = slow_after_s, stall_timeout_s
+    def __init__(self, slow_sample_s: float, stall_timeout_s: float | None, run_bell: _native.Bell) -> None:
+        self._slow_after_s, self._stall_timeout_s = slow_sample_s, stall_timeout_s
         self._run_bell = run_bell
         self._bell = _native.Bell()
         self.ended: StandpipeError | None = None

@@ -1,7 +1,7 @@
 """Looking through all files of a source, for those that a loader would call bad."""
 
 from standpipe.jobs.file_check.files import check_files
-from standpipe.jobs.file_check.findings import CheckedFiles, FileFinding
+from standpipe.jobs.file_check.findings import FileCheckReport, FileFinding
 from standpipe.jobs.file_check.labels import LabelFinding
 
-__all__ = ["CheckedFiles", "FileFinding", "LabelFinding", "check_files"]
+__all__ = ["FileCheckReport", "FileFinding", "LabelFinding", "check_files"]

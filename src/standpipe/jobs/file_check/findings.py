@@ -60,7 +60,7 @@ class FileFinding:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CheckedFiles:
+class FileCheckReport:
     """What ``check_files`` found.
 
     records  files in the source

@@ -20,7 +20,7 @@ from standpipe.jobs.file_check.checking import (
     file_marks,
 )
 from standpipe.jobs.file_check.files import Progress
-from standpipe.jobs.file_check.findings import CheckedFiles, counts_of, skipped_files
+from standpipe.jobs.file_check.findings import FileCheckReport, counts_of, skipped_files
 from standpipe.jobs.file_check.labels import LabelCounts
 from standpipe.jobs.file_check.store import UNKNOWN, VERSION, Store
 from standpipe.plan.options import check_limits, check_reads, checked_source
@@ -43,18 +43,20 @@ def run(
     decoding: Decoding,
     duplicates: bool,
     workers: int | Literal["auto"],
-    side_memory: int | str | None,
+    large_image_memory: int | str | None,
     reads: Reads,
     fresh: bool,
     on_progress: Progress | None,
-) -> CheckedFiles:
+) -> FileCheckReport:
     """``check_files`` says what the arguments mean."""
     begin = time.monotonic()
     check_reads(reads)
     spec = FileCheckSpec(
         decoding=decoding,
         reads=reads,
-        side_bytes=SIDE_BYTES if side_memory is None else parse_bytes("side_memory", side_memory),
+        side_bytes=SIDE_BYTES
+        if large_image_memory is None
+        else parse_bytes("large_image_memory", large_image_memory),
         digests=duplicates,
     )
     check_limits(decoding.limits)
@@ -69,7 +71,7 @@ def run(
         checkers.close(PATIENCE_S)
         store.commit()
     store.finish()
-    return CheckedFiles(
+    return FileCheckReport(
         records=opened.num_records,
         looked=work.looked,
         seconds=time.monotonic() - begin,
@@ -86,7 +88,7 @@ def _threads(workers: object) -> int:
     if workers == "auto":
         return machine.cpu_count()
     if not is_count(workers, 1, 1 << 16):
-        raise PlanError(f"workers={workers!r}: a number of threads, at least 1, or 'auto'")
+        raise PlanError(f"num_workers={workers!r}: a number of threads, at least 1, or 'auto'")
     assert isinstance(workers, int)
     return workers
 

@@ -243,9 +243,9 @@ def described(loader: Any, torch: Any) -> dict[str, Any]:
     """How a loader is set up, and what its dataset holds."""
     dataset = loader.dataset
     sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
-    world = 1
+    world_size = 1
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        world = torch.distributed.get_world_size()
+        world_size = torch.distributed.get_world_size()
     return {
         "dataset": type(dataset).__name__,
         "iterable": loader._dataset_kind == ITERABLE,
@@ -259,7 +259,7 @@ def described(loader: Any, torch: Any) -> dict[str, Any]:
         "persistent": bool(loader.persistent_workers),
         "pinned": bool(loader.pin_memory),
         "method": _start_method(loader) if loader.num_workers else None,
-        "world": world,
+        "world_size": world_size,
         "holdings": holdings.holdings(dataset),
         "cuda_path": holdings.on_cuda(dataset),
         "collate": getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__),

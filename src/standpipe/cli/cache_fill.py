@@ -1,4 +1,4 @@
-"""``standpipe cache warm``: fill a cache ahead of the jobs that read it."""
+"""``standpipe cache fill``: fill a cache ahead of the jobs that read it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask for every record once, and say what is kept now."""
+    import standpipe as sp
     from standpipe.cli.terminal import print_json, progress, say
 
     started, pipeline = time.monotonic(), _pipeline(args)
     workers: int | Literal["auto"] = args.workers or "auto"
-    plan = pipeline.plan(workers=workers)
+    plan = pipeline.plan(num_workers=workers)
     before, records = _rows(plan), plan.source.num_records
     with progress("keeping", records) as advance:
-        pipeline.warm(progress=lambda done, _: advance(done), workers=workers)
+        sp.fill_cache(pipeline, progress=lambda done, _: advance(done), num_workers=workers)
     kept, seconds = _rows(plan), time.monotonic() - started
     if args.json:
         print_json({"records": records, "kept": kept, "before": before, "seconds": round(seconds, 3)})
@@ -84,9 +85,11 @@ def _pipeline(args: argparse.Namespace) -> sp.Pipeline:
     place = args.place or ("bytes" if args.task == "train" else "images")
     if (args.task, place) == ("train", "images"):
         raise sp.PlanError(
-            "--place images: training draws a crop anew for every epoch; keep bytes, or warm --task eval"
+            "--place images: training draws a crop anew for every epoch; keep bytes, or fill --task eval"
         )
-    every = sp.Pipeline(source_at(args.path)).on_bad(sp.Replace(at_most=1.0))
+    every = sp.Pipeline(source_at(args.path)).on_error(sp.Replace(at_most=1.0))
     if place == "images":
-        return every.map(sp.Resize(256), sp.CenterCrop(224)).cache(cache).batch(ROWS, tail="short")
-    return every.cache(cache).map(sp.CenterCrop(1)).batch(ROWS, tail="short")  # a batch has to have something
+        return every.map(sp.Resize(256), sp.CenterCrop(224)).cache(cache).batch(ROWS, last_batch="partial")
+    return (
+        every.cache(cache).map(sp.CenterCrop(1)).batch(ROWS, last_batch="partial")
+    )  # a batch has to have something

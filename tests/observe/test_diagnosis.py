@@ -11,7 +11,7 @@ import pytest
 import standpipe as sp
 from photos import encoded, picture, write_list
 from standpipe._native import latency_bucket
-from standpipe.observe import Verdict
+from standpipe.observe import Diagnosis
 from standpipe.observe.judge import diagnose
 from standpipe.plan.tuning import untried
 from standpipe.stats.counters import BUCKETS
@@ -65,7 +65,8 @@ CASES = {
     "steps": (counted(0.01, 4.0), {}, "step", "could make 500 rows/s", 500.0),
     "decoding": (counted(0.5, 19.0), {}, "transform", "all 2 workers", 200.0),
     "decoding, cores free": (
-        counted(0.5, 19.0), {"cores": 8}, "transform", "workers=8 instead of 2, on all cores: about 200 rows/s", 200.0,
+        counted(0.5, 19.0), {"cores": 8}, "transform", "num_workers=8 instead of 2, on all cores: about 200 rows/s",
+        200.0,
     ),
     "decoding, then storage": (counted(0.5, 15.0, read=5.0), {}, "transform", "all 2 workers", 200.0),
     "reading here": (counted(0.8, 4.0, read=15.0), {}, "read", "a file takes 15.", 500.0),
@@ -88,7 +89,7 @@ CASES = {
     ),
     "Python that waits": (
         counted(0.5, 19.0, transform=in_python(0.5), functions=SLOW), {"executor": "thread"},
-        "transform", "workers=4 instead of 2", 200.0,
+        "transform", "num_workers=4 instead of 2", 200.0,
     ),
     "Python without processors": (
         counted(0.5, 19.0, transform=replace(in_python(5.0), queued_s=12.0), functions=SLOW),
@@ -96,7 +97,7 @@ CASES = {
     ),
     "more workers than cores": (
         counted(0.5, 19.0, transform=replace(in_python(5.0), queued_s=12.0), functions=SLOW),
-        {"executor": "process", "cores": 1}, "transform", "workers=1: more than", 200.0,
+        {"executor": "process", "cores": 1}, "transform", "num_workers=1: more than", 200.0,
     ),
     "collating": (counted(0.5, 4.0, batch=replace(FREE, busy_s=9.0)), {}, "batch", "putting batches", 200.0),
     "the order": (counted(0.5, 4.0, order=replace(FREE, busy_s=9.0)), {}, "order", "make batches larger", 200.0),
@@ -108,7 +109,8 @@ CASES = {
         counted(0.5, 19.0, device=replace(FREE, busy_s=5.0, cpu_s=0.1)), {}, "transform", "all 2 workers", 200.0,
     ),
     "no room": (
-        counted(0.4, 8.0, slots=sp.SlotStats(most=2, no_slot_s=3.0)), {"depth": 2}, "slots", "depth= above 2", 166.7,
+        counted(0.4, 8.0, slots=sp.SlotStats(most=2, no_slot_s=3.0)), {"prefetch": 1}, "slots", "prefetch= above 1",
+        166.7,
     ),
     "a slow worker": (
         counted(0.5, 19.0, workers=workers_of(10, 100)), {}, "worker", "worker 0 makes 10 rows/s", 200.0,
@@ -128,8 +130,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_place_that_limits_is_named_with_what_to_do(name: str) -> None:
     done, more, place, words, upper = CASES[name]
-    settings: Any = {name: more[name] for name in ("executor", "depth") if name in more}
-    plan = pipeline().plan(**{"memory": "300MiB", "workers": 2, "executor": "thread", **settings})
+    settings: Any = {name: more[name] for name in ("executor", "prefetch") if name in more}
+    plan = pipeline().plan(**{"memory": "300MiB", "num_workers": 2, "executor": "thread", **settings})
     found = diagnose(done, plan, tuning_of(plan), cores=more.get("cores", 2))
     assert found.place == place
     assert words in " ".join([found.what, *found.advice])
@@ -138,13 +140,15 @@ def test_the_place_that_limits_is_named_with_what_to_do(name: str) -> None:
     assert max(map(len, str(found).splitlines())) <= 80
 
 
-def judged(done: sp.Stats, *, cores: int = 8, trials: tuple[sp.Trial, ...] = (), **settings: Any) -> Verdict:
-    """The verdict on a run of two workers that are set, unless ``settings`` say otherwise."""
-    plan = pipeline().plan(**{"memory": "300MiB", "workers": 2, "executor": "thread", **settings})
-    return diagnose(done, plan, tuning_of(plan, workers=2, trials=trials), cores=cores)
+def judged(
+    done: sp.Stats, *, cores: int = 8, trials: tuple[sp.Trial, ...] = (), **settings: Any
+) -> Diagnosis:
+    """The diagnosis on a run of two workers that are set, unless ``settings`` say otherwise."""
+    plan = pipeline().plan(**{"memory": "300MiB", "num_workers": 2, "executor": "thread", **settings})
+    return diagnose(done, plan, tuning_of(plan, num_workers=2, trials=trials), cores=cores)
 
 
-def tried(setting: Literal["workers", "depth"], before: int, number: int) -> sp.Trial:
+def tried(setting: Literal["num_workers", "prefetch"], before: int, number: int) -> sp.Trial:
     """What didn't pay."""
     return sp.Trial(3.0, setting, before, number, gain=0.98, kept=False, why="the training loop waits")
 
@@ -154,19 +158,22 @@ NO_ROOM = counted(0.4, 8.0, slots=sp.SlotStats(most=2, no_slot_s=3.0))
 
 
 def test_what_tuning_does_or_has_rejected_is_not_advised() -> None:
-    assert "workers=8 instead of 2" in judged(BUSY).advice[0]
-    assert "workers=" not in " ".join(judged(BUSY, workers="auto").advice)
-    assert "workers=" not in " ".join(judged(BUSY, trials=(tried("workers", 2, 4),)).advice)
-    assert "workers=8" in judged(BUSY, trials=(tried("depth", 2, 4), tried("workers", 2, 1))).advice[0]
-    assert "depth= above 2" in judged(NO_ROOM, depth=2).advice[0]
-    assert "depth=" not in " ".join(judged(NO_ROOM).advice)
-    assert "depth=" not in " ".join(judged(NO_ROOM, depth=2, trials=(tried("depth", 2, 3),)).advice)
+    assert "num_workers=8 instead of 2" in judged(BUSY).advice[0]
+    assert "num_workers=" not in " ".join(judged(BUSY, num_workers="auto").advice)
+    assert "num_workers=" not in " ".join(judged(BUSY, trials=(tried("num_workers", 2, 4),)).advice)
+    assert (
+        "num_workers=8"
+        in judged(BUSY, trials=(tried("prefetch", 1, 3), tried("num_workers", 2, 1))).advice[0]
+    )
+    assert "prefetch= above 1" in judged(NO_ROOM, prefetch=1).advice[0]
+    assert "prefetch=" not in " ".join(judged(NO_ROOM).advice)
+    assert "prefetch=" not in " ".join(judged(NO_ROOM, prefetch=1, trials=(tried("prefetch", 1, 2),)).advice)
 
 
 def test_what_is_set_is_not_advised(tmp_path: Path) -> None:
     decoded = sp.Pipeline(write_list(tmp_path, [encoded(picture(0))])).map(sp.Resize((4, 4)))
     cropped = sp.Pipeline(decoded.source).map(sp.RandomResizedCrop(4))
-    cache = sp.Cache("verdict", "1MiB", directory=tmp_path)
+    cache = sp.Cache("diagnosis", "1MiB", directory=tmp_path)
     for described, words in (
         (decoded, {".cache(", "decode("}),
         (decoded.decode("fast"), {".cache("}),
@@ -174,7 +181,7 @@ def test_what_is_set_is_not_advised(tmp_path: Path) -> None:
         (cropped, {"decode("}),  # whose draws no cache may keep
         (cropped.decode("fast"), {"nothing that can be set"}),
     ):
-        plan = described.batch(1).plan(memory="300MiB", workers=2)
+        plan = described.batch(1).plan(memory="300MiB", num_workers=2)
         advice = " ".join(diagnose(BUSY, plan, tuning_of(plan), cores=2).advice)
         assert {word for word in (".cache(", "decode(", "nothing that") if word in advice} == {
             word[:12] for word in words
@@ -201,7 +208,7 @@ def test_native_workers_without_processors_are_not_told_to_decode_less(tmp_path:
     decoded = sp.Pipeline(write_list(tmp_path, [encoded(picture(0))])).map(sp.Resize((4, 4))).batch(1)
 
     def advice(cpu_s: float, cores: int, foreign: int = 0) -> str:
-        plan = decoded.plan(memory="300MiB", workers=2)
+        plan = decoded.plan(memory="300MiB", num_workers=2)
         done = counted(0.9, 19.0, cpu_s=cpu_s, foreign=foreign)
         return " ".join(diagnose(done, plan, tuning_of(plan), cores=cores).advice)
 
@@ -209,7 +216,7 @@ def test_native_workers_without_processors_are_not_told_to_decode_less(tmp_path:
         "cores of its own for this run, or less of what else runs there: about 222 rows/s"
     )
     assert "decode(" not in advice(9.0, 8)
-    assert advice(5.0, 1).startswith("workers=1: more than there are cores make nothing faster")
+    assert advice(5.0, 1).startswith("num_workers=1: more than there are cores make nothing faster")
     assert 'decode("fast")' in advice(19.0, 2)
     assert 'decode("fast")' in advice(9.0, 1)  # this run has the only one
     assert "store images as JPEG" in advice(9.0, 2, ROWS)  # Pillow's threads wait for one another
@@ -231,7 +238,7 @@ COPIED = {
 def test_batches_that_take_long_to_copy_could_have_fewer_bytes(of: str) -> None:
     described, words, fixed = COPIED[of]
     done = counted(0.01, 4.0, device=replace(FREE, busy_s=9.0, cpu_s=0.1))
-    plan = described.plan(memory="300MiB", workers=2)
+    plan = described.plan(memory="300MiB", num_workers=2)
     found = diagnose(done, plan, tuning_of(plan), cores=2)
     assert found.place == "device"
     assert words in found.advice[0]
@@ -242,7 +249,7 @@ def test_batches_that_take_long_to_copy_could_have_fewer_bytes(of: str) -> None:
 def test_of_a_native_step_nobody_is_told_to_make_it_native(tmp_path: Path, decodes: bool) -> None:
     source = write_list(tmp_path, [encoded(picture(0))]) if decodes else images("uint8").source
     described = sp.Pipeline(source).map(sp.Resize((4, 4))).map(Slow(0), field="image").batch(1)
-    plan = described.plan(memory="300MiB", workers=2, executor="process")
+    plan = described.plan(memory="300MiB", num_workers=2, executor="process")
     assert plan.samples.program is not None
     (step,) = plan.samples.program.native
     done = counted(0.5, 19.0, transform=in_python(18.0), functions={step: 15.0, "Slow": 2.0})
@@ -253,16 +260,16 @@ def test_of_a_native_step_nobody_is_told_to_make_it_native(tmp_path: Path, decod
 
 
 def test_of_a_stream_nobody_is_told_to_give_it_more_workers() -> None:
-    described = sp.Pipeline(sp.Iterable(lambda: iter([{"x": 1}] * 8))).batch(4)
-    plan = described.plan(memory="300MiB", workers=2, executor="process")
+    described = sp.Pipeline(sp.IterableSource(lambda: iter([{"x": 1}] * 8))).batch(4)
+    plan = described.plan(memory="300MiB", num_workers=2, executor="process")
     for cpu_s in (0.5, 19.0):  # it waits, or computes
         done = counted(0.5, 19.0, transform=in_python(cpu_s), functions={"the dataset": 18.0})
         found = diagnose(done, plan, tuning_of(plan), cores=8)
-        assert [each for each in found.advice if "workers=" in each] == []
+        assert [each for each in found.advice if "num_workers=" in each] == []
 
 
 def test_the_loops_own_rate_bounds_what_the_input_can_bring_where_it_was_measured() -> None:
-    plan = pipeline().plan(memory="300MiB", workers=2)
+    plan = pipeline().plan(memory="300MiB", num_workers=2)
     found = diagnose(counted(0.5, 19.0), plan, tuning_of(plan), cores=2, step_rows_per_s=130.0)
     assert found.upper_rows_per_s == 130
     assert found.gain == pytest.approx(1.3)
@@ -289,11 +296,11 @@ def pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-def found_of(described: sp.Pipeline, step_s: float, **settings: Any) -> Verdict:
-    with described.loader(memory="300MiB", workers=2, **settings) as loader:
+def found_of(described: sp.Pipeline, step_s: float, **settings: Any) -> Diagnosis:
+    with described.loader(memory="300MiB", num_workers=2, **settings) as loader:
         for _ in loader:
             pause(step_s)
-        return loader.verdict()
+        return loader.diagnose()
 
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
@@ -301,56 +308,58 @@ def test_a_slow_function_limits_a_real_run(executor: str) -> None:
     found = found_of(pipeline(256).map(Slow(0.01), field="x"), 0.0, executor=executor)
     assert (found.bound, found.place) == ("input", "transform")
     assert "Slow" in found.what
-    assert found.advice[0].startswith(("workers=4 instead of 2", "cores of its own"))  # on a busy machine
+    assert found.advice[0].startswith(("num_workers=4 instead of 2", "cores of its own"))  # on a busy machine
 
 
 def test_a_slow_loop_limits_a_real_run() -> None:
-    with pipeline().loader(memory="300MiB", workers=2, depth=3) as loader:
+    with pipeline().loader(memory="300MiB", num_workers=2, prefetch=2) as loader:
         next(iter(loader))
         before = loader.stats()
         for _ in loader:
             pause(0.02)
             while loader.stats().slots.ready == 0:
                 pause(0.001)
-        found = loader.verdict(before)
+        found = loader.diagnose(before)
     assert (found.bound, found.place) == ("step", "step")
 
 
 def test_what_the_loop_takes_without_waiting_is_measured() -> None:
     with (
-        pipeline().map(Slow(0.005), field="x").loader(memory="300MiB", workers=2, executor="thread") as loader
+        pipeline()
+        .map(Slow(0.005), field="x")
+        .loader(memory="300MiB", num_workers=2, executor="thread") as loader
     ):
         seen = []
-        for batch in loader.repeated_steps(10, batches=2):
+        for batch in loader.benchmark_steps(10, batches=2):
             seen.append(batch["x"].tolist())
             pause(0.005)
         assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]] * 6
         assert next(iter(loader))["x"].tolist() == [0, 1, 2, 3]  # training sees them again
         for _ in loader:
             pause(0.005)
-        measured = loader.verdict()
+        measured = loader.diagnose()
     assert measured.upper_rows_per_s is not None
     assert measured.upper_rows_per_s > measured.rows_per_s
 
 
 def test_of_batches_that_are_given_none_are_repeated() -> None:
-    with pipeline().batch(4, given=True).loader(memory="80MiB", workers=1) as loader:
-        for steps in (loader.repeated_steps, loader.steps):
+    with pipeline().batch(4, batch_sampler=True).loader(memory="80MiB", num_workers=1) as loader:
+        for steps in (loader.benchmark_steps, loader.steps):
             with pytest.raises(sp.PlanError, match="given"):
                 steps(2)
 
 
 def test_repeated_steps_leave_an_epoch_where_it_was() -> None:
-    with pipeline(16).loader(memory="80MiB", workers=1) as loader:
+    with pipeline(16).loader(memory="80MiB", num_workers=1) as loader:
         batches = iter(loader)
         first = next(batches)["x"].tolist()
         state = loader.state_dict()
-        for _ in loader.repeated_steps(3, batches=4):
+        for _ in loader.benchmark_steps(3, batches=4):
             break
         assert loader.state_dict() == state
         assert [first, *(batch["x"].tolist() for batch in batches)] == np.arange(16).reshape(4, 4).tolist()
-        with pytest.raises(sp.PlanError, match="repeated_steps"):
-            loader.repeated_steps(0)
+        with pytest.raises(sp.PlanError, match="benchmark_steps"):
+            loader.benchmark_steps(0)
 
 
 def fails(x: np.int64) -> np.int64:
@@ -360,9 +369,9 @@ def fails(x: np.int64) -> np.int64:
 
 
 def test_batches_that_are_repeated_are_no_steps_of_training_and_their_bad_samples_come_once() -> None:
-    described = pipeline(16).map(fails, field="x").on_bad(sp.Replace(at_most=8))
-    with described.loader(memory="300MiB", workers=1, executor="thread") as loader:
-        assert sum(1 for _ in loader.repeated_steps(6, batches=2)) == 8
+    described = pipeline(16).map(fails, field="x").on_error(sp.Replace(at_most=8))
+    with described.loader(memory="300MiB", num_workers=1, executor="thread") as loader:
+        assert sum(1 for _ in loader.benchmark_steps(6, batches=2)) == 8
         assert loader.stats().step == sp.StepStats(step=NONE, wait=NONE)
         assert loader.bad_samples == []
         assert loader.state_dict()["bad_rows"] == 0

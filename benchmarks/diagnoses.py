@@ -1,7 +1,7 @@
 """Is the place that limits named, and does the first advice bring what was foretold?
 
 Where nothing is foretold, what came is compared with what is possible at most without that limit, if that is said.
-Each case is a pipeline with one limit, run for some seconds; beside it the same after what the verdict advises. A loop
+Each case is a pipeline with one limit, run for some seconds; beside it the same after what is advised. A loop
 of a few milliseconds a step takes the batches. Nothing but the case of the interpreter's lock needs more than one core.
 """
 
@@ -22,10 +22,10 @@ import standpipe as sp
 from standpipe._native import install_faults
 from standpipe.cli.task import endless
 from standpipe.device import HostMemory
-from standpipe.observe import Verdict
+from standpipe.observe import Diagnosis
 
 STEP_S = 0.008
-SETTINGS: dict[str, Any] = {"memory": "1GiB", "workers": 2}
+SETTINGS: dict[str, Any] = {"memory": "1GiB", "num_workers": 2}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def write_photos(folder: Path, side: int, number: int = 256) -> None:
 def cases(folder: Path) -> dict[str, Case]:
     for side in (32, 1024):
         write_photos(folder, side)
-    cache = sp.Cache("verdicts", "64MiB", directory=folder)
+    cache = sp.Cache("diagnoses", "64MiB", directory=folder)
 
     def slow_storage() -> sp.Loader:
         install_faults("read.open=delay:30ms")
@@ -78,7 +78,7 @@ def cases(folder: Path) -> dict[str, Case]:
 
     def cached() -> sp.Loader:
         kept = sp.Pipeline(sp.ImageFolder(folder / "1024")).map(sp.Resize((32, 32))).cache(cache).batch(BATCH)
-        kept.warm()
+        sp.fill_cache(kept)
         return kept.loader(**SETTINGS)
 
     def plain(*functions: Callable[[Any], Any], **more: Any) -> Callable[[], sp.Loader]:
@@ -92,15 +92,15 @@ def cases(folder: Path) -> dict[str, Case]:
         "slow storage": Case("read", slow_storage, quick_storage),
         "slow native decode": Case("transform", lambda: photos(folder, 1024).loader(**SETTINGS), cached),
         "a function that waits": Case(
-            "transform", plain(Waits(0.001)), plain(Waits(0.001), workers=4), (STEP_S / 4,)
+            "transform", plain(Waits(0.001)), plain(Waits(0.001), num_workers=4), (STEP_S / 4,)
         ),
         "a function that computes, in threads": Case(
             "transform", plain(computes), plain(computes, executor="process"), (STEP_S / 8,)
         ),
-        "a slow loop": Case("step", plain(lambda x: x), plain(lambda x: x, workers=4), (4 * STEP_S,)),
+        "a slow loop": Case("step", plain(lambda x: x), plain(lambda x: x, num_workers=4), (4 * STEP_S,)),
         "a slow copy": Case("device", copied_slowly, plain()),
         "no room to work ahead": Case(
-            "slots", plain(Waits(0.0002), depth=2), plain(Waits(0.0002), depth=24), uneven
+            "slots", plain(Waits(0.0002), prefetch=1), plain(Waits(0.0002), prefetch=23), uneven
         ),
         "one slow worker": Case(
             "worker",
@@ -110,8 +110,8 @@ def cases(folder: Path) -> dict[str, Case]:
     }
 
 
-def run(loader: sp.Loader, seconds: float, step_s: Sequence[float]) -> tuple[Verdict, float]:
-    """The verdict of a run, and its rows per second."""
+def run(loader: sp.Loader, seconds: float, step_s: Sequence[float]) -> tuple[Diagnosis, float]:
+    """The diagnosis of a run, and its rows per second."""
     with loader:
         batches = endless(loader)
         for _ in range(len(step_s)):
@@ -121,7 +121,7 @@ def run(loader: sp.Loader, seconds: float, step_s: Sequence[float]) -> tuple[Ver
             time.sleep(step_s[number % len(step_s)])
             next(batches)
             number += 1
-        found = loader.verdict(before)
+        found = loader.diagnose(before)
     return found, found.rows_per_s
 
 

@@ -1,4 +1,4 @@
-"""The verdict on a run as one value: what limits it, what to do, and what that would bring."""
+"""The diagnosis on a run as one value: what limits it, what to do, and what that would bring."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Place = Literal["order", "read", "transform", "batch", "device", "slots", "worke
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Diagnosis:
     """What limits a run, in a period of it. All who show these figures take them from here.
 
     bound             ``"input"``, ``"step"``, or ``"unknown"`` while too little was seen
     place             ``"order"``, ``"read"``, ``"transform"``, ``"batch"``, ``"device"``; ``"slots"``, when there is
                       no room to work ahead; ``"worker"``, when one of several is slow; ``"step"``; ``"unknown"``
     seconds           of the period
-    workers           that it has by now, without what tuning only tries
+    num_workers       that it has by now, without what tuning only tries
     wait_share        of the loop's time, from 0 to 1
     rows_per_s        that the loop takes
     upper_rows_per_s  that it would take without this limit, at most; None where no other place worked enough to tell
@@ -34,7 +34,7 @@ class Verdict:
     bound: Bound
     place: Place
     seconds: float
-    workers: int
+    num_workers: int
     wait_share: float
     rows_per_s: float
     upper_rows_per_s: float | None

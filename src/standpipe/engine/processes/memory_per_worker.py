@@ -91,12 +91,12 @@ class WorkerMemory:
 def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> BudgetError:
     """What to say when even a new worker has more than its share."""
     budget, share = plan.memory.budget_bytes, plan.pool.worker_bytes
-    if plan.options.worker_memory is not None:
+    if plan.options.memory_per_worker is not None:
         smallest = own + GROWTH_BYTES
         return BudgetError(
             f"{worker} has {show_bytes(own)} of its own after one piece of work, above "
-            f"worker_memory={show_bytes(share)!r}, and so would a new one; it needs "
-            f"worker_memory={show_bytes(smallest, up=True)!r}",
+            f"memory_per_worker={show_bytes(share)!r}, and so would a new one; it needs "
+            f"memory_per_worker={show_bytes(smallest, up=True)!r}",
             asked_bytes=own,
             budget_bytes=share,
             smallest_bytes=smallest,

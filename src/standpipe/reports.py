@@ -1,0 +1,24 @@
+"""What calls of standpipe return that look at something: files, indexes, caches, ranks, storage. For annotations."""
+
+from standpipe.cache import CacheCheckReport, CachedSet, CacheFreeReport, CacheSession, CacheSetCheckReport
+from standpipe.jobs.file_check import FileCheckReport, FileFinding, LabelFinding
+from standpipe.jobs.fill_cache import CacheFillReport
+from standpipe.jobs.read_speed import ReadReport
+from standpipe.plan.audit import AuditReport
+from standpipe.source import IndexCheckReport, IndexReport
+
+__all__ = [
+    "AuditReport",
+    "CacheCheckReport",
+    "CacheFillReport",
+    "CacheFreeReport",
+    "CacheSession",
+    "CacheSetCheckReport",
+    "CachedSet",
+    "FileCheckReport",
+    "FileFinding",
+    "IndexCheckReport",
+    "IndexReport",
+    "LabelFinding",
+    "ReadReport",
+]
