@@ -335,6 +335,17 @@ def test_the_command_line_imports_nothing_slow_by_itself() -> None:
     assert done.returncode == 0
 
 
+def test_the_package_imports_nothing_slow_that_few_need() -> None:
+    script = (
+        "import sys, numpy\n"
+        "before = set(sys.modules)\n"
+        "import standpipe\n"
+        "new = set(sys.modules) - before\n"
+        "sys.exit(f'imported {new}' if new & {'PIL', 'importlib.metadata', 'rich', 'sqlite3', 'torch'} else 0)\n"
+    )
+    assert run("-c", script).stderr == ""
+
+
 def test_say_is_plain_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
     say("[bold]7[/bold] of [8, 9] in [red]" + verbatim("a [dim] [/folder] \\[bold]") + "[/red]")
     assert capsys.readouterr().out == "7 of [8, 9] in a [dim] [/folder] \\[bold]\n"

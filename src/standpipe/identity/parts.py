@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -68,10 +67,12 @@ def _code(name: str, value: Any) -> Code:
 
 
 def _version(package: str) -> str:
+    from importlib import metadata  # takes a tenth of an import of standpipe
+
     version = getattr(sys.modules.get(package), "__version__", None)
     try:
-        installed = importlib.metadata.distribution(package)
-    except importlib.metadata.PackageNotFoundError:  # of another name than its package
+        installed = metadata.distribution(package)
+    except metadata.PackageNotFoundError:  # of another name than its package
         return "of no known version" if version is None else str(version)
     return f"{version or installed.version} {_installed_files(package, installed.read_text('RECORD') or '')}"
 
