@@ -126,9 +126,8 @@ def _prepare(asked: Order) -> None:
     for name in new:
         with contextlib.suppress(BaseException):  # the server meets it again, and says so
             importlib.import_module(name)
+    gc.freeze()  # without looking for garbage: that takes long after so many imports, and frees little
     gc.enable()
-    gc.collect()
-    gc.freeze()
 
 
 def _fork(channel: socket.socket, given: Sequence[int], trainer: int, servers: set[int]) -> None:
