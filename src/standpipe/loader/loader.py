@@ -110,17 +110,16 @@ class Loader(Observable):
     def from_batches(
         self, batches: Iterable[Iterable[int]], *, ahead: int = 0
     ) -> Iterator[dict[str, AnyArray]]:
-        """The next epoch, of a pipeline with ``batch(rows, batch_sampler=True)``: of batches that are named as it goes.
+        """Return the next epoch of a pipeline with ``batch(batch_size, batch_sampler=True)``: of these batches.
 
         After ``skip_steps`` or ``load_state_dict`` it is the rest of an epoch, and ``batches`` names that.
 
-        batches  record numbers of each; asked in the thread that takes batches, so that it may look at what came of
-                 those before
-        ahead    how many are asked for at once, and begun; then one more with each that is delivered. 0: each is
-                 asked for when it is wanted
+        batches  record numbers of each; asked in the thread that takes batches, so it may look at those before
+        ahead    how many are asked for at once, and begun; then one more with each that is delivered. Default 0:
+                 each is asked for when it is wanted
 
-        A batch that can't be made raises, and is left out: the next one is the one after it. Raises ``PlanError`` for
-        a batch that has no records, or more than ``rows``.
+        A batch that can't be made raises, and the next one is the one after it. Raises ``PlanError`` for a batch that
+        has no records, or more than ``batch_size``.
         """
         _check_number("from_batches(…, ahead)", ahead, "how many batches", least=0)
         self._check_open()

@@ -208,24 +208,10 @@ class Pipeline(Ordered, Runnable):
         batch comes when. Without ``shuffle`` the longest records come first.
         """
         if unknown:
-            known = BATCH_ARGUMENTS
-            raise unknown_argument("batch()", unknown, known, BATCH)
+            raise unknown_argument("batch()", unknown, BATCH_ARGUMENTS, BATCH)
         if last_batch is not None and last_batch not in (each.value for each in LastBatch):
             raise PlanError(f"batch(last_batch={last_batch!r}): 'drop', 'pad' or 'partial'")
-        within = None
-        if budget is not None and length_column is not None and batch_size is None:
-            within = Budget(budget, length_column, max_batch_size, packing)
-        if within is None and (
-            batch_size is None
-            or budget is not None
-            or length_column is not None
-            or max_batch_size is not None
-            or packing
-        ):
-            raise PlanError(
-                "batch() takes a batch_size, or budget= and length_column=, and max_batch_size= and packing= only "
-                "with these"
-            )
+        within = _within(batch_size, budget, length_column, max_batch_size, packing)
         if batch_sampler and within is not None:
             raise PlanError("batch(batch_sampler=True) takes a batch_size, the most that a batch has")
         later = tuple(each for each in self.batch_functions if not each.collates)
@@ -369,6 +355,25 @@ class Pipeline(Ordered, Runnable):
             raise PlanError(f"check_labels(ignore={ignore!r}): a whole number, or None")
         others = tuple(labels for labels in self.labels if labels.field != field)
         return replace(self, labels=(*others, Labels(field, num_classes, ignore)))
+
+
+def _within(
+    batch_size: int | None,
+    budget: int | None,
+    length_column: str | None,
+    max_batch_size: int | None,
+    packing: bool,
+) -> Budget | None:
+    """Return what cuts batches instead of ``batch_size``, if anything; ``Pipeline.batch`` says what each means."""
+    if batch_size is None and budget is not None and length_column is not None:
+        return Budget(budget, length_column, max_batch_size, packing)
+    alone = budget is None and length_column is None and max_batch_size is None and not packing
+    if batch_size is None or not alone:
+        raise PlanError(
+            "batch() takes a batch_size, or budget= and length_column=, and max_batch_size= and packing= only "
+            "with these"
+        )
+    return None
 
 
 def _collating(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from standpipe.contracts import Device
@@ -145,30 +146,7 @@ class Runnable:
 
         Raises ``PlanError`` for what can't work, ``BudgetError`` when it can't within ``memory``.
         """
-        options = LoaderOptions.of(
-            {
-                "memory": memory,
-                "num_workers": num_workers,
-                "executor": executor,
-                "prefetch": prefetch,
-                "autotune": autotune,
-                "large_image_memory": large_image_memory,
-                "memory_per_worker": memory_per_worker,
-                "batch_release_timeout_s": batch_release_timeout_s,
-                "reads": reads,
-                "slow_sample_s": slow_sample_s,
-                "stall_timeout_s": stall_timeout_s,
-                "start_timeout_s": start_timeout_s,
-                "mp_context": mp_context,
-                "in_turn": in_turn,
-                "probe": probe,
-                "decode_device": decode_device,
-                "error_log": error_log,
-                "device": device,
-                **unknown,
-            }
-        )
-        return runner().plan(self._whole(), options)
+        return runner().plan(self._whole(), _options(locals()))
 
     def audit(
         self,
@@ -213,30 +191,7 @@ class Runnable:
         Where a function filters and nobody asked it yet, ``run_filters`` comes first; where several machines train and
         each keeps all rows, ``Cache(scope="node")``, so does ``standpipe.fill_cache``, unless they are there.
         """
-        options = LoaderOptions.of(
-            {
-                "memory": memory,
-                "num_workers": num_workers,
-                "executor": executor,
-                "prefetch": prefetch,
-                "autotune": autotune,
-                "large_image_memory": large_image_memory,
-                "memory_per_worker": memory_per_worker,
-                "batch_release_timeout_s": batch_release_timeout_s,
-                "reads": reads,
-                "slow_sample_s": slow_sample_s,
-                "stall_timeout_s": stall_timeout_s,
-                "start_timeout_s": start_timeout_s,
-                "mp_context": mp_context,
-                "in_turn": in_turn,
-                "probe": probe,
-                "decode_device": decode_device,
-                "error_log": error_log,
-                "device": device,
-                **unknown,
-            }
-        )
-        return runner().loader(self._whole(), options)
+        return runner().loader(self._whole(), _options(locals()))
 
     def run_filters(self, **options: Any) -> None:
         """Ask the functions of ``filter`` about all samples, unless their answers are in the user's cache folder.
@@ -252,3 +207,9 @@ class Runnable:
         ``PlanError`` when the cache folder can't be written.
         """
         runner().run_filters(self._whole(), LoaderOptions.of(options))
+
+
+def _options(arguments: Mapping[str, Any]) -> LoaderOptions:
+    """Return the options among a method's ``locals()``, with what it was given besides under ``unknown``."""
+    given = {name: value for name, value in arguments.items() if name not in ("self", "unknown")}
+    return LoaderOptions.of({**given, **arguments["unknown"]})

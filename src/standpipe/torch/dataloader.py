@@ -116,14 +116,10 @@ class DataLoader(data.DataLoader[Sample]):
     ) -> None:
         # Every argument is an attribute, as torch's are: Lightning makes a loader like this one from them.
         self.executor, self.share_lists, self.split_by_worker = executor, share_lists, split_by_worker
-        self.on_error = on_error
-        self.memory, self.prefetch, self.error_log = memory, prefetch, error_log
-        self.large_image_memory, self.memory_per_worker, self.batch_release_timeout_s = (
-            large_image_memory,
-            memory_per_worker,
-            batch_release_timeout_s,
-        )
-        self.slow_sample_s, self.stall_timeout_s = slow_sample_s, stall_timeout_s
+        self.on_error, self.error_log, self.stall_timeout_s = on_error, error_log, stall_timeout_s
+        self.memory, self.memory_per_worker, self.prefetch = memory, memory_per_worker, prefetch
+        self.large_image_memory, self.slow_sample_s = large_image_memory, slow_sample_s
+        self.batch_release_timeout_s = batch_release_timeout_s
         self._prefetches = prefetch_factor is not None
         super().__init__(
             dataset,
