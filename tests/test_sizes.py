@@ -1,0 +1,59 @@
+"""Files, functions and signatures that a reader can hold in their head."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+MOST_LINES, MOST_IN_FUNCTION, MOST_PARAMETERS = 400, 60, 8
+SIGNATURES = {  # of many options, each documented
+    "src/standpipe/pipeline/pipeline.py: batch",
+    "src/standpipe/pipeline/running.py: plan",
+    "src/standpipe/pipeline/running.py: loader",
+    "src/standpipe/torch/dataloader.py: __init__",
+    "src/standpipe/torch/folders.py: image_folder_loaders",
+    "src/standpipe/torch/kernels.py: _finish",  # Triton passes a kernel's arguments one by one
+    "src/standpipe/jobs/file_check/files.py: check_files",
+}
+
+
+def files(*suffixes: str) -> Iterator[tuple[str, str]]:
+    for folder in ("src", "native"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in suffixes:
+                yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for name, text in files(".py"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{name}: {node.name}", node
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring."""
+    first = function.body[0]
+    docstring = 0 if ast.get_docstring(function) is None else (first.end_lineno or 0) - first.lineno + 1
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring
+
+
+def test_no_file_is_long() -> None:
+    long = {name: text.count("\n") for name, text in files(".py", ".cpp", ".h")}
+    assert [name for name, lines in long.items() if lines > MOST_LINES] == []
+
+
+def test_no_function_is_long() -> None:
+    assert [name for name, function in functions() if lines_of(function) > MOST_IN_FUNCTION] == []
+
+
+def test_few_signatures_have_many_parameters() -> None:
+    many = set()
+    for name, function in functions():
+        given = function.args
+        own = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        if len([each for each in own if each not in ("self", "cls")]) > MOST_PARAMETERS:
+            many.add(name)
+    assert many == SIGNATURES
