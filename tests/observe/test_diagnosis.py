@@ -121,6 +121,10 @@ CASES = {
         counted(0.9, 4.0, order=replace(FREE, busy_s=3.0)), {}, "order", "has takes the most, 30%", 332.2,
     ),
     "nobody": (counted(0.9, 0.1), {}, "unknown", "no place is busy", 1000.0),
+    "too short a time": (
+        replace(counted(0.5, 19.0), step=sp.StepStats(3, 12, 0.0001, 0.0009)), {}, "unknown", "1 ms are too short",
+        None,
+    ),
     "too few steps": (
         replace(counted(0.5, 19.0), step=sp.StepStats(2, 30, 1, 1)), {}, "unknown", "2 steps are too few", None,
     ),
@@ -136,7 +140,8 @@ def test_the_place_that_limits_is_named_with_what_to_do(name: str) -> None:
     assert found.place == place
     assert words in " ".join([found.what, *found.advice])
     assert found.upper_rows_per_s == (None if upper is None else pytest.approx(upper, rel=0.01))
-    assert found.bound == ("step" if name == "steps" else "unknown" if "few steps" in name else "input")
+    bounds = {"steps": "step", "too few steps": "unknown", "too short a time": "unknown"}
+    assert found.bound == bounds.get(name, "input")
     assert max(map(len, str(found).splitlines())) <= 80
 
 

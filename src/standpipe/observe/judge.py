@@ -15,8 +15,10 @@ from standpipe.observe.capacity import LEAST_LOAD, Load, capacities
 from standpipe.observe.diagnosis import Bound, Diagnosis, Place
 from standpipe.observe.remedies import Advice, Remedies, rate_of
 from standpipe.system.thresholds import THRESHOLDS
+from standpipe.units import show_seconds
 
 LEAST_STEPS = 3  # before anything is said
+LEAST_S = 0.01  # likewise: in less, what threads did before and after weighs as much
 SLOW_WORKER = 1 / 3  # of the others' rate
 LEAST_ROWS = 16  # of each, before workers are compared
 ONE_CORE = (
@@ -67,6 +69,9 @@ class _Judge:
         if step.steps < LEAST_STEPS:
             few = "1 step is" if step.steps == 1 else f"{step.steps} steps are"
             return self._say("unknown", "unknown", math.inf, f"{few} too few to tell what limits the run")
+        if self._loop_s < LEAST_S:
+            short = f"{show_seconds(self._loop_s)} are too short to tell what limits the run"
+            return self._say("unknown", "unknown", math.inf, short)
         if (
             self._done.device.busy_s >= THRESHOLDS.busy * self._loop_s
         ):  # the step waits for copies, which may not show as waiting
