@@ -312,8 +312,12 @@ def is_as_before():
 
 def test_a_thousand_breaks_leave_no_thread_and_no_descriptor() -> None:
     program = """
+from standpipe.observe import loaders
+
 loader = make()
 next(iter(loader))
+while not any(found.pid == os.getpid() for found in loaders()):
+    os.sched_yield()  # a thread opens the file that tells other processes of the loader
 before = census()
 for _ in range(1000):
     for batch in loader:
