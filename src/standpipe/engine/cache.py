@@ -55,9 +55,9 @@ def warn(text: str) -> None:
 
 
 def opened(plan: CachePlan, tell: Tell = warn, *, strict: bool) -> OpenSet | None:
-    """The set of a plan; None where there is none to be had, which is told.
+    """Open the cache set of a plan. Return None where that isn't possible, and log why.
 
-    strict  whether that is a ``CacheError`` instead
+    strict  raise a ``CacheError`` instead
     """
     try:
         return open_set(
@@ -75,13 +75,15 @@ def opened(plan: CachePlan, tell: Tell = warn, *, strict: bool) -> OpenSet | Non
 
 
 class Keeper:
-    """A set that a process has open, and the thread that tends it, so that whoever makes rows never waits for storage.
+    """A cache set that a process has open, and the thread that maintains it: making rows never waits for
+    storage.
 
-    The thread gives the set the room that it wants, writes down that it is used, tells what goes wrong, and closes it
-    at the end. Where storage holds it up, new rows aren't kept, and all else goes on.
+    The thread reserves room that the set wants, records its use, logs what goes wrong, and closes it at the
+    end. While
+    storage blocks the thread, new rows aren't kept, and everything else continues.
 
-    store   what rows are looked up in, by any thread
-    checks  whether rows are compared with their files
+    store   index of the rows, for any thread
+    checks  True if rows are compared with their files
     """
 
     def __init__(self, plan: CachePlan, found: OpenSet, tell: Tell = warn) -> None:
@@ -174,7 +176,7 @@ class Costing:
         self._epoch = epoch
 
     def note(self, made: Stats) -> None:
-        """So much was made until now."""
+        """Note the counters so far."""
         if self._noted or made.rows < LEAST_MEASURED or made.cache_hits > 0:
             return
         self._noted = True

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """Takes the batches of one run. One thread at a time.
+    """Take the batches of one run, in one thread at a time.
 
-    probe    looks whether code draws from this process's own generators; None where nobody has to
-    drawing  functions that were found to do so
+    probe    looks for code that uses this process's global generators; None where there is nothing to look
+    for
+    drawing  functions that were found to use them
     """
 
     def __init__(
@@ -171,10 +172,11 @@ class Consumer:
         self._torn = False
 
     def _help(self) -> bool:
-        """Do a piece of work in this thread, where there are no others: of the batch that is waited for.
+        """Do a task of the awaited batch in this thread, where there are no other workers.
 
-        A piece of a later batch would run the user's code between steps, or not, as it happens: what that code draws
-        from the process's own generators would differ from run to run.
+        A task of a later batch would run the user's code between training steps, or not, as timing has it.
+        Random numbers
+        that this code takes from the process's global generators would then differ from run to run.
         """
         if not self._workers.helps:
             return False
@@ -203,7 +205,7 @@ class Consumer:
         queue.news.acquire(timeout=INTERRUPTED_S)
 
     def _tell_of_draws(self, probe: Probe) -> None:
-        """Warn once of code that draws from this process's generators, when that is known."""
+        """Warn once of code that uses this process's global generators, when that is known."""
         if probe.drawing is None:
             return
         self._probe = None

@@ -1,4 +1,4 @@
-"""From a filled slot to the batch that the caller gets."""
+"""Turn a filled slot into the batch that the caller gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a slot is filled: from a place in the epoch to work for the workers, and from what they made to a batch."""
+"""Fill a slot: turn a place in the epoch into tasks for the workers, and their results into a batch."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ NO_SLOT = "no slot was free in which another sample could take its place: raise 
 
 
 class Filler:
-    """What the thread that fills slots does with one of them.
+    """The steps of the thread that fills slots, for one slot.
 
-    queue  has the plan, and is told when the thread hangs
+    queue  has the plan; learns that the thread hangs
     times  counts this work, and rows that can't be made
     """
 
@@ -83,7 +83,9 @@ class Filler:
             return Filled(slot, at, error=error)
 
     def outcome(self, filling: Filling | Filled) -> Filled | None:
-        """What became of a slot, or None while rows are missing: some may be made again, from other records."""
+        """Return the finished slot, or None while rows are missing. Bad rows may be made again from other
+        records.
+        """
         if not filling.is_over:
             return None
         self._times.batch.begin()
@@ -149,7 +151,7 @@ class Filler:
         )
 
     def _count(self, failures: Sequence[Failure]) -> None:
-        """Each bad row once, whoever found it, and in however many of its fields."""
+        """Count each bad row once, in however many fields and by however many workers it was found."""
         self._times.bad += len({failure.row for failure in failures if is_replaced(failure)})
 
     def _views(self, slot: int, indices: Int64Array, valid: NDArray[np.bool_]) -> dict[str, AnyArray]:
@@ -162,7 +164,7 @@ class Filler:
 
     @contextmanager
     def _errand(self, at: Cursor, doing: str) -> Iterator[None]:
-        """What this thread does itself, for the watch."""
+        """Let the watchdog see what this thread does itself."""
         batch = f"the batch at position {at.consumed} of epoch {at.epoch}"
         try:
             with self._watch.errand(batch, doing, "the thread that fills batches", give_up=self._give_up):

@@ -170,7 +170,7 @@ class FillingThread:
                 queue.tell()
 
     def _submit(self) -> None:
-        """Fill every slot that can be had. The ring grows only for a loop that waits while nothing comes."""
+        """Fill every free slot. The ring grows only while the training loop waits and nothing comes."""
         queue = self._queue
         self._lacks_slot = False
         while not queue.closed and queue.sought is None and queue.next_is_known:

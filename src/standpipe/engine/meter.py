@@ -1,4 +1,4 @@
-"""How much memory a run takes, by owner, and who takes more than was forecast."""
+"""Measure a run's memory by owner, and warn of owners above their forecast."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ TAKEN = ("lent", "filling", "ready", "quarantined", "held")  # states of slots t
 
 
 class Meter:
-    """Looks at a run's memory: once a second from the thread that fills batches, and when somebody asks.
+    """Measure a run's memory: once a second in the thread that fills batches, and on request.
 
-    What native code holds it counts itself, at its peak too. Worker processes are measured by who drives them. What
-    is left of this process's own growth since ``start`` counts for its threads and the engine, up to their forecast,
-    and beyond that as growth for other reasons.
+    Native code counts its own memory and its peak. The thread that drives worker processes measures them. The
+    rest of this
+    process's growth since ``start`` counts for its threads and the engine, up to their forecast; more counts
+    as growth for
+    other reasons.
 
-    claim  is told how much memory it may take yet
-    due_s  when it is time to look again, as ``time.monotonic()`` counts
+    claim  learns how much memory the run may still take
+    due_s  time of the next measurement, as ``time.monotonic()`` counts
     start  heaps and stacks of this process before the run began, in bytes
     """
 
@@ -65,7 +67,7 @@ class Meter:
         self._closed = True
 
     def look(self) -> None:
-        """Warn of whoever takes too much, if it is time to look again."""
+        """Warn of owners that take too much memory, if it is time for the next measurement."""
         now = time.monotonic()
         if now < self.due_s:
             return
@@ -78,7 +80,7 @@ class Meter:
                 _warn(text)
 
     def ledger(self) -> MemoryLedger:
-        """What everybody takes now, and took at most."""
+        """Return the memory of each owner, now and at its peak."""
         memory, stride = self._workers.memory(), self._ring.stride_bytes
         threads, engine, growth = self._own(memory)
         processes = sum(use.now for use in memory.processes.values())
@@ -119,7 +121,7 @@ class Meter:
         return threads, engine, left - threads - engine
 
     def _seen(self, owner: MemoryOwner, use: Use) -> MemoryOwner:
-        """With what it takes. The lock is held."""
+        """Return an owner with its current use. The caller holds the lock."""
         note = ""
         if owner.name == SLOTS:
             counts = {state: self._ring.count(state) for state in TAKEN}
@@ -132,7 +134,7 @@ class Meter:
         )  # replace() takes three times as long
 
     def _peak(self, name: str, now: int) -> int:
-        """Most there ever was. The lock is held."""
+        """Return the highest value of an owner so far. The caller holds the lock."""
         self._peaks[name] = max(self._peaks.get(name, 0), now)
         return self._peaks[name]
 
@@ -159,7 +161,7 @@ class Meter:
             )
 
     def _may_be_above(self, owner: MemoryOwner) -> bool:
-        """Whether it is worth a warning when it takes more than was forecast."""
+        """Return True if a warning is useful when this owner takes more than was forecast."""
         if owner.name == SLOTS:  # else there are as many as are best
             return self._ring.count("lent") > self._plan.memory.slots
         # A file larger than all buffers is read alone, whoever wants more of the side arena waits, and there are as

@@ -1,4 +1,4 @@
-"""How batches are mixed on a device: drawn here, with what workers would draw, and checked."""
+"""Mix batches on a device: this chooses the partners and factors, as workers would, and checks the batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many files a run has to have open, and what to say when there can't be so many."""
+"""Count the files that a run needs open, and make the error for a limit that is too low."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def least_files(plan: Plan) -> int:
 
 
 def reading_threads(plan: Plan) -> int:
-    """As many as may have a file open at once, of those that read ahead; at least 1."""
+    """Return how many read-ahead threads may have a file open at once; at least 1."""
     open_now, limit = machine.open_files()
     each = 1 if plan.options.reads.hedge_after_s is None else 2
     free = (limit - open_now - SPARE_FILES) // each - plan.pool.workers
@@ -38,7 +38,7 @@ def reading_threads(plan: Plan) -> int:
 
 
 def too_few_files(plan: Plan) -> PlanError:
-    """What to say when the system refused to open one more, or would."""
+    """Return the error for a system that refused to open another file, or would."""
     open_now, limit = machine.open_files()
     need = least_files(plan)
     pool = plan.pool

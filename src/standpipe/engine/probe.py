@@ -1,6 +1,7 @@
-"""One sample, made in a process of its own, tells which of the user's functions draw from global generators.
+"""Find the user's functions that use global random generators, by one sample that is made in another process.
 
-In threads and inline their draws are the trainer's own: nobody may look at its generators, so nobody would notice.
+In threads and inline these functions use the trainer's own generators, which standpipe never reads. So
+nothing else would show it.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ NICENESS = 10  # so that the first batches come first
 
 
 class Probe:
-    """The process, and what it has found.
+    """A process that makes one sample, and its findings.
 
-    drawing  functions that draw from global generators, each with their names; None while that isn't known
-    looked   whether the sample was made
+    drawing  functions that use global generators, each with the generators' names; None until it is known
+    looked   True if the sample was made
     """
 
     def __init__(self, plan: Plan, at: Cursor) -> None:
@@ -117,9 +118,9 @@ class Probe:
 
 
 def drawing(plan: Plan) -> tuple[str, ...] | None:
-    """Return the functions of a plan that draw from global generators in this process, by its first sample.
+    """Return the functions of a plan that use global generators of this process, found by its first sample.
 
-    None where that sample couldn't be made in another process.
+    Return None if that sample couldn't be made in another process.
     """
     if not plan.runs_code_here:
         return ()

@@ -41,9 +41,11 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A slot whose rows are done, or can't be: then ``error`` says why. It keeps the slot until it is taken,
-    so that a run of bad batches ends where a run of good ones does; but for one into which a thread that hangs may
-    write yet.
+    """A slot whose rows are finished, or can't be: then ``error`` says why.
+
+    It keeps the slot until the consumer takes it, so that bad batches come in their turn as good ones do. A
+    slot that
+    a thread which hangs may still write to isn't kept.
     """
 
     slot: int | None

@@ -1,4 +1,4 @@
-"""What takes the place of bad samples, batch by batch."""
+"""Replace bad samples of a batch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MOST_ATTEMPTS = 100  # at one row: whoever allows that all of an epoch is bad wa
 
 @dataclass(slots=True)
 class Origins:
-    """The records that one batch is made of, as bad ones give way to others.
+    """The records of one batch, including replacements of bad ones.
 
     assignment  the slot to fill
-    valid       (rows,) bool: which rows are no padding
-    bad         those that gave way, in the order in which they did
-    error       the last one's
+    valid       (rows,) bool: False for padding
+    bad         replaced records, in order
+    error       the error of the last one
     """
 
     plan: Plan
@@ -42,9 +42,9 @@ class Origins:
     _lost: tuple[Failure, ...] = ()
 
     def move(self, assignment: Assignment, failure: Failure) -> Assignment:
-        """The batch is made again, in another slot: the assignment of that, without a row that can't be made.
+        """Return an assignment that makes the batch again in another slot, without a row that can't be made.
 
-        It leaves out rows that have given way too: ``substitutes`` has them when the others are made.
+        It also leaves out rows that were replaced before: ``substitutes`` has them when the others are made.
         """
         self._left_out = frozenset(self._now)
         self._lost = (*self._lost, failure)
@@ -60,7 +60,7 @@ class Origins:
         return raised_for(first, *self._record(first.row), self.plan.source)
 
     def substitutes(self, failures: Sequence[Failure]) -> Substitutes | None:
-        """What takes the place of the rows that failed, or were left out; None where they stay failures.
+        """Return replacements for rows that failed or were left out; None where they stay failures.
 
         Raises ``TooManyBadSamples``.
         """
@@ -134,12 +134,12 @@ def advise(error: StandpipeError, plan: Plan, failures: Sequence[Failure]) -> St
 
 
 def substitute_of(plan: Plan, epoch: int, position: int, attempt: int, index: int) -> int:
-    """What ``order.substitute`` says."""
+    """Return the record that replaces one, as ``order.substitute`` computes it."""
     return substitute(
         plan.order, seed=plan.pipeline.seed, epoch=epoch, position=position, attempt=attempt, index=index
     )
 
 
 def is_replaced(failure: Failure) -> bool:
-    """Whether another sample helps."""
+    """Return True if another sample can replace the failed one."""
     return not failure.whole and failure.place not in ("cancelled", END)

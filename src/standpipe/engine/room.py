@@ -1,4 +1,6 @@
-"""Whether a run's memory has room for one more batch, and what to say when all of it is held."""
+"""Decide if a run's memory has room for one more batch, and make the error for held batches that take all of
+it.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,15 @@ class Room:
         self._ring.reclaim()
 
     def no_slot(self) -> bool:
-        """Whether no slot can be had before the caller drops a batch, or a thread that hangs comes back."""
+        """Return True if every slot is held, until the caller drops a batch or a thread that hangs returns."""
         self._ring.reclaim()
         taken = sum(map(self._ring.count, ("lent", "quarantined", "held")))
         return taken == self._memory.most_slots or (taken >= self._memory.slots and not self.has_room())
 
     def has_room(self) -> bool:
-        """Whether the memory has room for one more batch, beside those there are with what they have in no slot."""
+        """Return True if the memory has room for one more batch, besides the existing ones and their values
+        outside slots.
+        """
         if not self.varies:
             return True
         slot, taken = self._slot_bytes, sum(map(self._ring.count, TAKEN))
@@ -40,7 +44,7 @@ class Room:
         return taken * slot + self._workers.waiting_bytes + one <= self._memory.batches_bytes
 
     def all_lent(self) -> StandpipeError:
-        """What to say then."""
+        """Return the error for a loop that holds every slot."""
         lent, stuck = self._ring.count("lent"), self._ring.count("quarantined")
         if stuck > 0:
             return StalledError(

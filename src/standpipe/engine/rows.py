@@ -1,4 +1,4 @@
-"""Which rows there are to make: their records, what the source says of them, and where their values go."""
+"""Name the rows to make: their records, the source's values for them, and where results are written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RowFailed(Exception):
         self.place, self.reason, self.cause = place, reason, cause
 
     def failure(self, row: int) -> Failure:
-        """As a row's fate."""
+        """Return the failure of a row."""
         return Failure(row, self.place, self.reason, self.cause)
 
 
@@ -39,13 +39,13 @@ class CantWork(RowFailed):
         super().__init__(place, reason, CantWorkError(reason))
 
     def failure(self, row: int) -> Failure:
-        """As the fate of the whole batch."""
+        """Return the failure of the whole batch."""
         return replace(super().failure(row), whole=True)
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """Where a sample's encoded bytes are, as one row of ``contracts.Files``."""
+    """The place of a sample's encoded bytes: one row of ``contracts.Files``."""
 
     path: bytes
     offset: int
@@ -62,10 +62,10 @@ def counted(positions: Int64Array) -> Sequence[int]:
 
 
 class Inputs:
-    """What the source says of each row of a batch, as values by field.
+    """The source's values for each row of a batch, by field.
 
-    empty    whether it says nothing
-    instead  values of rows whose record was exchanged
+    empty    True if there are none
+    instead  values of rows whose record was replaced
     """
 
     def __init__(self, records: Records) -> None:
@@ -88,7 +88,9 @@ class Inputs:
         }
 
     def part(self, first: int, stop: int) -> Inputs:
-        """Those of rows [first, stop) alone, with arrays of their own: to be sent to another process."""
+        """Return the values of rows [first, stop), with arrays of their own that can be sent to another
+        process.
+        """
         if self.empty:
             return NO_INPUTS
         part = Inputs(Records(np.zeros(0, np.int64)))
@@ -139,10 +141,10 @@ def _own_rows(array: AnyArray, numbers: list[int]) -> tuple[AnyArray, list[int]]
 
 @dataclass(slots=True)
 class RowKey:
-    """Which sample: its record, and what its draws hang on.
+    """Identify a sample: its record, and the key of its random numbers.
 
-    attempt  1 and more for a sample that takes a bad one's place
-    asked    what the dataset is asked for, alone in a tuple; None: the record's number
+    attempt  0; 1 and more for a sample that replaces a bad one
+    asked    a tuple with the key for the dataset; None: the record's number
     """
 
     index: int
@@ -173,12 +175,12 @@ class Rows:
 
     indices     (rows) record numbers
     positions   (rows) places in the epoch's global order
-    attempts    (rows) 0; 1 and more for a record that takes a bad one's place
-    inputs      what the source says of each
-    views       (rows, …) by field, of fields of a sample that lie in the slot
-    lists       (rows) values by field, of fields that lie in none
-    given       (rows, …) by field, of what every batch has of its own: ``index``, ``valid``
-    known_from  who says what a sample looks like: ``"in record 7"``
+    attempts    (rows) 0; 1 and more for a record that replaces a bad one
+    inputs      the source's values for each row
+    views       (rows, …) by field, for fields that are stored in the slot
+    lists       (rows) values by field, for fields that aren't
+    given       (rows, …) by field, of what every batch has: ``index``, ``valid``
+    known_from  where the layout of a sample was learned: ``"in record 7"``
     """
 
     epoch: int
@@ -192,12 +194,12 @@ class Rows:
     known_from: str
 
     def key(self, row: int) -> RowKey:
-        """Which sample a row is."""
+        """Return the key of a row."""
         return RowKey(self.indices[row], self.epoch, self.positions[row], self.attempts[row])
 
     @property
     def batch_key(self) -> RowKey:
-        """What draws for the whole batch hang on: its first row, whatever took that one's place."""
+        """The key of a batch's random numbers: its first row's, whether or not that record was replaced."""
         return replace(self.key(0), attempt=0)
 
     def cut(self, rows: int) -> Rows:

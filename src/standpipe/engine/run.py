@@ -83,9 +83,9 @@ class Run:
         return self._queue.plan
 
     def start(self, at: Cursor) -> None:
-        """Begin to fill batches, from ``at`` on. When it raises, for whatever reason, nothing is left running.
+        """Begin to fill batches, from ``at`` on. If it raises, no thread or process is left.
 
-        Raises what ``started`` does, and ``StandpipeError`` when another thread has closed it meanwhile.
+        Raises what ``started`` raises, and ``StandpipeError`` if another thread closed the run.
         """
         with self._lock:
             self._check_open()

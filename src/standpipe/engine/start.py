@@ -1,4 +1,4 @@
-"""From a plan to workers and slots; what a plan left open is measured here, on one sample."""
+"""Make workers and slots for a plan; measure on one sample what the plan left open."""
 
 from __future__ import annotations
 
@@ -33,14 +33,17 @@ PATIENCE_S = 1.0  # for a cache's thread, where there will be no workers
 def started(
     plan: Plan, at: Cursor, bell: _native.Bell, watch: Watch
 ) -> tuple[Plan, Workers, _native.SlotRing]:
-    """The plan with nothing left open, whoever fills slots, and the slots.
+    """Return the complete plan, the workers and the slots.
 
-    at  where the run begins; the sample that comes there is measured
+    at  where the run begins; its first sample is measured
 
-    Raises ``SampleError`` when that sample can't be made, ``WorkerDiedError`` or ``StalledError`` when workers die of
-    it or hang, ``BudgetError`` when batches of such samples don't fit the memory, ``PlanError`` when processes can't
-    have the dataset, or there can't be as many open files as the run needs, ``StandpipeError`` when the system refuses
-    threads, processes or memory; and whatever the source raises when it is asked where that sample is.
+    Raises ``SampleError`` if that sample can't be made, ``WorkerDiedError`` or ``StalledError`` if workers
+    die of it or
+    hang, ``BudgetError`` if batches of such samples don't fit the memory, ``PlanError`` if worker processes
+    can't have the
+    dataset or the run needs more open files than allowed, ``StandpipeError`` if the system refuses threads,
+    processes or
+    memory, and any error of the source when it locates that sample.
     """
     check_files(plan)
     if plan.samples.program is not None and plan.pool.executor is Executor.PROCESS:

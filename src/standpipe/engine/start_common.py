@@ -1,4 +1,4 @@
-"""What all kinds of workers need to start: the recipe, the first sample, slots, and the error of what is refused."""
+"""Share what all kinds of workers need at their start: recipe, first sample, slots, and errors of the system."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MEASURING = "measuring what a sample looks like"
 
 @contextlib.contextmanager
 def refusals(plan: Plan) -> Iterator[None]:
-    """What the system refuses is a ``StandpipeError``. No code of the user's runs there: its errors are its own."""
+    """Turn the system's refusals into ``StandpipeError``. No code of the user runs inside."""
     try:
         yield
     except StandpipeError:
@@ -47,7 +47,7 @@ def refusals(plan: Plan) -> Iterator[None]:
 
 
 def recipe_of(plan: Plan) -> Recipe:
-    """What workers have to know to make the plan's samples."""
+    """Return how to make the plan's samples."""
     assert plan.samples.program is not None
     return Recipe(
         program=plan.samples.program,
@@ -84,7 +84,7 @@ def first_record(plan: Plan, at: Cursor) -> tuple[RowKey, Records]:
 
 
 def measured_by(plan: Plan, at: Cursor, measure: Measure) -> tuple[Mapping[str, ArraySpec | Listed], int]:
-    """What the first sample looks like, or where bad ones are replaced, the first good one in its place; its number."""
+    """Return the fields of the first sample, or of the first good one in its place, and its record number."""
     key, records = first_record(plan, at)
     index, attempt = key.index, 0
     while True:

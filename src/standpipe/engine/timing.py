@@ -1,4 +1,4 @@
-"""How long things take, counted by who does them."""
+"""Count how long tasks and their steps take."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TIMED_ROWS = 4
 
 
 class Took(NamedTuple):
-    """How long a piece of work took who makes samples in Python; the rest of it, when that was timed, with those before
-    it that weren't.
+    """The time that a task took in Python, together with earlier tasks that weren't timed in detail.
 
     seconds   from its beginning to its end
-    cpu_s     seconds of its thread on a processor
-    queued_s  seconds that it could have run and had none
-    rows      nanoseconds of each of the piece's first rows
-    steps     seconds of each step, by its number as ``board`` has it: of all rows, as far as those tell
+    cpu_s     processor seconds of its thread
+    queued_s  seconds that the thread was ready to run and had no processor
+    rows      nanoseconds of each of the task's first rows
+    steps     seconds of each step, by its number as in ``board``: for all rows, scaled from those that were
+    timed
     """
 
     seconds: float
@@ -69,7 +69,9 @@ class Laps:
         self.on = False
 
     def together(self, rows: int, since_ns: int) -> None:
-        """So many rows, of which the first is timed, were made by the dataset since that time: one stands for all."""
+        """Note that the dataset made ``rows`` samples since ``since_ns``; the first one's time stands for
+        all.
+        """
         if self.on:
             each = (time.monotonic_ns() - since_ns) // rows
             self._rows.append(each)
@@ -87,7 +89,7 @@ class Laps:
         self._whole[number] = self._whole.get(number, 0) + time.perf_counter_ns() - begin_ns
 
     def took(self, rows: int) -> Took:
-        """How long the piece took, which has so many rows."""
+        """Return how long a task of ``rows`` rows took."""
         self._untimed += rows
         seconds = (time.monotonic_ns() - self._begin_ns) / 1e9
         if not self._piece and not self._whole:
@@ -124,18 +126,17 @@ def _spent_ns() -> tuple[int, int]:
 
 
 def stats_of(counter: _native.PlaceCounter) -> PlaceStats:
-    """What was counted at a place where one thread works."""
+    """Return the counters of a place with one thread."""
     return PlaceStats(threads=1, rows=counter.rows, busy_s=counter.busy_s, latency=Latency(counter.latency))
 
 
 class RunTimes:
-    """What a run itself counts, beside its workers.
+    """Counters of a run, besides its workers'.
 
     order, batch, device  its threads' work at these places
     steps                 the training loop's
     bad                   rows that could not be made
-    no_slot               seconds that nothing was made for want of a slot, and since when that is so again: replaced
-                          as one
+    no_slot               seconds without a free slot, and since when that is so now; replaced as one value
     """
 
     def __init__(self) -> None:
@@ -153,7 +154,7 @@ class RunTimes:
         return before_s if begin is None else before_s + max(now - begin, 0.0)
 
     def stats(self, workers: Stats, slots: SlotStats, copying_s: float) -> Stats:
-        """With what the workers counted, where batches lie, and how long a device copied them beside the host."""
+        """Return the counters together with the workers', the slots' states and a device's copy seconds."""
         device, steps = stats_of(self.device), self.steps
         return replace(
             workers,

@@ -46,7 +46,7 @@ class Upkeep:
         self.due_s = 0.0
 
     def look(self) -> None:
-        """Warn of whoever takes too much memory, and tune; each if it is time to."""
+        """Warn of owners that take too much memory, and tune; each when it is due."""
         with suppress(OSError):  # they read /proc: without a descriptor that is free, another time
             self._meter.look()
             self._adjuster.look(self)

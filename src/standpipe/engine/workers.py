@@ -1,4 +1,4 @@
-"""Whoever fills slots: native threads, or Python code in threads or processes."""
+"""The interface of workers, which fill slots: native threads, or Python code in threads or processes."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Substitutes:
-    """What takes the place of rows that couldn't be made.
+    """Records that replace rows which couldn't be made.
 
     assignment  the slot
     rows        (k,) int64: their places in the slot
     records     k records
-    attempts    (k,) int64: 1 for the first that takes a row's place
+    attempts    (k,) int64: 1 for the first replacement of a row
     """
 
     assignment: Assignment
@@ -105,20 +105,20 @@ class Substitutes:
 
 @dataclass(frozen=True, slots=True)
 class Flaws:
-    """What is wrong with files and storage, and keeps no row from being made.
+    """Problems of files and storage that keep no row from being made.
 
-    damaged         rows of JPEGs with damage that Pillow decodes over too
+    damaged         rows of JPEGs with damage that Pillow decodes too
     truncated       rows of files that end too soon
-    retries         tries of reads after the first ones
-    hedged          reads that got a second one beside them
-    slowest_read_s  seconds of the slowest try; of two times the longer one counts
-    reads           files that were read by who makes samples
-    read_bytes      of these
-    read_s          seconds that this took
+    retries         repeated reads
+    hedged          reads that got a second one in parallel
+    slowest_read_s  seconds of the slowest read; of two parallel ones the longer counts
+    reads           files that sample makers read
+    read_bytes      bytes of these
+    read_s          seconds of these
 
-    notes           that are worth a warning
+    notes           texts for warnings
 
-    Beside them what a cache has done, as ``Stats`` says it.
+    The rest is what a cache has done, as in ``Stats``.
     """
 
     damaged: int = 0
@@ -163,15 +163,15 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class WorkersMemory:
-    """What workers count themselves, beside the slots.
+    """Memory that workers count themselves, besides the slots.
 
     read_ahead  encoded samples
     frames      images that the GPU decoded
-    cache       marks of rows that are kept, and rows on their way to the disk
+    cache       marks of cached rows, and rows being written to the disk
     side        the side arena
-    waiting     samples that came from processes and lie in no slot
-    in_heap     of these, what lies in this process's heap
-    processes   by name: the server, and each worker with what it shares with no other
+    waiting     samples of worker processes that aren't in a slot
+    in_heap     part of these that is in this process's heap
+    processes   by name: the server, and each worker with the memory that it shares with no other
     """
 
     read_ahead: Use = Use()
@@ -185,11 +185,11 @@ class WorkersMemory:
 
 @dataclass(frozen=True, slots=True)
 class BatchMade:
-    """A batch as its functions left it.
+    """A batch after its functions.
 
-    kept     fields that lie in the slot
+    kept     fields that are in the slot
     objects  the others, by name
-    rows     how many samples it is made of, when a stream ended before it was full
+    rows     number of samples, if a stream ended before the batch was full
     """
 
     kept: tuple[str, ...] = ()
@@ -202,7 +202,7 @@ class Job(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether nobody works on it any more."""
+        """True if no worker works on it any more."""
 
     def failures(self) -> Sequence[Failure]:
         """Rows that can't be made. Once it is done."""
@@ -217,7 +217,7 @@ class Job(Protocol):
 
     @property
     def made(self) -> BatchMade | None:
-        """What functions of the batch left of it; None without any."""
+        """The batch after its functions; None without functions."""
 
 
 class Workers(Protocol):
@@ -225,11 +225,11 @@ class Workers(Protocol):
 
     @property
     def helps(self) -> bool:
-        """Whether rows are made by ``help()``."""
+        """True if ``help()`` makes rows."""
 
     @property
     def employed(self) -> int:
-        """How many work at once."""
+        """Number of workers that work at once."""
 
     def employ(self, number: int) -> None:
         """Let so many work at once from now on, at least 1 and at most ``plan.pool.most_workers``.
@@ -254,7 +254,7 @@ class Workers(Protocol):
         """Give up rows that nobody has begun; the job is done all the same."""
 
     def wait(self, seen: int, patience_s: float | None = None) -> int:
-        """Wait for the run's bell, as it does itself, in the thread that submits; drive the workers meanwhile."""
+        """Wait for the run's bell in the thread that submits jobs, and drive the workers in the meantime."""
 
     def settle(self) -> None:
         """Collect what was handed out, in the same thread, at its end."""
@@ -266,7 +266,7 @@ class Workers(Protocol):
         """Counters since the start."""
 
     def at_work(self) -> Sequence[Work]:
-        """What every worker has in hand; they are its owners."""
+        """Return every worker's task."""
 
     def take_lost(self) -> Sequence[tuple[Any, Failure]]:
         """Jobs given up since, because a thread hangs over a row of theirs: which, and its fate. Until such a job is
@@ -275,10 +275,10 @@ class Workers(Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """Of samples that came from processes and lie in no slot."""
+        """Bytes of samples that came from worker processes and aren't in a slot."""
 
     def memory(self) -> WorkersMemory:
-        """What they take, as far as they know."""
+        """Return the workers' memory, as far as they know it."""
 
     def close(self, patience_s: float) -> bool:
         """End everything, whatever has begun. False when some threads were still busy then."""
@@ -327,8 +327,9 @@ def too_long(row: int, stalled: StalledError) -> Failure:
 
 
 def raised_for(failure: Failure, records: Records, row: int, source: OpenSource) -> StandpipeError:
-    """What a failure raises where nothing takes the row's place: of a lost worker, or of a plan that can't work, what
-    is known of that.
+    """Return the error of a failure where no sample replaces the row.
+
+    A lost worker's error, or that of a plan that can't work, is completed with what is known of the row.
     """
     known = failure.cause
     if isinstance(known, WorkerDiedError | StalledError | CantWorkError):

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class GpuDecoding:
-    """The decoder, and the thread that hands it files. When that hangs, another one takes its place.
+    """The GPU's decoder, and the thread that gives it files. A thread that hangs is replaced by another one.
 
-    device  as of ``decode_device=``
-    ends    is given the error of a thread that ends by itself
+    device  GPU number, from ``decode_device=``
+    ends    called with the error of a thread that ends by itself
 
-    Raises ``PlanError`` where there is no such decoder.
+    Raises ``PlanError`` if the decoder isn't installed.
     """
 
     def __init__(self, plan: Plan, pool: _native.Pool, ends: Ends) -> None:

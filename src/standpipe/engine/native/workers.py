@@ -51,7 +51,7 @@ DOING = {
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """What a thread has in hand."""
+    """The row that a thread is making."""
 
     thread: int
     rows_begun: int
@@ -84,11 +84,11 @@ class NativeJob:
 
     @property
     def done(self) -> bool:
-        """Whether every row is made or given up."""
+        """True if every row is made or given up."""
         return self.native is None or self.native.done
 
     def has(self, row: _native.AtWork) -> bool:
-        """Whether a row at work is one of its rows."""
+        """Return True if a row that a thread makes belongs to this job."""
         native = self.native
         return native is not None and native.has(row)
 
@@ -200,7 +200,7 @@ class NativeWorkers(DrivesItself):
         slot_rows: Int64Array | None = None,
         attempts: Int64Array | None = None,
     ) -> _native.Job:
-        """What native threads have to do. ``_native.Job`` says what the arrays are."""
+        """Return the native job of an assignment; ``_native.Job`` describes the arrays."""
         plan, layout, slot = self._plan, self._plan.batch.layout, assignment.slot
         job = _native.Job(
             ring=ring,
@@ -273,7 +273,7 @@ class NativeWorkers(DrivesItself):
         return stats if self._keeper is None else replace(stats, **cache_counts(self._keeper.store))
 
     def at_work(self) -> Sequence[Work]:
-        """What every thread has in hand."""
+        """Return what every thread is doing."""
         works = (self._work(row) for row in self._pool.at_work())
         return [work for work in works if work is not None]
 

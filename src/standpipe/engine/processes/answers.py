@@ -1,4 +1,4 @@
-"""How a worker process hands over what it made beside the slots: what is above the forecast waits for its turn."""
+"""Hand results of worker processes over outside the slots, within the memory that the forecast allows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ Answer = tuple[list[Failure], dict[str, list[Any]], BatchMade | None]
 
 
 class TooMuch(Exception):
-    """More bytes than there may be: how many."""
+    """An answer needs more bytes than may ever be used; ``args`` has how many."""
 
 
 class Answers:
-    """Gives answers of one worker the memory that they take, of the side arena as far as it wasn't forecast.
+    """Give the answers of one worker the memory that they need; what the forecast lacks comes from the side
+    arena.
 
-    row_bytes  that were forecast for a row, of what lies in no slot
+    row_bytes  forecast for the values of one row that aren't stored in a slot
     """
 
     def __init__(self, side: _native.SideArena, desk: Desk) -> None:
@@ -55,7 +56,9 @@ class Answers:
             self._side.release(held)
 
     def _admits(self, rows: int, most: int | None) -> Callable[[int], None]:
-        """Wait for memory for so many bytes; raises ``TooMuch`` above ``most``. Larger ones have the arena alone."""
+        """Wait for memory for a number of bytes; raise ``TooMuch`` above ``most``. Only a larger one waits to
+        be alone.
+        """
 
         def admit(size: int) -> None:
             if most is not None and size > most:

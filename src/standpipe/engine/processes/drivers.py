@@ -57,17 +57,18 @@ AHEAD_BYTES = 64 << 10  # of a message sent while the worker may be sending too:
 
 
 class Driver:
-    """Keeps one worker busy: one piece of work in its hands, one waiting.
+    """Keep one worker busy: the worker does one task, and one waits.
 
-    One thread drives all workers: it calls ``ask`` and ``take_answer``, which return soon. A worker is measured or
-    replaced in a thread of its own, since that takes long; meanwhile its driver is away, and does nothing.
+    One thread drives all workers. It calls ``ask`` and ``take_answer``, which return soon. Measuring or
+    replacing a
+    worker takes long, so that happens in another thread; until it is done this driver gives no work.
 
-    worker    which; another one once it is gone
-    deaths    how often it was gone by itself
-    recycled  how often it had more memory than its share, and gave way to a new one
-    memory    what it has of its own
+    worker    the worker process; its successor once it has ended
+    deaths    how often a worker ended by itself
+    recycled  how often a worker used more memory than allowed, and was replaced
+    memory    memory of its own
 
-    ``unsaid`` is free until one of all drivers has said that a worker has too much.
+    ``unsaid`` is free until one of all drivers has warned that a worker uses too much memory.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Driver:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the worker has no work, and is neither measured nor replaced."""
+        """True if the worker has no task, and isn't being measured or replaced."""
         return not self._asked and not self._away
 
     def join(self, patience_s: float) -> None:
@@ -125,7 +126,7 @@ class Driver:
             has_ended(self._errand, patience_s)
 
     def stats(self) -> WorkerStats:
-        """What the worker has done, and those that were in its place before."""
+        """Return the counters of the worker and of those that it replaced."""
         return WorkerStats(f"worker {self.worker.number}", self._rows, self._busy_s)
 
     def let_go(self, patience_s: float) -> None:
@@ -134,7 +135,7 @@ class Driver:
             self.worker.let_go(patience_s)
 
     def has_let_go(self, patience_s: float) -> None:
-        """What the worker met until it had let go counts, if it says so in time."""
+        """Count the flaws that the worker found until it let go of its slots, if it reports them in time."""
         with contextlib.suppress(Ended, Unreadable):
             self._queue.meet(self.worker.has_let_go(patience_s))
 
@@ -150,7 +151,7 @@ class Driver:
     # What the watch wants to know.
 
     def at_work(self) -> Work | None:
-        """What the worker has in hand; also what it was asked for and hasn't begun."""
+        """Return the worker's task, or the one that it hasn't begun."""
         try:
             asked = self._asked[0]
         except IndexError:
@@ -167,7 +168,7 @@ class Driver:
         return Work(hand, what, doing, str(worker), begin_s, self, index, path, waits=waits)
 
     def where(self, work: Work) -> str:
-        """Where the worker is."""
+        """Return the worker's stack."""
         return self.worker.where()
 
     def give_up(self, work: Work, error: StalledError) -> bool:
@@ -245,7 +246,7 @@ class Driver:
         return True
 
     def _leave_for(self, errand: Callable[[], bool]) -> None:
-        """Run an errand in a thread of its own. When it returns False the worker had no successor."""
+        """Run a slow function in a thread of its own. It returns False if the worker has no successor."""
 
         def run() -> None:
             self._over = not errand()
@@ -307,9 +308,9 @@ class Driver:
         return self._succeed(f"{worker} {how}")
 
     def _recycle(self) -> bool:
-        """Measure the worker, which does nothing now; with more than its share it gives way to another one.
+        """Measure the idle worker, and replace it if it uses more memory than allowed.
 
-        False when that would be of no use, or can't be.
+        Return False if a new worker can't be had, or would use as much.
         """
         worker, memory = self.worker, self.memory
         worker.trim()
@@ -353,7 +354,7 @@ class Driver:
         return True
 
     def _suspects(self) -> Sequence[int]:
-        """What the worker was at: the row, all rows of a piece that it made or handed over together, or the batch."""
+        """Return the rows that may be at fault: the current one, all rows of the task, or the batch."""
         desk = self.worker.desk
         step = int(desk[STEP])
         if not self._asked or desk[PIECE] != self._asked[0].number or step == IDLE:
@@ -367,7 +368,7 @@ class Driver:
     def _verdict(
         self, piece: Piece, doing: str, how: str, stalled: StalledError | None
     ) -> Callable[[int], Failure]:
-        """What has become of a row that a worker was lost over, and one before."""
+        """Return a function that makes the failure of a row that two workers were lost over."""
 
         def verdict(row: int) -> Failure:
             what, index, path = piece.job.named(row)

@@ -1,4 +1,6 @@
-"""Where servers of worker processes come from: a new interpreter, a fork of one that stays, a fork of the trainer."""
+"""Start servers of worker processes: by a new interpreter, a fork of one that is kept, or a fork of the
+trainer.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ class Forked:
 
     @property
     def pid(self) -> int:
-        """Its process number; before it has begun that of the one it is forked from."""
+        """Process number; until the server has started, that of the process it is forked from."""
         return self._pid or (self._origin.pid if self._origin is not None else 0)
 
     @property
@@ -81,7 +83,7 @@ class Forked:
         return "" if self._pid or self._origin is None else self._origin.where()
 
     def begun(self, pid: int) -> None:
-        """It has said which process it is."""
+        """Note the number of the process that has started."""
         self._pid = pid
         with contextlib.suppress(OSError):
             self._handle = os.pidfd_open(pid)
@@ -97,7 +99,7 @@ class Forked:
                 os.kill(self._pid, signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
-        """How it ended. Raises ``subprocess.TimeoutExpired``."""
+        """Wait until the process ends, and return its exit code. Raises ``subprocess.TimeoutExpired``."""
         if self._code is None and self._handle is not None:
             ended = select.poll()
             ended.register(self._handle, select.POLLIN)
@@ -194,12 +196,14 @@ class Preloaded:
 
     @property
     def pid(self) -> int:
-        """Its process number."""
+        """Process number."""
         return self._process.pid
 
     @property
     def is_usable(self) -> bool:
-        """Whether it lives, is this process's, and has the modules that this process has, none of them loaded anew."""
+        """True if the process lives, belongs to this one, and has the same modules, none of them reloaded
+        since.
+        """
         now = _module_specs()
         return (
             self._trainer == os.getpid()
@@ -209,7 +213,7 @@ class Preloaded:
 
     @property
     def is_as_new(self) -> bool:
-        """Whether a new one would be the same: nothing that it imported or was started with has changed."""
+        """True if a new process would be the same: no import and no setting has changed since it started."""
         return (
             self.is_usable
             and self._surroundings == _surroundings()
@@ -252,9 +256,10 @@ class Preloaded:
         return Order(modules, path, folder, environment, idle_s, forks)
 
     def status(self, process: int) -> int | None:
-        """How a server ended, as ``status_of`` has it; None too when nobody knows.
+        """Return how a server ended, as ``status_of`` does, or None if that isn't known.
 
-        A collection of garbage may end a loader in the middle of anything, so of another talk of this thread.
+        A garbage collection may close a loader at any time, so also while this thread exchanges other
+        messages.
         """
         if self._talks == threading.get_ident():
             return None
@@ -347,7 +352,7 @@ def _preloaded(server: ForkServer) -> Preloaded:
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C in this thread, and in a process that it starts meanwhile until that ignores it."""
+    """Block Ctrl-C in this thread, and in a process that it starts until that process ignores it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -365,7 +370,7 @@ def _environment() -> dict[str, str]:
 
 
 def _module_specs() -> dict[str, Any]:
-    """What every module was loaded by: whoever reloads one changes that."""
+    """Return the import spec of every module; reloading a module changes its spec."""
     modules = sys.modules.copy()
     return {name: getattr(module, "__dict__", {}).get("__spec__") for name, module in modules.items()}
 

@@ -66,7 +66,9 @@ def reduced_proxy(value: object) -> tuple[Callable[..., object], tuple[Any, ...]
 
 
 def connected(key: bytes, rebuild: Callable[..., object], arguments: tuple[Any, ...]) -> object:
-    """Make a proxy again. Its manager answers whoever has the trainer's key, as children of multiprocessing have."""
+    """Rebuild a proxy. Its manager accepts processes that have the trainer's key, as children of
+    multiprocessing do.
+    """
     import multiprocessing
 
     multiprocessing.current_process().authkey = key

@@ -25,7 +25,7 @@ Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Where memory lies in the file."""
+    """A range of bytes in the file."""
 
     begin: int
     size: int
@@ -33,7 +33,7 @@ class Block:
 
 
 class Blocks:
-    """What is written to a file, of one pickle."""
+    """The memory blocks of one pickle, written to a file."""
 
     def __init__(self, file: SharedFile) -> None:
         self._file = file
@@ -47,7 +47,9 @@ class Blocks:
         return Block(self._file.append(view, mmap.PAGESIZE), view.nbytes, view.readonly)
 
     def reduced(self, value: Any) -> Reduced | None:
-        """How what ``pickle`` would copy is made again over the file; None for everything else."""
+        """Return how to rebuild a value over the file, instead of copying it; None if ``pickle`` wouldn't
+        copy it.
+        """
         kind = type(value)
         if kind is np.memmap:
             return _reduced_memmap(value)
@@ -56,7 +58,7 @@ class Blocks:
         return None
 
     def _bytes_of(self, storage: Any) -> AnyArray:
-        """The same array for the same memory, so that tensors that share it do so there."""
+        """Return the same array for the same memory, so that tensors that share memory share it there too."""
         untyped = storage._untyped_storage
         if untyped.data_ptr() not in self._storages:
             torch: Any = sys.modules["torch"]
@@ -66,14 +68,14 @@ class Blocks:
 
 
 class BlocksThere:
-    """Likewise, seen from the process where it goes."""
+    """The memory blocks of one pickle, mapped in the receiving process."""
 
     def __init__(self, file: SharedFile) -> None:
         self._file = file
         self._memory: memoryview | None = None
 
     def view(self, block: Block) -> memoryview:
-        """Its memory."""
+        """Return the memory of a block."""
         if self._memory is None:
             flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0)
             prot = mmap.PROT_READ | mmap.PROT_WRITE

@@ -1,4 +1,4 @@
-"""How much memory one worker process has of its own, as seen from the trainer."""
+"""Measure the memory that one worker process has of its own, from the trainer."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ LOOKS = 4  # before a worker that grows on as it did has all of its share
 
 
 class WorkerMemory:
-    """Looks at a worker between two pieces of work: the sooner again, the faster it grows.
+    """Check a worker's memory between two tasks; the faster it grows, the sooner comes the next check.
 
-    A look tells how much heap the process has, and so by how much it has grown since it was measured. What it takes
-    away from pages that it shared doesn't show there: that is measured now and then, and when it seems to be over.
+    A check reads the size of the process's heap, and so how much it has grown since it was measured. Pages
+    that it
+    copied from shared ones don't show there. They are measured now and then, and when memory seems to be
+    above the limit.
 
-    share         bytes of its own, above which it gives way to a new one
-    over          whether it may be above, so that it has to be measured while it does nothing
-    over_at_once  whether it was when it was looked at first, after one piece of work
+    share         limit of its own memory in bytes; a worker above it is replaced
+    over          True if it may be above the limit, and must be measured when it is idle
+    over_at_once  True if it was above the limit at the first check, after one task
 
-    ``side`` says how much of the side arena it has, which is counted there.
+    ``side`` holds the worker's part of the side arena, which is counted there.
     """
 
     def __init__(self, share: int, sharers: int, side: Callable[[], int]) -> None:
@@ -39,11 +41,11 @@ class WorkerMemory:
 
     @property
     def use(self) -> Use:
-        """What it has, as far as is known; and most that it or one before it had."""
+        """The last known memory in bytes, and the peak of this worker and of those it replaced."""
         return self._use
 
     def begin(self, process: int) -> None:
-        """It is a new process."""
+        """Start over with a new process."""
         self._process = process
         self._heap = 0  # when it was measured
         self._measured = 0
@@ -70,7 +72,7 @@ class WorkerMemory:
         self._look_s = now + self._pause_s
 
     def measure(self) -> int:
-        """What it has of its own, in bytes. Raises ``OSError`` when it has ended."""
+        """Return its own memory in bytes. Raises ``OSError`` if the process has ended."""
         self._heap = self._anonymous()
         self._measured = max(own_memory_bytes(self._process, self._sharers) - self._side(), 0)
         self._measure_s = time.monotonic() + WHOLE_S
@@ -78,7 +80,7 @@ class WorkerMemory:
         return self._measured
 
     def close(self) -> None:
-        """It is gone."""
+        """Count the memory of a process that has ended as free."""
         self._note(0)
 
     def _anonymous(self) -> int:
@@ -89,7 +91,7 @@ class WorkerMemory:
 
 
 def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> BudgetError:
-    """What to say when even a new worker has more than its share."""
+    """Return the error for workers that use more memory than allowed from their first sample on."""
     budget, share = plan.memory.budget_bytes, plan.pool.worker_bytes
     if plan.options.memory_per_worker is not None:
         smallest = own + GROWTH_BYTES
@@ -115,7 +117,7 @@ def too_much_from_the_start(plan: Plan, worker: WorkerProcess, own: int) -> Budg
 
 
 def warn_of_recycling(plan: Plan, worker: WorkerProcess, own: int) -> None:
-    """Say that a worker has more than its share, and gives way to a new one."""
+    """Warn that a worker uses more memory than allowed and is replaced."""
     import logging  # a tenth of what importing standpipe costs beside NumPy
 
     logging.getLogger("standpipe").warning(

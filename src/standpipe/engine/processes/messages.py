@@ -64,9 +64,9 @@ def _pickled(message: Any, apart: list[pickle.PickleBuffer] | None) -> bytes:
 
 @dataclass(slots=True)
 class Parcel:
-    """A message whose arrays, if they are large, lie in a file.
+    """A message whose large arrays are in a file.
 
-    file  descriptor of that file, to be sent along; None without
+    file  descriptor of that file, sent with the message; None without large arrays
     """
 
     data: bytes
@@ -157,7 +157,7 @@ def send_encoded(channel: socket.socket, data: bytes, process: int | None = None
 
 
 def hang_up(channel: socket.socket) -> None:
-    """Nothing more is said, here or on the other side, which finds out at once."""
+    """Close the connection for both sides; the other side notices at once."""
     with contextlib.suppress(OSError):
         channel.shutdown(socket.SHUT_RDWR)
 
@@ -173,7 +173,7 @@ def talk(channel: socket.socket) -> Iterator[None]:
 
 
 def has_come(channel: socket.socket) -> bool:
-    """Whether there is something to receive, or the other side is gone."""
+    """True if a message can be received, or the other side is gone."""
     waiting = select.poll()
     try:
         waiting.register(channel, select.POLLIN)
@@ -199,7 +199,7 @@ def receive_parcel(
     patience_s: float | None = None,
     mapped: _native.ByteCount | None = None,
 ) -> tuple[Any, int]:
-    """Likewise: the message, and how many bytes it had beside large arrays, which ``mapped`` counts."""
+    """Receive a message. Return it and its bytes without large arrays, which ``mapped`` counts."""
     header, file = _begin(channel, process, patience_s)
     try:
         length, count = _HEADER.unpack(header)
@@ -238,7 +238,9 @@ def _begin(channel: socket.socket, process: int | None, patience_s: float | None
 
 
 def _if_there(receive: Callable[[], Received]) -> Received | None:
-    """What is received; None where nothing is there yet. An interrupt while the caller waits then has no context."""
+    """Return what is received, or None if nothing has come. An interrupt during a later wait has no context
+    then.
+    """
     try:
         return receive()
     except BlockingIOError:
@@ -276,7 +278,7 @@ def _exactly(channel: socket.socket, size: int, process: int | None, patience_s:
 
 
 def _flags(process: int | None, patience_s: float | None) -> int:
-    """How to receive: at once where something else than the channel may end the wait."""
+    """Return the flags of ``recv``: non-blocking where something other than the channel may end the wait."""
     return 0 if process is None and patience_s is None else socket.MSG_DONTWAIT
 
 

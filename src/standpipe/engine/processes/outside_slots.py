@@ -1,4 +1,4 @@
-"""What worker processes made that lies in no slot, as the trainer counts it."""
+"""Count the memory of results of worker processes that isn't in slots."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Apart:
             self._rest[slot] = 0
 
     def add(self, slot: int, size: int) -> None:
-        """So many bytes came for it, beside what is mapped."""
+        """Count bytes that came for a slot's batch, besides mapped ones."""
         with self._lock:
             self._rest[slot] = self._rest.get(slot, 0) + size
             self._peak = max(self._peak, self._now())
 
     def use(self) -> Use:
-        """What there is, and most there was."""
+        """The bytes now, and at most so far."""
         with self._lock:
             now = self._now()
             self._peak = max(self._peak, now)
             return Use(now, self._peak)
 
     def in_heap(self) -> int:
-        """Of these, what lies in the trainer's heap."""
+        """The bytes of these that are in the trainer's heap."""
         with self._lock:
             return self._in_heap()
 
@@ -54,5 +54,5 @@ class Apart:
 
 
 def bytes_per_row(plan: Plan) -> int:
-    """Of a batch, about what its rows take outside the slots, by the plan."""
+    """Return about how many bytes a batch's rows take outside the slots, by the plan."""
     return plan.memory.forecast.waiting // (plan.memory.slots * plan.batch.layout.rows)

@@ -129,12 +129,12 @@ def _flush() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Forks workers, and says how they ended.
+    """Fork workers, and report how they ended.
 
-    desks    the words of all workers' desks
-    side     memory for their whole frames
-    pipe     ends with the trainer
-    trainer  its process number
+    desks    shared memory with the heartbeats of all workers
+    side     memory for whole frames
+    pipe     closed when the trainer ends
+    trainer  the trainer's process number
     """
 
     control: socket.socket
@@ -269,7 +269,7 @@ class Worker:
         self._known_from, self._answers.row_bytes = known_from, row_bytes
 
     def _answer(self, kind: str, slot: int, rows: int, first: int, *what: Any) -> Parcel:
-        """What to say of a piece of work, whatever became of it: an error ends nothing but its batch."""
+        """Return the answer to a task. An error in it fails only its batch."""
         if self._ended is not None:
             return parcel(([_sendable(replace(self._ended, row=first))], {}, None, self._new_flaws(), None))
         self._maker.laps.piece_begins()
@@ -290,7 +290,7 @@ class Worker:
             return parcel(([_unsendable(first, {**lists, **objects}, error)], {}, None, *met))
 
     def _new_flaws(self) -> Flaws:
-        """What was met since the last answer."""
+        """Return the flaws found since the last answer."""
         flaws, met = self._maker.new_flaws(), self._supplies.met
         if met != self._told:
             flaws += met - self._told
@@ -348,7 +348,9 @@ def _sendable(answer: Any) -> Any:
 
 
 def _unsendable(first: int, lists: Mapping[str, list[Any]], error: Exception) -> Failure:
-    """Of the rows from ``first`` on, the one with a value that can't be sent; its lists by field."""
+    """Return the failure of the first row, from ``first`` on, with a value that can't be sent; lists are by
+    field.
+    """
     for name, values in lists.items():
         for row, value in enumerate(values):
             try:

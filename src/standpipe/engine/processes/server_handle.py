@@ -68,7 +68,7 @@ class WorkerServer:
 
     @property
     def process(self) -> int:
-        """Its process number."""
+        """Process number of the server."""
         return self._server.pid
 
     @property
@@ -142,7 +142,7 @@ class WorkerServer:
         return None
 
     def where(self) -> str:
-        """What it is at."""
+        """Return the server's stack."""
         where = self._server.where_from() if isinstance(self._server, Forked) else ""
         return where or self.stacks.of(self.process)
 
@@ -242,7 +242,7 @@ class WorkerServer:
         )
 
     def _restart(self) -> None:
-        """Another one in its place, from what dataset and functions are now. The lock is held."""
+        """Start a new server from the current dataset and functions. The caller holds the lock."""
         if not self._starts_again:
             raise WorkerDiedError(
                 "the server of worker processes has ended, and this process can't be forked again: it has threads now"
@@ -269,7 +269,7 @@ class WorkerServer:
 
 
 def ending(code: int) -> str:
-    """How a process ended, by its exit code, or minus its signal."""
+    """Describe how a process ended, from its exit code (minus the signal's number for a signal)."""
     if code >= 0:
         return f"exited with {code}"
     if -code not in set(signal.Signals):

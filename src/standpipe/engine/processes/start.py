@@ -1,4 +1,4 @@
-"""From a plan to worker processes; what a plan left open is measured in the first of them."""
+"""Start the worker processes of a plan, and measure in the first one what the plan left open."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _most(plan: Plan) -> int:
 
 
 def _can_be_had(cache: CachePlan) -> bool:
-    """Whether there is such a set, which each worker will open for itself; said once if not."""
+    """Return True if the cache set can be opened here, as each worker will do; log once if not."""
     found = opened(cache, strict=cache.cache.strict)
     if found is not None:
         found.close()
@@ -130,8 +130,9 @@ def _measured_in(
 
 
 def _cost(plan: Plan, server: WorkerServer, workers: list[WorkerProcess]) -> WorkerCost:
-    """What processes as large as the first one take, after its first sample. When it dies meanwhile, another one takes
-    its place, once.
+    """Return the memory that each worker takes, measured on the first one after its first sample.
+
+    If that worker dies, measure another one, once.
     """
     try:
         return _measured_cost(plan, server, workers[0])

@@ -29,10 +29,10 @@ MOST_DEPTH = 6  # of attributes that are looked through for the one that can't b
 
 
 class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Packs long lists of like items into one file; what is left of them says where they lie.
+    """Pickle values, with long lists of like items packed into one file and replaced by their place in it.
 
-    modules    that whoever unpickles will import, in that order
-    inherited  objects that whoever unpickles has to have inherited; None: they are refused
+    modules    modules that unpickling imports, in order
+    inherited  objects that the receiver must have inherited; None refuses them
     """
 
     def __init__(
@@ -45,7 +45,9 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         self.modules: dict[str, None] = {}
 
     def persistent_id(self, value: Any) -> Column | Block | None:
-        """Of a list that can be packed and memory that can be mapped, else None: then it is pickled as ever."""
+        """Return the place of a list that is packed or of memory that is mapped; None pickles the value as
+        usual.
+        """
         if isinstance(value, SharedList):
             return self._packed(value, list(value))
         if type(value) is pickle.PickleBuffer:
@@ -55,7 +57,7 @@ class _Packing(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         return self._packed(value, value)
 
     def reducer_override(self, value: Any) -> Any:
-        """Of cloudpickle: classes and functions of the main module go by value, others by their module's name."""
+        """Pickle classes and functions of the main module by value, and others by name."""
         if is_only_inherited(value):
             if self._inherited is None:
                 raise pickle.PicklingError("only a fork of the process that made it can have it")
@@ -83,18 +85,18 @@ class _Unpacking(pickle.Unpickler):
         self._lists, self._blocks = lists, BlocksThere(lists)
 
     def persistent_load(self, place: Any) -> SharedList | memoryview:
-        """What lies there."""
+        """Return the list or memory at a place."""
         return self._blocks.view(place) if isinstance(place, Block) else SharedList(self._lists, place)
 
 
 @dataclass(frozen=True, slots=True)
 class Luggage:
-    """What travels.
+    """Pickled values that go to worker processes.
 
-    descriptor  of an anonymous file, the caller's to close
-    lists       long ones
-    modules     that unpacking imports
-    inherited   objects that only a fork of this process can unpack
+    descriptor  an anonymous file, which the caller closes
+    lists       file of long lists
+    modules     modules that unpickling imports
+    inherited   objects that only a fork of this process can unpickle
     """
 
     descriptor: int
@@ -146,7 +148,7 @@ def _bounded_file(most_bytes: int) -> int:
 
 
 def unpack(descriptor: int, lists: int) -> Any:
-    """What ``pack`` packed. The descriptors are taken over."""
+    """Return the values that ``pack`` packed. It takes over the descriptors."""
     file = SharedFile(lists)
     with open(descriptor, "rb") as source:
         source.seek(0)

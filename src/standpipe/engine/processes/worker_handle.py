@@ -25,10 +25,10 @@ GRACE_S = 0.2  # for one whose channel has ended and which may be about to
 
 
 class WorkerProcess:
-    """One worker, seen from the trainer.
+    """One worker process, seen from the trainer.
 
-    desk    what it is at, as it writes it down itself; stays when it is gone
-    server  which it was forked from
+    desk    its heartbeat: its current work, as it wrote it down; readable after it has ended
+    server  the server that forked it
     """
 
     def __init__(self, server: WorkerServer, number: int) -> None:
@@ -45,7 +45,7 @@ class WorkerProcess:
         return f"worker {self.number} (process {self.process})"
 
     def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, ArraySpec | Listed] | Failure:
-        """What a sample looks like, or why it can't be made. Raises ``WorkerDiedError``."""
+        """Return the fields of a sample, or why it can't be made. Raises ``WorkerDiedError``."""
         try:
             send(self.channel, ("measure", key, inputs))
             answer: Mapping[str, ArraySpec | Listed] | Failure = receive(self.channel, self.handle)
@@ -59,7 +59,9 @@ class WorkerProcess:
         return answer
 
     def probe(self, key: RowKey, inputs: Inputs) -> Mapping[str, Sequence[str]]:
-        """Return the global generators that code draws from for a sample, by its name. Raises ``WorkerDiedError``."""
+        """Return the global random generators that code uses for a sample, by function. Raises
+        ``WorkerDiedError``.
+        """
         try:
             send(self.channel, ("probe", key, inputs))
             drawn: Mapping[str, Sequence[str]] = receive(self.channel, self.handle)
@@ -98,18 +100,20 @@ class WorkerProcess:
         send(self.channel, ("let go", patience_s))
 
     def has_let_go(self, patience_s: float) -> Flaws:
-        """What it met until then. Raises ``Ended``, also when it takes longer."""
+        """Wait until it has let go of its slots; return the flaws it found. Raises ``Ended``, also at the
+        time limit.
+        """
         met = receive(self.channel, self.handle, patience_s)
         if not isinstance(met, Flaws):
             raise Ended("it does something else")
         return met
 
     def where(self) -> str:
-        """Its stacks; or what keeps it from showing them."""
+        """Return its stacks, or why they can't be read."""
         return self.server.stacks.of(self.process)
 
     def death(self) -> str:
-        """How it ended: ``"was killed by SIGSEGV"``."""
+        """Describe how it ended: ``"was killed by SIGSEGV"``."""
         self._wait(GRACE_S)
         self.kill()  # it may have closed its channel and live on
         ended = self._wait(PATIENCE_S)

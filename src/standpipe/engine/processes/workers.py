@@ -105,7 +105,9 @@ class ProcessWorkers(QueueWorkers):
         return False
 
     def stats(self) -> Stats:
-        """Rows, seconds of work and of waiting, as seen from here, deaths, and workers that gave way to new ones."""
+        """Return rows, seconds of work and of waiting, deaths and replaced workers, as the trainer counts
+        them.
+        """
         deaths = sum(driver.deaths for driver in self._drivers)
         recycled = sum(driver.recycled for driver in self._drivers)
         side_peak = self._server.side.peak_bytes
@@ -115,16 +117,16 @@ class ProcessWorkers(QueueWorkers):
         )
 
     def at_work(self) -> Sequence[Work]:
-        """What every worker has in hand."""
+        """Return every worker's task."""
         return [work for driver in self._drivers if (work := driver.at_work()) is not None]
 
     @property
     def waiting_bytes(self) -> int:
-        """Of samples that came from processes and lie in no slot."""
+        """Bytes of samples that came from worker processes and aren't in a slot."""
         return self._apart.use().now
 
     def memory(self) -> WorkersMemory:
-        """What processes share, each worker, and samples that came from them and lie in no slot."""
+        """Return the memory that processes share, that each worker uses, and of samples outside the slots."""
         processes = {
             SHARED: Use(0 if self._ended else self._plan.pool.cost.shared, self._plan.pool.cost.shared)
         }

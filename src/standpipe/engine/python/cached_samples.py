@@ -39,7 +39,7 @@ class Kept:
 
     @property
     def counted(self) -> Flaws:
-        """What was found and kept, since it was opened."""
+        """The rows found and stored since the cache was opened."""
         return Flaws(**counted(self._store))
 
     def enter(self, epoch: int) -> None:
@@ -47,7 +47,7 @@ class Kept:
         self._keeper.enter(epoch)
 
     def has(self, record: int) -> bool:
-        """Whether there seems to be a row. Nothing is counted."""
+        """Return True if the cache seems to have the row. It counts nothing."""
         return self._store.find(record) is not None
 
     def file(

@@ -22,9 +22,9 @@ TARGETS = frozenset(("image", "images", "mask", "masks", "bboxes", "keypoints"))
 class PythonCall:
     """One call of the user's code for a sample.
 
-    call       takes a value and the key of its draws
-    takes_key  whether it makes use of that
-    name       what an error calls it
+    call       function of a value and the key of its random numbers
+    takes_key  True if the function uses the key
+    name       the function's name in errors
     """
 
     call: Callable[[Any, int], Sample]
@@ -42,7 +42,7 @@ def python_call(step: FunctionStep, own: OwnGenerators) -> PythonCall:
 
 
 def _bound(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sample]:
-    """A call of the function on a sample, with the key of its draws."""
+    """Return a function of a sample and the key of its random numbers."""
     if function.kind == "albumentations":
         return _albumentations(function, own)
     fn, name, form, kind = function.fn, function.field, function.input_format, function.takes_rng
@@ -71,7 +71,7 @@ def _bound(function: Function, own: OwnGenerators) -> Callable[[Sample, int], Sa
 
 
 def _image_in_form(value: Any, form: Any) -> Any:
-    """Of a whole sample only images change their form; tensors and numbers stay what they are."""
+    """Convert the images of a whole sample to a form; leave tensors and numbers as they are."""
     image = is_picture(value) or (
         isinstance(value, np.ndarray) and value.ndim >= 2 and value.dtype == np.uint8
     )

@@ -19,10 +19,10 @@ Lists = Mapping[str, list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What became of values that workers made one by one.
+    """The result of collating values that workers made one by one.
 
-    lists     (rows) values of each field that stays a list
-    shapes    of each field that is in the slot now
+    lists     values of each field that stays a list, one per row
+    shapes    shape of each field that is in the slot now
     failures  rows whose values didn't fit
     """
 

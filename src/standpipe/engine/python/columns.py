@@ -33,7 +33,7 @@ class Uneven(Exception):
 
 
 def has_columns(dataset: Any) -> TypeGuard[HasColumns]:
-    """Whether a dataset gives many samples at once."""
+    """Return True if a dataset can give many samples at once."""
     return hasattr(dataset, "__getcolumns__")
 
 
@@ -49,7 +49,7 @@ def _passed(index: int) -> int:
 
 
 def samples_of(columns: Columns, number: int) -> list[dict[str, Any]]:
-    """So many samples, each by field. Raises ``Uneven``."""
+    """Return samples, each a dict by field, from columns of ``number`` values. Raises ``Uneven``."""
     if any(len(values) != number for values in columns.values()):
         raise Uneven
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

@@ -1,15 +1,17 @@
-"""Global random numbers of Python code in a worker process, as a function of (seed, epoch, position) alone.
+"""Make global random numbers of Python code in a worker process a function of (seed, epoch, position) alone.
 
-A worker process makes one sample at a time and does nothing else, so the generators of ``random``, NumPy and torch are
-its code's alone there. Keying them for each sample would cost code that draws nothing some 20 µs. So:
+A worker process makes one sample at a time and does nothing else, so the generators of ``random``, NumPy and
+torch
+belong to its code alone. Setting them for each sample would add some 20 µs to code that uses no random
+numbers. So:
 
-- A sample is made with the generators in a state that depends on (seed, epoch). One that draws from them is made again,
-  with them keyed by (seed, epoch, position). Which samples these are depends on the samples alone, so batches do too.
-- While nothing draws, the generators are compared once a task, after all of its samples.
-- Once a task has moved them, each of its samples is looked at by itself, and so are those of later tasks. Samples are
-  keyed at once as long as most of them draw.
-- Functions of a batch are looked at by themselves likewise; they are keyed by the batch's first position.
-- A stream can't give a sample twice: its samples are keyed at once.
+- A sample is made with the generators in a state that depends on (seed, epoch). A sample that uses them is made again,
+  with the generators set by (seed, epoch, position). Which samples these are depends on the samples alone, and so batches do too.
+- While no sample uses them, the generators are compared once a task, after all of its samples.
+- Once a task has changed them, each of its samples is checked separately, and so are those of later tasks. As long as
+  most samples use them, generators are set for each sample at once.
+- Functions of a batch are checked in the same way, and use the batch's first position.
+- A stream can't give a sample twice, so its generators are set for each sample at once.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def _nothing() -> None:
 
 
 class _Habit:
-    """What samples, or functions of a batch, have done of late; a wrong guess costs time and changes no batch."""
+    """A guess whether samples, or functions of a batch, use global generators; a wrong one costs time and
+    changes no batch.
+    """
 
     def __init__(self) -> None:
         self.certain = 0  # how surely the next one draws
@@ -125,7 +129,7 @@ class Draws:
     def _made_at_base(
         self, epoch: int, make: Callable[[], Made], habit: _Habit, begin: Callable[[], object]
     ) -> tuple[Made, bool]:
-        """What was made, and whether it drew."""
+        """Make something from the epoch's state; return it, and whether it used the generators."""
         while True:
             begin()
             if self._epoch != epoch:
@@ -142,7 +146,10 @@ class Draws:
     def _made_keyed(
         self, key: RowKey, op: int, make: Callable[[], Made], habit: _Habit, begin: Callable[[], object]
     ) -> tuple[Made, bool]:
-        """What was made, and whether it drew as the last one did; reading the states of all takes some 40 µs."""
+        """Make something with generators that are set for it; return it, and whether it used them.
+
+        It checks the generator that the last one used, since reading the states of all takes some 40 µs.
+        """
         while True:
             begin()
             self._key(key, op)

@@ -18,7 +18,7 @@ _EXACT: Mapping[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
 def measured(sample: Sample) -> dict[str, ArraySpec | Listed]:
-    """What each field of a sample looks like. Raises ``RowFailed`` for a sample without any."""
+    """Return the shape and dtype of each field of a sample. Raises ``RowFailed`` for a sample without fields."""
     if not sample:
         raise RowFailed("batch", "the sample has no fields")
     for name in sample:

@@ -1,4 +1,4 @@
-"""What functions make of a whole batch, in the worker that calls them."""
+"""Apply functions to a whole batch, in the worker that calls them."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _bound(function: BatchFunction, maker: SampleMaker) -> Callable[[Any, int], 
 
 
 def _placed(rows: Rows, batch: Mapping[str, Any]) -> BatchMade:
-    """What fits the slot goes there, once nothing else refers to what is there; anything else is its own."""
+    """Copy results into the slot where they fit and no view of the slot is left; keep others as they are."""
     slot = list(rows.views.values())
     kept: list[str] = []
     moved: dict[str, AnyArray] = {}
@@ -159,12 +159,12 @@ def _placed(rows: Rows, batch: Mapping[str, Any]) -> BatchMade:
 
 
 def _is_same(one: AnyArray, other: AnyArray) -> bool:
-    """Whether two arrays of one shape and dtype are the same memory."""
+    """Return True if two arrays of one shape and dtype are the same memory."""
     return one.strides == other.strides and one.ctypes.data == other.ctypes.data
 
 
 def _own(value: Any, slot: Sequence[AnyArray]) -> Any:
-    """A value in which no array lies in the slot; tensors are arrays."""
+    """Return a value without arrays that are views of the slot; tensors become arrays."""
     if isinstance(value, dict):
         return {name: _own(part, slot) for name, part in value.items()}
     if type(value) in (list, tuple):

@@ -57,7 +57,7 @@ def _torch() -> Any:
 
 
 def _has_cuda() -> bool:
-    """Whether this process has begun to use CUDA; asking doesn't begin it."""
+    """Return True if this process uses CUDA already; the question doesn't initialise it."""
     return "torch.cuda" in sys.modules and bool(_torch().cuda.is_initialized())
 
 

@@ -25,10 +25,10 @@ KEPT_PROGRAMS = 256  # compiled kernels for images of different sizes
 
 
 class ImageMaker:
-    """Runs the native kernels of a program for one thread.
+    """Run the native kernels of a program for one thread.
 
-    supplies  what it shares with others of its process
-    desk      where it writes down that it reads, and native code that it waits for memory
+    supplies  what it shares with other makers of its process
+    desk      heartbeat; native code writes there that it reads, or waits for memory
     """
 
     def __init__(self, recipe: Recipe, supplies: Supplies, desk: Desk) -> None:

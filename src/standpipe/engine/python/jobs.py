@@ -36,14 +36,14 @@ class _Counts:
 
 
 class JobQueue:
-    """Jobs that wait for workers. Rings the bell when one is done.
+    """Jobs that wait for workers. It rings the bell when one is done.
 
-    employed  workers that work at once
-    hands     pieces of work that each may have at once
-    whole     whether all rows of a batch go to one worker
-    turns     workers that take batches in turn; 0: whoever is free takes the next one
-    done      pieces of work that workers have finished
-    broken    why nobody works any more
+    employed  number of workers that work at once
+    hands     tasks that each worker may have at once
+    whole     True if all rows of a batch go to one worker
+    turns     number of workers that take batches in turn; 0: any idle worker takes the next one
+    done      tasks that workers have finished
+    broken    the error after which no worker works
     """
 
     def __init__(self, bell: _native.Bell, *, employed: int, hands: int, whole: bool, turns: int = 0) -> None:
@@ -68,11 +68,11 @@ class JobQueue:
 
     @property
     def has_jobs(self) -> bool:
-        """Whether there may be work that nobody has begun."""
+        """True if there may be rows that no worker has begun."""
         return bool(self._jobs)
 
     def stats(self, plan: Plan) -> Stats:
-        """What was done, by workers of this plan."""
+        """Return the counters of the workers of this plan."""
         with self._lock:  # rows and their flaws belong together
             counts = self._counts
             flaws = asdict(counts.flaws)
@@ -109,17 +109,18 @@ class JobQueue:
                 self.break_with(self.broken)
 
     def employ(self, number: int) -> None:
-        """From now on so many workers work, those with the lowest numbers; the others wait."""
+        """Let the ``number`` workers with the lowest numbers work from now on; the others wait."""
         with self._lock:
             self.employed = number
             self._called.notify_all()
             self._changed.notify_all()
 
     def take(self, worker: int, most: int, *, least: int = 1, wait: bool) -> Piece | None:
-        """What nobody has begun: at most ``most`` rows, of all workers' shares or ``least``. None when there is
-        nothing, or it is closed.
+        """Take rows that no worker has begun: at most ``most``, a worker's fair part or ``least``.
 
-        worker  who asks, by its number
+        Return None if there are none, or the queue is closed.
+
+        worker  number of the worker that asks
         """
         with self._lock:
             if wait:
@@ -181,7 +182,7 @@ class JobQueue:
             self._end(job, piece.size)
 
     def _count(self, piece: Piece, bad: Sequence[Failure], seconds: float, took: Took | None) -> None:
-        """What became of it. The lock is held."""
+        """Count a finished task. The caller holds the lock."""
         counts = self._counts
         if any(failure.place == "cancelled" for failure in bad):
             return
@@ -271,7 +272,7 @@ class JobQueue:
             return True
 
     def break_with(self, error: StandpipeError) -> None:
-        """No worker is left: whatever waits has failed, and whatever comes."""
+        """Fail the jobs that wait, and all later ones, since no worker is left."""
         with self._lock:
             self.broken = error
             for job in list(self._jobs):
@@ -307,13 +308,15 @@ class JobQueue:
         self._changed.notify_all()
 
     def _dropped(self, job: SlotJob) -> int:
-        """How many rows nobody has begun, and nobody will. The lock is held."""
+        """Return the number of rows that no worker will begin any more. The caller holds the lock."""
         dropped = job.rows_todo
         job.todo.clear()
         return dropped
 
     def _end(self, job: SlotJob, size: int) -> None:
-        """So much less is unfinished. Functions of a batch come when all its rows are there. The lock is held."""
+        """Count rows as finished. A batch's functions follow once all its rows are made. The caller holds the
+        lock.
+        """
         job.unfinished -= size
         if job.unfinished == 1 and job.functions_left and not job.todo:
             if job.given_up or job.bad or job.died is not None:
@@ -356,9 +359,9 @@ class QueueWorkers(DrivesItself):
         self._queue.cancel(job)
 
     def take_lost(self) -> Sequence[tuple[SlotJob, Failure]]:
-        """None: where workers can be ended, no job is lost."""
+        """Return no jobs: only threads that hang lose jobs, and here workers can be ended."""
         return ()
 
     def stats(self) -> Stats:
-        """What was done, as seen from here."""
+        """Return the counters of all workers."""
         return self._queue.stats(self._plan)

@@ -1,4 +1,4 @@
-"""Generators of one thread that makes samples, from which nobody else draws."""
+"""Random generators that belong to one thread that makes samples."""
 
 from __future__ import annotations
 

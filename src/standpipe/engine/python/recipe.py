@@ -1,4 +1,4 @@
-"""What workers in Python have to know to make samples, and what those of one process share."""
+"""Describe how Python workers make samples, and what the workers of one process share."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from standpipe.transform import BatchFunction, SampleProgram
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All that a worker has to know to make samples; goes to worker processes once.
+    """All that a worker needs to know to make samples. Worker processes receive it once.
 
-    program     what happens to a sample
-    functions   what happens to a batch of them
-    dataset     an object with ``__getitem__`` that gives samples, or None for sources that say where bytes are
-    streams     whether that gives them one after another, by ``sample(epoch, place)`` instead
-    names       fields of samples that are no dicts
-    collate     of fields that differ in shape, how they are put together
-    checks      what is asked of the values of a finished sample
+    program     steps from a record to a sample
+    functions   functions of a batch
+    dataset     an object whose ``__getitem__`` gives samples; None for sources that name files
+    streams     True if the dataset gives samples in sequence instead, by ``sample(epoch, place)``
+    names       fields of samples that aren't dicts
+    collate     how fields whose samples differ in shape are put together
+    checks      checks of the values of a finished sample
     cache       where samples or files are kept, or None
-    in_turn     whether workers make whole batches in turn, and leave global generators to the user's code
+    in_turn     True if workers make whole batches in turn, and leave global generators to the user's code
     """
 
     program: SampleProgram
@@ -48,17 +48,17 @@ class Recipe:
 
     @property
     def keeps_samples(self) -> bool:
-        """Whether samples are kept as Python code leaves them, at ``program.before_cache``."""
+        """True if the cache keeps samples as Python code leaves them, at ``program.before_cache``."""
         return self.cache is not None and self.cache.kind == "samples"
 
 
 @dataclass(frozen=True, slots=True)
 class Supplies:
-    """What the makers of one process share.
+    """Objects that the makers of one process share.
 
     reader  reads files
     side    memory for whole frames
-    kept    what a cache has of them, or None
+    kept    the cache's rows, or None
     """
 
     reader: _native.Reader
@@ -69,13 +69,13 @@ class Supplies:
     def of(
         cls, recipe: Recipe, side: _native.SideArena, makers: int = 1, kept: Kept | None = None
     ) -> Supplies:
-        """As the recipe says, for so many makers."""
+        """Make them for a recipe and a number of makers."""
         reader = _native.Reader(read_policy(recipe.reads), 2 * READ_BYTES * makers, READ_BYTES)
         return cls(reader, side, kept)
 
     @property
     def met(self) -> Flaws:
-        """What reads met so far, and what the cache has done."""
+        """The flaws that reads and the cache have counted so far."""
         reader = self.reader
         met = Flaws(retries=reader.retries, hedged=reader.hedged, slowest_read_s=reader.slowest_s)
         return met if self.kept is None else met + self.kept.counted

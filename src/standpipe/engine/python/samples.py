@@ -1,7 +1,9 @@
-"""How one sample is made where Python code takes part: dataset, native kernels and functions, then its row.
+"""Make one sample with Python code: dataset, native kernels and functions, then its row.
 
-The same code runs in the caller's thread, in worker threads and in worker processes, so that all give the same
-bytes; but for what the user's code draws from global generators, which only worker processes touch.
+The same code runs in the caller's thread, in worker threads and in worker processes, so all give the same
+bytes. Only
+random numbers from global generators differ: worker processes set these generators, and threads leave them
+alone.
 """
 
 from __future__ import annotations
@@ -41,13 +43,14 @@ Result = TypeVar("Result")
 
 
 class SampleMaker:
-    """Makes samples for one thread.
+    """Make samples for one thread.
 
-    supplies  what it shares with others of its process
-    keyed     whether global generators are set, in a worker process; anywhere else nobody touches them
-    catches   what the user's code may raise without ending the thread: in a worker everything, also ``SystemExit``
-              and the panics of other languages; in the caller's thread an interrupt is the caller's
-    desk      where it writes down what it is at
+    supplies  objects that it shares with other makers of its process
+    keyed     True in a worker process, where global generators are set; elsewhere they are left alone
+    catches   exceptions of the user's code that fail the sample and not the thread: in a worker all of them,
+    also
+              ``SystemExit`` and panics of other languages; in the caller's thread an interrupt goes to the caller
+    desk      heartbeat
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class SampleMaker:
         self._made_natively = "image" if self._steps and isinstance(self._steps[-1], NativeStep) else None
 
     def measure(self, key: RowKey, inputs: Inputs) -> Mapping[str, ArraySpec | Listed] | Failure:
-        """What each field of a sample looks like, or why it can't be made."""
+        """Return the shape and dtype of each field of a sample, or why it can't be made."""
         set_back = self.recount()  # the same row is made, and counted, later
 
         def make() -> Mapping[str, ArraySpec | Listed] | Failure:
@@ -110,7 +113,7 @@ class SampleMaker:
         return self.task(key.epoch, lambda: self.sample(key, make))
 
     def drawing(self, make: Callable[[], object]) -> Mapping[str, Sequence[str]]:
-        """Return the global generators that the calls of ``make()`` draw from, by the name of the call."""
+        """Return the global generators that the calls of ``make()`` use, by the name of the call."""
         found = self._drawing = {}
         for _ in range(2):  # a call may import torch, whose generator is looked at from then on
             with contextlib.suppress(Exception):  # whoever delivers the sample names what is wrong with it
@@ -132,12 +135,12 @@ class SampleMaker:
         self.laps.begins()
 
     def ends(self) -> None:
-        """It is made."""
+        """Note that a sample is finished."""
         if self.laps.on:
             self.laps.ends(self.desk[SINCE])
 
     def task(self, epoch: int, make: Callable[[], Result]) -> Result:
-        """Return ``make()``, which makes samples by ``sample()`` and may be called again; ``draws`` says why."""
+        """Return ``make()``, which makes samples by ``sample()`` and may be called twice; ``draws`` says why."""
         return make() if self._draws is None else self._draws.task(epoch, make)
 
     def sample(self, key: RowKey, make: Callable[[], Result]) -> Result:
@@ -248,7 +251,7 @@ class SampleMaker:
         return tuple(sample.values()) if self._gives is tuple else next(iter(sample.values()))
 
     def _begun(self, key: RowKey, sample: Sample) -> Sample:
-        """What the source says of a record, with what the dataset gives."""
+        """Return the record's values from the source, merged with the dataset's."""
         if self._dataset is not None:
             if KEY in sample:
                 key = replace(key, asked=sample.pop(KEY))
@@ -303,7 +306,7 @@ class SampleMaker:
         return as_kept(made, self._gives)[1]
 
     def _fixed_part(self, key: RowKey, inputs: Sample, out: Mapping[str, AnyArray]) -> Sample:
-        """What comes before the cache. Raises ``CantWork`` when it draws."""
+        """Run the steps before the cache. Raises ``CantWork`` if they use random numbers."""
         self._fixed = self._sees_draws = True
         try:
             begun = self._begun(key, inputs)

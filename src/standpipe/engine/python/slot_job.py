@@ -59,7 +59,7 @@ class SlotJob:
 
     @property
     def done(self) -> bool:
-        """Whether nobody works on it any more."""
+        """True if no worker works on it any more."""
         return self.unfinished == 0
 
     @property
@@ -73,9 +73,9 @@ class SlotJob:
         return sum(stop - first for first, stop in self.todo)
 
     def exchange(self, new: Substitutes, *, whole: bool) -> None:
-        """Make rows again, from other records. Whoever made them is done with the job.
+        """Make rows again from other records. The worker that made them has finished with the job.
 
-        whole  whether all rows of a batch are made by one worker, so the others again too
+        whole  True if one worker makes all rows of a batch, so that the other rows are made again too
         """
         inputs = Inputs(new.records)
         rows = new.rows.tolist()
@@ -89,7 +89,7 @@ class SlotJob:
         self.unfinished = self.rows_todo + self.functions_left
 
     def begin(self, most: int) -> tuple[int, int]:
-        """At most ``most`` of the rows that come next, as a range; an empty one when there are none."""
+        """Return a range of at most ``most`` rows that come next; an empty range if there are none."""
         if not self.todo:
             return self.rows, self.rows
         first, stop = self.todo.popleft()
@@ -98,7 +98,7 @@ class SlotJob:
         return first, min(stop, first + most)
 
     def named(self, row: int) -> tuple[str, int | None, str | None]:
-        """What a row is, for people; its record, and the path of that one's file, as far as it has one."""
+        """Return a row's name for messages, its record number and its file's path, as far as they are known."""
         indices = self.content.indices
         if row == WHOLE:
             names = [
@@ -119,9 +119,9 @@ class SlotJob:
     def put_back(
         self, first: int, stop: int, *, alone: Collection[int] = (), without: Collection[int] = ()
     ) -> None:
-        """Nobody has begun rows [first, stop), after all: they come before the others.
+        """Give rows [first, stop) back, which no worker began after all: they come before the others.
 
-        alone    those of them that nobody begins together with another one
+        alone    those of them that a worker makes without another one
         without  those that are left out
         """
         if not alone and not without:
@@ -154,12 +154,12 @@ class Piece:
 
     @property
     def is_functions(self) -> bool:
-        """Whether all rows are made, and functions of the batch are next."""
+        """True if all rows are made, and functions of the batch are next."""
         return self.first == self.stop
 
     @property
     def size(self) -> int:
-        """Of what is unfinished in its job."""
+        """The task's part of the job's unfinished rows; functions of a batch count as one."""
         return max(self.stop - self.first, 1)
 
 
@@ -171,5 +171,5 @@ class HasPiece(Protocol):
 
 
 def is_whole(piece: Piece, step: int) -> bool:
-    """Whether it is a function of the whole batch that is at work, at a step that ``board`` has."""
+    """Return True if a function of the whole batch is running, by the step in the heartbeat."""
     return piece.is_functions or (step != IDLE and step % FOR_MEMORY >= FUNCTIONS)

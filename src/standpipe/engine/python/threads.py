@@ -50,15 +50,15 @@ class Seat:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the thread in messages."""
         return CALLER if self.number < 0 else f"thread {self.number}"
 
     def stats(self) -> WorkerStats:
-        """What it has done."""
+        """Return the thread's counters."""
         return WorkerStats(self.name, self.rows, self.busy_s)
 
     def begin(self, piece: Piece) -> None:
-        """Take a piece of work into its hands. Before that its desk is renewed, which shows what was done long ago."""
+        """Begin a task. The heartbeat is renewed before, so that it never shows an old step."""
         self.maker.at(piece.first, FUNCTIONS if piece.is_functions else 0)
         self.piece = piece
 
@@ -75,13 +75,13 @@ class Seat:
         return []
 
     def done(self, piece: Piece, seconds: float) -> tuple[float, Flaws, Took]:
-        """It is done with a piece, after so long: what it met, and how long that took."""
+        """End a task that took ``seconds``; return its seconds, its flaws, and the seconds per step."""
         self.rows += piece.stop - piece.first
         self.busy_s += seconds
         return seconds, self.maker.new_flaws(), self.maker.laps.took(piece.stop - piece.first)
 
     def at_work(self, plan: Plan, owner: Owner) -> Work | None:
-        """What it has in hand."""
+        """Return the task that the thread is doing."""
         piece, desk = self.piece, self.maker.desk
         row, step, since = desk[ROW], desk[STEP], desk[SINCE]
         if piece is None or piece is not self.piece or step == IDLE or self.given_up:
@@ -93,7 +93,7 @@ class Seat:
 
 
 class Hand(NamedTuple):
-    """What a thread has in hand."""
+    """The task that a thread is doing."""
 
     seat: Seat
     piece: Piece
@@ -102,9 +102,10 @@ class Hand(NamedTuple):
 
 
 class ThreadWorkers(QueueWorkers):
-    """``threads`` Python threads; with none, whoever waits for a batch makes its rows in ``help()``.
+    """Python threads that make samples. With ``threads=0`` the thread that waits for a batch makes it in
+    ``help()``.
 
-    ends  is given the error of a thread that ends by itself
+    ends  called with the error of a thread that ends by itself
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class ThreadWorkers(QueueWorkers):
         )
 
     def at_work(self) -> Sequence[Work]:
-        """What every thread has in hand."""
+        """Return what every thread is doing."""
         works = (seat.at_work(self._plan, self) for seat in list(self._seats))
         return [work for work in works if work is not None]
 
@@ -241,7 +242,10 @@ class ThreadWorkers(QueueWorkers):
         return all(ended)
 
     def _is_hopeless(self, seat: Seat) -> bool:
-        """Whether no thread can go on while this one hangs: it reads the one stream there is, or many others hang."""
+        """Return True if no thread can go on while this one hangs.
+
+        It reads the only stream, or too many threads hang already.
+        """
         hanging = sum(thread.is_alive() for thread in self._threads) - len(self._seats)
         return self._plan.samples.stream is not None or hanging >= MOST_HANGING * self._plan.pool.workers
 

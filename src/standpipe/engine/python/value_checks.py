@@ -1,4 +1,4 @@
-"""What a pipeline says of values, beside their shapes: that floats are finite, and labels in their range."""
+"""Check values that transforms made: floats are finite, and labels in range."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What is asked of values.
+    """Checks of values.
 
-    finite  fields whose floats must be finite, or none of them for all fields; None: nothing is asked
-    labels  fields that have numbers of classes
+    finite  fields whose floats must be finite; empty: all fields; None: no check
+    labels  fields with class numbers, and their ranges
     """
 
     finite: tuple[str, ...] | None = None
@@ -47,13 +47,13 @@ class Checks:
 
     @property
     def any(self) -> bool:
-        """Whether anything is asked."""
+        """True if there is anything to check."""
         return self.finite is not None or bool(self.labels)
 
     def problem(self, sample: Mapping[str, Any], but: str | None = None) -> str | None:
-        """What is wrong with a sample, or None.
+        """Describe what is wrong with a sample, or return None.
 
-        but  a field whose floats are finite anyway
+        but  a field whose floats are known to be finite
         """
         for name in () if self.finite is None else self.finite or sample:
             if name != but and name in sample and (found := _not_finite(sample[name])):
@@ -64,7 +64,7 @@ class Checks:
         return None
 
     def failures(self, views: Mapping[str, AnyArray], rows: Int64Array) -> Iterator[Failure]:
-        """Those of the rows ``rows`` (n,) that hold something wrong.
+        """Yield a failure for each of ``rows`` (n,) with a wrong value.
 
         views  (rows, …) by field
         """
@@ -120,7 +120,9 @@ def _in_parts(parts: Iterable[tuple[object, Any]], depth: int) -> Found | None:
 
 
 def _in_odd_array(array: AnyArray, depth: int) -> Found | None:
-    """Of several fields, of Python objects, or of another package's dtype, such as bfloat16."""
+    """Look for a non-finite value in an array of several fields, of Python objects, or of a foreign dtype
+    (bfloat16).
+    """
     if array.dtype.names is not None:
         fields: Any = array
         return _in_parts(((name, fields[name]) for name in array.dtype.names), depth)

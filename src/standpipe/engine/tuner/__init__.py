@@ -1,1 +1,1 @@
-"""How many workers and slots are best, found out while a loader runs."""
+"""Find the best number of workers and slots while a loader runs."""

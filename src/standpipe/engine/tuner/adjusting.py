@@ -29,18 +29,19 @@ SHARED_S = 2.0  # between two looks at what other loaders want
 
 
 class Observed(Protocol):
-    """What runs."""
+    """A run that can be measured and changed."""
 
     def stats(self) -> Stats:
         """Counters since the start."""
 
     def memory(self) -> MemoryLedger:
-        """Who takes how much memory."""
+        """Return the memory of each owner."""
 
 
 class Headroom:
-    """How many threads the memory has room for, by what this process has grown by: their functions' own memory, which
-    no plan knows, is part of that.
+    """Compute how many threads the memory has room for, from this process's growth.
+
+    The growth includes memory of the user's functions, which no plan knows.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,9 @@ class Headroom:
         self._each = 0.0  # bytes of a worker
 
     def most(self, workers: int, ledger: MemoryLedger, free: int) -> int:
-        """Threads that there may be, when so many have led to this, with so many bytes that are free elsewhere."""
+        """Return the most threads, given that ``workers`` threads led to ``ledger`` and ``free`` bytes are
+        free elsewhere.
+        """
         grown, more = ledger[GROWTH].now, workers - self._workers
         if self._workers == 0:
             self._each = grown / workers  # at most
@@ -108,11 +111,11 @@ class Adjuster:
             self._see(run, self._begin, stats)
 
     def close(self) -> None:
-        """Nothing is tuned any more."""
+        """Stop tuning."""
         self._tuner.close()
 
     def tuning(self) -> Tuning:
-        """What it has come to."""
+        """Return the result so far."""
         return replace(
             untried(self._plan),
             num_workers=self._tuner.kept.workers,
@@ -163,7 +166,7 @@ class Adjuster:
             self._begin, self._changed = None, stats
 
     def _look_at_others(self, now_s: float, seen: Seen) -> None:
-        """Say whether this loader is hungry, and see how many others are."""
+        """Publish if this loader waits for processors, and count other loaders that do."""
         if now_s < self._shared_s:
             return
         self._shared_s = now_s + SHARED_S
@@ -172,7 +175,7 @@ class Adjuster:
 
 
 def bounds_of(plan: Plan) -> Bounds:
-    """What may be tried in a run of this plan."""
+    """Return the settings that may be tried in a run of this plan."""
     return Bounds(
         most=Setting(plan.pool.most_workers, plan.memory.most_tuned_slots),
         workers=plan.tunes_workers,
@@ -183,14 +186,14 @@ def bounds_of(plan: Plan) -> Bounds:
 
 
 def is_odd(done: Stats) -> bool:
-    """Whether one step took most of the window, far longer than the others: a checkpoint, a validation, a compiler."""
+    """Return True if one step took most of the window: a checkpoint, a validation or a compilation."""
     step = done.step
     longest = step.step.quantile(1.0)
     return longest > ODD * step.step.p50 and longest > (step.step_s + step.wait_s) / 2
 
 
 def seen_in(done: Stats, workers: int, after_s: float) -> Seen:
-    """What was seen in a window, in which so many workers worked."""
+    """Return the measurements of a window in which ``workers`` worked."""
     loop_s = max(done.step.step_s + done.step.wait_s, 1e-9)
     read_s = 0.0 if done.reading_ahead else done.read.busy_s  # by those who make rows
     work_s = max(done.transform.busy_s + read_s, 1e-9)

@@ -42,7 +42,7 @@ PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # before anything is tried again
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a run is tuned by."""
+    """The settings that a run is tuned by."""
 
     workers: int
     slots: int
@@ -50,13 +50,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen in a window.
+    """Measurements of a window.
 
-    after_s     the run's start, when it ended
-    rows_per_s  that the training loop took
-    wait_share  of its time
-    busy        share of their time that the workers worked
-    on_cpu      of that, share that they spent on processors
+    after_s     seconds from the run's start to the window's end
+    rows_per_s  rows that the training loop took per second
+    wait_share  fraction of its time that the loop waited
+    busy        fraction of their time that the workers worked
+    on_cpu      fraction of that time that they spent on processors
     """
 
     after_s: float
@@ -68,12 +68,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What may be tried.
+    """The settings that may be tried.
 
-    most            workers, and slots
-    workers, slots  whether they are tuned
-    waits           whether workers may wait for something else than a processor
-    slots_for       slots that so many workers need
+    most            workers and slots
+    workers, slots  True if they are tuned
+    waits           True if workers may wait for something other than a processor
+    slots_for       slots for a number of workers
     """
 
     most: Setting
@@ -115,11 +115,11 @@ class Tuner:
         self._course.send(seen)
 
     def close(self) -> None:
-        """Nothing more is decided. The course refers to this tuner, which shall end by itself."""
+        """End the course. It refers to this tuner, which could not be freed otherwise."""
         self._course.close()
 
     def limit(self, most: int) -> None:
-        """There can't be more workers than that, and there are so many now."""
+        """Set the most workers that are possible, which is also their number now."""
         self._most = replace(self._most, workers=most)
         self.setting = replace(self.setting, workers=most)
         self.kept = replace(self.kept, workers=min(self.kept.workers, most))
@@ -144,7 +144,7 @@ class Tuner:
         self._last = yield
 
     def _warm_up(self) -> Course:
-        """Until two windows are alike: at first files and code aren't in memory yet."""
+        """Wait until two windows are similar: at first, files and code aren't in memory."""
         yield from self._look()
         for _ in range(WARM):
             before = self._last.rows_per_s
@@ -175,7 +175,7 @@ class Tuner:
             yield from self._fewer()
 
     def _share(self) -> Course:
-        """No more workers that compute than processors that others leave to this loader."""
+        """Use no more computing workers than other loaders leave processors for this one."""
         cores = self.cores
         if cores < self._all_cores and self._last.on_cpu >= THRESHOLDS.most and self.setting.workers > cores:
             mine = "one processor is" if cores == 1 else f"{cores} processors are"
@@ -190,7 +190,7 @@ class Tuner:
                 return
 
     def _next(self) -> int:
-        """How many workers to try next; as many as there are where more can't help."""
+        """Return the number of workers to try next; the current number where more can't help."""
         now, last = self.setting.workers, self._last
         if last.busy < THRESHOLDS.busy:
             return now
@@ -283,7 +283,7 @@ class Tuner:
         self.settled = False
 
     def _is_other(self, kept_up: bool, rate: float) -> bool:
-        """Whether what was seen last is of another run than the one that was tuned."""
+        """Return True if the last window differs so much that the run must be tuned anew."""
         last = self._last
         if last.wait_share > LACKS:
             return kept_up or abs(last.rows_per_s - rate) > OTHER * rate
@@ -293,18 +293,18 @@ class Tuner:
 
 
 def _pays(gain: float, before: Seen, with_it: Seen) -> bool:
-    """Whether the training loop is faster; or waits far less, where it is held up elsewhere too, as by slower ranks."""
+    """Return True if the loop is faster, or waits far less where slower ranks or others hold it up."""
     relieved = with_it.wait_share <= RELIEF * before.wait_share
     return gain >= WORTH or (gain >= AS_GOOD and relieved)
 
 
 def _is_as_good(gain: float, before: Seen, with_it: Seen) -> bool:
-    """Whether the training loop is as fast, and waits no more: it may be held up elsewhere, as by slower ranks."""
+    """Return True if the loop is as fast and waits no more; slower ranks or others may hold it up."""
     return gain >= AS_GOOD and with_it.wait_share <= max(LACKS, before.wait_share + MORE_WAIT)
 
 
 class _Mean:
-    """Of what was seen lately."""
+    """A mean of recent windows."""
 
     def __init__(self, first: float) -> None:
         self.value = first

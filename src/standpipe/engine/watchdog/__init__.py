@@ -1,1 +1,1 @@
-"""Who has been at one thing for long, and where."""
+"""Watchdog: log slow work with its stack, then fail it after ``stall_timeout_s``."""

@@ -1,7 +1,9 @@
-"""What every worker in Python is at, as it writes it down itself, for whoever asks why it takes so long.
+"""Heartbeats: each Python worker writes down its current step, and since when.
 
-A desk is some 64-bit words, of a worker process in shared memory, where it outlives the worker. Writing it costs some
-0.3 µs a sample. Native code writes there too while it waits: native/memory/desk.h knows the first four words.
+A heartbeat is a few 64-bit words. Those of worker processes are in shared memory and outlive the worker.
+Writing one
+costs about 0.3 µs a sample. Native code writes there too while it waits: native/memory/desk.h knows the first
+four words.
 """
 
 from __future__ import annotations
@@ -31,16 +33,16 @@ _BYTES = 8 * WORDS
 
 
 def new_desk() -> Desk:
-    """One of a thread."""
+    """Return the heartbeat of a thread."""
     desk = memoryview(bytearray(_BYTES)).cast("q")
     desk[STEP] = IDLE
     return desk
 
 
 class Board:
-    """Desks of worker processes, in memory that they share with the trainer.
+    """Heartbeats of worker processes, in memory that they share with the trainer.
 
-    descriptor  of the file that it is, to be handed to other processes
+    descriptor  the memory's file, to pass to other processes
     """
 
     def __init__(self, workers: int) -> None:
@@ -54,16 +56,16 @@ class Board:
             raise
 
     def desk(self, number: int) -> Desk:
-        """That of one worker."""
+        """Return the heartbeat of a worker."""
         return desk_of(self._words, number)
 
     def close(self) -> None:
-        """Let go of the file; desks stay. Closed again, it does nothing."""
+        """Close the file; heartbeats stay readable. A second call does nothing."""
         self._file.close()
 
 
 def shared_words(descriptor: int) -> Desk:
-    """The words of all desks of a trainer's board. The descriptor is taken over."""
+    """Return the heartbeats on a trainer's board. It takes over the descriptor."""
     try:
         return _words(descriptor)
     finally:
@@ -71,7 +73,7 @@ def shared_words(descriptor: int) -> Desk:
 
 
 def desk_of(words: Desk, number: int) -> Desk:
-    """That of one worker."""
+    """Return the heartbeat of a worker."""
     return words[number * WORDS : (number + 1) * WORDS]
 
 
@@ -80,7 +82,7 @@ def _words(descriptor: int) -> Desk:
 
 
 def step_text(plan: Plan, step: int) -> str:
-    """What a step is called."""
+    """Describe a step."""
     if step >= FOR_MEMORY:
         return f"waiting for memory that others use, or for a cache's disk, for {step_text(plan, step - FOR_MEMORY)}"
     if step >= FUNCTIONS:

@@ -1,7 +1,8 @@
-"""Whoever is at one thing for long is named in a warning, and given up in the end.
+"""Log work that takes long, and give it up after ``stall_timeout_s``.
 
-A thread looks at what everybody has in hand when the earliest of it can have become slow; in between it sleeps, without
-end while nothing is in flight.
+A thread checks all work in progress at the time when the earliest of it may have become slow. It sleeps in
+between, and
+without a time limit while there is no work.
 """
 
 from __future__ import annotations
@@ -35,35 +36,35 @@ class Party(Protocol):
 
     @property
     def in_flight(self) -> bool:
-        """Whether anything was asked for and isn't done."""
+        """True if any work was asked for and isn't done."""
 
     def at_work(self) -> Sequence[Work]:
-        """What each of them has in hand."""
+        """Return the current work of each worker."""
 
 
 class Owner(Protocol):
-    """Who knows more of some work."""
+    """Knows where some work is, and can end it."""
 
     def where(self, work: Work) -> str:
         """The Python stacks of who does it, or what the kernel says of it; empty when nobody knows."""
 
     def give_up(self, work: Work, error: StalledError) -> bool:
-        """End it, as far as that is possible. False when it has ended meanwhile, or can't be ended."""
+        """End the work if that is possible. Return False if it has ended, or can't be ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What somebody has in hand.
+    """One piece of work in progress.
 
-    hand     tells it from what the same worker has in hand before and after
-    what     for people: ``"record 37"``
-    doing    likewise: ``"the dataset"``, ``"reading its file"``
-    worker   likewise: ``"worker 3 (process 4711)"``
-    begin_s  since when, as ``time.monotonic()`` counts; later by what it has waited for others
-    index    the record's number, or None for what is no single sample
-    path     its file, if it has one
-    waits    whether it waits for what others have in hand
-    least_s  seconds that it has, whatever others have
+    hand     distinguishes it from earlier and later work of the same worker
+    what     for messages: ``"record 37"``
+    doing    for messages: ``"the dataset"``, ``"reading its file"``
+    worker   for messages: ``"worker 3 (process 4711)"``
+    begin_s  since when, as ``time.monotonic()`` counts; later by the time that it waited for others
+    index    the record's number, or None if it is no single sample
+    path     the record's file, if it has one
+    waits    True if it waits for other work
+    least_s  seconds that it may always take
     """
 
     hand: Hashable
@@ -79,13 +80,13 @@ class Work:
 
 
 class Watch:
-    """The watch of one run, from ``start`` to ``close``.
+    """The watchdog of one run, from ``start`` to ``close``.
 
     run_bell  rings when the run can't go on
-    errands   that are under way
-    ended     why the run can't go on: one of its threads has ended, or nobody does its work
-    slow      how much was named because it took long
-    stalled   of that, how much was given up
+    errands   work of the run's own threads
+    ended     why the run can't go on: one of its threads ended, or all workers did
+    slow      number of slow works that were logged
+    stalled   number of those that were given up
     """
 
     def __init__(self, slow_sample_s: float, stall_timeout_s: float | None, run_bell: _native.Bell) -> None:
@@ -114,7 +115,7 @@ class Watch:
 
     @property
     def slow_samples(self) -> list[SlowSample]:
-        """What was named, the newest 1,000, the oldest of them first."""
+        """The newest 1,000 works that were logged as slow, oldest first."""
         return list(self._slow.values())
 
     def end(self, error: StandpipeError) -> None:
@@ -146,7 +147,7 @@ class Watch:
         return Errand(self, (what, doing, worker), where, give_up, least_s)
 
     def close(self, patience_s: float) -> None:
-        """End it, and forget the parties."""
+        """End the thread, and forget the workers."""
         self._closed = True
         self._parties = []  # they know the watch: without this only garbage collection would end them
         self._bell.ring()
@@ -218,7 +219,7 @@ class Watch:
         return again
 
     def _see_again(self, work: Work, now: float) -> None:
-        """It isn't done yet."""
+        """Update the seconds of slow work that isn't done."""
         number = self._named[work.hand]
         if number in self._slow:  # else many have been named since
             self._slow[number] = replace(self._slow[number], seconds=now - work.begin_s)
@@ -258,7 +259,7 @@ class Watch:
 
 
 class Errand:
-    """What ``Watch.errand`` makes."""
+    """Work of a run's own thread, made by ``Watch.errand``."""
 
     def __init__(
         self,
@@ -287,12 +288,12 @@ class Errand:
             raise self._stalled from error
 
     def work(self) -> Work:
-        """What it is, for who watches."""
+        """Return it as the watchdog sees it."""
         what, doing, worker = self._texts
         return Work(self, what, doing, worker, self._begin_s, self, least_s=self._least_s)
 
     def where(self, work: Work) -> str:
-        """Where it is."""
+        """Return the thread's stack."""
         return stack_of_thread(self._thread) if self._where is None else self._where()
 
     def give_up(self, work: Work, error: StalledError) -> bool:
@@ -305,18 +306,18 @@ class Errand:
 
 
 class Errands:
-    """Those under way."""
+    """The work of a run's own threads."""
 
     def __init__(self) -> None:
         self.now: dict[Errand, None] = {}
 
     @property
     def in_flight(self) -> bool:
-        """Whether there are any."""
+        """True if there is any."""
         return bool(self.now)
 
     def at_work(self) -> Sequence[Work]:
-        """Each of them."""
+        """Return all of it."""
         return [errand.work() for errand in list(self.now)]
 
 
@@ -353,7 +354,7 @@ class Unattended:
 
 
 class Overdue:
-    """Work of threads that the watch gives up, until whoever owns the slots acts on it.
+    """Work of threads that the watchdog gave up, until the thread that owns the slots fails it.
 
     bell  rings when there is some
     """
@@ -363,19 +364,19 @@ class Overdue:
         self._works: deque[tuple[Work, StalledError]] = deque()
 
     def add(self, work: Work, error: StalledError) -> bool:
-        """As an owner's ``give_up``."""
+        """Add work; an owner's ``give_up``."""
         self._works.append((work, error))
         self._bell.ring()
         return True
 
     def take(self) -> Iterator[tuple[Work, StalledError]]:
-        """What there is, once."""
+        """Yield each work once."""
         while self._works:
             yield self._works.popleft()
 
 
 def _where(work: Work) -> str:
-    """Where it is. What went wrong with finding that out is no reason not to name it."""
+    """Return where work is. An error in finding that out becomes the text."""
     try:
         return work.owner.where(work)
     except Exception as error:

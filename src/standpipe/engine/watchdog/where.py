@@ -1,4 +1,4 @@
-"""Where a thread or a process is: Python's stack, or what the kernel says of it."""
+"""Find where a thread or process is: by Python's stack, or the kernel's word for it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _users_stacks(text: str) -> str:
 
 
 def state_of(task: str) -> str:
-    """What the kernel says of a process or thread that doesn't get on; empty when nothing keeps it from running.
+    """Describe why a process or thread doesn't run, by the kernel; empty if nothing keeps it from running.
 
     task  ``"PROCESS"``, or ``"self/task/THREAD"``
     """
@@ -104,7 +104,7 @@ def state_of(task: str) -> str:
 
 
 def is_listening(process: int) -> bool:
-    """Whether a process has a handler for the signal, which would end it else."""
+    """Return True if a process handles the signal, which would end it otherwise."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
@@ -149,7 +149,7 @@ class Stacks:
             end.close()
 
     def _received(self, patience_s: float) -> str:
-        """What comes within that time, and goes on coming."""
+        """Receive text until none comes for ``patience_s``."""
         data = b""
         poll = select.poll()
         poll.register(self._read_end, select.POLLIN)
