@@ -1,4 +1,4 @@
-"""What calls of standpipe return that look at something: files, indexes, caches, ranks, storage. For annotations."""
+"""Types of reports that standpipe's functions return, for annotations."""
 
 from standpipe.cache import CacheCheckReport, CachedSet, CacheFreeReport, CacheSession, CacheSetCheckReport
 from standpipe.jobs.file_check import FileCheckReport, FileFinding, LabelFinding

@@ -1,4 +1,4 @@
-"""What a field of a batch looks like, and the few closed sets that several places share."""
+"""Shape and dtype of a field, and small types that several places share."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Interpolation(Enum):
 
 
 class LastBatch(Enum):
-    """What happens to the rows of an epoch that fill no whole global batch."""
+    """What happens to the rows of an epoch that don't fill a whole global batch."""
 
     DROP = "drop"
     PAD = "pad"
@@ -60,7 +60,7 @@ class DecodeMode(Enum):
 
 
 class Executor(Enum):
-    """Who runs Python code: threads, processes, or the thread that asks for a batch."""
+    """Where Python code runs: in threads, processes, or the thread that asks for a batch."""
 
     THREAD = "thread"
     PROCESS = "process"
@@ -89,10 +89,10 @@ class ArraySpec:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A field that lies in no slot: a batch has a Python list of it, one value per row.
+    """A field that isn't stored in a slot: a batch has a Python list with a value per row.
 
-    kind    the type's name
-    nbytes  of the value that was measured, about
+    kind    name of the values' type
+    nbytes  size of the measured value, roughly
     """
 
     kind: str
@@ -175,8 +175,8 @@ class Replace:
 class GpuDecode:
     """Which JPEGs the GPU decodes.
 
-    share   of the records, in (0, 1]
-    memory  bytes of the GPU that decoding may take
+    share   fraction of the records, in (0, 1]
+    memory  bytes of the GPU's memory for decoding
     """
 
     share: float
@@ -202,9 +202,9 @@ class GpuDecode:
 class Decoding:
     """How images become pixels.
 
-    limits           what is refused
-    allow_truncated  whether files that end too soon are decoded as far as they go
-    gpu              what the GPU decodes; None: nothing
+    limits           limits above which an image is refused
+    allow_truncated  True if files that end too soon are decoded as far as they go
+    gpu              the GPU's part; None: nothing
     """
 
     mode: DecodeMode
@@ -220,10 +220,10 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A field of whole numbers that stand for classes.
+    """A field of class numbers.
 
-    classes  how many there are: numbers are from 0 to ``classes`` − 1
-    ignore   a number that is allowed beside them, or None
+    classes  number of classes: valid numbers are 0 to ``classes`` − 1
+    ignore   a further valid number, or None
     """
 
     field: str
@@ -231,7 +231,7 @@ class Labels:
     ignore: int | None = None
 
     def wrong(self, numbers: AnyArray) -> NDArray[np.bool_]:
-        """Which of these numbers, of any shape, stand for no class."""
+        """Return a mask of the invalid numbers, of the same shape."""
         wrong: NDArray[np.bool_] = np.asarray((numbers < 0) | (numbers >= self.classes))  # type: ignore[operator]
         return wrong if self.ignore is None else wrong & (numbers != self.ignore)
 

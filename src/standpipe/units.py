@@ -76,10 +76,10 @@ def show_clock(seconds: float) -> str:
 
 
 def is_count(value: object, least: int, most: int) -> TypeGuard[int]:
-    """Whether it is a whole number in [least, most]."""
+    """Return True for an integer in [least, most]."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def is_seconds(value: object) -> bool:
-    """Whether it is a time in seconds, from 0 on."""
+    """Return True for a finite number of seconds, at least 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -62,7 +62,7 @@ __all__ = [
 
 @runtime_checkable
 class Order(Protocol):
-    """Which record comes when: a pure function of (epoch, position)."""
+    """The order of an epoch: which record comes at each position, a pure function of (epoch, position)."""
 
     @property
     def num_positions(self) -> int:

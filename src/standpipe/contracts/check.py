@@ -1,4 +1,4 @@
-"""What every source promises, checked on one that has some records."""
+"""Check a source with some records against the contract of all sources."""
 
 from __future__ import annotations
 

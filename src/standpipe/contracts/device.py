@@ -1,4 +1,4 @@
-"""What the device place promises, and what it is told of images and mixtures."""
+"""The contract of the device place, and what it learns of images and mixtures."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What was drawn to mix a batch: each row with the one before it, the first with the last.
+    """How to mix a batch: each row with the one before it, the first with the last.
 
     image, label  names of fields
-    classes       how many there are
-    share         of a row's own label in its new one; without a box, of its own image too
-    box           top, left, bottom, right: pixels that come from the other image; None: all are weighted means
-    planar        whether images are (channels, H, W)
+    classes       number of classes
+    share         weight of a row's own label in its new one; without a box, of its own image too
+    box           top, left, bottom, right: pixels that come from the other image; None: all are weighted
+    means
+    planar        True if images are (channels, H, W)
     """
 
     image: str
@@ -48,10 +49,10 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class SlotField:
-    """What a field takes in a slot.
+    """The memory of a field in a slot.
 
-    nbytes  at most
-    dtype   of its numbers
+    nbytes  size in bytes, at most
+    dtype   dtype of its numbers
     """
 
     nbytes: int
@@ -64,17 +65,19 @@ class Device(Protocol):
 
     @property
     def lends(self) -> bool:
-        """Whether slots themselves go to the caller: then there may be more of them while he holds some."""
+        """True if the caller gets the slots themselves: while batches are held, more slots may be needed."""
 
     @property
     def mixes(self) -> bool:
-        """Whether batches are mixed there."""
+        """True if the device mixes batches."""
 
     def writes(self, finish: Finish) -> Finish | None:
-        """How kernels finish images in slots, where the pipeline says ``finish``; None: they leave the bytes."""
+        """Return how kernels finish images in slots, for a pipeline that asks for ``finish``; None: they
+        write bytes.
+        """
 
     def cpus(self) -> frozenset[int] | None:
-        """CPUs that are near it, where others are farther; None where all are alike, or nobody knows."""
+        """Return the CPUs near the device; None if all are equally near, or that isn't known."""
 
     def check(self) -> None:
         """Raise ``PlanError`` where there is no such device."""
@@ -83,7 +86,7 @@ class Device(Protocol):
         """Lines for ``explain()``."""
 
     def open(self, fields: Mapping[str, SlotField], finish: Finish | None) -> OpenDevice:
-        """What brings batches there."""
+        """Return an object that brings batches to the device."""
 
 
 class OpenDevice(Protocol):

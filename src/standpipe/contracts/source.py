@@ -1,4 +1,4 @@
-"""What a source promises: which records there are, and where the bytes and numbers of each are."""
+"""The contract of a source: which records exist, and where the bytes and numbers of each are."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Files:
     length: Int64Array
 
     def take(self, rows: Int64Array) -> Files:
-        """Those of ``rows`` (n,) int64, in that order."""
+        """Return the files of ``rows`` (n,) int64, in that order."""
         return Files(self.paths.take(rows), self.offset[rows], self.length[rows])
 
 
@@ -83,7 +83,7 @@ class Rows:
     others: tuple[Rows, ...] = ()
 
     def take(self, rows: Int64Array) -> Rows:
-        """Those of ``rows`` (n,) int64, in that order."""
+        """Return the rows ``rows`` (n,) int64, in that order."""
         return Rows(self.array, self.rows[rows], tuple(other.take(rows) for other in self.others))
 
     @property
@@ -110,7 +110,7 @@ class Records:
     plain: Mapping[str, AnyArray] = field(default_factory=dict)
 
     def take(self, rows: Int64Array) -> Records:
-        """Those of ``rows`` (n,) int64, in that order."""
+        """Return the records of ``rows`` (n,) int64, in that order."""
         return Records(
             self.index[rows],
             {name: files.take(rows) for name, files in self.files.items()},
@@ -146,7 +146,7 @@ class OpenSource(Protocol):
 
     @property
     def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """All fields of a record by name; ``Encoded`` for byte fields. The batch place adds ``index`` itself."""
+        """The fields of a record by name; ``Encoded`` for byte fields. The batch place adds ``index`` itself."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -255,11 +255,11 @@ class PythonSource(Protocol):
 
     @property
     def shares_lists(self) -> bool:
-        """Whether long lists inside the dataset are packed on the way to other processes."""
+        """True if long lists in the dataset are packed for other processes."""
 
     @property
     def declared(self) -> Mapping[str, ArraySpec] | None:
-        """What samples look like, by field, or None: the loader measures it on one."""
+        """Shape and dtype of samples, by field; None: the loader measures them on one sample."""
 
 
 @runtime_checkable

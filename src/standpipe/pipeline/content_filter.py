@@ -79,7 +79,7 @@ class _OnSample:
 
 
 class _Only:
-    """Of a sample, the field that is an answer now."""
+    """A transform that keeps one field, the answer of a filter function."""
 
     def __init__(self, field: str, name: str) -> None:
         self._field, self._name = field, name

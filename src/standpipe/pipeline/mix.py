@@ -123,7 +123,7 @@ class OpenMixture:
 
     @property
     def num_records(self) -> int:
-        """Of all components' sources."""
+        """Number of records of all components' sources."""
         return self.concat.num_records
 
     @property
@@ -133,12 +133,12 @@ class OpenMixture:
 
     @property
     def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """Those of each source, and ``source``."""
+        """The fields of the sources, and ``source``."""
         return {**self.concat.fields, FIELD: ArraySpec((), np.dtype(np.int64))}
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those that all sources have."""
+        """The columns that all sources have."""
         return self.concat.columns
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
@@ -147,22 +147,22 @@ class OpenMixture:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Those of each source."""
+        """The class names, which all sources share."""
         return self.concat.classes
 
     @property
     def digest(self) -> str:
-        """Of the sources' digests, in their order."""
+        """A digest of the sources' digests, in order."""
         return self.concat.digest
 
     @property
     def index_bytes(self) -> int:
-        """Of all sources."""
+        """Bytes of all sources' indexes."""
         return self.concat.index_bytes
 
     @property
     def index_note(self) -> str:
-        """Where the sources' indexes are."""
+        """The places of the sources' indexes, for ``explain()``."""
         return self.concat.index_note
 
     @property
@@ -176,13 +176,13 @@ class OpenMixture:
         return self.concat.record_bytes
 
     def locate(self, indices: Int64Array) -> Records:
-        """Where the records are, and which component's they are."""
+        """Return where the records are, and the component of each."""
         records = self.concat.locate(indices)
         component = np.searchsorted(self.begins, indices, side="right") - 1
         return replace(records, plain={**records.plain, FIELD: component})
 
     def name(self, index: int) -> str | None:
-        """As the source has it."""
+        """Return the name that the record's source gives it."""
         return self.concat.name(index)
 
 
@@ -204,12 +204,12 @@ class OpenDatasetMixture(OpenMixture):
 
     @property
     def shares_lists(self) -> bool:
-        """Whether all of them want it."""
+        """True if all datasets ask for it."""
         return self.concat.shares_lists
 
     @property
     def declared(self) -> Mapping[str, ArraySpec] | None:
-        """What was declared of samples, and ``source``."""
+        """Declared shapes and dtypes of samples, and ``source``."""
         declared = self.concat.declared
         return None if declared is None else {**declared, FIELD: ArraySpec((), np.dtype(np.int64))}
 

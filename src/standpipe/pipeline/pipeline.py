@@ -300,7 +300,7 @@ class Pipeline(Ordered, Runnable):
 
     @property
     def decoding(self) -> Decoding:
-        """All that ``decode`` chose."""
+        """The settings of ``decode``."""
         return Decoding(self.decode_mode, self.limits, self.allow_truncated, self.gpu)
 
     def on_error(self, policy: Raise | Replace) -> Pipeline:
@@ -395,5 +395,5 @@ def _described(part: object) -> str:
 
 
 def _is_python(transform: object) -> TypeGuard[Callable[..., Any]]:
-    """Whether it is somebody's callable; classes and standpipe's own transforms aren't."""
+    """Return True for a callable of the user; classes and standpipe's own transforms aren't."""
     return callable(transform) and not isinstance(transform, type) and not isinstance(transform, Transform)

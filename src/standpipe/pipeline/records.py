@@ -1,4 +1,4 @@
-"""Which records come, and when, as a pipeline describes it: source, selections, order. It only stores."""
+"""Describe which records come and in which order: source, selections, order. It only stores."""
 
 from __future__ import annotations
 

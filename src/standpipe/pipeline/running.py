@@ -1,4 +1,4 @@
-"""What a pipeline's methods ask of what comes after the description."""
+"""Let a pipeline's methods run plans and loaders, whose modules import pipelines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Runner(Protocol):
-    """What comes after the description, which imports none of it: plans and loaders are made of descriptions."""
+    """Makes plans and loaders of pipelines. The description imports none of these modules, which import it."""
 
     def plan(self, pipeline: Pipeline, options: LoaderOptions) -> Plan:
         """Plan a run."""
@@ -40,7 +40,7 @@ class Runner(Protocol):
         """Ask filters by content about all records."""
 
     def drawing(self, plan: Plan) -> tuple[str, ...] | None:
-        """Find functions that draw from global generators, by one sample."""
+        """Find functions that use global random generators, by one sample."""
 
 
 _runners: list[Runner] = []

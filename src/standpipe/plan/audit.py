@@ -55,17 +55,17 @@ class AuditReport:
 
     @property
     def disjoint(self) -> bool:
-        """No row comes twice."""
+        """True if no row comes twice."""
         return self.twice == 0
 
     @property
     def complete(self) -> bool:
-        """Every row comes, but for those dropped."""
+        """True if every row comes, except dropped ones."""
         return self.missing == 0
 
     @property
     def equal_steps(self) -> bool:
-        """All ranks have the same number of steps."""
+        """True if all ranks have the same number of steps."""
         return len(set(self.steps)) == 1
 
     @property
@@ -79,7 +79,7 @@ class AuditReport:
         return self.disjoint and self.complete and self.equal_steps
 
     def facts(self) -> dict[str, object]:
-        """What it says, as plain values for programs."""
+        """Return the report as plain values, for programs."""
         return {
             "ok": self.ok,
             "ranks": self.ranks,

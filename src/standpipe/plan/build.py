@@ -1,4 +1,4 @@
-"""From a description and options to a plan."""
+"""Make a plan from a description and options."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LEAST_PART = 16  # of the free memory, that a loader takes by default whatever o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Described:
-    """What a plan says before its memory is shared out; ``Plan`` says what each field is."""
+    """A plan before its memory is divided; ``Plan`` documents the fields."""
 
     pipeline: Pipeline
     source: OpenSource
@@ -70,7 +70,7 @@ class _Described:
 
     @property
     def whole(self) -> bool:
-        """Whether a function takes the samples of a batch."""
+        """True if a function takes the list of a batch's samples."""
         return any(function.collates for function in self.pipeline.batch_functions)
 
 
@@ -195,7 +195,7 @@ def _check_in_turn(options: LoaderOptions, order: AnyOrder, executor: Executor) 
 
 
 def _rows(order: AnyOrder, steps: Steps) -> int:
-    """Most rows of a batch."""
+    """Return the most rows of a batch."""
     return order.most_rows if isinstance(order, Batches | Given) else steps.batch
 
 
@@ -284,7 +284,7 @@ def _forecast(needs: Needs, sizes: Sizes, frame: int) -> MemoryForecast:
 
 
 def _cost(described: _Described) -> WorkerCost:
-    """What a worker takes; in Python with the files that it reads, of which a hedged read has two."""
+    """Return the memory of a worker. A Python worker also has files that it reads, a hedged read two of them."""
     if described.samples.program is None:
         cost = NATIVE_WORKERS
     else:

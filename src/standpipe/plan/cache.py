@@ -1,4 +1,4 @@
-"""Where a pipeline keeps rows, what of them, and under which name: the part of a plan that a cache takes."""
+"""Plan a cache: where rows are kept, of which stage, and under which name."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ FORMAT = 1  # of what rows hold; enters a set's identity
 
 @dataclass(frozen=True, slots=True)
 class CachePlan:
-    """What of each record is kept, and where.
+    """The part of each record that is kept, and where.
 
-    kind       ``"encoded"``: the bytes of its file; ``"images"``: (height, width, 3) uint8; ``"samples"``: its fields,
+    kind       ``"encoded"``: the bytes of its file; ``"images"``: (height, width, 3) uint8; ``"samples"``:
+    its fields,
                as Python code left them
     before     the kernel that makes images which are kept; None for other kinds
-    identity   names the set of all rows that are the same ones
-    records    of the source
-    row_bytes  of a row; None where they differ
-    spills     whether rows may go to a disk
+    identity   names the cache set: equal for rows that are equal
+    records    number of records in the source
+    row_bytes  bytes of a row; None where they differ
+    spills     True if rows may go to a disk
     """
 
     cache: Cache
@@ -48,20 +49,22 @@ class CachePlan:
     spills: bool
 
     def look(self) -> Forecast:
-        """What a loader would find now. Raises ``CacheError`` for a cache that can't be used."""
+        """Return the rows and room that a loader would find now. Raises ``CacheError`` for an unusable cache."""
         return look(self.cache, self.identity)
 
     @property
     def checks(self) -> bool:
-        """Whether rows are compared with their files."""
+        """True if rows are compared with their files."""
         return self.cache.validate != "never"
 
     def memory_bytes(self) -> int:
-        """What the process has beside the slots: a mark for each record, and rows on their way to the disk."""
+        """Return the process's bytes besides the slots: a mark for each record, and rows being written to the
+        disk.
+        """
         return -(-self.records // 8) + (queue_bytes(self.row_bytes) if self.spills else 0)
 
     def of_worker(self, cost: WorkerCost) -> WorkerCost:
-        """What a worker takes, with an image between two kernels."""
+        """Return a worker's memory, with an image between two kernels."""
         return cost if self.before is None else replace(cost, each=cost.each + (self.row_bytes or 0))
 
 
@@ -112,13 +115,13 @@ def with_place(pipeline: Pipeline, source: OpenSource) -> Pipeline:
 
 
 def room_bytes(found: Forecast) -> int:
-    """What a set may take, with what it takes already."""
+    """Return the bytes that a set may use, including those that it uses."""
     there = 0 if found.present is None else found.present.bytes + found.present.bytes_on_disk
     return there + found.memory_free + found.spill_free
 
 
 def _deterministic(transforms: Sequence[Transform]) -> int:
-    """How many transforms there are before the first that draws, or may: Python code that nobody knows."""
+    """Return the number of transforms before the first random one; unknown Python code counts as random."""
     drawn = first_random(transforms)
     known = transforms if drawn is None else transforms[: transforms.index(drawn)]
     return next((place for place, each in enumerate(known) if isinstance(each, Function)), len(known))
@@ -129,7 +132,7 @@ def _place_name(pipeline: Pipeline, after: int) -> str:
 
 
 def check_place(pipeline: Pipeline, source: OpenSource) -> None:
-    """Raise ``PlanError`` where keeping rows would freeze draws, or keep nothing that isn't there."""
+    """Raise ``PlanError`` where a cache would freeze random numbers, or keep nothing useful."""
     assert pipeline.cached is not None
     before = pipeline.transforms[: pipeline.cached.after]
     if isinstance(source, StreamSource):
@@ -154,7 +157,7 @@ def check_place(pipeline: Pipeline, source: OpenSource) -> None:
 def _kept(
     pipeline: Pipeline, source: OpenSource, program: SampleProgram | None
 ) -> tuple[Kind, ImageKernel | None, int | None]:
-    """What is kept of a record, the kernel that makes it, and its bytes where they are known."""
+    """Return the kind of rows that are kept, the kernel that makes them, and their bytes if they are known."""
     assert pipeline.cached is not None
     encoded = any(isinstance(spec, Encoded) for spec in source.fields.values())
     if encoded and pipeline.cached.after == 0:
@@ -166,7 +169,7 @@ def _kept(
 
 
 def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str, str | int]:
-    """All that the bytes of rows depend on."""
+    """Return all that the bytes of rows depend on."""
     assert pipeline.cached is not None
     parts: dict[str, str | int] = {
         "format": FORMAT,
@@ -194,7 +197,7 @@ def _identity(pipeline: Pipeline, source: OpenSource, kind: Kind) -> Mapping[str
 
 
 def _fields(source: OpenSource) -> str:
-    """What the first function is given: a mix adds a field to what the same sources have in a row."""
+    """Describe the fields that the first function gets: a mix adds one to those of its sources."""
     fields = source.declared if isinstance(source, PythonSource) else source.fields
     return f"{type(source).__name__} of {'; '.join(f'{name} {spec}' for name, spec in sorted((fields or {}).items()))}"
 

@@ -1,4 +1,6 @@
-"""What a cache will bring: its bytes, how many rows it finds, and from which epoch on it has paid for itself."""
+"""Forecast what a cache brings: its bytes, the rows that it finds, and the epoch in which it has paid for
+itself.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ LOOKED_AT = 64  # files, for their mean size
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a record costs without a cache, on the mean.
+    """The cost of a record without a cache, on average.
 
-    read_s      seconds of reading its file
-    make_s      seconds of a worker that makes a row of that
-    file_bytes  of its file
-    measured    whether a loader has measured it; else it is what a usual machine takes
+    read_s      seconds to read its file
+    make_s      seconds of a worker to make a row from it
+    file_bytes  size of its file
+    measured    True if a loader measured it on this machine; False: the cost on a usual machine
     """
 
     read_s: float
@@ -44,13 +46,13 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """What keeping rows at one place brings.
+    """The benefit of keeping rows at one place.
 
-    row_bytes   of a row, on the mean
-    rows        that have room
-    share       of all records
-    saved_s     seconds of work that a row saves that is found
-    first_s     seconds of work that a row costs more when it is kept
+    row_bytes   bytes of a row, on average
+    rows        number of rows that fit
+    share       fraction of all records
+    saved_s     seconds of work saved by a row that is found
+    first_s     additional seconds of work when a row is kept
     """
 
     row_bytes: float
@@ -71,11 +73,11 @@ class Payoff:
 
 
 def payoff(row_bytes: float, room: int, records: int, without_s: float) -> Payoff:
-    """What rows of so many bytes bring.
+    """Return the benefit of rows of ``row_bytes`` bytes.
 
-    room       bytes that all may take
-    records    in all
-    without_s  seconds that one costs without
+    room       bytes for all rows
+    records    number of records
+    without_s  seconds of work for a row without a cache
     """
     rows = min(records, int(room // max(row_bytes, 1)))
     return Payoff(
@@ -88,7 +90,7 @@ def payoff(row_bytes: float, room: int, records: int, without_s: float) -> Payof
 
 
 def costs_of(source: OpenSource) -> Costs:
-    """What records of a source cost: as a loader has measured it on this machine, or as a usual one has it."""
+    """Return the costs of a source's records, measured on this machine or on a usual one."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         with open(_path(source), "rb") as file:  # noqa: PTH123 (pathlib has no bytes)
             known = json.loads(file.read(4096))
@@ -109,7 +111,7 @@ def note_costs(source: OpenSource, costs: Costs) -> None:
 
 
 def mean_file_bytes(source: OpenSource) -> float:
-    """Of the files of some records, spread evenly; 0 where there are none."""
+    """Return the mean size of some files, spread evenly over the records; 0 without files."""
     records = np.unique(np.linspace(0, source.num_records - 1, LOOKED_AT, dtype=np.int64))
     files = source.locate(records).files.get("image")
     if files is None:
@@ -119,7 +121,7 @@ def mean_file_bytes(source: OpenSource) -> float:
 
 
 def _is_far(source: OpenSource) -> bool:
-    """Whether the first record's file lies on a file system that other machines have too."""
+    """Return True if the first record's file is on a network file system."""
     files = source.locate(np.zeros(1, np.int64)).files.get("image")
     if files is None:
         return False
@@ -138,7 +140,7 @@ def _bytes_of(path: bytes, length: int) -> int:
 
 
 def _path(source: OpenSource) -> bytes:
-    """Of the same files in another place, the costs are others."""
+    """Return the file of these costs; the same files in another place have other costs."""
     from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
     named = blake2b(ascii([source.digest, *here_of(source)]).encode(), digest_size=16)
@@ -146,7 +148,7 @@ def _path(source: OpenSource) -> bytes:
 
 
 def here_of(source: OpenSource) -> list[str]:
-    """What tells a source, or each of several, from others here: two folders may hold files of the same names."""
+    """Return the location of a source, or of each of several: two folders may have files of the same names."""
     if isinstance(source, OpenMixture):
         return here_of(source.concat)
     if isinstance(source, OpenConcat):

@@ -52,7 +52,7 @@ def explain(plan: Plan) -> str:
 
 
 def tuning_text(tuning: Tuning) -> str:
-    """What a loader has found out, as one more part of that."""
+    """Return the part of ``explain()`` on what a loader's tuning found."""
     now = f"{tuning.num_workers} worker{'s' if tuning.num_workers > 1 else ''}, {tuning.prefetch + 1} slots"
     texts = [
         f"{now}, {'settled' if tuning.settled else 'not settled yet'}",
@@ -144,7 +144,7 @@ def _transform(plan: Plan) -> list[str]:
 
 
 def _cache(plan: Plan) -> list[str]:
-    """What is kept of each record, where, and what that will bring."""
+    """Return the lines on what is kept of each record, where, and what that brings."""
     cached, kept = plan.pipeline.cached, plan.cache
     assert cached is not None
     if kept is None:
@@ -172,7 +172,7 @@ def _cache(plan: Plan) -> list[str]:
 
 
 def _payoff(plan: Plan) -> list[str]:
-    """How many rows there are, how many will be found, and when that has paid."""
+    """Return the lines on how many rows are kept and found, and when the cache has paid for itself."""
     kept = plan.cache
     assert kept is not None
     try:
@@ -208,7 +208,7 @@ def _has_files(plan: Plan) -> bool:
 
 
 def _decoder(plan: Plan) -> list[str]:
-    """Who else decodes, and where."""
+    """Return the lines on decoding on a GPU."""
     if (gpu := plan.pipeline.gpu) is None:
         return []
     where = plan.options.decode_device
@@ -257,7 +257,7 @@ def _batch(plan: Plan) -> list[str]:
 
 
 def _checks(plan: Plan) -> list[str]:
-    """What is asked of values."""
+    """Return the lines on checks of values."""
     pipeline = plan.pipeline
     finite = (
         []
@@ -273,7 +273,7 @@ def _deadlines(plan: Plan) -> str:
 
 
 def _functions(plan: Plan) -> list[str]:
-    """What happens to whole batches."""
+    """Return the lines on functions of whole batches."""
     where = "on the device" if plan.samples.mixings else "in the workers"
     functions = [
         text
@@ -326,7 +326,7 @@ def _memory(plan: Plan) -> list[str]:
 
 
 def _rows_bytes(plan: Plan) -> int:
-    """What a cache's rows may take in memory."""
+    """Return the bytes of memory that a cache's rows may use."""
     try:
         return 0 if plan.cache is None else plan.cache.look().limits.memory
     except CacheError:

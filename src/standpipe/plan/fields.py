@@ -1,4 +1,4 @@
-"""What samples hold: which kernels and functions make them, and how a batch has each field."""
+"""Find what samples hold: the kernels and functions that make them, and the form of each field in a batch."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ ALL = "…"  # stands for fields whose names are measured too
 def kernel_or_program(
     pipeline: Pipeline, source: OpenSource, executor: Executor, *, by_sample: bool
 ) -> tuple[ImageKernel | None, SampleProgram | None]:
-    """The one native kernel of a pipeline without Python code; else, what Python workers do. Or neither: rows
-    are copied.
+    """Return the single native kernel of a pipeline without Python code, or else the steps of Python workers.
 
-    by_sample  whether samples are looked at one by one
+    Both are None where rows are only copied.
+
+    by_sample  True if samples are checked one by one
     """
     declared = source.declared if isinstance(source, PythonSource) else source.fields
     program = sample_program(pipeline.transforms, declared)
@@ -60,7 +61,7 @@ def kernel_or_program(
 
 
 def keeps_images(pipeline: Pipeline) -> bool:
-    """Whether a cache stands behind transforms."""
+    """Return True if a cache comes after transforms."""
     return _cached(pipeline) > 0
 
 
@@ -93,8 +94,10 @@ def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel,
 def device_share(
     pipeline: Pipeline, source: OpenSource, executor: Executor, device: Device, *, by_sample: bool
 ) -> tuple[ImageKernel | None, SampleProgram | None, Finish | None, tuple[Mixing, ...]]:
-    """As ``kernel_or_program``, with slots as a device wants them, and what it takes part in: how images are finished
-    in the end, and how they are mixed. It mixes where native code does all the rest.
+    """Return ``kernel_or_program`` for slots that suit the device, and the device's part of the work.
+
+    That part is how images are finished, and how they are mixed. A device mixes where native code does
+    everything else.
     """
     mixings = _mixings(pipeline, source) if device.mixes else ()
     kernel, program = kernel_or_program(
@@ -109,7 +112,7 @@ def device_share(
 
 
 def _mixings(pipeline: Pipeline, source: OpenSource) -> tuple[Mixing, ...]:
-    """What happens to batches, when all of it is mixing native images and plain labels."""
+    """Return the functions of batches, if all of them mix native images and plain labels."""
     functions = [function.mixing for function in pipeline.batch_functions]
     mixings = tuple(mixing for mixing in functions if mixing is not None)
     plain = all(
@@ -139,7 +142,7 @@ def sample_contents(
     program: SampleProgram | None,
     measured: Mapping[str, ArraySpec | Listed] | None,
 ) -> Mapping[str, ArraySpec | Listed | None]:
-    """What a sample holds in the end, by field; None for what is measured when a loader starts."""
+    """Return what a finished sample holds, by field; None for what is measured when a loader starts."""
     collate = pipeline.collate
     if collate and pipeline.batch_functions:
         raise PlanError(
@@ -190,7 +193,7 @@ def _check_declared(
 
 
 def slot_layout(contents: Contents, rows: int, last_batch: LastBatch) -> SlotLayout:
-    """Where each field lies in a slot. Raises ``PlanError`` for a name that padding takes."""
+    """Return where each field is in a slot. Raises ``PlanError`` for a name that padding uses."""
     fields = {name: spec for name, spec in contents.items() if isinstance(spec, ArraySpec)}
     fields["index"] = ArraySpec((), np.dtype(np.int64))
     if last_batch is LastBatch.PAD:
@@ -205,7 +208,7 @@ def slot_layout(contents: Contents, rows: int, last_batch: LastBatch) -> SlotLay
 
 
 def bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:
-    """Of one sample, what lies in no slot, as far as was measured: lists, or all that a function makes a batch of."""
+    """Return the measured bytes of one sample outside slots: lists, or all that a function makes a batch of."""
     listed = sum(spec.nbytes for spec in fields.values() if isinstance(spec, Listed))
     return listed + (
         sum(spec.row_bytes for spec in fields.values() if isinstance(spec, ArraySpec)) if whole else 0
@@ -213,6 +216,6 @@ def bytes_apart(fields: Mapping[str, object], *, whole: bool) -> int:
 
 
 def has_more_than_slots(pipeline: Pipeline, contents: Contents) -> bool:
-    """Whether values lie in no slot, as far as is known."""
+    """Return True if values are known to be outside slots."""
     known = (spec for spec in contents.values() if spec is not None)
     return bool(pipeline.batch_functions) or not all(isinstance(spec, ArraySpec) for spec in known)

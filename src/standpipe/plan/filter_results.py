@@ -1,7 +1,8 @@
-"""Which records a function of their content keeps: what is known of that, in files of the user's cache folder.
+"""Keep the answers of filter functions, in files in the user's cache folder.
 
-A file has a mark for each record that was asked about, in blocks of 256, each with a digest of its own. So what is
-damaged, or another question's, is told from what isn't, and of a file that is still written all whole blocks count.
+A file has a bit for each record, in blocks of 256, each with a digest of its own. So damaged blocks and those
+of
+another question are recognised, and all whole blocks of an unfinished file count.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ BLOCKS_AT_ONCE = 1 << 10  # of a pass over a file: pieces of 2^18 marks, as orde
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which of some records a function keeps.
+    """A filter function and the records that it is asked about.
 
-    pipeline     of the records, as they come to the filter
+    pipeline     the records, as they come to the filter
     condition    the filter
     text         the filter in one phrase
     source       digest of the records' source
-    num_records  how many are asked about
+    num_records  number of records
     """
 
     pipeline: Pipeline
@@ -50,7 +51,7 @@ class Question:
 
     @property
     def header(self) -> bytes:
-        """What a file of answers begins with: all that the answers depend on, in 32 bytes."""
+        """The first 32 bytes of a file of answers: a digest of all that the answers depend on."""
         from hashlib import blake2b
 
         facts = (
@@ -67,12 +68,12 @@ class Question:
 
     @property
     def path(self) -> bytes:
-        """Where its answers are, or will be."""
+        """The path of the answers."""
         return cache_folder() + b"/filters/" + self.header[8:24].hex().encode()
 
     @property
     def blocks(self) -> int:
-        """Of all its answers."""
+        """The number of blocks of all answers."""
         return -(-self.num_records // BLOCK)
 
 
@@ -88,9 +89,9 @@ class Unscanned(PlanError):
 
 
 def chosen(pipeline: Pipeline, number: int, source: OpenSource, num_records: int) -> Chosen:
-    """What the filter that is selection ``number`` of a pipeline leaves of ``num_records``.
+    """Return the records that the filter at selection ``number`` leaves of ``num_records``.
 
-    Raises ``Unscanned`` when nobody has asked yet, ``PlanError`` when nothing is left.
+    Raises ``Unscanned`` where there are no answers, ``PlanError`` where nothing is left.
     """
     condition = pipeline.selections[number]
     assert isinstance(condition, ByContent)
@@ -112,7 +113,7 @@ def chosen(pipeline: Pipeline, number: int, source: OpenSource, num_records: int
 
 
 def is_answered(question: Question) -> bool:
-    """Whether all answers are in the cache folder, undamaged."""
+    """Return True if all answers are in the cache folder, undamaged."""
     with _answers(question) as file:
         return file is not None
 
@@ -132,14 +133,14 @@ def _answers(question: Question) -> Iterator[int | None]:
 
 
 def _is_whole(file: int, question: Question) -> bool:
-    """Whether a file has all answers, and they may be believed."""
+    """Return True if a file is trusted and has all answers."""
     if not stat.S_ISREG(os.fstat(file).st_mode) or not is_believed(question.path):
         return False
     return whole_blocks(file, question) == question.blocks
 
 
 def whole_blocks(file: int, question: Question) -> int:
-    """How many of the first blocks of answers in a file are there and undamaged; 0 for another question's."""
+    """Return the number of undamaged blocks at the beginning of a file; 0 for another question's file."""
     if os.pread(file, len(question.header), 0) != question.header:
         return 0
     number = 0
@@ -152,7 +153,7 @@ def whole_blocks(file: int, question: Question) -> int:
 
 
 def digest_of_block(header: bytes, number: int, bits: bytes) -> bytes:
-    """What stands behind a block's marks."""
+    """Return the digest that follows a block's bits."""
     from hashlib import blake2b
 
     return blake2b(header + number.to_bytes(8, "little") + bits, digest_size=DIGEST_BYTES).digest()
@@ -180,7 +181,9 @@ def _blocks(file: int, question: Question) -> Iterator[tuple[NDArray[np.uint8], 
 
 
 def _identity(source: OpenSource) -> str:
-    """What tells a source's records from others. The digest of a dataset in Python knows its class and length only."""
+    """Return a text that identifies a source's records. A Python dataset's digest has only its class and
+    length.
+    """
     if not isinstance(source, PythonSource) or isinstance(getattr(source.dataset, "_fingerprint", None), str):
         return source.digest
     try:

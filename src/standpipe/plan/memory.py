@@ -1,4 +1,4 @@
-"""How much memory a run takes, and what fits into the memory there is."""
+"""Forecast the memory of a run, and choose sizes that fit."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class MemoryForecast:
 
     @property
     def most(self) -> int:
-        """The same with all of the side arena."""
+        """The forecast with the whole side arena, in bytes."""
         return self.process + self.allocated + self.side
 
     @property
     def allocated(self) -> int:
-        """Of these, what standpipe allocates whatever the data are: without the side arena."""
+        """The bytes of these that standpipe allocates for any data: without the side arena."""
         return (
             self.index
             + self.slots
@@ -91,16 +91,18 @@ class MemoryForecast:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCost:
-    """Memory of those who make rows.
+    """The memory of workers.
 
     each    bytes of one worker
     shared  bytes that all of them share
-    kind    what one is called
-    reads   whether encoded samples are read ahead of them
-    waits   whether more of them than CPUs are tried, as they may wait for something else; not processes, which take
-            much memory
-    slots   that are filled at once. Python code takes its time, and unevenly: whoever is done with a batch goes on
-            with the next one, while the caller holds a third
+    kind    name of a worker in texts
+    reads   True if encoded samples are read ahead for them
+    waits   True if more workers than CPUs are tried, since they may wait for other things; False for
+    processes, which
+            need much memory
+    slots   number of slots that are filled at once. Python code takes long, and unevenly: a worker that has
+    finished
+            its part of a batch goes on with the next one, while the caller holds a third
     """
 
     each: int
@@ -134,19 +136,19 @@ def slots_for(workers: int, cost: WorkerCost, rows: int, *, whole: bool, slot_by
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a run has to have, in bytes.
+    """The bytes that a run needs.
 
     slot     one slot
-    rows     of a batch
-    waiting  samples that wait until they are put together in a slot
-    apart    values of a batch that lie in no slot, as far as is known; like its slot they are there until it is dropped
-    index    the source's index, and what the order looks up
-    cost     of the workers
+    rows     rows of a batch
+    waiting  samples that wait to be put together in a slot
+    apart    values of a batch outside its slot, as far as is known; they exist until the batch is dropped
+    index    the source's index, and the order's tables
+    cost     memory of the workers
     frames   images that the GPU decoded
-    cache    marks of rows that are kept, and rows on their way to the disk
-    whole    whether one worker makes a whole batch
-    side     whether something may need the side arena: whole frames, or what processes hand over beside the slots
-    frame    largest whole frame among the first samples, with its file
+    cache    marks of cached rows, and rows being written to the disk
+    whole    True if one worker makes a whole batch
+    side     True if the side arena may be needed: for whole frames, or for results of processes outside slots
+    frame    largest whole frame of the first samples, with its file
     """
 
     slot: int
@@ -163,7 +165,7 @@ class Needs:
 
     @property
     def least_side(self) -> int:
-        """What the side arena has at least, where ``large_image_memory=`` doesn't say it."""
+        """The smallest side arena, where ``large_image_memory=`` isn't given."""
         return max(SIDE_BYTES[0], self.frame and self.frame + MIB)  # resizing takes some, too
 
     def slots(self, workers: int) -> int:
@@ -171,19 +173,19 @@ class Needs:
         return slots_for(workers, self.cost, self.rows, whole=self.whole, slot_bytes=self.slot)
 
     def batches(self, slots: int) -> int:
-        """Of so many slots, with what belongs to them."""
+        """Return the bytes of ``slots`` slots, with their values outside."""
         return slots * (self.slot + self.waiting + self.apart)
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What was chosen.
+    """The chosen sizes.
 
-    workers     that begin, and the most that there may be where they are tuned
-    worker      bytes that a worker process may have of its own, before another one takes its place
+    workers     number of workers at the start, and at most where they are tuned
+    worker      bytes of its own that a worker process may use before it is replaced
     read_ahead  bytes
     side        bytes of the side arena
-    batches     bytes of all slots that there may be, with what belongs to them
+    batches     bytes of the most slots, with their values outside
     """
 
     workers: int
@@ -284,7 +286,7 @@ class _Fixed:
         return cls(slots, side, worker, READ_AHEAD_BYTES[0] if cost.reads else 0, given)
 
     def refusal(self, needs: Needs, workers: int, slots: int, smallest: int, budget: int) -> BudgetError:
-        """What would be needed, and what could be lowered."""
+        """Return the error: what is needed, and which settings lower it."""
         holds = " for a whole frame" if self.side == needs.least_side > SIDE_BYTES[0] else ""
         more = [f"{show_bytes(self.side)} of side memory{holds}"]
         if needs.frames:
@@ -319,7 +321,7 @@ def _worker_memory(memory_per_worker: int, cost: WorkerCost) -> int:
 
 
 def _many(workers: int, cost: WorkerCost) -> str:
-    """So many workers, and what they share."""
+    """Describe a number of workers, and what they share."""
     plural = "" if workers == 1 else "es" if cost.kind.endswith("s") else "s"
     shared = f" of {show_bytes(cost.each)}, {show_bytes(cost.shared)} that they share" if cost.shared else ""
     return f"{workers} {cost.kind}{plural}{shared}"

@@ -1,4 +1,4 @@
-"""What ``plan()`` and ``loader()`` take: every default, and which values can be."""
+"""Options of ``plan()`` and ``loader()``: all defaults, and which values are valid."""
 
 from __future__ import annotations
 
@@ -98,11 +98,11 @@ class LoaderOptions:
         return None if self.error_log is None else Path(self.error_log)
 
     def tunes(self, name: Literal["num_workers", "prefetch"]) -> bool:
-        """Whether a run finds out how many are best."""
+        """Return True if a run finds the best value of an option."""
         return self.autotune and getattr(self, name) == "auto"
 
     def for_job(self) -> LoaderOptions:
-        """The same for what reads samples ahead of a run: other options mean nothing there."""
+        """Return the options for a job that reads samples before a run: those that apply there."""
         return replace(LoaderOptions(), **{name: getattr(self, name) for name in OF_JOBS})
 
 
@@ -172,7 +172,7 @@ def check_reads(reads: object) -> None:
 
 
 def checked_gpu(mode: object, share: object, memory: int | str) -> GpuDecode | None:
-    """What the GPU decodes in a mode of ``decode()``, or ``PlanError`` for what can't be."""
+    """Return the GPU's part in a mode of ``decode()``. Raises ``PlanError`` for invalid values."""
     if share is not None and mode != "hybrid":
         raise PlanError(f"decode({mode!r}, share={share!r}): a share goes with decode('hybrid')")
     if mode not in ("gpu", "hybrid"):
@@ -210,7 +210,7 @@ def checked_source(given: object, asked_by: str) -> Source:
 
 
 def _source_for(given: object) -> str:
-    """What someone may have meant who gave something else than a source."""
+    """Suggest the source for a value of another type."""
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
         return "a source such as ImageFolder(path)" if isinstance(given, str) else "write MapSource(dataset)"
     if callable(given) or hasattr(given, "__iter__"):

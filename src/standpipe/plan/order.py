@@ -1,4 +1,4 @@
-"""From the description of an order, and what a source knows of its records, to the order itself."""
+"""Make an order from its description and what the source knows of its records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SPREAD = 4  # records that may be read for one that is wanted
 
 
 def planned_order(pipeline: Pipeline, source: OpenSource) -> AnyOrder:
-    """What a run follows: ``order_of`` or, within a budget, whole batches of it."""
+    """Return the order of a run: ``order_of``, or whole batches of it within a length budget."""
     if pipeline.batch_sampler:
         return _given(pipeline, source)
     if isinstance(source, StreamSource):
@@ -155,7 +155,7 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
 
 
 def steps_of(pipeline: Pipeline, source: OpenSource, order: AnyOrder) -> Steps:
-    """How an order is cut into steps. Raises ``PlanError`` for what can't be."""
+    """Return how an order is divided into steps. Raises ``PlanError`` for what isn't possible."""
     last_batch = pipeline.last_batch or (
         LastBatch.DROP if pipeline.shuffled or isinstance(order, Mixed) else LastBatch.PAD
     )
@@ -174,7 +174,7 @@ def steps_of(pipeline: Pipeline, source: OpenSource, order: AnyOrder) -> Steps:
 
 
 def _stream_tail(pipeline: Pipeline, source: StreamSource) -> LastBatch:
-    """What happens at a stream's end. Raises ``PlanError`` for what a stream can't do."""
+    """Return what happens at a stream's end. Raises ``PlanError`` for what a stream can't do."""
     source.of_rank(pipeline.rank, pipeline.world_size)
     if not isinstance(pipeline.bad, Raise):
         raise PlanError(
@@ -190,7 +190,9 @@ def _stream_tail(pipeline: Pipeline, source: StreamSource) -> LastBatch:
 
 
 def labels_to_check(pipeline: Pipeline, source: OpenSource) -> tuple[tuple[Labels, ...], tuple[Labels, ...]]:
-    """Those of ``pipeline.labels`` that a column of the source tells, and those that only samples tell."""
+    """Return two parts of ``pipeline.labels``: those in a column of the source, and those known only from
+    samples.
+    """
     told = tuple(labels for labels in pipeline.labels if _is_told(pipeline, source, labels.field))
     # A dataset's columns are what is known of its samples, which may hold something else.
     sure = () if isinstance(source, PythonSource) else told
@@ -223,7 +225,7 @@ def bytes_of(order: object) -> int:
 
 
 def _parts(part: object) -> Iterator[Table | AnyArray]:
-    """All tables and arrays that an order, or a part of one, looks things up in."""
+    """Yield all tables and arrays that an order uses."""
     if isinstance(part, Table | np.ndarray):
         yield part
     elif isinstance(part, tuple):
@@ -235,12 +237,12 @@ def _parts(part: object) -> Iterator[Table | AnyArray]:
 
 
 def once_each(pipeline: Pipeline) -> bool:
-    """Whether an epoch has what is selected as often as it was selected, times ``repeat``."""
+    """Return True if an epoch has every selected record once, times ``repeat_each``."""
     return pipeline.sampling is None and not isinstance(pipeline.source, Mixture)
 
 
 def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
-    """What decides which record stands at a position of an epoch, beside the source."""
+    """Return what determines the record at each position, besides the source."""
     if pipeline.batch_sampler:
         return {"order": "given", "seed": pipeline.seed}
     if isinstance(pipeline.source, Mixture):
@@ -264,8 +266,9 @@ def order_recipe(pipeline: Pipeline) -> dict[str, str | int]:
 
 
 def whole_recipe(pipeline: Pipeline, source: OpenSource) -> dict[str, str | int]:
-    """What decides the content of a stream of samples. Not on which rank they come, or how fast; how many come at
-    once only where that decides which ones meet.
+    """Return what determines the content of a stream of samples, whatever the rank and the speed.
+
+    The batch size counts only where it decides which samples are batched together.
     """
     recipe: dict[str, str | int] = {
         "source": source.digest,
@@ -291,9 +294,9 @@ def _in_short(recipe: dict[str, str | int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """What a chain of selections leaves of a source: ``order.Columns`` of it.
+    """The records that a chain of selections leaves; ``order.Columns`` of them.
 
-    sizes  (selections,) how many records each is given
+    sizes  (selections,) number of records before each
     """
 
     source: OpenSource
@@ -311,7 +314,7 @@ class _Records:
         return self.source.classes
 
     def then(self, described: Selection | OfColumns) -> _Records:
-        """What one more selection leaves."""
+        """Return the records after one more selection."""
         selection = described.over(self) if isinstance(described, OfColumns) else described
         left = selection.count(self.num_records)
         return _Records(
@@ -341,7 +344,7 @@ class _Records:
         return self.source.digest
 
     def numbers(self, start: int, stop: int) -> Int64Array:
-        """Which of the source's records the selected ones [start, stop) are."""
+        """Return the source's numbers of the selected records [start, stop)."""
         if self.is_source or start == stop:
             return np.arange(start, stop)
         return Selected(Sequential(self.num_records), self.selections, self.sizes).indices(0, start, stop)

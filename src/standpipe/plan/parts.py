@@ -16,13 +16,13 @@ from standpipe.transform import ImageKernel, Mixing, SampleProgram
 class SamplePlan:
     """How samples are made.
 
-    python   the source, where Python code gives its samples; else None
-    stream   the source, where its samples come one after another; else None
-    kernel   what native threads do to every image, when no Python code takes part
-    program  what workers in Python do to every sample, when some does
-    labels   those that are looked at sample by sample, as no column tells them
-    finish   the last step of images that native threads make, here or on the device; None where there is none
-    mixings  what is done to whole batches on the device
+    python   the source, if Python code gives its samples; else None
+    stream   the source, if its samples come in sequence; else None
+    kernel   the native kernel for every image, if no Python code takes part
+    program  the steps of Python workers for every sample, if Python code takes part
+    labels   labels that are checked sample by sample, since no column has them
+    finish   the last step of natively made images, here or on the device; None without one
+    mixings  functions of whole batches that run on the device
     simd     an instruction set instead of the widest this machine runs: ``"scalar"``, ``"avx2"``, …; all give
              the same bytes
     """
@@ -39,11 +39,11 @@ class SamplePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """What a batch holds.
+    """The contents of a batch.
 
-    layout      where the fields of a slot lie
-    contents    how a batch holds each field of its samples; None for what is measured when a loader starts
-    known_from  who says what a sample looks like: ``"in record 7"``
+    layout      where the fields of a slot are
+    contents    the form of each field; None for what is measured when a loader starts
+    known_from  where the layout of a sample was learned: ``"in record 7"``
     """
 
     layout: SlotLayout
@@ -52,17 +52,17 @@ class BatchPlan:
 
     @property
     def fields(self) -> Mapping[str, ArraySpec]:
-        """The fields that lie in the slot, with shape and dtype of one row."""
+        """The fields that are stored in the slot, with shape and dtype of one row."""
         return self.layout.fields
 
     @property
     def sample_fields(self) -> tuple[str, ...]:
-        """Of these, the fields that a sample fills."""
+        """The fields of these that a sample fills."""
         return tuple(name for name, spec in self.contents.items() if isinstance(spec, ArraySpec))
 
     @property
     def listed(self) -> tuple[str, ...]:
-        """Fields that lie in no slot: a batch has lists of them."""
+        """Fields that aren't stored in a slot: a batch has lists of them."""
         return tuple(name for name, spec in self.contents.items() if isinstance(spec, Listed))
 
     @property
@@ -83,12 +83,12 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPlan:
-    """Who makes samples.
+    """The workers that make samples.
 
     executor      threads, processes, or the caller's thread
-    workers       that begin; ``most_workers`` is how many there may be where they are tuned
+    workers       number at the start; ``most_workers`` limits it where it is tuned
     cost          memory of the workers: an estimate, which is measured for processes when a loader starts
-    worker_bytes  that a worker process may have of its own before another one takes its place
+    worker_bytes  bytes of its own that a worker process may use before it is replaced
     """
 
     executor: Executor
@@ -100,12 +100,12 @@ class PoolPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """How a run's memory is shared out.
+    """How a run's memory is divided.
 
-    budget_bytes   the ceiling of everything standpipe allocates
-    forecast       who takes how much
-    slots          that a run begins with; ``most_slots`` is how many there may be
-    batches_bytes  of all slots that there may be, with samples outside of them
+    budget_bytes   limit of all that standpipe allocates
+    forecast       bytes by purpose
+    slots          number at the start; ``most_slots`` limits it
+    batches_bytes  bytes of the most slots, with values outside of them
     """
 
     budget_bytes: int

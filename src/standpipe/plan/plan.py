@@ -1,4 +1,4 @@
-"""From a description to everything a run needs: sizes, workers, and a forecast of memory."""
+"""The plan of a run: sizes, workers and the memory forecast."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def fields(self) -> Mapping[str, ArraySpec]:
-        """The fields of a batch that lie in its slot, with shape and dtype of one row."""
+        """The fields of a batch that are stored in its slot, with shape and dtype of one row."""
         return self.batch.fields
 
     @property
@@ -149,7 +149,7 @@ class Plan:
 
     @property
     def files_of_server(self) -> int:
-        """Of these, those by which worker processes are started."""
+        """The number of these files that starting worker processes needs."""
         shared = self.options.mp_context == "forkserver" or isinstance(self.options.mp_context, WorkerOrigin)
         return FILES_OF_SERVER + (FILES_OF_FORK_SERVER if shared else 0)
 
@@ -160,19 +160,21 @@ class Plan:
 
     @property
     def ends_known(self) -> bool:
-        """Whether epochs have a known end; not those of a stream without a length, or of batches that are given."""
+        """True if the length of an epoch is known: not for streams without a length, or with
+        ``batch_sampler=True``.
+        """
         if isinstance(self.order, Given):
             return False
         return not isinstance(self.order, Streamed) or self.order.known
 
     @property
     def functions(self) -> tuple[BatchFunction, ...]:
-        """What workers do to whole batches."""
+        """The functions of whole batches that workers run."""
         return () if self.samples.mixings else self.pipeline.batch_functions
 
     @property
     def runs_code_here(self) -> bool:
-        """Whether code of the user's runs in this process: then its global random numbers are this process's own."""
+        """True if the user's code runs in this process, and so uses its global random generators."""
         program = self.samples.program
         if program is None or self.pool.executor is Executor.PROCESS:
             return False
@@ -184,12 +186,14 @@ class Plan:
 
     @property
     def probes(self) -> bool:
-        """Whether a run makes one sample in a process of its own, to see what code that runs here draws from."""
+        """True if a run makes one sample in another process, to find code that uses global random generators
+        here.
+        """
         return self.runs_code_here and self.options.probe and worker_id() is None
 
     @property
     def not_reproducible(self) -> str | None:
-        """Why batches aren't a function of seed, epoch and position alone, and the ways out; None where they are."""
+        """Why batches depend on more than seed, epoch and position, and what to do; None if they don't."""
         if not self.drawing:
             return None
         draw = "draws" if len(self.drawing) == 1 else "draw"
@@ -199,44 +203,44 @@ class Plan:
         )
 
     def probe(self) -> tuple[str, ...] | None:
-        """Return the functions that draw from global generators in this process, by one sample; ``drawing`` keeps them.
+        """Return the functions that use global random generators in this process, found by one sample.
 
-        The sample is made in a process of its own. None where it can't be made there.
+        That sample is made in another process. Return None if that isn't possible.
         """
         return runner().drawing(self)
 
     @property
     def could_keep(self) -> bool:
-        """Whether ``.cache(…)`` could keep what is made of a record: nothing is kept yet, and drawing comes later."""
+        """True if ``.cache(…)`` would be possible: nothing is cached, and random transforms come later."""
         transforms = self.pipeline.transforms
         drawn_first = first_random(transforms[:1]) is not None and self.samples.python is None
         return self.pipeline.cached is None and not drawn_first and self.samples.stream is None
 
     @property
     def decodes_exactly(self) -> bool:
-        """Whether images are decoded, and ``decode("fast")`` would be another way."""
+        """True if images are decoded exactly, so that ``decode("fast")`` would change something."""
         encoded = any(isinstance(spec, Encoded) for spec in self.source.fields.values())
         return encoded and self.pipeline.decoding.mode is DecodeMode.EXACT and self.pipeline.gpu is None
 
     @property
     def gathers(self) -> bool:
-        """Whether a function takes the samples of a batch: then one worker makes all of them."""
+        """True if a function takes the list of a batch's samples, so that one worker makes all of them."""
         return any(function.collates for function in self.functions)
 
     @property
     def in_turn(self) -> bool:
-        """Whether a batch's place in its epoch says which worker makes it."""
+        """True if a batch's place in its epoch determines its worker."""
         return self.options.in_turn
 
     @property
     def hands_over(self) -> bool:
-        """Whether worker processes hand over values that lie in no slot."""
+        """True if worker processes send values outside the slots."""
         in_processes = self.samples.program is not None and self.pool.executor is Executor.PROCESS
         return in_processes and bool(self.batch.made_apart or self.functions)
 
     @property
     def side_grows(self) -> bool:
-        """Whether the side arena would be larger with more memory."""
+        """True if the side arena would be larger with more memory."""
         used = self.hands_over or any(isinstance(spec, Encoded) for spec in self.source.fields.values())
         return used and self.options.large_image_memory is None and self.memory.forecast.side < SIDE_BYTES[1]
 
@@ -247,7 +251,7 @@ class Plan:
 
     @property
     def tunes_workers(self) -> bool:
-        """Whether a run finds out how many workers are best."""
+        """True if a run finds the best number of workers."""
         return self.takes_workers and self.options.tunes("num_workers")
 
     @property
@@ -257,7 +261,7 @@ class Plan:
 
     @property
     def tunes_prefetch(self) -> bool:
-        """Whether a run finds out how many slots are best."""
+        """True if a run finds the best number of slots."""
         return self.pool.executor is not Executor.INLINE and self.options.tunes("prefetch")
 
     def slots_for(self, workers: int) -> int:
@@ -277,11 +281,11 @@ class Plan:
         )
 
     def explain(self) -> str:
-        """What will happen, for a person: every place, every byte of the forecast."""
+        """Return a text for people: every place, and every byte of the forecast."""
         return explain(self)
 
     def facts(self) -> dict[str, object]:
-        """What ``explain()`` says, as plain values for programs. Sizes in bytes."""
+        """Return what ``explain()`` says as plain values, sizes in bytes."""
         return {
             "source": self.pipeline.source.describe(),
             "records": self.source.num_records if self.ends_known else None,
@@ -310,7 +314,7 @@ class Plan:
         }
 
     def manifest(self) -> dict[str, object]:
-        """What ranks of one run must agree on, and which of them this is: small plain data for ``check_ranks``."""
+        """Return what the ranks of one run must agree on, and this rank's number, for ``check_ranks``."""
         classes = self.classes
         return {
             "rank": self.steps.rank,

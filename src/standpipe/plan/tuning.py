@@ -1,4 +1,4 @@
-"""What a running loader found out about how many workers and slots are best, and a file form of that."""
+"""What a running loader's tuning found, and its file format."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Tuning:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What ``plan()`` and ``loader()`` take to begin, and stay, with this."""
+        """Arguments of ``plan()`` and ``loader()`` that use this result from the start, and keep it."""
         workers: dict[str, Any] = {} if self.executor == "inline" else {"num_workers": self.num_workers}
         return {**workers, "prefetch": self.prefetch, "executor": self.executor}
 
@@ -84,7 +84,7 @@ class Tuning:
 
 
 def untried(plan: Plan) -> Tuning:
-    """What a loader begins with."""
+    """Return the tuning that a loader begins with."""
     settled = not (plan.tunes_workers or plan.tunes_prefetch)
     return Tuning(plan.pool.workers, plan.prefetch, plan.pool.executor.value, plan.pool.most_workers, settled)
 

@@ -61,7 +61,7 @@ def _whole(files: Files) -> Iterator[tuple[Path, int, int]]:
 
 
 def _frame(path: Path, offset: int, length: int, decoding: Decoding) -> WholeFrame:
-    """What decoding an image would take; nothing is decoded. Empty for JPEGs, and where the header doesn't say it."""
+    """Return what decoding an image would need, by its header alone; empty for JPEGs and unknown headers."""
     asked = size_bytes = 0
 
     def refuse(height: int, width: int, size: int) -> str:

@@ -48,8 +48,7 @@ class SampleMaker:
     supplies  objects that it shares with other makers of its process
     keyed     True in a worker process, where global generators are set; elsewhere they are left alone
     catches   exceptions of the user's code that fail the sample and not the thread: in a worker all of them,
-    also
-              ``SystemExit`` and panics of other languages; in the caller's thread an interrupt goes to the caller
+              also ``SystemExit`` and panics of other languages; in the caller's thread an interrupt goes to the caller
     desk      heartbeat
     """
 
