@@ -1,4 +1,4 @@
-"""The batch place: where each field of a batch lies in its slot."""
+"""The batch place: where each field of a batch is in its slot."""
 
 from standpipe.batch.collate import (
     Collate,

@@ -192,7 +192,9 @@ class Padded:
         return np.empty((0,) * len(self.most), self.dtype)
 
     def misfit(self, shape: Shape, dtype: np.dtype[np.generic]) -> str | None:
-        """Whether it has another dtype or other axes, or is too large."""
+        """Return what keeps a sample from being padded: another dtype, other axes, too large; None if it
+        fits.
+        """
         fits = len(shape) == len(self.most) and all(a <= b for a, b in zip(shape, self.most, strict=True))
         if fits and _safe(dtype, self.dtype):
             return None
@@ -200,7 +202,7 @@ class Padded:
         return f"{self.name!r} is {ArraySpec(shape, dtype)}; there is room for {most} at most"
 
     def shapes(self, samples: Sequence[Shape]) -> Mapping[str, Shape]:
-        """All as large as the largest, in each axis."""
+        """Return the shape of a padded batch: the largest size in each axis."""
         largest = np.array(samples).max(axis=0)
         shape = self.fixed or _up(largest.tolist(), self.multiple)
         if len(samples) * math.prod(shape) > self.room:
@@ -257,7 +259,9 @@ class Joined:
         return np.empty((0, *self.sides), self.dtype)
 
     def misfit(self, shape: Shape, dtype: np.dtype[np.generic]) -> str | None:
-        """Whether it has another dtype, or other axes behind the first."""
+        """Return what keeps a sample from being joined: another dtype, or other axes behind the first; None
+        if it fits.
+        """
         if shape and shape[1:] == self.sides and _safe(dtype, self.dtype):
             return None
         wanted = shape_text("any", *self.sides)
@@ -266,7 +270,7 @@ class Joined:
         )
 
     def shapes(self, samples: Sequence[Shape]) -> Mapping[str, Shape]:
-        """As many values as they have together."""
+        """Return the shape of a joined batch: the sum of the lengths."""
         ends = np.cumsum([sample[0] for sample in samples])
         if ends[-1] > self.most:
             row = int(np.searchsorted(ends, self.most, "right"))
@@ -293,10 +297,11 @@ Contents = Mapping[str, ArraySpec | Listed | Collation | None]
 def placed(
     samples: Mapping[str, ArraySpec | Listed | None], collate: Collate, rows: int, budget: int | None
 ) -> Contents:
-    """How a batch holds each field: a ``ArraySpec`` has its rows in the slot; None isn't known yet.
+    """Return how a batch holds each field: an ``ArraySpec`` has its rows in the slot; None isn't known before
+    a run.
 
-    samples  what one sample looks like
-    rows     of the largest batch
+    samples  shape and dtype of each field of a sample
+    rows     rows of the largest batch
     budget   what a batch may hold along the first axis
 
     Raises ``PlanError`` for a field that can't be collated as asked.
@@ -337,7 +342,7 @@ def _up(sides: Sequence[int], multiple: int) -> Shape:
 
 
 def _shape(name: str, value: object) -> Shape:
-    """``value``, whole numbers from 1 on, or one alone, as a tuple."""
+    """Return integers from 1 on, or a single one, as a tuple."""
     sides = value if isinstance(value, tuple | list) else (value,)
     whole = all(isinstance(side, SupportsIndex) and not isinstance(side, bool) for side in sides)
     if not sides or not whole or min(map(operator.index, sides)) < 1:

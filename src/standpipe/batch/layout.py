@@ -1,4 +1,4 @@
-"""How the fields of a batch share one slot."""
+"""Lay the fields of a batch out in one slot."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SlotLayout:
 
     @property
     def in_slot(self) -> Mapping[str, SlotField]:
-        """What each field takes."""
+        """Bytes and dtype of each field in the slot."""
         fields = {
             name: SlotField(self.rows * spec.row_bytes, spec.dtype) for name, spec in self.fields.items()
         }

@@ -9,11 +9,11 @@ from standpipe.cache.description import Cache
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """That rows are kept, and at which place.
+    """A pipeline's cache, and its place among the transforms.
 
-    after   transforms in front of it
-    chosen  whether that is settled; else the plan chooses
-    why     what the plan says of its choice
+    after   number of transforms before it
+    chosen  True if the place is settled; False: the plan chooses
+    why     the plan's reason for its choice
     """
 
     cache: Cache

@@ -1,4 +1,4 @@
-"""What a user says of a cache: frozen, it only stores."""
+"""A user's description of a cache, which only stores."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Cache:
 
     @property
     def is_off(self) -> bool:
-        """Whether it keeps nothing: ``memory=0``."""
+        """True if it keeps nothing: ``memory=0``."""
         return self.memory_bytes == 0
 
     @property
@@ -80,12 +80,12 @@ class Cache:
 
     @property
     def directory_path(self) -> str:
-        """The folder that standpipe's own lies in."""
+        """The folder that contains standpipe's own."""
         return absolute("directory", SHARED_MEMORY if self.directory is None else self.directory)
 
     @property
     def spill_path(self) -> str | None:
-        """The folder that standpipe's own lies in, on the disk."""
+        """The folder on a disk that contains standpipe's own."""
         return None if self.spill is None else absolute("spill", self.spill)
 
     def check(self) -> None:

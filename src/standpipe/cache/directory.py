@@ -4,12 +4,16 @@
 
     DIR/standpipe-UID/v1/sessions/NAME/   a session: session.json, and in sets/ an empty file for each set of it
                         sets/DIGEST/     a set: set.json, table, rows-000000 …, users/, totals.json
-                        spilled/DIGEST.TAG/  rows of a set whose own folder lies elsewhere; home.json says where
+                        spilled/DIGEST.TAG/  rows of a set whose own folder is elsewhere; home.json says where
                         aside/           what is being made (new-…) or removed (gone-…)
 
-Everything is opened relative to the descriptor of its folder, and no symbolic link is followed below DIR, so that what
-somebody else plants in ``/dev/shm`` is refused and never used. What is made gets its name when it is whole, by rename;
-what is removed loses its name first. So a process that is killed leaves something aside, which the next one clears.
+Everything is opened relative to the descriptor of its folder, and no symbolic link is followed below DIR. So
+what
+another user plants in ``/dev/shm`` is refused and never used. A file or folder is renamed to its name when it
+is
+complete, and loses its name before it is removed. A process that is killed leaves something in aside/, which
+the next
+process clears.
 """
 
 from __future__ import annotations
@@ -60,35 +64,35 @@ class Damaged(Unusable):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may use a folder: this user, or a group of users.
+    """The users who may use a folder: this user, or a group.
 
-    group  its number; None: this user alone
+    group  the group's number; None: this user alone
     """
 
     group: int | None = None
 
     @property
     def name(self) -> str:
-        """Of standpipe's folder in ``/dev/shm`` and elsewhere."""
+        """The name of standpipe's folder in ``/dev/shm`` and elsewhere."""
         return f"standpipe-{os.geteuid()}" if self.group is None else f"standpipe-group-{self.group}"
 
     @property
     def folder_mode(self) -> int:
-        """Of every folder."""
+        """Permissions of every folder."""
         return 0o700 if self.group is None else 0o2770
 
     @property
     def file_mode(self) -> int:
-        """Of what every user of the folder writes."""
+        """Permissions of files that every user of the folder writes."""
         return 0o600 if self.group is None else 0o660
 
     @property
     def own_mode(self) -> int:
-        """Of what one user writes and all read."""
+        """Permissions of files that one user writes and all read."""
         return 0o600 if self.group is None else 0o640
 
     def objection(self, facts: os.stat_result) -> str | None:
-        """Why a folder with these facts can't be believed; None when it can."""
+        """Return why a folder with these facts isn't trusted; None if it is."""
         if not stat.S_ISDIR(facts.st_mode):
             return "it is no folder"
         if self.group is not None:
@@ -102,9 +106,9 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Standpipe's folder, open. Whoever opened it closes it.
+    """Standpipe's folder, open. The caller that opened it closes it.
 
-    path      of it, for people and for notes of where a set lies
+    path      its path, for messages and for notes of where a set is
     sessions, sets, spilled, aside  descriptors
     """
 
@@ -133,7 +137,7 @@ class Home:
 
     @property
     def mark(self) -> dict[str, int]:
-        """What tells this folder from another one of the same path, such as another container's."""
+        """Numbers that distinguish this folder from one of the same path, such as another container's."""
         facts = os.fstat(self.sets)
         return {"device": facts.st_dev, "inode": facts.st_ino}
 
@@ -203,7 +207,7 @@ def settle(descriptor: int, access: Access, mode: int) -> None:
 
 @contextlib.contextmanager
 def new_folder(home: Home) -> Iterator[tuple[str, int]]:
-    """A folder that is being made: its name aside, and its descriptor. Whoever makes it gives it its own name."""
+    """Make a folder: yield its name in aside/, and its descriptor. The caller renames it when it is complete."""
     name, folder = _claim_new(home, lambda name: _make_folder(name, home.aside))
     try:
         settle(folder, home.access, home.access.folder_mode)
@@ -218,7 +222,7 @@ def new_folder(home: Home) -> Iterator[tuple[str, int]]:
 
 @contextlib.contextmanager
 def new_file(home: Home, mode: int) -> Iterator[tuple[str, int]]:
-    """A file that is being made: its name aside, and its descriptor, which is locked and the caller's to close."""
+    """Make a file: yield its name in aside/, and its locked descriptor, which the caller closes."""
     name, file = _claim_new(home, lambda name: os.open(name, NEW_FILE, 0o600, dir_fd=home.aside))
     try:
         settle(file, home.access, mode)
@@ -230,7 +234,7 @@ def new_file(home: Home, mode: int) -> Iterator[tuple[str, int]]:
 
 
 def _claim_new(home: Home, make: Callable[[str], int]) -> tuple[str, int]:
-    """Make something aside and lock it, before somebody who tidies up takes it for what a dead process left."""
+    """Make something in aside/ and lock it, before another process takes it for what a dead process left."""
     for _ in range(TRIES):
         name = NEW + os.urandom(8).hex()
         try:
@@ -251,7 +255,7 @@ def _make_folder(name: str, aside: int) -> int:
 
 
 def publish(home: Home, made: str, above: int, name: str) -> None:
-    """Give what was made aside its own name. Raises ``FileExistsError`` when something else has it."""
+    """Rename what was made in aside/ to its own name. Raises ``FileExistsError`` if the name is taken."""
     try:
         os.rename(made, name, src_dir_fd=home.aside, dst_dir_fd=above)
     except OSError as error:
@@ -319,7 +323,7 @@ def write_all(file: int, data: bytes, offset: int) -> None:
 
 
 def names_in(folder: int) -> list[str]:
-    """What a folder has, sorted; nothing when it is gone."""
+    """Return the sorted names in a folder; nothing if it is gone."""
     try:
         return sorted(os.listdir(folder))
     except FileNotFoundError:
@@ -327,7 +331,7 @@ def names_in(folder: int) -> list[str]:
 
 
 def is_at(descriptor: int, folder: int, name: str) -> bool:
-    """Whether ``name`` of ``folder`` is what is open under ``descriptor``."""
+    """Return True if ``name`` in ``folder`` is what is open under ``descriptor``."""
     mine = os.fstat(descriptor)
     try:
         there = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -350,7 +354,7 @@ def remove(folder: int, name: str) -> None:
 
 
 def is_held(folder: int, name: str) -> bool:
-    """Whether a process that lives has a lock on a file or folder; True too where that can't be told."""
+    """Return True if a living process has locked a file or folder, or that can't be found out."""
     try:
         there = os.open(name, READ_FILE, dir_fd=folder)
     except FileNotFoundError:
@@ -387,7 +391,7 @@ def refused(home: Home, error: OSError) -> CacheError:
 
 
 def _why(error: OSError) -> str:
-    """What the system said, and what to do about it."""
+    """Describe a system error, and what to do."""
     match error.errno:
         case errno.ELOOP | errno.ENOTDIR:
             return (

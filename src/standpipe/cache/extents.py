@@ -1,4 +1,6 @@
-"""The files that rows lie in. A process appends to those that it has locked; one whose owner is gone is taken over."""
+"""The files that contain rows. A process appends to files that it has locked, and takes over those of dead
+processes.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,11 @@ OPEN_EXTENT = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A file of rows that this process may write to. Whoever got it ends it by ``leave``
-    or ``retire``.
+    """A file of rows that this process may write to. Its user ends it by ``leave`` or ``retire``.
 
-    number      of it in its folder
-    file        descriptor, whose lock says that it has an owner
-    begin, end  bytes that are free
+    number      its number in its folder
+    file        descriptor; its lock says that the file has an owner
+    begin, end  free bytes
     """
 
     number: int
@@ -47,20 +48,20 @@ class Extent:
         os.close(self.file)
 
     def abandon(self) -> None:
-        """Leave the file to the store, which may hang in writing to it: whoever asks for its end would wait for that.
+        """Leave the file to the store, which may hang while it writes: waiting for it would hang too.
 
-        What wasn't written is given back by who clears up once the store is gone.
+        Another process gives unused bytes back once the store is gone.
         """
         os.close(self.file)
 
     def leave(self) -> None:
-        """Give back what wasn't written, and the file to whoever comes next: the store is closed."""
+        """Give unused bytes back, and the file to the next process: the store is closed."""
         fcntl.flock(self.file, fcntl.LOCK_UN)  # a forked child may have a copy of the descriptor
         self.retire()
 
 
 def extent_bytes(limit: int, row_bytes: int) -> int:
-    """How large extents of a cache of ``limit`` bytes are."""
+    """Return the size of extents in a cache of ``limit`` bytes."""
     usual = min(max(EXTENT_BYTES, limit // MOST_EXTENTS), limit // SHARE)
     return -(-max(usual, LEAST_ROWS * row_bytes) // PAGE) * PAGE
 
@@ -133,7 +134,7 @@ def trim(folder: int) -> None:
 
 
 def data_end(file: int) -> int:
-    """Where the last byte that was ever written ends, about: file systems count in pages. Raises ``OSError``."""
+    """Return roughly where the last written byte ends: file systems count in pages. Raises ``OSError``."""
     size = os.fstat(file).st_size
     end = at = 0
     while at < size:

@@ -1,4 +1,4 @@
-"""What is known of a set without using it."""
+"""Describe a cache set without using it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class CachedSet:
     counts: Counts
 
     def facts(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return the report as plain values, for JSON."""
         return asdict(self)
 
 
@@ -78,10 +78,10 @@ class CachedSet:
 class Forecast:
     """What a loader would find.
 
-    present      the set; None: it isn't there yet
-    limits       of its session, or those that the session would be created with
-    memory_free  bytes that it might still take in its directory
-    spill_free   likewise on the disk; 0 without one
+    present      the set; None: it doesn't exist
+    limits       its session's, or those of the session that would be created
+    memory_free  bytes that it may still use in its directory
+    spill_free   bytes that it may still use on the disk; 0 without one
     """
 
     present: CachedSet | None
@@ -91,7 +91,7 @@ class Forecast:
 
 
 def look(cache: Cache, identity: Identity) -> Forecast:
-    """What a loader with this cache would find for an identity. Creates nothing and uses nothing.
+    """Return what a loader with this cache would find for an identity. It creates and uses nothing.
 
     Raises ``CacheError`` for a cache that can't be used, ``PlanError`` as ``Cache.check`` does.
     """
@@ -109,8 +109,9 @@ def look(cache: Cache, identity: Identity) -> Forecast:
 
 
 def spills(cache: Cache, identity: Identity) -> bool:
-    """Whether rows may go to a disk: the cache says so, its session, or the set that is there has some. Creates nothing
-    and reads no table; False too for what can't be used.
+    """Return True if rows may go to a disk, by the cache, its session, or the existing set.
+
+    It creates nothing and reads no table. False also for a cache that can't be used.
     """
     if cache.spill is not None:
         return True
@@ -129,7 +130,7 @@ def spills(cache: Cache, identity: Identity) -> bool:
 
 
 def _unmade(cache: Cache) -> Forecast:
-    """Where there is no cache at all yet."""
+    """Return the forecast for a cache that doesn't exist."""
     limits = first_limits(cache)
     memory = min(free_bytes(cache.directory_path), limits.memory)
     return Forecast(None, limits, memory, _spill_free(limits, None, ()))

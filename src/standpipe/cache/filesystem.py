@@ -58,7 +58,7 @@ class FileSystem:
 
 
 def file_system(folder: int | str) -> FileSystem:
-    """That of a folder, given by descriptor or path. Raises ``OSError``."""
+    """Return the file system of a folder, given by descriptor or path. Raises ``OSError``."""
     if isinstance(folder, str):
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -88,9 +88,10 @@ def check_local(what: str, path: str, found: FileSystem) -> None:
 
 
 def _magic(folder: int) -> int:
-    """What ``fstatfs`` says in its first word, which Python's own ``os.statvfs`` leaves out; 0 outside Linux.
+    """Return the type number in the first word of ``fstatfs``, which ``os.statvfs`` leaves out; 0 outside
+    Linux.
 
-    Not looked up in /proc/self/mountinfo: a container may hide it, and btrfs has device numbers that aren't there.
+    /proc/self/mountinfo doesn't serve: a container may hide it, and btrfs has device numbers that it lacks.
     """
     if sys.platform != "linux":
         return 0

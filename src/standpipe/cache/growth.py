@@ -1,4 +1,4 @@
-"""Where a set grows: the next extent, if the session, the file system and the machine have room for one."""
+"""Let a set grow: give it the next extent if the session, the file system and the machine have room."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Tier:
 
     @property
     def above(self) -> int:
-        """Descriptor of the folder that the sets of all sessions lie in."""
+        """Descriptor of the folder that contains the sets of all sessions."""
         return self.home.spilled if self.spilled else self.home.sets
 
     def sets(self, session: Session) -> Iterable[str]:
@@ -43,7 +43,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """Why there is no extent, in words."""
+    """The reason why there is no extent, in words."""
 
     reason: str
 
@@ -98,6 +98,8 @@ def _extent(tier: Tier, size: int, row_bytes: int, there: Room) -> Extent | None
 
 
 def _evicted(wish: Wish, there: Room) -> bool:
-    """Whether another set went to make room: one of the session's, when the session has all it may have."""
+    """Evict another set to make room; return True if one was. It is the session's if the session is at its
+    limit.
+    """
     among = set(wish.session.sets) if there.by_limit else set(os.listdir(wish.home.sets))  # noqa: PTH208
     return evict(wish.home, among, wish.idle_after)

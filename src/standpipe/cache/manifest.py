@@ -1,4 +1,4 @@
-"""What a set says of itself: ``set.json``."""
+"""The description of a set in ``set.json``."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ class Manifest:
     def of(
         cls, identity: Identity, records: int, kind: Kind, row_bytes: int | None, spill: Place | None
     ) -> Manifest:
-        """Of a new set."""
+        """Return the description of a new set."""
         return cls(identity.digest, identity.label, identity.parts, records, kind, row_bytes, spill)
 
     @property
     def salt(self) -> int:
-        """What every entry of its table is made with."""
+        """A number that every entry of the set's table includes."""
         return Identity(self.parts, self.label).salt
 
     def at(self, spill: Place) -> Manifest:
-        """The same set, with a folder on a disk."""
+        """Return the description of the same set with a folder on a disk."""
         return replace(self, spill=spill)
 
     def write(self, home: Home, folder: int) -> None:

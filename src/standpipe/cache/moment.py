@@ -1,4 +1,4 @@
-"""When something was last used, by a clock that nobody sets."""
+"""Times of last use, by a clock that can't be set."""
 
 from __future__ import annotations
 

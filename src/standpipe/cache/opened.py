@@ -25,10 +25,10 @@ CLOSE_MS = 5000  # for rows that are still on their way to a disk
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What of a set is open.
+    """The open parts of a set.
 
-    folder  descriptor of the set's own
-    user    this loader's file in it; None where it may only read
+    folder  descriptor of the set's own folder
+    user    this loader's file in it; None if it may only read
     opened  closes all but ``home``
     """
 
@@ -70,7 +70,7 @@ class OpenSet:
 
     @property
     def is_there(self) -> bool:
-        """Whether nobody has destroyed it since; who has it open reads on, and stores nothing more."""
+        """False once the set was destroyed. Loaders that have it open still read it, and store nothing more."""
         return is_at(self._parts.folder, self._parts.home.sets, self._manifest.digest)
 
     def supply(self) -> None:
@@ -89,7 +89,9 @@ class OpenSet:
                 self._grow(wants)
 
     def notes(self) -> list[str]:
-        """What became known since the last call and is worth a warning; each thing once. Also of one that is closed."""
+        """Return what became known since the last call and deserves a warning, each only once; also after
+        closing.
+        """
         if not self._closed:
             self._note_error()
         if self._full is not None and not self._said_full and self.store.wants().skipped:
@@ -136,7 +138,7 @@ class OpenSet:
                 self._spilled.close()
 
     def _fold(self, folder: int) -> None:
-        """Add what the gone have counted; whoever comes next does it where this one can't."""
+        """Add the counters of dead users. If this process can't, the next one does."""
         with contextlib.suppress(OSError, CacheError):
             users = open_folder(folder, USERS, self._parts.home.access, make=False)
             try:
@@ -218,7 +220,7 @@ class OpenSet:
         return place
 
     def _note_error(self) -> None:
-        """What the store met last."""
+        """Note the store's last error."""
         if error := self.store.last_error():
             text = f"cache {self._name!r}: {error}; what can't be read or kept comes from its source"
             if any(os.strerror(code) in error for code in FULL):
@@ -227,7 +229,7 @@ class OpenSet:
                 self._note(text)  # where files are known to be gone, each that isn't found is no news
 
     def _note_full(self, text: str) -> None:
-        """There is no room: said once a row goes without, and once whoever found it, the store or who gives it room."""
+        """Note that rows no longer fit, for one warning, whichever of store and growth found it first."""
         self._full = self._full or text
 
     def _note(self, text: str) -> None:
@@ -237,7 +239,7 @@ class OpenSet:
 
 
 def _is_missing(error: str) -> bool:
-    """Whether a store's error is of a file that isn't there, or of the folder on the disk, which it was never given."""
+    """Return True for an error of a missing file, or of a disk folder that the store never got."""
     return os.strerror(errno.ENOENT) in error or os.strerror(errno.EBADF) in error
 
 

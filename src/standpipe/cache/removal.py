@@ -75,9 +75,9 @@ def remove_set(home: Home, digest: str, *, used_too: bool) -> CacheFreeReport | 
 
 
 def drop_damaged(home: Home, digest: str, folder: int) -> bool:
-    """Remove the set that is open under ``folder``; False when another process does it. Raises ``OSError``.
+    """Remove the set that is open under ``folder``; False if another process does it. Raises ``OSError``.
 
-    Jobs that have it open read on. A set that another job has made in its place meanwhile stays.
+    Jobs that have it open read on. A new set that another job has made in its place stays.
     """
     with claimed(folder) as free:
         return (
@@ -149,7 +149,9 @@ def _users(folder: int) -> Iterator[int]:
 
 
 def _is_used(folder: int) -> bool:
-    """Whether a loader that lives uses a set. One without a place for users is half removed, or damaged."""
+    """Return True if a living loader uses a set. A set without a folder for users is half removed, or
+    damaged.
+    """
     try:
         with _users(folder) as users:
             return is_used(users)
@@ -158,10 +160,11 @@ def _is_used(folder: int) -> bool:
 
 
 def _taken_aside(home: Home, digest: str, folder: int) -> str | None:
-    """Move an idle set aside, where nobody finds it; None when it is in use, or goes already.
+    """Move an idle set to aside/, where no job finds it; None if it is in use or being removed.
 
-    A job that opens it puts its file into ``users/`` first, and looks then whether the set still has its name. So
-    either that job sees that it has none, or its file is seen here.
+    A job that opens a set puts its file into ``users/`` first, and then checks that the set still has its
+    name. So either
+    that job sees that the name is gone, or this function sees its file.
     """
     if _is_used(folder):
         return None
@@ -180,7 +183,7 @@ def _taken_aside(home: Home, digest: str, folder: int) -> str | None:
 
 
 def _moved(home: Home, digest: str, kind: str) -> str | None:
-    """Take a set its name; None when somebody else has. Returns its name aside."""
+    """Take a set's name away; None if another process has. Returns its name in aside/."""
     name = kind + os.urandom(8).hex()
     try:
         os.rename(digest, name, src_dir_fd=home.sets, dst_dir_fd=home.aside)

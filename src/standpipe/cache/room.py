@@ -1,4 +1,4 @@
-"""How much a cache has, and how much more it may take: of its limit, of the file system, of the machine's memory."""
+"""Count what a cache uses, and what it may still use of its limit, the file system and the machine's memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BLOCK_BYTES = 512  # what st_blocks counts
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What files take.
+    """The bytes that files use.
 
-    held      bytes written, and those given to a process that is about to write them
+    held      bytes written, and bytes given to a process that is about to write them
     promised  the latter alone
     """
 
@@ -37,11 +37,11 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What may still be taken.
+    """The bytes that may still be used.
 
-    free_bytes  so much
-    bound       what sets the bound, in words
-    by_limit    whether that is the cache's own limit
+    free_bytes  their number
+    bound       what limits them, in words
+    by_limit    True if the cache's own limit does
     """
 
     free_bytes: int
@@ -50,7 +50,9 @@ class Room:
 
 
 def taken(folder: int) -> Taken:
-    """What a set's files in one folder take. An extent's size is what was given; its blocks are what was written."""
+    """Return what a set's files in one folder use. An extent's size is what was given; its blocks are what
+    was written.
+    """
     sum_ = Taken()
     for name in names_in(folder):
         with contextlib.suppress(FileNotFoundError):
@@ -64,7 +66,7 @@ def taken(folder: int) -> Taken:
 
 
 def taken_by(above: int, names: Iterable[str]) -> Taken:
-    """What several sets take together: ``names`` of ``above``; those that aren't there take nothing."""
+    """Return what several sets use together: ``names`` of ``above``; missing ones use nothing."""
     sum_ = Taken()
     for name in names:
         with contextlib.suppress(OSError):
@@ -77,12 +79,12 @@ def taken_by(above: int, names: Iterable[str]) -> Taken:
 
 
 def room(above: int, sets: Iterable[str], limit: int | None, path: str) -> Room:
-    """How much more a session may take of a file system.
+    """Return how much more a session may use of a file system.
 
-    above  descriptor of the folder that all sets of all sessions lie in
-    sets   names of the session's
-    limit  of the session; None: none but the file system's
-    path   for people
+    above  descriptor of the folder with the sets of all sessions
+    sets   names of the session's sets
+    limit  the session's limit; None: only the file system's
+    path   path for messages
     """
     bounds = _of_system(file_system(above), taken_by(above, names_in(above)).promised, path)
     if limit is not None:
@@ -93,12 +95,12 @@ def room(above: int, sets: Iterable[str], limit: int | None, path: str) -> Room:
 
 
 def free_bytes(folder: int | str) -> int:
-    """What a first cache could take of a folder's file system, without any limit."""
+    """Return what a first cache could use of a folder's file system, without a limit of its own."""
     return max(min(bound.free_bytes for bound in _of_system(file_system(folder), 0, "")), 0)
 
 
 def _of_system(here: FileSystem, promised: int, path: str) -> list[Room]:
-    """What a file system and the machine allow."""
+    """Return what a file system and the machine allow."""
     bounds = [Room(here.free_bytes - promised, f"{path}, a {here.kind}, has no room left", by_limit=False)]
     if here.in_memory:
         free = _free_memory() - promised
@@ -107,6 +109,8 @@ def _of_system(here: FileSystem, promised: int, path: str) -> list[Room]:
 
 
 def _free_memory() -> int:
-    """Bytes of the machine or container that a cache may take: tmpfs counts as used, and never gives way."""
+    """Return the bytes of the machine or container that a cache may use: tmpfs counts as used and isn't
+    reclaimed.
+    """
     used, size = memory_in_use()
     return size - used - size // MEMORY_RESERVE

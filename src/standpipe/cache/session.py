@@ -36,12 +36,12 @@ MOST_NAMED = 8  # sessions, to somebody who looks for another one
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a session may take.
+    """The limits of a session.
 
     memory       bytes in its own directory
-    spill        a folder on a disk, for what doesn't fit; None: none
+    spill        a folder on a disk, for rows that don't fit; None: none
     spill_limit  bytes there; None: what the disk has
-    idle_after   seconds after its last use from which on a set gives way; None: never
+    idle_after   seconds after its last use from which a set may be evicted; None: never
     """
 
     memory: int
@@ -50,7 +50,7 @@ class Limits:
     idle_after: float | None
 
     def of(self, cache: Cache) -> Limits:
-        """With what a job's own description says instead."""
+        """Return the limits with those that a job's own description overrides."""
         memory, spill = cache.memory_bytes, cache.spill_path
         return Limits(
             self.memory if memory is None else memory,
@@ -61,12 +61,12 @@ class Limits:
 
 
 class Session:
-    """A session's folder, open. Whoever opened it closes it.
+    """A session's folder, open. The caller that opened it closes it.
 
-    name    its own
-    folder  descriptor; who holds its lock gives out room
+    name    its name
+    folder  descriptor; the process that has locked it gives out room
     links   descriptor of the folder with a file for each set
-    limits  what it was created with
+    limits  the limits that it was created with
     notes   warnings about damage that was repaired
     """
 
@@ -86,14 +86,14 @@ class Session:
             self._opened = opened.pop_all()
 
     def _open(self, make: Limits | None) -> int:
-        """Its folder's descriptor."""
+        """Return its folder's descriptor."""
         if make is not None:
             with contextlib.suppress(FileExistsError):
                 create_session(self._home, self.name, make)
         return open_folder(self._home.sessions, self.name, self._home.access, make=False)
 
     def _open_links(self, make: Limits | None) -> int:
-        """Its folder of sets, or a new one in the place of what is damaged."""
+        """Return its folder of sets, or a new one that replaces a damaged one."""
         try:
             return open_folder(self.folder, LINKS, self._home.access, make=False)
         except OSError as error:
@@ -101,7 +101,7 @@ class Session:
         return open_folder(self.folder, LINKS, self._home.access, make=True)
 
     def _read_limits(self, make: Limits | None) -> Limits:
-        """What session.json says, or ``make``, written there, if it is damaged."""
+        """Return the limits in session.json; if that is damaged, write ``make`` there."""
         try:
             return _limits(read_manifest(self.folder, MANIFEST))
         except (OSError, Damaged) as error:
@@ -131,7 +131,7 @@ class Session:
 
     @property
     def is_there(self) -> bool:
-        """Whether it hasn't been destroyed since."""
+        """False once the session was destroyed."""
         return is_at(self.folder, self._home.sessions, self.name)
 
     @property
@@ -162,7 +162,7 @@ def create_session(home: Home, name: str, limits: Limits) -> None:
 
 
 def no_session(cache: Cache, names: Sequence[str]) -> CacheError:
-    """That there is no session of that name. ``names``: of those that there are."""
+    """Return the error for a session that doesn't exist. ``names``: the existing ones."""
     import difflib
 
     near = difflib.get_close_matches(cache.name, names, n=1)
@@ -203,13 +203,13 @@ def links_in(above: int, name: str) -> list[str]:
 
 
 def first_limits(cache: Cache) -> Limits:
-    """Of a session that a job creates: what it says, or half of what there is."""
+    """Return the limits of a session that a job creates: those it gives, or half of what is free."""
     half = 0 if cache.memory is not None else free_bytes(cache.directory_path) // 2
     return Limits(half, None, None, cache.idle_after).of(cache)
 
 
 def access_of(cache: Cache) -> Access:
-    """Who may use the cache. Raises ``PlanError`` for a group that there isn't."""
+    """Return who may use the cache. Raises ``PlanError`` for an unknown group."""
     return Access(None if cache.shared_group is None else group_number(cache.shared_group))
 
 
@@ -226,7 +226,7 @@ def _write_limits(home: Home, folder: int, limits: Limits) -> None:
 
 
 def _limits(facts: dict[str, object]) -> Limits:
-    """From session.json. Raises ``Damaged``."""
+    """Return the limits from session.json. Raises ``Damaged``."""
     match facts:
         case {
             "memory": int(memory),
@@ -239,5 +239,5 @@ def _limits(facts: dict[str, object]) -> Limits:
 
 
 def _is_size(number: float | None) -> bool:
-    """Whether a limit can be: from 0 on, or None."""
+    """Return True for a valid limit: at least 0, or None."""
     return number is None or (number >= 0 and not isinstance(number, bool))

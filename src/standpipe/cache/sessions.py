@@ -51,16 +51,16 @@ class CacheSession:
 
     @property
     def bytes(self) -> int:
-        """That its sets take in its directory."""
+        """Bytes that its sets use in its directory."""
         return sum(each.bytes for each in self.sets)
 
     @property
     def bytes_on_disk(self) -> int:
-        """Likewise on the disk."""
+        """Bytes that its sets use on the disk."""
         return sum(each.bytes_on_disk for each in self.sets)
 
     def facts(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return the report as plain values, for JSON."""
         return asdict(self)
 
 
@@ -168,7 +168,7 @@ def _listed(home: Home, name: str) -> CacheSession:
 
 
 def _session_facts(home: Home, session: Session) -> CacheSession:
-    """What is known of a session, which is closed then."""
+    """Describe a session, and close it."""
     sets, problems = [], []
     try:
         for digest in session.sets:
@@ -193,7 +193,7 @@ def _session_facts(home: Home, session: Session) -> CacheSession:
 
 
 def _destroy(home: Home, name: str) -> CacheFreeReport:
-    """Destroy a session. It loses its name first; a set that nobody's session has then is cleared by whoever comes."""
+    """Destroy a session. It loses its name first; another process clears sets that then belong to no session."""
     limits = _limits(home, name)
     gone = GONE + os.urandom(8).hex()
     try:

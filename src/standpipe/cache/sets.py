@@ -41,7 +41,7 @@ QUEUE_ROWS = 4  # at least
 
 
 def queue_bytes(row_bytes: int | None) -> int:
-    """What a process may have of rows on their way to a disk. ``row_bytes``: of each row; None: they differ."""
+    """Return the bytes for rows being written to a disk. ``row_bytes``: of each row; None: they differ."""
     return max(QUEUE_BYTES, QUEUE_ROWS * (row_bytes or 0))
 
 
@@ -201,7 +201,7 @@ def _check(wanted: Manifest, found: Manifest) -> None:
 
 
 def _may_write(folder: int) -> bool:
-    """Whether this user may add rows to a set, which a group's may forbid."""
+    """Return True if this user may add rows to a set; a group's permissions may forbid it."""
     try:
         os.close(open_regular(folder, TABLE, WRITE_FILE))
     except PermissionError:

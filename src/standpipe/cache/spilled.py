@@ -1,7 +1,8 @@
-"""The part of a set that lies on a disk, and what becomes of it when the set is gone.
+"""The part of a set that is on a disk, and its removal when the set is gone.
 
-A set's folder in memory goes with the machine's restart, its rows on the disk stay. So a spilled folder has a note of
-where its set lies, and whoever uses the same disk next removes those whose set isn't there any more.
+A restart of the machine removes a set's folder in memory, and leaves its rows on the disk. So a spilled
+folder has a
+note of where its set is, and the next process that uses the disk removes folders whose set is gone.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ SET = "set.json"
 class Place:
     """Where a set's spilled rows are.
 
-    directory  the folder on the disk that standpipe's own lies in
-    name       of the set's folder there; another one for a set that is made anew
+    directory  the folder on the disk that contains standpipe's own
+    name       name of the set's folder there; a set that is made anew gets another one
     """
 
     directory: str
@@ -51,7 +52,7 @@ class Place:
 
     @classmethod
     def of(cls, facts: object) -> Place | None:
-        """From set.json; None where the set has no rows on a disk."""
+        """Read it from set.json; None if the set has no rows on a disk."""
         match facts:
             case {"directory": str(directory), "name": str(name)} if "\0" not in directory and NAME.fullmatch(
                 name
@@ -61,12 +62,12 @@ class Place:
 
     @property
     def facts(self) -> dict[str, str]:
-        """For set.json."""
+        """The values for set.json."""
         return {"directory": self.directory, "name": self.name}
 
 
 class Spilled:
-    """A set's folder on a disk, open and locked against whoever tidies up there. Whoever opened it closes it."""
+    """A set's folder on a disk, open and locked against removal. The caller that opened it closes it."""
 
     def __init__(self, place: Place, access: Access) -> None:
         """Raises ``OSError``, ``CacheError``."""
@@ -102,7 +103,7 @@ def make_spilled(directory: str, home: Home, digest: str) -> Place:
 
 
 def names_of_sets(there: Home, digests: Iterable[str]) -> list[str]:
-    """Which folders on a disk belong to some sets."""
+    """Return the folders on a disk that belong to some sets."""
     known = set(digests)
     return [name for name in names_in(there.spilled) if name.partition(".")[0] in known]
 
@@ -133,7 +134,7 @@ def clear_spilled(there: Home) -> None:
 
 
 def _has_set(name: str, note: dict[str, Any], access: Access) -> bool:
-    """Whether the set of a spilled folder is there, or may be in another container."""
+    """Return True if the set of a spilled folder exists, or may exist in another container."""
     directory = str(note.get("directory"))
     if "\0" in directory:
         return False

@@ -1,7 +1,8 @@
-"""Who uses a set, and what all who ever did have counted.
+"""The users of a set, and the counters of all who ever used it.
 
-A loader has a file of its own in the set's ``users/``, locked as long as it lives, so its death is seen at once. What
-the dead and the closed have counted is added up in ``totals.json`` by whoever comes by and gets the lock for that.
+A loader has a file of its own in the set's ``users/``, locked as long as it lives, so its death is noticed at
+once.
+The next process that gets the lock adds the counters of dead and closed users to ``totals.json``.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ NODES = Path("/sys/devices/system/node")
 class Counts:
     """What loaders have done with a set.
 
-    hits, misses                   rows that were asked for, and were there or not
-    stored, skipped                rows that were kept, or weren't for want of room or time
+    hits, misses                   rows that were looked up, found or not
+    stored, skipped                rows that were kept, or weren't for lack of room or time
     stale                          rows that a changed file made useless
     errors                         rows that were wrong, or couldn't be read or written
     hit_bytes, stored_bytes
-    spilled_hits, spilled_stored   how many of the hits and stored rows were on disk
+    spilled_hits, spilled_stored   hits and stored rows on the disk
     """
 
     hits: int = 0
@@ -67,7 +68,7 @@ class Counts:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Counts:
-        """From a file."""
+        """Read counters from a file."""
         return cls(**{each.name: int(facts.get(each.name, 0)) for each in fields(cls)})
 
     def __add__(self, other: Counts) -> Counts:
@@ -76,12 +77,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """All that is known of a set's use.
+    """The use of a set.
 
-    counts  of all users together
-    alive   users that live
-    last    when it was last used; None: not known
-    nodes   memory nodes of the CPUs of those who stored its rows
+    counts  counters of all users together
+    alive   number of living users
+    last    time of its last use; None: not known
+    nodes   memory nodes of the CPUs that stored its rows
     """
 
     counts: Counts = Counts()
@@ -105,7 +106,7 @@ class Usage:
 
 
 class User:
-    """One loader's file in a set's ``users/``. Whoever made it closes it."""
+    """One loader's file in a set's ``users/``. The caller that made it closes it."""
 
     def __init__(self, home: Home, users: int) -> None:
         """Raises ``OSError``: no room, no permission, or the set is gone."""
@@ -126,7 +127,7 @@ class User:
 
 
 def usage(folder: int, users: int) -> Usage:
-    """That of a set, which may be gone meanwhile. Raises ``OSError`` where it can't be read.
+    """Return the use of a set, which may disappear at any time. Raises ``OSError`` where it can't be read.
 
     folder, users  descriptors of the set's folder and of its ``users/``
     """
@@ -138,7 +139,7 @@ def usage(folder: int, users: int) -> Usage:
 
 
 def is_used(users: int) -> bool:
-    """Whether a loader that lives uses the set."""
+    """Return True if a living loader uses the set."""
     return any(is_held(users, name) for name in names_in(users))
 
 
@@ -199,7 +200,7 @@ def _totals(folder: int) -> tuple[Usage, list[str]]:
 
 
 def _read(users: int, name: str, *, alive: bool) -> Usage:
-    """What a user's file says; nothing but that somebody lives where it is gone, or was caught half written."""
+    """Return the contents of a user's file; only a living user if the file is gone, or half written."""
     here = Usage(alive=int(alive))
     try:
         file = os.open(name, READ_FILE, dir_fd=users)
@@ -214,7 +215,7 @@ def _read(users: int, name: str, *, alive: bool) -> Usage:
 
 
 def _packed(usage: Usage) -> bytes:
-    """A user's file: JSON, padded, with its CRC in front, so that a half of a new one and of an old one is told."""
+    """Return a user's file: JSON, padded, after its CRC, which detects a file that is half new and half old."""
     import json
 
     text = json.dumps(_facts(usage)).encode().ljust(FILE_BYTES - 9)

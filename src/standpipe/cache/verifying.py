@@ -1,4 +1,4 @@
-"""Whether every row of a cache is what was stored: each is read, and its checksum made anew."""
+"""Read every row of a cache, and compare its checksum."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ class CacheCheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether all rows of all sets are right."""
+        """True if all rows of all sets are right."""
         return not any(each.wrong or each.problem for each in self.sets)
 
     @property
     def rows(self) -> int:
-        """That were looked at."""
+        """Number of rows that were checked."""
         return sum(each.rows for each in self.sets)
 
     @property
     def wrong(self) -> int:
-        """How many of them are wrong."""
+        """Number of wrong rows."""
         return sum(each.wrong for each in self.sets)
 
     def facts(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return the report as plain values, for JSON."""
         return {"ok": self.ok, "rows": self.rows, "wrong": self.wrong, **asdict(self)}
 
 

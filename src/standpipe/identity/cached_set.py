@@ -1,4 +1,4 @@
-"""What a cached set is named by: all that its rows depend on."""
+"""The identity of a cache set: all that its rows depend on."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What rows depend on. Jobs whose parts are equal share a set; any other part is another set.
+    """All that rows depend on. Jobs with equal parts share a set; any other part makes another set.
 
-    parts  such as the source's digest, the transforms with their parameters, versions; their order means nothing
-    label  what people see of it, such as the name of a folder; it tells nothing apart
+    parts  such as the source's digest, the transforms with their parameters, versions; their order doesn't
+    matter
+    label  a name for people, such as that of a folder; it doesn't count
     """
 
     parts: Mapping[str, str | int]

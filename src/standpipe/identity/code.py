@@ -1,4 +1,4 @@
-"""What stands for code, and the values it uses: equal in every process, another one when they change."""
+"""Make digests of code and of the values it uses: equal in every process, different after a change."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What stands for a function or any other object.
+    """The digest of a function or another object.
 
     digest    hex
-    packages  installed ones that it uses, which entered by name alone
-    draws     names of what it holds that draws random numbers by itself, seen by nobody
+    packages  installed packages that it uses, which count by name alone
+    draws     names of the random generators that it contains
     """
 
     digest: str
@@ -71,13 +71,17 @@ def digest_of(value: object) -> str:
 
 
 def code_of(value: object) -> Code:
-    """What stands for a function or any other object.
+    """Return the digest of a function or another object.
 
-    Functions and classes enter by their bytecode, constants, defaults and what they refer to, in turn; those of
-    installed packages by name alone, but for what they were given when they were made, such as the function that one
-    wraps. Objects enter by their class and what pickling would save of them, or their ``_fingerprint``, a text; modules
-    by their files, those that they import, and the values that are used of them. Line numbers, comments and file names
-    make no difference, but for modules. Raises ``Unreadable``.
+    Functions and classes count by their bytecode, constants, defaults and, in turn, what they refer to. Those
+    of
+    installed packages count by name, and by the values that they were made with, such as a wrapped function.
+    Objects count
+    by their class and what pickling would save of them, or their ``_fingerprint``, a text. Modules count by
+    their files,
+    the modules they import, and the values that are used of them. Line numbers, comments and file names don't
+    count,
+    except for modules. Raises ``Unreadable``.
     """
     from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
@@ -109,7 +113,7 @@ class _Parts(pickle.Pickler):
         self._sources = Sources()
 
     def persistent_id(self, value: Any) -> list[str] | None:
-        """Of a set, whose order isn't the same in every process; it is asked before all else."""
+        """Return the sorted elements of a set, whose order differs between processes; asked before all else."""
         return sorted(map(self._element, value)) if type(value) in (set, frozenset) else None
 
     def _element(self, value: object) -> str:
@@ -196,8 +200,10 @@ class _Parts(pickle.Pickler):
         return self._once(used.module, ("module", name), lambda _: (files, *_values_of(used)), used.names)
 
     def _object(self, value: Any) -> Any:
-        """As it is pickled, unless that is a name: of something installed, or of a module's whose file enters, such as
-        one in C; or it wraps what enters.
+        """Return how an object is pickled, unless a name suffices.
+
+        A name suffices for installed objects, for a module's objects whose file counts, and for wrappers of
+        what counts.
         """
         reduce = copyreg.dispatch_table.get(type(value))
         reduced = value.__reduce_ex__(5) if reduce is None else reduce(value)
@@ -214,7 +220,7 @@ class _Parts(pickle.Pickler):
         return _tuple("name", module, reduced, files)
 
     def _once(self, value: Any, name: tuple[str, ...], parts: Any, *use: object) -> Any:
-        """By name and parts, and by its number where it is met again."""
+        """Return the name and parts, and the object's number where it is met again."""
         key = (id(value), *use)
         if key in self._visited:
             return _tuple("again", self._visited[key][0])
@@ -260,7 +266,7 @@ class _Used:
 
 
 def _is_by_name(value: types.FunctionType | type) -> bool:
-    """Whether an installed package's function or class is what its name there says, and wasn't made by a call."""
+    """Return True if an installed function or class is found under its name, and wasn't made by a call."""
     module = sys.modules.get(value.__module__)
     if module is None or not is_installed(file_of(module.__name__)):
         return False
@@ -271,7 +277,7 @@ def _is_by_name(value: types.FunctionType | type) -> bool:
 
 
 def _wrapper_parts(function: types.FunctionType) -> Iterator[object]:
-    """Of a function that an installed package made: which one, and what it was made with."""
+    """Yield the parts of a function that an installed package made: which one, and from what."""
     yield from (function.__globals__.get("__name__"), function.__code__.co_qualname)
     registry = getattr(function, "registry", None)
     if isinstance(
@@ -283,7 +289,7 @@ def _wrapper_parts(function: types.FunctionType) -> Iterator[object]:
 
 
 def _given(function: types.FunctionType) -> Iterator[object]:
-    """What belongs to a function beside its code and globals."""
+    """Yield what belongs to a function besides its code and globals."""
     yield function.__defaults__
     yield function.__kwdefaults__
     yield [_contents(cell) for cell in function.__closure__ or ()]
@@ -312,7 +318,9 @@ def _used(value: object, names: tuple[str, ...] | None) -> object:
 
 
 def _values_of(used: _Used) -> Iterator[object]:
-    """Of a module: all where it isn't known which are used; its functions are in its file."""
+    """Yield the values of a module that are used; all of them if that isn't known. Its functions are in its
+    file.
+    """
     if used.names is None:
         kinds = (*_PLAIN, *_TABLES)
         values = {name: value for name, value in vars(used.module).items() if not name.startswith("__")}
@@ -338,7 +346,7 @@ def _class_parts(class_: type) -> Iterator[object]:
 
 
 def _is_of_enum(value: object) -> bool:
-    """Whether an attribute of an enumeration is a member, or what Python notes down of members."""
+    """Return True if an attribute of an enumeration is a member, or Python's own notes on members."""
     return isinstance(value, enum.Enum | dict | list | types.BuiltinFunctionType | type)
 
 
@@ -350,7 +358,7 @@ def _code_parts(code: types.CodeType) -> Iterator[object]:
 
 
 def _tensor_parts(tensor: Any) -> Iterator[object]:
-    """Of a torch tensor, whose pickle isn't the same in every process."""
+    """Yield the parts of a torch tensor, whose pickle differs between processes."""
     import torch
 
     values = tensor.detach().cpu().contiguous()

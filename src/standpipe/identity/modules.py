@@ -1,4 +1,4 @@
-"""Whose code a module is, where it lies, and which modules it imports; none is imported to find that out."""
+"""Find the owner, the file and the imports of a module, without importing any."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INSTALLED = frozenset(["site-packages", "dist-packages"])
 
 
 def file_of(module: str) -> str | None:
-    """Where a module's code is; None for none, such as a notebook's cells."""
+    """Return the file of a module's code; None without a file, such as a notebook's cells."""
     if module in sys.builtin_module_names:
         return "<built-in>"
     return getattr(sys.modules.get(module), "__file__", None)
@@ -22,7 +22,7 @@ def file_of(module: str) -> str | None:
 
 @functools.cache
 def is_installed(file: str | None) -> bool:
-    """Whether code in a file belongs to Python or an installed package."""
+    """Return True if code in a file belongs to Python or an installed package."""
     if file is None:
         return False
     if file.startswith(("<built-in", "<frozen")):
@@ -32,7 +32,7 @@ def is_installed(file: str | None) -> bool:
 
 @functools.cache
 def is_packaged(file: str | None) -> bool:
-    """Whether it is that of an installed package, of this environment or one that it is based on."""
+    """Return True if a file belongs to an installed package, of this environment or one that it is based on."""
     if file is None:
         return False
     return not _INSTALLED.isdisjoint(Path(file).parts) or _is_in(file, "purelib", "platlib")

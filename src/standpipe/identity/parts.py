@@ -1,4 +1,4 @@
-"""What a cache's identity says of Python code: functions, a dataset, and the packages they use."""
+"""Make the parts of a cache's identity that depend on Python code: functions, a dataset, and their packages."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ ADVICE = (
 
 
 def code_parts(transforms: Sequence[Transform], dataset: Any = None) -> dict[str, str]:
-    """What stands for the functions among ``transforms`` and for a dataset in Python, by name, each a short text.
+    """Return a short text for each function among ``transforms`` and for a Python dataset, by name.
 
-    Each function enters by its code, the values it uses and how it is called, the dataset by its class's code and what
-    it holds; where they have a ``_fingerprint``, that stands for what they hold. Installed packages that they use enter
-    by their versions and the hashes of files that they were installed with, as one's own package may be installed
-    again and again under one version.
+    A function counts by its code, the values it uses and how it is called; a dataset by its class's code and
+    its contents,
+    or by their ``_fingerprint``. Installed packages that they use count by their versions and the hashes of
+    the installed
+    files, since one's own package may be installed again under the same version.
 
-    Raises ``PlanError`` for what can't be told from another one, and for what holds a generator of random numbers of
-    its own.
+    Raises ``PlanError`` for objects whose changes can't be detected, and for those that contain a random
+    generator.
     """
     parts: dict[str, str] = {}
     packages: set[str] = set()

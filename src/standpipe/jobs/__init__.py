@@ -1,1 +1,1 @@
-"""What reads samples without training: filter scans, cache fills, file checks, read measurements."""
+"""Read samples without training: filter scans, cache fills, file checks, read measurements."""

@@ -46,7 +46,7 @@ def planned(pipeline: Pipeline, options: LoaderOptions) -> Plan:
 
 
 def _when_answered(make: Callable[[], Made], options: LoaderOptions) -> Made:
-    """What needs answers, which may be several functions'."""
+    """Make something that needs filter answers; scan for each function without answers first."""
     while True:
         try:
             return make()

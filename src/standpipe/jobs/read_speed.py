@@ -1,4 +1,4 @@
-"""How fast storage gives the files of a plan, with nobody decoding them."""
+"""Measure how fast storage reads the files of a plan, without decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline's methods do: the one place that knows the description and all that comes after it."""
+"""Run a pipeline's methods: the one module that knows the description and all that comes after it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Jobs:
         scan(pipeline, options)
 
     def drawing(self, plan: Plan) -> tuple[str, ...] | None:
-        """Find functions that draw from global generators, by one sample."""
+        """Find functions that use global random generators, by one sample."""
         from standpipe.engine.probe import drawing  # takes as long to import as the rest of the package
 
         return drawing(plan)

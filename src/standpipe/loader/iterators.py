@@ -87,7 +87,7 @@ class GivenEpoch:
             self._ask()
 
     def _ask(self) -> bool:
-        """Whether there was one more."""
+        """Ask for the next batch's records; return False at the end."""
         for records in self._batches:
             self._order.give(records)
             self._coming += 1
@@ -119,12 +119,12 @@ class SomeSteps:
 
 
 class RepeatedSteps:
-    """A few batches again and again, to see how fast the training loop is when it waits for nothing.
+    """Repeat a few batches, to measure the training loop when it never waits.
 
-    The loader is where it was before, when all are through or the loop is left.
+    Afterwards the loader is where it was before.
 
-    number   steps that are timed, after one with each of the batches
-    batches  that are held meanwhile, from the next one on
+    number   number of timed steps, after one with each of the batches
+    batches  number of batches that are held, from the next one on
     """
 
     def __init__(self, loader: Loader, number: int, batches: int) -> None:

@@ -289,7 +289,7 @@ class Loader(Observable):
 
     @contextmanager
     def _returning(self) -> Iterator[None]:
-        """Where the loader stands now it stands again after a ``with`` block."""
+        """Return the loader to its present place after a ``with`` block."""
         cursor, entered, iterator = self._cursor, self._entered, self._iterator
         self._returns = True
         try:
@@ -308,7 +308,7 @@ class Loader(Observable):
             self._run.consumer.seek(self._cursor)
 
     def _look(self) -> None:
-        """There is more to fill."""
+        """Let the run look for more batches to fill."""
         if self._run is not None:
             self._run.consumer.look()
 
@@ -327,7 +327,7 @@ class Loader(Observable):
             raise StandpipeError("the loader is closed")
 
     def _rest(self) -> Epoch:
-        """What is left of the epoch that the next batch is in."""
+        """Return the rest of the epoch that the next batch is in."""
         self._check_open()
         self._seek()
         iterator = Epoch(self, self._cursor.epoch)

@@ -1,4 +1,4 @@
-"""What a loader shows of itself: live, as a report, over time."""
+"""Show what a loader does: live, as a report, over time."""
 
 from __future__ import annotations
 

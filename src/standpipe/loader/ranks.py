@@ -1,6 +1,6 @@
-"""Whether the ranks of one run agree: on what they load, and on where they stand.
+"""Check that the ranks of one run agree on what they load, and on where they are.
 
-Ranks don't talk to one another here: whoever can gathers a small value of each, and every rank looks at all of them.
+Ranks don't communicate here: the caller gathers a small value from each, and every rank checks all of them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check_states(states: Sequence[Facts | None]) -> None:
 
 
 def _disagreement(key: str, of_ranks: Sequence[Facts]) -> str:
-    """Which ranks have which value; empty when all have the same."""
+    """Describe which ranks have which value; empty if all agree."""
     ranks: dict[str, list[int]] = {}
     for rank, facts in enumerate(of_ranks):
         ranks.setdefault(shown(facts.get(key), most=1 << 20), []).append(rank)
@@ -78,7 +78,7 @@ def _disagreement(key: str, of_ranks: Sequence[Facts]) -> str:
 
 
 def _other_recipe(ranks: Sequence[int], facts: Facts, first: Facts) -> str:
-    """What these ranks have otherwise than rank 0."""
+    """Describe how the recipe of these ranks differs from rank 0's."""
     recipe, other = facts["recipe"], first["recipe"]
     texts = [
         f"{key} is {shown(recipe.get(key))}, not {shown(other.get(key))}" for key in differing(recipe, other)

@@ -1,4 +1,4 @@
-"""What a loader's state says: looked at before it is believed, against a plan."""
+"""Check a loader's state against a plan before it is used."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Saved:
 
 
 def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
-    """What a state says. Raises ``StateError`` when it is damaged or was saved by another recipe."""
+    """Return the contents of a state. Raises ``StateError`` if it is damaged or was saved by another recipe."""
     if not isinstance(state, Mapping):
         raise StateError(f"a state is a dict as state_dict() gives it, not a {type(state).__name__}")
     version, epoch, consumed, recipe = (state.get(key) for key in ("version", "epoch", "consumed", "recipe"))
@@ -64,12 +64,12 @@ def saved_state(state: Mapping[str, object], plan: Plan) -> Saved:
 
 
 def differing(was: Mapping[Any, object], now: Mapping[Any, object]) -> list[Any]:
-    """What of a recipe is otherwise now, by name."""
+    """Return the names of the parts of a recipe that have changed."""
     return [key for key in sorted({*was, *now}, key=str) if not _same(was.get(key), now.get(key))]
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two plain values are equal; of values that are none, no comparison is asked."""
+    """Return True if two plain values are equal; other values aren't compared."""
     return type(one) is type(other) and isinstance(one, str | int | None) and one == other
 
 

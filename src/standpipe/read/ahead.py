@@ -1,4 +1,4 @@
-"""How far reading may run ahead of decoding."""
+"""Decide how many bytes may be read ahead of decoding."""
 
 from __future__ import annotations
 

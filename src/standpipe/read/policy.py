@@ -1,4 +1,4 @@
-"""What is done about reads that fail, as native code has it."""
+"""Convert the settings for failing reads to native code's."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ class BadSample:
 
     @property
     def kind(self) -> str:
-        """What is wrong, without the facts of this one sample: what a summary counts.
+        """What is wrong, without the facts of this one sample; a summary counts these.
 
-        Of an exception in somebody's code it is where it was and of which type: ``"the dataset: KeyError"``.
+        For an exception in the user's code it is the place and the type: ``"the dataset: KeyError"``.
         """
         what, _, rest = PLACE.sub("", self.reason).partition(": ")
         exception = rest.partition(":")[0]
@@ -208,7 +208,7 @@ class _Taken:
 
 
 def _facts(sample: BadSample) -> dict[str, object]:
-    """As they stand in the file, where what doesn't count says so."""
+    """Return the values for the log file, without those that don't apply."""
     facts = asdict(sample)
     if facts.pop("counts"):
         return facts

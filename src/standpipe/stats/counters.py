@@ -1,6 +1,6 @@
-"""What a loader has done since it started, in numbers: how much, and how long it took.
+"""Counters of a loader since it started: how much it did, and how long that took.
 
-Every counter only grows, so that what happened between two snapshots is their difference: ``after - before``.
+Counters only grow, so what happened between two snapshots is their difference: ``after - before``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Latency:
 
     @property
     def count(self) -> int:
-        """How many things were timed."""
+        """Number of durations."""
         return sum(self.counts)
 
     @property
@@ -74,7 +74,9 @@ def _joined(one: Latency, other: Latency, sign: int) -> Latency:
 
 
 def _less(after: T, before: T, keep: tuple[str, ...] = ()) -> T:
-    """The difference of two snapshots, field by field but for those of ``keep``, and what can't be subtracted."""
+    """Return the difference of two snapshots, field by field; fields in ``keep`` and those that aren't
+    counters stay.
+    """
     left = {
         each.name: getattr(after, each.name) - getattr(before, each.name)
         for each in fields(after)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Who takes how much memory: the ledger that ``Loader.memory()`` gives."""
+"""The memory ledger: bytes by owner, as ``Loader.memory()`` returns them."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class MemoryLedger:
 
     @property
     def forecast(self) -> int:
-        """Of all owners; what they may take at most is ``limit``."""
+        """The forecast of all owners in bytes; ``limit`` is the most they may use."""
         return sum(owner.forecast for owner in self.owners)
 
     @property
     def now(self) -> int:
-        """Of all owners."""
+        """The current bytes of all owners."""
         return sum(owner.now for owner in self.owners)
 
     def __getitem__(self, name: str) -> MemoryOwner:
@@ -86,7 +86,7 @@ class MemoryLedger:
 
 
 def worker_owner(plan: Plan) -> str:
-    """What workers are called in the ledger."""
+    """Return the name of the workers in the ledger."""
     if plan.samples.program is None:
         return "decoding threads"
     return PROCESSES if plan.pool.executor is Executor.PROCESS else "Python threads"

@@ -22,13 +22,13 @@ if _TEXT:
 
 
 def faultpoint(name: str, key: int = 0, attempt: int = 0) -> None:
-    """Pass a point.
+    """Raise or do what STANDPIPE_FAULTS asks for at this point; nothing without that variable.
 
-    name     as the native list has it
-    key      of what is at work, such as a record's number: a share of keys is struck whoever does the work
-    attempt  how often that was tried before
+    name     name in the native list
+    key      number of the record or task: whether a key fails doesn't depend on the worker
+    attempt  number of earlier attempts
 
-    Raises ``OSError`` or ``RuntimeError`` where that is what shall happen. Without STANDPIPE_FAULTS nothing ever does.
+    Raises ``OSError`` or ``RuntimeError`` if the fault is an error.
     """
     if not _TEXT:
         return

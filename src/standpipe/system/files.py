@@ -21,10 +21,11 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 @contextmanager
 def drafted(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Inside the ``with`` block a file is written, which is at ``path`` when that ends without an error.
+    """Write a file that appears at ``path`` complete, when the ``with`` block ends without an error.
 
-    Yields the path to write meanwhile; that of a pipe or device is its own. Raises ``StandpipeError`` when it can't be
-    written; then a file that was at ``path`` stays as it was.
+    Yields the path to write to; a pipe or device is written directly. Raises ``StandpipeError`` if it can't
+    be written;
+    an earlier file at ``path`` then stays as it was.
     """
     target = Path(os.path.realpath(path))
     draft = target.with_name(f"{target.name}.{os.getpid()}.part")

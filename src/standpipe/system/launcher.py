@@ -1,6 +1,6 @@
-"""Which data rank this process is, as its launcher says or as the caller does.
+"""Find this process's data rank, from its launcher or the caller.
 
-Below the command line only this and ``published``, which asks for a folder, read environment variables.
+Below the command line, only this module and ``published``, which needs a folder, read environment variables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAUNCHERS = (
 
 
 class DeviceMesh(Protocol):
-    """What is asked of ``torch.distributed.device_mesh.DeviceMesh``."""
+    """The methods of ``torch.distributed.device_mesh.DeviceMesh`` that are used."""
 
     @property
     def mesh_dim_names(self) -> tuple[str, ...] | None:

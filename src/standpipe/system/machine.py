@@ -1,4 +1,4 @@
-"""What this process may use: CPUs, memory and open files, as the kernel and the container's limits allow.
+"""Count what this process may use: CPUs, memory and open files, by the kernel and the container's limits.
 
 cgroup limits count as the machine's size: version 1 and 2, of this process's group and all above it.
 """
@@ -40,7 +40,9 @@ def usable_cpus(near: frozenset[int] | None = None) -> frozenset[int]:
 
 @contextmanager
 def on_cpus(cpus: frozenset[int] | None) -> Iterator[None]:
-    """Threads and processes that this thread starts meanwhile run on these, as far as it may use any of them."""
+    """Start threads and processes on these CPUs inside the ``with`` block, as far as this thread may use any
+    of them.
+    """
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     near = usable.intersection(cpus or ())
     if not near or near == usable:
@@ -69,7 +71,9 @@ def memory_left(root: Path = Path("/")) -> dict[int, int]:
 
 
 def memory_pools(root: Path = Path("/")) -> tuple[int, ...]:
-    """Those of ``memory_left``: what this process takes is taken from each. The machine's where nothing is told."""
+    """Return the free bytes of each level of ``memory_left``, or the machine's; this process's use reduces
+    all of them.
+    """
     try:
         return tuple(memory_left(root))
     except OSError:
@@ -110,7 +114,7 @@ def memory_kills(process: int | str = "self", root: Path = Path("/")) -> int:
 
 
 def open_files() -> tuple[int, int]:
-    """How many files this process has open, and how many it may have (``ulimit -n``)."""
+    """Return how many files this process has open, and how many it may have (``ulimit -n``)."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     limit = limit if limit != resource.RLIM_INFINITY else UNLIMITED_BYTES
     try:
@@ -122,7 +126,7 @@ def open_files() -> tuple[int, int]:
 
 
 def is_short_of_files(error: BaseException) -> bool:
-    """Whether the system had no more open files for this process, or for all; native code says so in words."""
+    """Return True if the system refused another open file; native code reports that in words."""
     if isinstance(error, OSError):
         return error.errno in (errno.EMFILE, errno.ENFILE)
     return isinstance(error, RuntimeError) and os.strerror(errno.EMFILE) in str(error)
@@ -158,7 +162,7 @@ def own_memory_bytes(process: int, sharers: int) -> int:
 
 
 def _resident(process: int | str) -> tuple[int, int]:
-    """Bytes of a process that lie in memory, and how many of these are a file's, or memory shared by a name."""
+    """Return a process's resident bytes, and those of them that belong to files or named shared memory."""
     _, resident, shared, *_ = map(int, (PROC / str(process) / "statm").read_text().split())
     page = os.sysconf("SC_PAGE_SIZE")
     return resident * page, shared * page
@@ -216,7 +220,7 @@ def _groups(root: Path, controller: str, process: int | str = "self") -> Iterato
 
 
 def _mount(root: Path, kind: str) -> _Mount | None:
-    """Where the kernel says that version 2 (``"cgroup2"``), or a controller of version 1, is mounted."""
+    """Return where version 2 (``"cgroup2"``), or a controller of version 1, is mounted."""
     try:
         lines = (root / "proc" / "self" / "mountinfo").read_text().splitlines()
     except OSError:
@@ -261,8 +265,9 @@ def _memory_limit(group: Path) -> int | None:
 
 
 def _reclaimable(group: Path) -> int:
-    """Bytes that count as used, and that the kernel gives up under pressure: page cache that was read once, and half
-    of what was read again or lies in its own tables, as ``MemAvailable`` counts them.
+    """Return the bytes of page cache and kernel tables that the kernel frees under pressure.
+
+    It is page cache that was read once, and half of the rest, as ``MemAvailable`` counts them.
     """
     stats = _stats(group)
 

@@ -82,7 +82,7 @@ class Published:
             self._drop()
 
     def forget(self) -> None:
-        """In a forked child: let go of the parent's locks, so that they end with the parent."""
+        """Let go of the parent's locks in a forked child, so that they end with the parent."""
         self._lock = threading.Lock()  # another thread may have held it
         self._closed, self._path = True, None
         self._drop()

@@ -31,7 +31,7 @@ class Claim:
         self._tell()
 
     def promise(self, memory: int) -> None:
-        """Tell others that this loader may take so many bytes beyond what it has."""
+        """Tell other loaders how many bytes this one may use beyond what it has."""
         self._promised = max(memory, 0)
         self._tell()
 

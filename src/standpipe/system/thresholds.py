@@ -1,4 +1,4 @@
-"""Fractions of time from which on the tuner, the diagnosis and the doctor judge alike."""
+"""Fractions of time above which the tuner, the diagnosis and the doctor act; all three use these."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def be_worker(number: int) -> None:
 
 
 class WorkerOrigin:
-    """Where worker processes come from, if not from a new interpreter: ``ForkServer`` is what there is."""
+    """A process that worker processes are forked from, instead of a new interpreter: see ``ForkServer``."""
 
 
 WorkerContext = WorkerOrigin | Literal["spawn", "forkserver", "fork"]

@@ -49,19 +49,20 @@ class RecordFile:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one file is like.
+    """The result for one file.
 
-    file       which it is
-    size       bytes of it
-    mtime_ns   when it was changed last, as it was when it was read; 0 where it may have been changed since without a
-               trace, and where it wasn't read
+    file       the file
+    size       its size in bytes
+    mtime_ns   its modification time when it was read; 0 if it may have changed without a trace, or wasn't
+    read
     fault      why it can't be delivered, or None
     text       what is wrong, in full
-    damaged    decoded over damage, as Pillow does too
-    truncated  decoded although it ends too soon, since that was allowed
-    smoothed   a progressive JPEG that lacks scans, which the libjpeg-turbo in use may smooth otherwise than Pillow
-    misnamed   the format, ``"PNG"`` say, of a file whose name ends as another's does; else None
-    digest     of its bytes; None for bad files, or where none was asked for
+    damaged    True if it was decoded despite damage, as Pillow does too
+    truncated  True if it was decoded although it ends too soon, since that was allowed
+    smoothed   True for a progressive JPEG that lacks scans, for which this libjpeg-turbo may differ from
+    Pillow
+    misnamed   the format, such as ``"PNG"``, of a file whose name ends as another format's; else None
+    digest     digest of its bytes; None for bad files, or without ``digests``
     """
 
     file: RecordFile
@@ -78,10 +79,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class FileCheckSpec:
-    """How files are looked at.
+    """How files are checked.
 
-    side_bytes  cap on memory for whole frames, over all threads
-    digests     whether whole files get a digest of their bytes
+    side_bytes  limit of memory for whole frames, over all threads
+    digests     True if a digest of each whole file is made
     """
 
     decoding: Decoding
@@ -189,7 +190,7 @@ class FileCheckers:
         )
 
     def _decoded_by_pillow(self, found: _native.CheckedFile) -> bool:
-        """Whether it ends too soon. Raises ``Undecodable``."""
+        """Decode a file; return True if it ends too soon. Raises ``Undecodable``."""
         frame = decode_foreign(
             found.data, self._spec.decoding, lambda height, width, size: found.reserve(size)
         )

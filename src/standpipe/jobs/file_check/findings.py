@@ -1,4 +1,4 @@
-"""What was found in the files of a source."""
+"""The findings of a file check."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FileFinding:
     like: int | None = None
 
     def facts(self) -> dict[str, object]:
-        """As plain values for programs; ``exclude()`` reads them as a line of JSON."""
+        """Return the finding as plain values; ``exclude()`` reads them as a line of JSON."""
         facts = asdict(self)
         return facts if self.like is not None else {name: facts[name] for name in facts if name != "like"}
 
@@ -84,12 +84,12 @@ class FileCheckReport:
 
     @property
     def bad(self) -> int:
-        """How many files a loader would refuse."""
+        """Number of files that a loader would refuse."""
         return sum(self.counts.get(kind, 0) for kind in BAD)
 
     @property
     def ok(self) -> bool:
-        """None of them."""
+        """True if a loader would refuse no file."""
         return self.bad == 0
 
     def findings(self, *kinds: str) -> Iterator[FileFinding]:
@@ -126,7 +126,9 @@ class FileCheckReport:
         return written
 
     def facts(self) -> dict[str, object]:
-        """All but the findings of single files, as plain values for programs. Sizes in bytes, times in seconds."""
+        """Return everything except findings of single files as plain values; sizes in bytes, times in
+        seconds.
+        """
         return {
             "ok": self.ok,
             "records": self.records,

@@ -1,4 +1,4 @@
-"""What is odd about the labels of a source."""
+"""Find oddities in the labels of a source."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class LabelFinding:
     files: int = 0
 
     def facts(self) -> dict[str, object]:
-        """As plain values for programs."""
+        """Return the finding as plain values."""
         return {"kind": self.kind, "label": self.label, "name": self.name, "files": self.files}
 
 
 class LabelCounts:
-    """How many records each label has, counted piece by piece.
+    """The number of records of each label, counted piece by piece.
 
     classes  names by label, or None
     """
@@ -47,7 +47,7 @@ class LabelCounts:
         self._records = 0
 
     def add(self, labels: AnyArray) -> None:
-        """Count labels, (n,) of whole numbers."""
+        """Count labels, (n,) integers."""
         self._records += len(labels)
         if len(self._counts) > MOST_LABELS:
             return
@@ -56,7 +56,7 @@ class LabelCounts:
             self._counts[label] = self._counts.get(label, 0) + count
 
     def findings(self) -> tuple[LabelFinding, ...]:
-        """What is odd about them, by label."""
+        """Return the oddities, by label."""
         if not self._counts:
             return ()
         if len(self._counts) > MOST_LABELS:

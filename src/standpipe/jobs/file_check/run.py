@@ -106,7 +106,7 @@ def _opened(source: object) -> OpenSource:
 
 
 def _key(source: OpenSource, spec: FileCheckSpec) -> str:
-    """Of all that verdicts depend on but the files: another source, place, cap or decoder, another key."""
+    """Return a key of all that results depend on except the files: source, place, memory limit and decoder."""
     from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
     from PIL import __version__ as pillow
@@ -149,7 +149,7 @@ class _Work:
                 yield files[first : first + FILES_OF_PIECE]
 
     def _unknown(self, indices: Int64Array) -> list[RecordFile]:
-        """Of the records ``indices`` (n,), which follow one another, those whose files have to be looked at."""
+        """Return the files that must be read, of the consecutive records ``indices`` (n,)."""
         records = self.source.locate(indices)
         files, labels = records.files["image"], records.plain.get("label")
         if labels is not None:

@@ -1,7 +1,9 @@
-"""What is known of the files of one source, in SQLite: so that whoever looks through them again goes on.
+"""Keep the results for the files of one source in SQLite, so that another check continues there.
 
-A row per record says how its file was when it was looked at, and what it is like. It lies in the user's cache folder,
-named by all that verdicts depend on but the files themselves; where that can't be written, in a temporary file.
+A row per record has the file's size and time when it was read, and the result. The database is in the user's
+cache
+folder, under a name made of all that results depend on except the files; or a temporary file where that can't
+be written.
 """
 
 from __future__ import annotations
