@@ -13,7 +13,7 @@ WORDS = 1 << 64  # seeds and epochs are 64-bit words
 
 
 def whole_number(field: str, value: object, *, low: int, high: int) -> int:
-    """Return ``value`` as an int, or raise a ``PlanError`` unless it is a whole number in [low, high]."""
+    """Return ``value`` as an int, or raise a ``PlanError`` unless it is an integer in [low, high]."""
     if isinstance(value, SupportsIndex) and not isinstance(value, bool):
         number = operator.index(value)
         if low <= number <= high:

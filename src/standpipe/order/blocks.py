@@ -103,7 +103,7 @@ class _Places:
         return window + (position >= self.begin(window + 1))
 
     def blocks(self, start: int, stop: int) -> Int64Array:
-        """Which block each place of [start, stop) holds, (stop − start,) int64."""
+        """Return the block at each place of [start, stop), (stop − start,) int64."""
         whole, short = self.num_blocks - 1, self.short
         seed = _native.mix(_native.mix(0, self.order.seed), _BLOCKS)
         before, after = start - (start > short), stop - (stop > short)
@@ -113,12 +113,12 @@ class _Places:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What the positions [begin, end) of an epoch have in common.
+    """Facts about the positions [begin, end) of an epoch, which share a window.
 
-    seed       of the order of its records
+    seed       seed for the order of its records
     starts     (blocks,) int64: the first record of each of its blocks, in their order
-    short_end  where the records of the short block end among its own; past its end when it hasn't got it
-    missing    records that the short block has too few
+    short_end  where the records of the short block end among its own; past its end without that block
+    missing    number of records that the short block has too few
     """
 
     epoch: int

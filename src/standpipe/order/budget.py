@@ -25,12 +25,12 @@ MIXED_BATCHES = 4  # that a bucket fills at least: with fewer the same records m
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one batch may hold, by a length that is known of every record.
+    """The most that one batch may hold, by a length that is known of every record.
 
     most            1 to 2^40, in the length's unit: tokens, pixels, …
     length_column   the column of lengths
     max_batch_size  records of a batch, at most; None: as many as the budget allows
-    packing         what a batch costs: True its records' lengths together, False rows × longest record
+    packing         cost of a batch: True: the sum of its lengths; False: rows × longest record
     """
 
     most: int
@@ -84,9 +84,9 @@ class Batches:
     def of(cls, budget: Budget, column: Column, chain: Chain, *, seed: int | None) -> Batches:
         """Plan the batches of all records.
 
-        column  the lengths of the selected records [start, stop), (stop − start,) of any whole numbers
+        column  the lengths of the selected records [start, stop), (stop − start,) integers
 
-        Raises ``PlanError`` for lengths that are no whole numbers, negative, or more than the budget.
+        Raises ``PlanError`` for lengths that aren't integers, are negative, or exceed the budget.
         """
         lengths = _Lengths(budget, column, chain)
         total = 0
@@ -122,7 +122,7 @@ class Batches:
 
     @property
     def stride(self) -> int:
-        """Of random draws, from one batch to the next."""
+        """Distance between the random keys of one batch and the next."""
         return self.most_rows
 
     def records(self, epoch: int, position: int) -> Int64Array:
@@ -160,7 +160,7 @@ class Batches:
         )
 
     def _parts(self, epoch: int, position: int) -> list[tuple[int, int, int]]:
-        """What ``Cut.places`` says of the batch at a position."""
+        """Return ``Cut.places`` of the batch at a position."""
         check_positions(self.num_positions, epoch, position, position + 1)
         return self.cut.places(int(self._shuffled(_BATCHES, epoch, self.num_positions, position, 1)[0]))
 

@@ -47,7 +47,7 @@ class Chosen:
     text: str
 
     def count(self, num_records: int) -> int:
-        """As many as are listed."""
+        """Return the number of listed records."""
         return len(self.numbers)
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
@@ -119,7 +119,7 @@ class SplitByColumn:
         return f"split({self.share}, {self.how}={self.column!r}, seed={self.seed}), {self.side}"
 
     def _of_groups(self, columns: Columns) -> Side:
-        """Each value has a number at random; those with the lowest numbers are first."""
+        """Put the groups with the lowest random numbers on the first side."""
         key, count = key_of(self.seed, _GROUPS), columns.num_records
 
         def drawn() -> Iterator[UInt64Array]:
@@ -136,7 +136,7 @@ class SplitByColumn:
         return self._side(numbers, np.zeros(1, np.int64), np.array([len(numbers)]))
 
     def _of_strata(self, columns: Columns) -> Side:
-        """Of each group's records, which are in a random order, the first ones are first."""
+        """Put the first records of each group, in the group's random order, on the first side."""
         groups = grouped(columns, self.column, key=key_of(self.seed, _STRATA), asked_by=self.describe())
         ends = np.floor(np.cumsum(groups.sizes) * self.share + 0.5).astype(np.int64)
         firsts = np.diff(ends, prepend=0)
@@ -164,7 +164,7 @@ class Side:
     text: str
 
     def count(self, num_records: int) -> int:
-        """How many it has."""
+        """Return its number of records."""
         return int(self.ends[-1])
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:

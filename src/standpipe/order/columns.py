@@ -1,4 +1,4 @@
-"""What orders know of records beside their number, and how they group them."""
+"""Columns: what orders know of records besides their number, and how to group records by them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PLACE_BITS = 32  # of a place's hash, below its group's number: sorting takes a 
 
 
 class Columns(Protocol):
-    """What is known of a source's records, or of those that selections left of them, without reading a sample.
+    """Columns of a source's records, or of selected ones, known without reading a sample.
 
-    Numbers by place: those of ``num_records``. A record's own number is that in the source.
+    Places are [0, ``num_records``). A record's own number is its number in the source.
     """
 
     @property
     def num_records(self) -> int:
-        """How many there are."""
+        """Number of records."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -42,18 +42,18 @@ class Columns(Protocol):
 
     @property
     def is_source(self) -> bool:
-        """Whether nothing was selected, so that a record's place is its number."""
+        """True if nothing was selected, so that a record's place is its number."""
 
     @property
     def source_records(self) -> int:
-        """How many the source has."""
+        """Number of records in the source."""
 
     @property
     def source_digest(self) -> str:
         """Digest of the source's manifest."""
 
     def numbers(self, start: int, stop: int) -> Int64Array:
-        """Which of the source's records are at places [start, stop), (stop − start,) int64."""
+        """Return the source's numbers of the records at places [start, stop), (stop − start,) int64."""
 
     def name(self, number: int) -> str | None:
         """A printable name of one of the source's records, its path, or None."""
@@ -76,7 +76,7 @@ class Groups:
 
 
 def grouped(columns: Columns, name: str, *, key: int, asked_by: str) -> Groups:
-    """Group by a column of whole numbers. Which order a group's records are in depends on ``key``."""
+    """Group records by a column of integers. The order inside a group depends on ``key``."""
     values = _distinct(columns, name, asked_by)
     sizes = np.zeros(len(values), np.int64)
 
@@ -124,7 +124,9 @@ def mixed(key: int, words: UInt64Array) -> UInt64Array:
 
 
 def key_of(seed: int, purpose: int) -> int:
-    """What the draws of a seed for one purpose hang on. Purposes are below 2^62 and never given twice."""
+    """Return the key of a seed's random numbers for one purpose. Purposes are below 2^62, and each is used
+    once.
+    """
     return _native.mix(_native.mix(0, seed), purpose)
 
 
@@ -135,7 +137,9 @@ def _scrambled(word: int) -> int:
 
 
 def _distinct(columns: Columns, name: str, asked_by: str) -> Int64Array:
-    """The values of a column, ascending. Raises ``PlanError`` when they are no whole numbers, or too many."""
+    """Return the values of a column, ascending. Raises ``PlanError`` if they aren't integers, or are too
+    many.
+    """
     values = np.empty(0, np.int64)
     for _, chunk in chunks(columns, name, asked_by):
         if chunk.dtype.kind not in "biu":

@@ -1,6 +1,7 @@
-"""How many records of which lengths make up a batch within a budget: found once, for every epoch.
+"""Choose how many records of which lengths make up a batch within a budget, once for every epoch.
 
-Lengths are counted in classes, classes are joined to few buckets, and buckets are cut into runs of equal batches.
+Lengths are counted in classes, classes are joined to a few buckets, and buckets are cut into runs of equal
+batches.
 All of it is small, whatever the number of records.
 """
 
@@ -22,7 +23,7 @@ MOST_BUCKETS = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lengths:
-    """How many records are about how long.
+    """The number of records of each length, roughly.
 
     longest  (n,) int64, ascending: the longest record of each class
     counts   (n,) int64, positive: the records of each class
@@ -89,7 +90,7 @@ class Cut:
         object.__setattr__(self, "sizes", self.rows.sum(axis=1))
 
     def places(self, batch: int) -> list[tuple[int, int, int]]:
-        """Which records make up a batch: (bucket, first, number) of each bucket that has some, the longest first."""
+        """Return the records of a batch: (bucket, first, number) for each bucket it uses, the longest first."""
         run = int(np.searchsorted(self.ends, batch, "right"))
         rows = self.rows[run]
         within = batch - int(self.ends[run] - self.times[run])
@@ -119,9 +120,10 @@ def cut_padded(buckets: Lengths, budget: int, max_batch_size: int) -> Cut:
 
 
 def cut_packed(buckets: Lengths, budget: int, max_batch_size: int) -> Cut:
-    """Batches whose rows are together within the budget, all filled about alike.
+    """Return batches whose rows together are within the budget, all about equally full.
 
-    From the longest on, each record goes to the emptiest batch that has room. There are as many batches as would
+    From the longest on, each record goes to the emptiest batch that has room. There are as many batches as
+    would
     hold all records if no room was lost, and more as soon as a record finds no room.
     """
     records = zip(buckets.longest.tolist(), buckets.counts.tolist(), strict=True)

@@ -23,9 +23,9 @@ MOST_LINE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Without:
-    """All records but some.
+    """All records except some.
 
-    gaps  (k,) int64, ascending: for each record left out, how many that stay come before it
+    gaps  (k,) int64, ascending: for each excluded record, the number of remaining ones before it
     """
 
     gaps: Int64Array
@@ -37,7 +37,7 @@ class Without:
         return cls(places - np.arange(len(places)), text)
 
     def count(self, num_records: int) -> int:
-        """What stays. Raises ``PlanError`` when nothing does."""
+        """Return the number of remaining records. Raises ``PlanError`` if there are none."""
         left = num_records - len(self.gaps)
         if left == 0:
             raise PlanError(f"{self.text} leaves nothing of {num_records:,} records")
@@ -54,13 +54,13 @@ class Without:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exclude:
-    """All records but those of the source's numbers ``rows``, (k,) int64, ascending, each once."""
+    """All records except the source's ``rows``, (k,) int64, ascending, each once."""
 
     rows: Int64Array
 
     @classmethod
     def of(cls, rows: object) -> Exclude:
-        """From anything NumPy makes whole numbers of. Raises ``PlanError`` for anything else."""
+        """Make it from anything that NumPy converts to integers. Raises ``PlanError`` for other values."""
         array = np.asarray(rows)
         if array.ndim == 1 and len(array) == 0:
             array = array.astype(np.int64)
@@ -85,7 +85,7 @@ class Exclude:
         return Without.of(_places(self.rows, columns), self.describe())
 
     def describe(self) -> str:
-        """One phrase: what is left out, whoever listed it."""
+        """Describe in one phrase what is excluded, for any form of the list."""
         from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
         digest = blake2b(self.rows.astype("<i8").tobytes(), digest_size=8).hexdigest()
@@ -108,10 +108,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ExcludeFile:
-    """All records but those that a file of JSON lines names; it is read once, when a plan first needs it.
+    """All records except those that a file of JSON lines names; a plan reads the file once.
 
-    A line is a number, or an object with ``index`` and perhaps ``path``, which is compared with the source's. One
-    with ``source`` and no ``index`` says by a digest which source is meant: then paths may differ, since data moves.
+    A line is an integer, or an object with ``index`` and perhaps ``path``, which is compared with the
+    source's. An object
+    with ``source`` and no ``index`` names the source by its digest; then paths may differ, since data moves.
     """
 
     path: Path
@@ -193,7 +194,9 @@ class ExcludeFile:
 
 
 def exclusion(records: object) -> Exclude | ExcludeFile:
-    """From numbers, or the path of a file that lists records. Raises ``PlanError`` for anything else."""
+    """Return an exclusion for numbers, or for the path of a file that lists records. Raises ``PlanError``
+    otherwise.
+    """
     return ExcludeFile(Path(records)) if isinstance(records, str | os.PathLike) else Exclude.of(records)
 
 
@@ -216,7 +219,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _places(rows: Int64Array, columns: Columns) -> Int64Array:
-    """Which of the selected records are among the source's ``rows``, ascending."""
+    """Return the places of the source's ``rows``, ascending, among the selected records."""
     if columns.is_source or len(rows) == 0:
         return rows
     found = [np.empty(0, np.int64)]

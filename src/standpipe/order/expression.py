@@ -37,7 +37,7 @@ GRAMMAR = "comparisons, in [...], and, or, not, + - * // %, numbers, class names
 
 
 class Kind(Enum):
-    """What a part of a condition stands for."""
+    """The type of a part of a condition."""
 
     NUMBER = "a number"
     CONDITION = "a condition"
@@ -60,9 +60,10 @@ class _Part:
 
 
 class Condition:
-    """One condition over columns, such as ``label < 10 and length <= 512``. Raises ``PlanError`` with the place.
+    """One condition over columns, such as ``label < 10 and length <= 512``. Raises ``PlanError`` with the
+    place.
 
-    Whole numbers are 64-bit, others float64. A string is a class name, compared with ``label`` alone.
+    Integers have 64 bits, other numbers are float64. A string is a class name, compared with ``label`` alone.
     """
 
     __slots__ = ("_root", "_text")
@@ -92,7 +93,9 @@ class Condition:
             raise self._error(self._root, f"is {kind.value}; compare it with something")
 
     def holds(self, columns: Columns, start: int, stop: int) -> NDArray[np.bool_]:
-        """For which of the records [start, stop) it holds, (stop − start,) bool. It was checked."""
+        """Return if it holds for each of the records [start, stop), (stop − start,) bool. ``check`` comes
+        first.
+        """
         try:
             with np.errstate(all="ignore"):
                 held = self._value(self._root, _Part(columns, start, stop))
@@ -101,7 +104,7 @@ class Condition:
         return np.broadcast_to(np.asarray(held), (stop - start,))
 
     def _kind(self, node: ast.expr, columns: Columns) -> Kind:
-        """What a part stands for. Raises ``PlanError`` for what isn't allowed."""
+        """Return the type of a part. Raises ``PlanError`` for what isn't allowed."""
         match node:
             case ast.Constant(value=bool()):
                 return Kind.CONDITION

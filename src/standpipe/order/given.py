@@ -41,7 +41,7 @@ class Given:
         self._next += 1
 
     def has(self, epoch: int, position: int) -> bool:
-        """Whether a batch has been named."""
+        """Return True if the batch at a position has been named."""
         return epoch == self.epoch and position in self._batches
 
     def records(self, epoch: int, position: int) -> Int64Array:

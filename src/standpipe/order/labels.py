@@ -1,4 +1,4 @@
-"""Whether the labels that a column has stand for classes."""
+"""Check that the labels in a column are valid classes."""
 
 from __future__ import annotations
 

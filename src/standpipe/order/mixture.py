@@ -29,19 +29,20 @@ _MIXED = 11  # keyed apart from all else of its seed
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """How often each of k components comes: ``parts[i]`` times in a period of ``sum(parts)`` positions.
+    """The frequencies of k components: ``parts[i]`` positions in a period of ``sum(parts)``.
 
-    In the period each component's places are spread as evenly as they can be: its j-th comes about
-    (j + 1/2) / parts[i] of the way. So any stretch has the shares to within one or two.
+    In the period each component's places are spread as evenly as possible: its j-th comes about
+    (j + 1/2) / parts[i] of the way. So any stretch has the right fractions to within one or two.
     """
 
     parts: tuple[int, ...]
 
     @classmethod
     def of(cls, weights: Sequence[object]) -> Shares:
-        """From k numbers from 0 on, not all 0. Raises ``PlanError`` for others.
+        """Make them from k numbers of at least 0, not all 0. Raises ``PlanError`` for others.
 
-        Ratios of decimals are exact while their period is at most 65,536 long, others to the nearest 1/65,536.
+        Ratios of decimals are exact while their period is at most 65,536 long, others to the nearest
+        1/65,536.
         """
         if not 1 <= len(weights) <= MOST_COMPONENTS:
             raise PlanError(f"a mixture has 1 to {MOST_COMPONENTS:,} components, not {len(weights):,}")
@@ -71,7 +72,7 @@ class Shares:
 
     @cached_property
     def pattern(self) -> tuple[NDArray[np.int16], NDArray[np.int32]]:
-        """Which component is at each place of the period, and how many of its places are before; (period,) each."""
+        """The component at each place of the period, and the number of its places before; (period,) each."""
         parts = np.array(self.parts)
         component = np.repeat(np.arange(len(parts), dtype=np.int16), parts)
         ordinal = np.arange(self.period) - np.repeat(np.cumsum(parts) - parts, parts)
@@ -86,10 +87,10 @@ class Shares:
 
 @dataclass(frozen=True, eq=False)
 class _Segment:
-    """From one position on, these shares.
+    """Frequencies that apply from one position on.
 
     epoch, position  where it begins
-    before           draws of each component before that, in all epochs together
+    before           records that each component gave before that, in all epochs together
     """
 
     shares: Shares
@@ -149,9 +150,10 @@ class Mixed:
         return cls(orders, begins, positions, seed, (_Segment(shares, 0, 0, none),))
 
     def reweighed(self, epoch: int, position: int, weights: Sequence[object]) -> Mixed:
-        """The same up to ``position`` of ``epoch``, and from there on with other weights, 0 for none of one.
+        """Return an order that is the same up to ``position`` of ``epoch``, and has other weights from there.
 
-        Where components are in their orders goes on, and an epoch has as many positions as before.
+        Components continue in their orders, and an epoch has as many positions as before. A weight of 0 stops
+        a component.
         """
         last = self.segments[-1]
         if (epoch, position) < (last.epoch, last.position):
@@ -175,7 +177,7 @@ class Mixed:
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
     def component_of(self, index: int) -> int:
-        """Which component a record number belongs to."""
+        """Return the component of a record number."""
         return int(np.searchsorted(self.begins, index, side="right")) - 1
 
     def describe(self) -> str:
@@ -197,7 +199,9 @@ class Mixed:
         return list(zip(begins, [*begins[1:], self.num_positions], inside, strict=True))
 
     def _before(self, segment: _Segment, epoch: int) -> tuple[int, ...]:
-        """Draws of each component before the first position of an epoch that has the segment's shares."""
+        """Return how many records each component gave before the first position of an epoch with the
+        segment's frequencies.
+        """
         if epoch == segment.epoch:
             return segment.before
         rest = _counts(segment.shares, self.num_positions - segment.position)
@@ -206,7 +210,7 @@ class Mixed:
         return tuple(b + r + epochs * w for b, r, w in zip(segment.before, rest, whole, strict=True))
 
     def _drawn(self, epoch: int, position: int) -> tuple[int, ...]:
-        """Draws of each component before a position, in all epochs together."""
+        """Return how many records each component gave before a position, in all epochs together."""
         begin, _, segment = [each for each in self._stretches(epoch) if each[0] <= position][-1]
         block = (position - begin) // BLOCK * BLOCK
         components, _ = self._mixed(segment, epoch, begin, begin + block, position)
@@ -227,7 +231,7 @@ class Mixed:
         return records
 
     def _of_component(self, number: int, first: int, count: int) -> Int64Array:
-        """The records that a component gives as its draws [first, first + count), over its epochs."""
+        """Return the records [first, first + count) that a component gives, over its epochs."""
         order = self.orders[number]
         parts = []
         while count > 0:
@@ -240,7 +244,8 @@ class Mixed:
     def _mixed(
         self, segment: _Segment, epoch: int, begin: int, start: int, stop: int
     ) -> tuple[NDArray[np.int16], Int64Array]:
-        """Which component positions [start, stop) of a stretch belong to, and which of its draws each is.
+        """Return the component of each of the positions [start, stop) of a stretch, and which of its records
+        that is.
 
         A block of 256 has the components that the pattern has there, in a random order.
         """
@@ -276,14 +281,14 @@ class Mixed:
 
 @lru_cache(maxsize=64)  # a run asks of whole epochs again and again, and counting takes up to 65,536 places
 def _counts(shares: Shares, positions: int) -> tuple[int, ...]:
-    """How often each component is among the first ``positions`` of the pattern."""
+    """Return how often each component is among the first ``positions`` of the pattern."""
     periods, rest = divmod(positions, shares.period)
     some = np.bincount(shares.pattern[0][:rest], minlength=len(shares.parts)).tolist()
     return tuple(periods * part + more for part, more in zip(shares.parts, some, strict=True))
 
 
 def _nearest(shares: list[Fraction]) -> tuple[int, ...]:
-    """Whole numbers with the sum 65,536 in about these shares: those rounded down most get one more."""
+    """Return integers with the sum 65,536 near these fractions: those rounded down most get one more."""
     parts = [math.floor(share * MOST_SHARES) for share in shares]
     lost = sorted(range(len(shares)), key=lambda i: (parts[i] - shares[i] * MOST_SHARES, i))
     for number in lost[: MOST_SHARES - sum(parts)]:

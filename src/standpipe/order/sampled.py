@@ -26,7 +26,7 @@ _WEIGHTED, _BALANCED, _MEMBERS = 5, 6, 7
 
 
 class Sampling(Protocol):
-    """How often records come, as a description."""
+    """Describe how often records come."""
 
     def order(self, columns: Columns, seed: int) -> Order:
         """Look at the columns, in pieces. Raises ``PlanError`` when they don't fit."""
@@ -48,7 +48,9 @@ class Weights:
 
     @classmethod
     def of(cls, weights: object, samples: object) -> Weights:
-        """From a name or anything NumPy makes numbers of. Raises ``PlanError`` for anything else."""
+        """Make them from a column's name or anything that NumPy converts to numbers. Raises ``PlanError``
+        otherwise.
+        """
         if isinstance(weights, str):
             return cls(weights, _checked_samples(samples))
         array = np.asarray(weights)
@@ -90,9 +92,9 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Every value of a column comes equally often.
+    """Sample every value of a column equally often.
 
-    column   of whole numbers
+    column   a column of integers
     samples  positions of an epoch; default: as many as records
     """
 
@@ -116,15 +118,19 @@ class Balance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighted:
-    """Positions draw records in proportion to their weights. Satisfies ``contracts.Order``.
+    """Sample records in proportion to their weights. Satisfies ``contracts.Order``.
 
-    The weights, as whole numbers, lie one after another on a line, which is cut into as many equal strata as an
-    epoch has positions. A shuffle says which stratum a position takes, a draw of (seed, epoch, position) which
-    point of it, and the record is the one whose weight is there. So each position draws record i with
-    probability weight i / sum; and in an epoch a record comes as often as it is expected to, give or take less
-    than two, which is closer than independent draws would be. Equal weights make it a shuffle.
+    The weights, as integers, are intervals on a line, one after another. The line is cut into equal strata,
+    one for each
+    position of an epoch. A shuffle gives each position a stratum, and a random number of (seed, epoch,
+    position) a point in
+    it; the record is the one whose interval contains the point. So each position has record i with
+    probability
+    weight i / sum. In an epoch a record comes as often as expected, give or take less than two, which is
+    closer than
+    independent sampling. Equal weights make it a shuffle.
 
-    ends    where each record's weight ends on the line
+    ends    where each record's interval ends on the line
     begins  the record at each stratum's begin, and at the end the last record of all
     total   the line's length
     """
@@ -169,7 +175,7 @@ class Weighted:
         )
 
     def _records_at(self, points: Int64Array, strata: Int64Array) -> Int64Array:
-        """The record that each point of the line, in the stratum given with it, lies in: bisection."""
+        """Return the record at each point of the line, in the given stratum, by bisection."""
         limits = self.begins.at(np.concatenate([strata, strata + 1]))
         low, high = limits[: len(strata)], limits[len(strata) :]
         while (open_ := (low < high).nonzero()[0]).size:
@@ -215,12 +221,12 @@ class Balanced:
 
 @lru_cache(maxsize=2)  # a run asks of one epoch for long; as integers of any size, since epochs have 64 bits
 def _remainders(order: Balanced, rounds: int) -> Int64Array:
-    """How far in its cycle each group is after some rounds, (k,) int64."""
+    """Return each group's place in its cycle after some rounds, (k,) int64."""
     return np.array([rounds % size for size in order.groups.sizes.tolist()], np.int64)
 
 
 def _unit(pieces: Iterator[tuple[int, AnyArray]], num_records: int) -> float:
-    """The power of two that makes whole numbers of the weights, with a sum below 2^62."""
+    """Return the power of two that turns the weights into integers with a sum below 2^62."""
     largest = 0.0
     for start, piece in pieces:
         if piece.dtype.kind not in "biuf":
@@ -239,13 +245,13 @@ def _unit(pieces: Iterator[tuple[int, AnyArray]], num_records: int) -> float:
 
 
 def _strata(numbers: Int64Array, total: int, count: int) -> Int64Array:
-    """Where strata begin: ``numbers`` × total // count, without a product above 2^62."""
+    """Return where strata begin: ``numbers`` × total // count, without a product above 2^62."""
     whole, rest = divmod(total, count)
     return numbers * whole + numbers * rest // count
 
 
 def _records_at_begins(line: Table, total: int, count: int) -> Iterator[Int64Array]:
-    """Yield the record that lies at each stratum's begin, and at last the record that lies at the line's end."""
+    """Yield the record at each stratum's begin, and at last the record at the line's end."""
     done = 0
     for start in range(0, len(line), ROWS_AT_ONCE):
         ends = line.read(start, min(start + ROWS_AT_ONCE, len(line)))

@@ -1,4 +1,4 @@
-"""Which of a source's records take part: a pure function of their place among those selected."""
+"""Select records of a source: a pure function of their place among those selected."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Selection(Protocol):
     """Some of n records, each at most once or as often as it was chosen, in an order of its own."""
 
     def count(self, num_records: int) -> int:
-        """How many it selects of ``num_records``. Raises ``PlanError`` when it can't."""
+        """Return how many of ``num_records`` it selects. Raises ``PlanError`` where it can't."""
 
     def records(self, places: Int64Array, num_records: int) -> Int64Array:
-        """Which record, of ``num_records``, is at each place, (n,) int64 of [0, count)."""
+        """Return the record at each place, (n,) int64 of [0, count), of ``num_records``."""
 
     def describe(self) -> str:
         """One phrase for ``explain()`` and the recipe: everything that decides which records these are."""
@@ -55,7 +55,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """All records but the first ``number``."""
+    """All records except the first ``number``."""
 
     number: int
 
@@ -63,7 +63,7 @@ class Skip:
         object.__setattr__(self, "number", whole_number("skip", self.number, low=0, high=MAX_POSITIONS))
 
     def count(self, num_records: int) -> int:
-        """What is left. Raises ``PlanError`` when nothing is."""
+        """Return the number of remaining records. Raises ``PlanError`` if there are none."""
         if self.number >= num_records:
             raise PlanError(f"skip({self.number}) leaves nothing of {num_records} records")
         return num_records - self.number
@@ -85,7 +85,9 @@ class Select:
 
     @classmethod
     def of(cls, rows: object) -> Select:
-        """From anything NumPy makes whole numbers of. Raises ``PlanError`` for anything else, and for none."""
+        """Make it from anything that NumPy converts to integers. Raises ``PlanError`` for other values, and
+        for none.
+        """
         array = np.asarray(rows)
         if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) == 0:
             raise PlanError(
@@ -99,7 +101,7 @@ class Select:
         return cls(array)
 
     def count(self, num_records: int) -> int:
-        """As many as are listed. Raises ``PlanError`` for one that doesn't exist."""
+        """Return the number of listed records. Raises ``PlanError`` for one that doesn't exist."""
         if (largest := int(self.rows.max())) >= num_records:
             raise PlanError(f"select() names record {largest}; there are {num_records}, from 0 on")
         return len(self.rows)
@@ -133,7 +135,7 @@ class Split:
         object.__setattr__(self, "seed", whole_number("split's seed", self.seed, low=0, high=WORDS - 1))
 
     def count(self, num_records: int) -> int:
-        """Its side's. Raises ``PlanError`` when one side would be empty."""
+        """Return the number of records on its side. Raises ``PlanError`` if one side would be empty."""
         first = self._first(num_records)
         if not 0 < first < num_records:
             raise PlanError(f"split({self.share}) of {num_records} records leaves one side empty")
@@ -161,11 +163,12 @@ def check_share(share: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Which records of a source take part, and how often each, by place.
+    """The records of a source that are used, and how often each, by place.
 
-    num_records  of the source
-    selections   the first is of the source's records, each further one of those the one before it selected
-    times        how many places in a row each of the last selection has
+    num_records  records of the source
+    selections   the first selects from the source's records, each further one from those that the one before
+    it selected
+    times        how many places in a row each record of the last selection has
     """
 
     num_records: int
@@ -182,7 +185,7 @@ class Chain:
 
     @property
     def count(self) -> int:
-        """How many places there are."""
+        """Number of places."""
         return self.sizes[-1] * self.times
 
     def records(self, places: Int64Array) -> Int64Array:
@@ -226,10 +229,11 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Every position of another order ``times`` times in a row. Satisfies ``contracts.Order``.
+    """Repeat every position of another order ``times`` times in a row. Satisfies ``contracts.Order``.
 
-    Repeats of a record lie in one step as far as they fit, and draw their random numbers apart: repeated
-    augmentation (Hoffer et al., Augment Your Batch, 2020).
+    Repeats of a record are in one step as far as they fit, and have different random numbers: repeated
+    augmentation
+    (Hoffer et al., Augment Your Batch, 2020).
     """
 
     order: Order

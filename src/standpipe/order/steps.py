@@ -1,4 +1,4 @@
-"""Which positions of the global order a rank takes at which step: arithmetic, no state."""
+"""Compute the positions of the global order that a rank takes at each step, without state."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ AnyOrder: TypeAlias = Order | Batches | Given
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a run stands. It says nothing of batch, rank or world_size, so a run can resume with others.
+    """The place of a run. It doesn't contain batch size, rank or world size, so a run can resume with others.
 
     epoch     counts from 0
-    consumed  positions of the epoch's global order that all ranks together are past
+    consumed  positions of the epoch's global order that all ranks together have taken
     """
 
     epoch: int = 0
@@ -37,8 +37,8 @@ class Drawn:
     """The rows of one batch.
 
     indices    (rows,) int64: their record numbers
-    positions  (rows,) int64: what random draws are keyed by, beside seed and epoch
-    valid      (rows,) bool: which rows are no padding
+    positions  (rows,) int64: keys of random numbers, besides seed and epoch
+    valid      (rows,) bool: False for padding
     """
 
     indices: Int64Array
@@ -67,11 +67,11 @@ class Step:
         return min(max(self.num_positions - self.start, 0), self.rows)
 
     def valid(self) -> NDArray[np.bool_]:
-        """Which rows are no padding, (rows,) bool."""
+        """Return a mask, (rows,) bool, that is False for padding."""
         return np.arange(self.rows) < self.num_valid
 
     def positions(self) -> Int64Array:
-        """The rows' positions in the epoch, (rows,) int64. Random draws are keyed by them."""
+        """Return the rows' positions in the epoch, (rows,) int64: keys of their random numbers."""
         return (self.start + np.arange(self.rows, dtype=np.int64)) % self.num_positions
 
     def ranges(self) -> Iterator[tuple[int, int]]:
@@ -89,7 +89,7 @@ class Step:
         return np.concatenate([order.indices(epoch, start, stop) for start, stop in self.ranges()])
 
     def draw(self, order: AnyOrder, epoch: int) -> Drawn:
-        """What the batch is made of."""
+        """Return the records of the batch."""
         if not isinstance(order, Batches | Given):
             return Drawn(self.indices(order, epoch), self.positions(), self.valid())
         batch = self.start % self.num_positions
@@ -100,16 +100,18 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """How an epoch is cut into steps of ``batch × world_size`` positions, and each step among the ranks.
+    """Divide an epoch into steps of ``batch × world_size`` positions, and each step among the ranks.
 
     num_positions     positions in the epoch's global order
     batch             rows per rank and step
-    rank, world_size  this data rank, and how many there are
-    last_batch        what happens to the positions that fill no whole step. DROP leaves them out, PAD repeats the
+    rank, world_size  this data rank, and the number of ranks
+    last_batch        what happens to positions that don't fill a whole step. DROP leaves them out, PAD
+    repeats the
                       epoch's first rows as rows that aren't valid, SHORT makes the last step shorter
-    unit              what a position is: ``"rows"``, or ``"batches"`` where batches have not all as many rows
+    unit              the unit of a position: ``"rows"``, or ``"batches"`` where batches differ in size
 
-    From a cursor on, step k covers positions [consumed + k·G, consumed + (k + 1)·G) with G = batch × world_size.
+    From a cursor on, step k covers positions [consumed + k·G, consumed + (k + 1)·G) with G = batch ×
+    world_size.
     Rank r takes rows [r·batch, (r + 1)·batch) of it. The number of steps never depends on the rank.
     """
 

@@ -1,4 +1,4 @@
-"""Which record takes the place of one that can't be delivered."""
+"""Choose the record that replaces one that can't be delivered."""
 
 from __future__ import annotations
 

@@ -20,10 +20,11 @@ DIGIT_BITS = 11  # 2,048 runs to write per pass and chunk
 
 
 class Table:
-    """n whole numbers by place, built from a stream and read anywhere, by any thread.
+    """A list of n integers, built from a stream and read by place, by any thread.
 
-    Up to 8 MiB they stay in memory. Otherwise they lie in a file without a name in the temp folder, which ends
-    with the table or the process however that ends, and are read by position: nothing of it is mapped.
+    Up to 8 MiB are kept in memory. A larger table is in a nameless file in the temp folder, which ends with
+    the table or
+    the process. It is read by position, and nothing of it is mapped.
     """
 
     __slots__ = ("_dtype", "_file", "_length", "_values")
@@ -33,11 +34,11 @@ class Table:
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[AnyArray], *, below: int | None = None) -> Table:
-        """Build from arrays of whole numbers, (any,) each, one after another.
+        """Build a table from arrays of integers, (any,) each, one after another.
 
         below  all are in [0, below): up to 2^31 a number takes 4 bytes instead of 8
 
-        Raises ``PlanError`` when the temp folder has no room.
+        Raises ``PlanError`` if the temp folder has no room.
         """
         dtype = np.dtype(np.int32 if below is not None and below <= 1 << 31 else np.int64)
         parts: list[AnyArray] = []
@@ -67,7 +68,7 @@ class Table:
 
     @property
     def in_file(self) -> bool:
-        """Whether they lie in a file, which is open as long as the table is."""
+        """True if the table is in a file, which is open as long as the table exists."""
         return self._file is not None
 
     def at(self, places: Int64Array) -> Int64Array:
@@ -97,23 +98,22 @@ class Table:
 
 
 def sorted_by(keys: Iterable[AnyArray]) -> Table:
-    """Places of keys in ascending order of the keys; equal keys keep their order.
+    """Return the places of keys in ascending order of the keys; equal keys keep their order.
 
-    keys  arrays of whole numbers, (any,) each, one after another
+    keys  arrays of integers, (any,) each, one after another
 
-    A radix sort through files of 16 bytes a key, in memory that doesn't grow with their number.
+    It is a radix sort through files of 16 bytes a key, in memory that doesn't grow with their number.
     """
     table, _ = _sorted(keys, 0)
     return table
 
 
 def grouped_by(keys: Iterable[AnyArray], num_groups: int) -> tuple[Int64Array, Table]:
-    """Places of keys, those of key 0 first, each group's in their order; and how many each group has.
+    """Return the groups' sizes, (num_groups,) int64, and a table of the places of keys, group by group.
 
-    keys        arrays of whole numbers of [0, num_groups), (any,) each, one after another
+    keys        arrays of integers in [0, num_groups), (any,) each, one after another; each group keeps their
+    order
     num_groups  8 bytes of memory each
-
-    Returns the groups' sizes, (num_groups,) int64, and the table of places.
     """
     table, counts = _sorted(keys, num_groups)
     return counts, table

@@ -42,7 +42,7 @@ class FolderSubject:
 
     @property
     def arguments(self) -> list[str]:
-        """None."""
+        """No arguments."""
         return []
 
     @property
@@ -52,17 +52,17 @@ class FolderSubject:
 
     @property
     def key(self) -> str:
-        """Of the path."""
+        """A digest of the path."""
         from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
         return blake2b(b"folder " + self.base, digest_size=16).hexdigest()
 
     def text(self, index: IndexFile) -> SectionPlace:
-        """In the index itself."""
+        """Return the place of the paths, which are in the index itself."""
         return index.place("text")
 
     def check_unchanged(self) -> None:
-        """Nothing to check: paths are read from the index."""
+        """Check nothing: paths are read from the index."""
 
     def objection(self, index: IndexFile) -> str | None:
         """Every folder has the same modification time and inode, or why not."""
@@ -128,7 +128,7 @@ class FolderSubject:
 
 
 def but(special: int) -> str:
-    """What there is instead of images, if anything."""
+    """Describe what a folder has instead of images, if anything."""
     if special == 0:
         return ""
     return f", but {'1 pipe, socket or device' if special == 1 else f'{special:,} pipes, sockets or devices'}"
@@ -169,7 +169,7 @@ class _FolderTable:
             self._flush()
 
     def finish(self) -> int:
-        """How many folders there are."""
+        """Return the number of folders."""
         self._flush()
         return self._count
 

@@ -80,28 +80,28 @@ class Column:
 
     @property
     def spec(self) -> ArraySpec:
-        """What a batch's field of it looks like."""
+        """Shape and dtype of a batch's field of it."""
         return ArraySpec(self.shape, np.dtype(self.dtype).newbyteorder("="))
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What an index knows of itself.
+    """The description in an index file.
 
     kind      ``"list"`` or ``"folder"``
-    options   of the source, as far as they change what is indexed
-    seen      what was indexed, to recognise it: sizes, times in ns, inodes
+    options   options of the source that change what is indexed
+    seen      what identifies the indexed files: sizes, times in ns, inodes
     began_ns  when that was read, by this machine's clock
-    rows      records
+    rows      number of records
     manifest  digest of paths, order, labels and class names
     classes   class names by label, or None
     empty     labels of classes without a record
     label     dtype of the labels, or None
     outside   the first line of a list whose path is absolute or has a ``..``; 0: none
     columns   further columns by name
-    sections  by name
+    sections  sections by name
 
-    The columns ``RANGE`` are no fields of a batch: they say which bytes of its file each image is.
+    The columns ``RANGE`` are no fields of a batch: they contain the byte range of each image in its file.
     """
 
     kind: str
@@ -138,7 +138,7 @@ class IndexFile:
         weakref.finalize(self, os.close, self.file)
 
     def place(self, section: str) -> SectionPlace:
-        """Where a section is, for native code."""
+        """Return the place of a section, for native code."""
         found = self.facts.sections[section]
         return self.file, found.begin, found.size, int(found.key, 16)
 
@@ -270,7 +270,7 @@ def facts_text(facts: Facts) -> bytes:
 
 
 def _facts(raw: dict[str, Any]) -> Facts:
-    """From JSON: every value of its type, or ``TypeError``."""
+    """Read the description from JSON. Raises ``TypeError`` for a value of a wrong type."""
     return Facts(
         kind=_of(str, raw["kind"]),
         options={_of(str, name): _of(bool, value) for name, value in raw["options"].items()},
@@ -309,7 +309,7 @@ def _of(kind: type[Any], value: object) -> Any:
 
 
 def _check(facts: Facts, end: int) -> None:
-    """Every section lies in the file and has the size its rows need. Raises ``Damaged``."""
+    """Check that every section is inside the file and has the size that its rows need. Raises ``Damaged``."""
     for name, section in facts.sections.items():
         if not (PREAMBLE.size <= section.begin <= end and 0 <= section.size <= end):
             raise Damaged(f"its section {name} lies outside")

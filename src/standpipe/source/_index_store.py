@@ -1,8 +1,10 @@
-"""Where index files lie, who builds one, and what becomes of one that doesn't fit any more.
+"""Find index files, build them, and replace those that no longer fit.
 
-An index beside the data is used when it fits, then one in the user's cache folder. When there is none, a small one
-is built in memory; a larger one in the cache folder, by one process while the others of the machine wait. Where
-nothing can be written, each process builds its own in an unnamed temporary file.
+An index beside the data is used if it fits, then one in the user's cache folder. Without one, a small index
+is built in
+memory, and a larger one in the cache folder, by one process while the others on the machine wait. Where
+nothing can be
+written, each process builds its own in a nameless temporary file.
 """
 
 from __future__ import annotations
@@ -41,11 +43,11 @@ Finish: TypeAlias = Callable[[Writer, Facts, IndexFile], Facts]  # what else goe
 
 
 class Subject(Protocol):
-    """What is indexed: a list or a folder, as it is now."""
+    """A list or folder to index, in its present state."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Its name in messages."""
 
     @property
     def path(self) -> bytes:
@@ -53,15 +55,15 @@ class Subject(Protocol):
 
     @property
     def index(self) -> bytes | None:
-        """Where its index is or is to be, if that was asked for."""
+        """The path of its index, if the user gave one."""
 
     @property
     def key(self) -> str:
-        """What an index of it in the cache folder is named by: another path or other options, another key."""
+        """The name of its index in the cache folder; it depends on the path and the options."""
 
     @property
     def arguments(self) -> list[str]:
-        """What ``standpipe index`` needs to index the same."""
+        """Arguments with which ``standpipe index`` makes the same index."""
 
     @property
     def base(self) -> bytes:
@@ -73,24 +75,24 @@ class Subject(Protocol):
 
     @property
     def around(self) -> tuple[bytes, bytes, bytes]:
-        """What may stand before a path, after it, and never in it."""
+        """Bytes that may come before a path, after it, and never in it."""
 
     @property
     def stays(self) -> bool:
-        """Whether paths may not lead out of ``base``: be absolute, or have a ``..``."""
+        """True if paths may not leave ``base``, by an absolute path or a ``..``."""
 
     @property
     def files(self) -> int:
         """Descriptors that it holds."""
 
     def objection(self, index: IndexFile) -> str | None:
-        """Why an index doesn't fit: ``"it changed since"``; None when it does."""
+        """Return why an index doesn't fit, such as ``"it changed since"``; None if it fits."""
 
     def build(self, writer: Writer, on_progress: Progress | None) -> Facts:
         """Write an index. Raises ``PlanError`` for what can't be indexed."""
 
     def text(self, index: IndexFile) -> SectionPlace:
-        """Where the paths are that its index speaks of."""
+        """Return the place of the paths that its index refers to."""
 
     def check_unchanged(self) -> None:
         """Raise ``StandpipeError`` if what its paths are read from isn't what was opened."""
@@ -141,17 +143,17 @@ def open_index(subject: Subject) -> IndexFile:
 
 
 def places(subject: Subject) -> list[bytes]:
-    """Where its index may be; at the last one it is built when nobody says otherwise."""
+    """Return the paths where its index may be; without another choice it is built at the last one."""
     return [beside(subject), cached_path(subject)] if subject.index is None else [subject.index]
 
 
 def beside(subject: Subject) -> bytes:
-    """Where an index beside the data lies: next to a list, next to a folder and not in it."""
+    """Return the path of an index beside the data: next to a list, or next to a folder and not in it."""
     return subject.path.rstrip(b"/") + SUFFIX
 
 
 def cached_path(subject: Subject) -> bytes:
-    """Where an index in the user's cache folder lies."""
+    """Return the path of an index in the user's cache folder."""
     return cache_folder() + b"/index/" + subject.key.encode()
 
 
@@ -208,9 +210,9 @@ def build_unnamed(
 
 
 def build_shared(subject: Subject, path: bytes, finish: Finish | None = None) -> IndexFile:
-    """Build an index at ``path``, or use the one that another process has built meanwhile.
+    """Build an index at ``path``, or use one that another process has just built.
 
-    Raises ``NoRoom`` when it can't be written there.
+    Raises ``NoRoom`` if it can't be written there.
     """
     with claimed(path) as file:
         try:
@@ -263,10 +265,12 @@ def _refuse_others(path: bytes) -> None:
 
 
 def is_settled(mtime_ns: int, began_ns: int) -> bool:
-    """Whether a change after ``began_ns`` must show in a file's modification time, which was ``mtime_ns`` then.
+    """Return True if a change after ``began_ns`` must show in a modification time, which was ``mtime_ns``
+    then.
 
-    Times have ticks: a file that changes twice within one shows one time. Times in whole seconds may stem from
-    a file system that has no finer ones.
+    Times have ticks: a file that changes twice within one shows one time. Times in whole seconds may come
+    from a file
+    system without finer ones.
     """
     tick_ns = COARSE_TICK_NS if mtime_ns % 1_000_000_000 == 0 else FINE_TICK_NS
     return mtime_ns + tick_ns < began_ns
@@ -333,7 +337,7 @@ def _built(subject: Subject, path: bytes, finish: Finish | None = None) -> Index
 
 
 def _keep_all(subject: Subject, path: bytes, old: IndexFile, objection: str) -> Finish:
-    """What takes over the columns of an index that doesn't fit, if the records are still the same."""
+    """Return a function that takes over the columns of an outdated index, if the records are still the same."""
 
     def finish(writer: Writer, facts: Facts, draft: IndexFile) -> Facts:
         if facts.manifest != old.facts.manifest:

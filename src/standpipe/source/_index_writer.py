@@ -47,9 +47,9 @@ def writing() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Where the bytes of an index go until it is whole.
+    """Where the bytes of an index are written until it is complete.
 
-    folder  for files without a name; None: memory, up to ``SMALL_BYTES``
+    folder  folder for nameless files; None: memory, up to ``SMALL_BYTES``
     """
 
     folder: bytes | None
@@ -199,7 +199,7 @@ class Manifest:
 
 
 def places_of(begin: int, ends: Int64Array, lengths: Int64Array) -> NDArray[np.uint64]:
-    """Where paths are of which the last bytes stand before ``ends``, in a text that starts at ``begin``."""
+    """Return the places of paths whose last bytes are before ``ends``, in a text that starts at ``begin``."""
     starts = (begin + ends - lengths).astype(PLACE)
     return starts | lengths.astype(PLACE) << np.uint64(LENGTH_SHIFT)
 

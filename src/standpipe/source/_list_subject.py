@@ -75,14 +75,14 @@ class ListSubject:
 
     @property
     def key(self) -> str:
-        """Of the path and whether there may be labels."""
+        """A digest of the path and of ``labels``."""
         from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
         return blake2b(f"list {self.labels} ".encode() + self.path, digest_size=16).hexdigest()
 
     @property
     def arguments(self) -> list[str]:
-        """Whether there may be labels."""
+        """The argument that says that there are no labels."""
         return [] if self.labels else ["--no-labels"]
 
     @property
@@ -95,7 +95,7 @@ class ListSubject:
         return self.file, self.begin, self.info.st_size - self.begin, None
 
     def seen(self) -> dict[str, int]:
-        """What a list is recognised by."""
+        """The facts that identify a list file."""
         return {"size": self.info.st_size, "mtime_ns": self.info.st_mtime_ns, "inode": self.info.st_ino}
 
     def objection(self, index: IndexFile) -> str | None:

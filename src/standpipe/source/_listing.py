@@ -23,7 +23,7 @@ SKIPPED = (
 
 
 def is_image_name(name: bytes) -> bool:
-    """Whether the name ends as an image's does, in any case."""
+    """Return True if the name ends as an image's does, in upper or lower case."""
     return name.lower().endswith(IMAGE_SUFFIXES)
 
 
@@ -43,7 +43,7 @@ class Listing:
 
     @property
     def num_records(self) -> int:
-        """How many files are listed."""
+        """Number of listed files."""
         return self.index.facts.rows
 
     @property
@@ -80,7 +80,7 @@ class Listing:
         return label + tuple(name for name, column in self.index.facts.columns.items() if not column.shape)
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
-        """One of ``columns`` for the records [start, stop), (stop − start,)."""
+        """Return one of ``columns`` for the records [start, stop), (stop − start,)."""
         if name not in self.columns:
             raise KeyError(name)
         if not 0 <= start <= stop <= self.num_records:
@@ -99,7 +99,7 @@ class Listing:
 
     @property
     def index_note(self) -> str:
-        """Where the index is, and its bytes, for ``explain()``."""
+        """The index's place and bytes, for ``explain()``."""
         size = f"{self.index.size:,} bytes"
         place = "in an unnamed file" if self.index.path is None else shown(self.index.path)
         skipped = self.index.facts.seen.get(SKIPPED, 0)
@@ -116,7 +116,7 @@ class Listing:
             yield from (shown(self.subject.base + path) for path in whole)
 
     def here(self) -> str:
-        """Where paths that aren't absolute begin; its digest says nothing of it."""
+        """Return where relative paths begin; the digest doesn't depend on it."""
         return os.fsdecode(self.subject.base)
 
     @property

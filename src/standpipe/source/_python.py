@@ -1,4 +1,4 @@
-"""What opened sources of samples in Python share: they know little before a sample is taken."""
+"""Base of opened sources of Python samples, which know little before a sample is made."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class OpenPython:
 
     @property
     def fields(self) -> Mapping[str, ArraySpec]:
-        """What was declared."""
+        """The declared fields."""
         return self.declared or {}
 
     @property
     def classes(self) -> None:
-        """None: labels are what samples hold."""
+        """None: samples contain the labels."""
         return
 
     @property
@@ -34,11 +34,11 @@ class OpenPython:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """None: what a sample holds shows when it is taken."""
+        """No columns: a sample's values are known when it is made."""
         return ()
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:
-        """There is none."""
+        """Raise ``KeyError``: there are no columns."""
         raise KeyError(name)
 
     def locate(self, indices: Int64Array) -> Records:
@@ -46,5 +46,5 @@ class OpenPython:
         return Records(indices)
 
     def name(self, index: int) -> str | None:
-        """None: a sample has no name but its number."""
+        """Return None: a sample has no name except its number."""
         return None

@@ -53,7 +53,7 @@ class SortedNames:
         self._lengths.extend([len(prefix) + len(name) + 1 for name in names])
 
     def end_class(self) -> None:
-        """No more names of this class: what is sorted from now on doesn't come before them."""
+        """End a class: names that are sorted later come after its names."""
         if self._runs:
             self._spill()
             self._merge()

@@ -207,7 +207,7 @@ def _has_target(link: _Entry) -> bool:
 
 
 def _is_safe_to_open(entry: _Entry) -> bool:
-    """Whether it is a file, or a link whose target can't be reached: opening that fails at once."""
+    """Return True for a file, or a link whose target can't be reached: opening that fails at once."""
     try:
         return entry.is_file() or not _has_target(entry)
     except OSError:

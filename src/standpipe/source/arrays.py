@@ -86,7 +86,8 @@ class OpenArrays:
     """Checked arrays: an ``OpenSource``.
 
     arrays  by name, (records, …) each, not writeable
-    files   of those that lie in one and aren't written through it: which one it is on this machine, as it was opened
+    files   the file on this machine, as it was opened, of each array that is in one and isn't written through
+    it
     """
 
     arrays: Mapping[str, AnyArray]
@@ -100,7 +101,7 @@ class OpenArrays:
 
     @property
     def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """What one row of each array looks like, in the machine's byte order."""
+        """Shape and dtype of one row of each array, in the machine's byte order."""
         return {
             name: ArraySpec(array.shape[1:], array.dtype.newbyteorder("="))
             for name, array in self.arrays.items()
@@ -131,7 +132,7 @@ class OpenArrays:
         return 0
 
     def here(self) -> str:
-        """Which files they are; and of what is in memory and too large for its digest all values' checksums."""
+        """Return the files, and the checksums of arrays in memory that are too large for the digest."""
         parts = (self.files.get(name) or _checksums(array) for name, array in sorted(self.arrays.items()))
         return "; ".join(parts)
 
@@ -146,7 +147,7 @@ class OpenArrays:
         return Records(indices, rows=rows, plain=plain)
 
     def name(self, index: int) -> None:
-        """None: a row of an array has no name but its number."""
+        """Return None: a row has no name except its number."""
         return
 
 
@@ -164,8 +165,8 @@ def _described(value: object) -> str:
 class _Field:
     """A checked array.
 
-    content  what stands for it in the digest
-    file     which file it lies in; empty for memory, and for a file that is written through it
+    content  the array's part of the digest
+    file     its file; empty for memory, and for a file that is written through the array
     """
 
     array: AnyArray
@@ -231,7 +232,7 @@ def _mapped_file(array: AnyArray) -> str:
 
 
 def _checksums(array: AnyArray) -> str:
-    """Of all values that ``_content_hash`` leaves out: it takes as long as reading them."""
+    """Return checksums of all values that ``_content_hash`` leaves out: it takes as long as reading them."""
     from hashlib import blake2b
 
     if array.nbytes <= HASHED_BYTES:

@@ -16,7 +16,7 @@ NOT_BELIEVED = "others can write to its folder, so what is there isn't believed;
 
 
 class NoRoom(Exception):
-    """What is written has no place where it was to go; the text is the system's."""
+    """A file can't be written where it should be; the text is the system's."""
 
 
 def cache_folder() -> bytes:
@@ -28,9 +28,9 @@ def cache_folder() -> bytes:
 
 
 def is_believed(path: bytes) -> bool:
-    """Whether a file may be believed, and made, there: in the cache folder nobody but this user and root may write.
+    """Return True if a file there is trusted: in the cache folder only this user and root may write.
 
-    Elsewhere the caller chose the place. Raises ``OSError`` when there is no such folder.
+    Elsewhere the caller chose the place. Raises ``OSError`` if the folder doesn't exist.
     """
     if not path.startswith(cache_folder() + b"/"):
         return True
@@ -101,7 +101,7 @@ def _lock(file: int, path: bytes) -> None:
 
 
 def _is_at(file: int, path: bytes) -> bool:
-    """Whether ``path`` names this very file."""
+    """Return True if ``path`` names this very file."""
     mine = os.fstat(file)
     try:
         there = os.lstat(path)

@@ -86,12 +86,12 @@ class OpenConcat:
 
     @property
     def num_records(self) -> int:
-        """Of all parts."""
+        """Number of records of all parts."""
         return int(self.begins[-1])
 
     @property
     def fields(self) -> Mapping[str, ArraySpec | Encoded]:
-        """Those of each part."""
+        """The fields, which all parts share."""
         return self.parts[0].fields
 
     @property
@@ -118,12 +118,12 @@ class OpenConcat:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Those of each part."""
+        """The class names, which all parts share."""
         return self.parts[0].classes
 
     @cached_property
     def digest(self) -> str:
-        """Of the parts' digests, in their order."""
+        """A digest of the parts' digests, in order."""
         from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
         digests = ",".join(part.digest for part in self.parts)
@@ -131,12 +131,12 @@ class OpenConcat:
 
     @property
     def index_bytes(self) -> int:
-        """Of all parts; one that is there twice counts once."""
+        """Bytes of all parts' indexes; a part that is there twice counts once."""
         return sum(part.index_bytes for part in self._different())
 
     @property
     def index_note(self) -> str:
-        """Where the parts' indexes are."""
+        """The places of the parts' indexes, for ``explain()``."""
         return (
             "; ".join(part.index_note for part in self._different() if isinstance(part, KeepsIndex))
             or "no index"
@@ -173,7 +173,7 @@ class OpenConcat:
         return list({id(part): part for part in self.parts}.values())
 
     def name(self, index: int) -> str | None:
-        """As the part has it."""
+        """Return the name that the record's part gives it."""
         number = int(np.searchsorted(self.begins, index, side="right")) - 1
         return self.parts[number].name(index - int(self.begins[number]))
 
@@ -184,26 +184,26 @@ class OpenDatasets(OpenConcat):
 
     @property
     def dataset(self) -> Joined:
-        """All of them as one."""
+        """All datasets as one."""
         return self.joined()
 
     def joined(self, *, taken: str | None = None) -> Joined:
-        """All of them as one, whose samples don't have the field ``taken``."""
+        """Return all datasets as one, whose samples must not have the field ``taken``."""
         return Joined([part.dataset for part in self._python()], self.begins.tolist(), taken=taken)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those of each dataset."""
+        """Names of the fields, which all datasets share."""
         return self._python()[0].names
 
     @property
     def shares_lists(self) -> bool:
-        """Whether all of them want it."""
+        """True if all datasets ask for it."""
         return all(part.shares_lists for part in self._python())
 
     @property
     def declared(self) -> Mapping[str, ArraySpec] | None:
-        """That of each dataset."""
+        """Declared shapes and dtypes, which all datasets share."""
         return self._python()[0].declared
 
     def _python(self) -> list[PythonSource]:
@@ -268,7 +268,7 @@ def _merged_files(found: list[Files], order: Int64Array) -> Files:
 
 
 def _difference(first: OpenSource, other: OpenSource) -> str | None:
-    """What keeps two sources from being one, in words; None when nothing does."""
+    """Return in words why two sources can't be one; None if they can."""
     if isinstance(first, PythonSource) != isinstance(other, PythonSource):
         return "one takes samples from Python, the other doesn't"
     if isinstance(first, PythonSource) and isinstance(other, PythonSource) and first.names != other.names:

@@ -73,10 +73,11 @@ class FixedRecords:
         return cls(paths, fields=fields, image_axes="CHW")
 
     def open(self) -> OpenSource:
-        """Look at the files' sizes and read a part of each for the digest.
+        """Check the files' sizes and read a part of each for the digest.
 
-        Raises ``PlanError`` when a file isn't there, is compressed, or holds no whole number of records, and for
-        fields that don't fit.
+        Raises ``PlanError`` if a file is missing, compressed, or its size isn't a multiple of a record's, and
+        for fields that
+        don't fit.
         """
         record = _checked_record(self._fields)
         if type(self._header_bytes) is not int or self._header_bytes < 0:
@@ -168,7 +169,7 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def opened_file(path: bytes, begin: int, record: np.dtype[Any]) -> FixedFile:
-    """Look at a file of records. Raises ``PlanError`` where it can't hold a whole number of them."""
+    """Open a file of records. Raises ``PlanError`` if its size isn't a multiple of a record's."""
     with open_regular(path) as file, reading(path):
         descriptor = file.fileno()
         status = os.fstat(descriptor)
@@ -335,7 +336,7 @@ class OpenFixed:
 
     @cached_property
     def digest(self) -> str:
-        """Of the fields, the sizes and parts of the files, and class names."""
+        """A digest of the fields, the sizes and parts of the files, and class names."""
         from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
         parts = [
@@ -356,7 +357,7 @@ class OpenFixed:
         return 2 * sum(part.record.itemsize for part in self.parts) + given
 
     def here(self) -> str:
-        """Which files they are on this machine."""
+        """Return the files on this machine."""
         files = [file for part in self.parts for file in part.files]
         return "; ".join(f"{shown(file.path)}, {file.stamp}" for file in files)
 

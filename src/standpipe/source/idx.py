@@ -62,11 +62,11 @@ class IdxFiles:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an IDX file says about itself.
+    """The header of an IDX file.
 
     size   bytes of the header
-    dtype  of a value
-    shape  records first
+    dtype  dtype of a value
+    shape  shape of the array, records first
     """
 
     size: int

@@ -80,7 +80,7 @@ class IndexCheckReport:
 
     @property
     def ok(self) -> bool:
-        """No differences."""
+        """True if there are no differences."""
         return not self.differences
 
 
@@ -177,7 +177,7 @@ def _older(path: bytes, subject: Subject) -> IndexFile | None:
 def _column_writer(
     subject: Subject, adding: Mapping[str, Values], old: IndexFile | None, on_progress: Progress | None
 ) -> Finish:
-    """What puts columns into an index: those of ``adding``, and those of an older one of the same records."""
+    """Return a function that writes columns into an index: those of ``adding``, and an older index's."""
 
     def finish(writer: Writer, facts: Facts, draft: IndexFile) -> Facts:
         columns: dict[str, Column] = {}
@@ -303,7 +303,7 @@ def _damage(index: IndexFile) -> Iterator[str]:
 
 
 def _differences(subject: Subject, index: IndexFile, on_progress: Progress | None) -> Iterator[str]:
-    """What is otherwise in the list or folder."""
+    """Yield what has changed in the list or folder."""
     try:
         if (objection := subject.objection(index)) is not None:
             yield f"a start doesn't use it: {objection}"

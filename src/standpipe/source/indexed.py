@@ -101,7 +101,7 @@ class OpenIndexed(OpenPython):
 
     @property
     def digest(self) -> str:
-        """Of the class, the length, the columns, and what Hugging Face's datasets call their fingerprint."""
+        """A digest of the class, the length, the columns, and Hugging Face's fingerprint."""
         from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
         fingerprint = getattr(self.dataset, "_fingerprint", None)
@@ -116,7 +116,7 @@ class OpenIndexed(OpenPython):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What was given; what else a sample holds shows when it is taken."""
+        """The given columns; a sample's other values are known when it is made."""
         return tuple(self.known)
 
     def column(self, name: str, start: int, stop: int) -> AnyArray:

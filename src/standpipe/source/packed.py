@@ -51,7 +51,7 @@ class SharedFile:
 
     @property
     def size_bytes(self) -> int:
-        """What was appended."""
+        """Bytes that were appended."""
         return self._end
 
     def read(self, begin: int, size: int) -> bytes:
@@ -63,20 +63,20 @@ class SharedFile:
 
     @property
     def memory(self) -> memoryview:
-        """All of it, mapped; processes share it. For a file to which nothing is appended any more."""
+        """The whole file, mapped and shared among processes, once nothing is appended any more."""
         if self._memory is None:
             self._memory = memoryview(mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ))
         return self._memory
 
     def pieces(self, begin: int, size: int) -> Iterator[bytes]:
-        """Likewise, a mebibyte at a time."""
+        """Yield the bytes of a range, a mebibyte at a time."""
         for at in range(begin, begin + size, BYTES_AT_ONCE):
             yield self.read(at, min(BYTES_AT_ONCE, begin + size - at))
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Where a list of one type of items lies in its file.
+    """The place of a list of items of one type in its file.
 
     kind   ``str``, ``bytes``, ``int``, ``float`` or, with ``parts``, ``tuple``
     data   first byte of the items: 8 bytes each for numbers, one after another for texts
@@ -104,7 +104,7 @@ class Column:
         return _native.Texts(data, ends, self.kind is str).item
 
     def content(self, file: SharedFile) -> Iterator[bytes]:
-        """All that its items are, piece by piece: equal for equal items, wherever they lie."""
+        """Yield the bytes of the items, piece by piece: equal for equal items, wherever they are stored."""
         yield f"{self.kind.__name__} {self.length} ".encode()
         for part in self.parts:
             yield from part.content(file)
@@ -192,7 +192,7 @@ def share_list(items: Sequence[Any]) -> SharedList:
 
 
 def packed_column(file: SharedFile, items: Sequence[Any]) -> Column | None:
-    """Append a list to a file; None when its items aren't all alike, or of other types than can be packed."""
+    """Append a list to a file; None if its items differ in type, or can't be packed."""
     kind = type(items[0]) if items else None
     if kind is None or any(type(item) is not kind for item in items):
         return None

@@ -99,7 +99,7 @@ class OpenIterable(OpenPython):
 
     @property
     def digest(self) -> str:
-        """Of the factory's name, the length and the fields' names."""
+        """A digest of the factory's name, the length and the fields' names."""
         from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
         stands_for = f"iterable 1, {_name(self.dataset.factory)}, {self.length}, {self.names}"
@@ -117,7 +117,7 @@ class OpenIterable(OpenPython):
 
 
 class StreamEnded(Exception):
-    """There is no such sample. ``position``: how many there are."""
+    """The stream has no such sample. ``position``: its number of samples."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
@@ -126,7 +126,7 @@ class StreamEnded(Exception):
 
 @dataclass(slots=True)
 class Stream:
-    """One rank's samples in their order; whoever asks for another than the next one starts it anew."""
+    """One rank's samples in sequence; a request for any but the next one starts the stream anew."""
 
     factory: Callable[..., Any]
     length: int | None = None
@@ -145,7 +145,7 @@ class Stream:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """What the factory wants to know."""
+        """Names of the arguments that the factory takes."""
         try:
             return frozenset(inspect.signature(self.factory).parameters) & frozenset(OFFERED)
         except (TypeError, ValueError):  # built-in functions without a signature
