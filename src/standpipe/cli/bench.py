@@ -120,10 +120,10 @@ def _show(result: Result | IoResult | CacheResult, args: argparse.Namespace) -> 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one run measured. Times in seconds, memory in MiB.
+    """The result of one run. Times in seconds, memory in MiB.
 
-    now      the loader's last snapshot, which has the rate, the waiting and the diagnosis
-    step_ms  what the consumer did with each batch
+    now      the loader's last snapshot, with rate, waiting and diagnosis
+    step_ms  milliseconds that the consumer spent on each batch
     """
 
     plan: sp.Plan
@@ -138,13 +138,13 @@ class Result:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """What limits the run."""
+        """The diagnosis of the run."""
         assert self.now.diagnosis is not None  # it has started
         return self.now.diagnosis
 
     @property
     def peak_note(self) -> str:
-        """Who had more memory than was forecast, where the peak is above the forecast; else empty."""
+        """The owners above their forecast, if the peak is above the forecast; else empty."""
         if self.peak_pss_mib * MIB <= self.plan.forecast.expected:
             return ""
         owners = (*self.ledger.owners, *self.ledger.outside)
@@ -154,7 +154,7 @@ class Result:
 
     @property
     def forecast_note(self) -> str:
-        """What ``memory=`` doesn't count, where the forecast is above it; else empty."""
+        """The parts that ``memory=`` doesn't count, if the forecast is above it; else empty."""
         forecast, limit = self.plan.forecast, self.plan.memory_bytes
         if forecast.expected <= limit:
             return ""
@@ -189,7 +189,7 @@ class Result:
         }
 
     def as_text(self) -> str:
-        """For a person, within 80 columns."""
+        """Return the text for people, within 80 columns."""
         forecast_mib, recent = self.plan.forecast.expected / MIB, self.now.recent
         workers = f"{self.diagnosis.num_workers} worker{'s' if self.diagnosis.num_workers > 1 else ''}"
         peak = f"{self.peak_pss_mib:,.0f} MiB at its peak{noted(self.peak_note)}"

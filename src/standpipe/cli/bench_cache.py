@@ -32,13 +32,13 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class CacheResult:
-    """What was measured.
+    """The result of measuring a cache.
 
     without      a loader's first pass without a cache, after another one's
     first        the pass that fills it
     later        the median of passes from it
-    stored       share of the images for which there was room
-    bytes        that their rows take
+    stored       fraction of the images that had room
+    bytes        bytes of their rows
     """
 
     plan: sp.Plan
@@ -69,7 +69,7 @@ class CacheResult:
         }
 
     def as_text(self) -> str:
-        """For a person, within 80 columns."""
+        """Return the text for people, within 80 columns."""
         workers = f"{self.plan.num_workers} worker{'s' if self.plan.num_workers > 1 else ''}"
         each = self.bytes / max(self.stored * self.plan.source.num_records, 1)
         return (
@@ -118,7 +118,9 @@ def measure_cache(args: argparse.Namespace) -> CacheResult:
 
 
 def _cached(plain: sp.Pipeline, cache: sp.Cache, task: str) -> sp.Pipeline:
-    """A cache where the task draws nothing yet: behind the whole of an evaluation, else right after the source."""
+    """Add a cache where the task isn't random before: after the whole of an evaluation, else right after the
+    source.
+    """
     assert task in ("train", "eval")
     if task == "eval":
         return plain.cache(cache)

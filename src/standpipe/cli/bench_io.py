@@ -64,7 +64,7 @@ class IoResult:
         }
 
     def as_text(self) -> str:
-        """For a person, within 80 columns."""
+        """Return the text for people, within 80 columns."""
         reads = self.reads
         workers = f"{self.plan.num_workers} worker{'s' if self.plan.num_workers > 1 else ''}"
         place = "memory" if self.in_memory else "the page cache"
@@ -83,7 +83,7 @@ class IoResult:
 
     @property
     def limit(self) -> str:
-        """What the other one waits for."""
+        """The resource that limits the other side."""
         storage, decode = self.reads.files_per_s, self.decode
         if self.both * NEAR < min(storage, decode) and self.reads.waited > 0.5:
             return "storage: too few reads at once for it; try a larger --batch"
@@ -120,7 +120,7 @@ def measure_io(args: argparse.Namespace, pipeline: sp.Pipeline) -> IoResult:
 
 
 def _memory_folder() -> tuple[Path, bool]:
-    """Where files lie in memory; else where files are put for a while."""
+    """Return a folder in memory for files, or else a temporary one; and True if it is in memory."""
     try:
         if shutil.disk_usage(MEMORY_FOLDER).free >= MEMORY_BYTES / 8 and os.access(MEMORY_FOLDER, os.W_OK):
             return MEMORY_FOLDER, True

@@ -68,7 +68,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def _add(
     commands: Subparsers, name: str, run: object, text: str, *, named: bool = True
 ) -> argparse.ArgumentParser:
-    """One of the commands, with what all of them take."""
+    """Add one of the commands, with the arguments that all of them take."""
     parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     if named:
         parser.add_argument("name", metavar="NAME", help="of the cache, as in sp.Cache(NAME)")
@@ -252,7 +252,7 @@ def _line(cells: list[str]) -> str:
 
 
 def _told(each: CachedSet) -> list[str]:
-    """All of a set."""
+    """Return all lines on a set."""
     counts = each.counts
     facts = {
         "of": each.label,
@@ -277,7 +277,7 @@ def _told(each: CachedSet) -> list[str]:
 
 
 def _label(label: str, indent: int) -> str:
-    """What a set is of, on one line of a terminal."""
+    """Return a set's label, on one line of a terminal."""
     columns = columns_of(sys.stdout)
     return verbatim(harmless(label) if columns is None else shortened(harmless(label), columns - indent))
 

@@ -13,7 +13,7 @@ ROWS = 64  # of a batch: nobody sees it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes beside a place."""
+    """Add the command's arguments besides the path."""
     from standpipe.cli.task import TASKS
 
     parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(plan: sp.Plan) -> int:
-    """How many the plan's set has."""
+    """Return the number of rows that the plan's set has."""
     assert plan.cache is not None
     present = plan.cache.look().present
     return 0 if present is None else present.rows

@@ -66,7 +66,7 @@ def _speeds(measured: IoResult) -> Speeds:
 
 
 def _print(host: Host, data: Data, limit: str) -> None:
-    """For a person, within 80 columns."""
+    """Print the report for people, within 80 columns."""
     speeds = data.speeds
     whole = data.images * data.bytes
     fit = "fit" if whole < host.memory_free else "don't fit"

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(report: ProcessReport) -> None:
-    """For a person, within 80 columns."""
+    """Print the report for people, within 80 columns."""
     scene = report.scene
     command = shortened(printable(scene.script.command), COLUMNS // 2)
     say(f"[bold]process {scene.script.number}[/bold]: {verbatim(command)}, for {scene.seconds:.1f} s")

@@ -75,7 +75,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _print(report: ScriptReport) -> None:
-    """For a person, within 80 columns."""
+    """Print the report for people, within 80 columns."""
     loaders = report.loaders
     ranks = f", {report.host.ranks} ranks" if report.host.ranks > 1 else ""
     script = shortened(printable(report.script), COLUMNS // 2)
@@ -92,7 +92,7 @@ def _print(report: ScriptReport) -> None:
 
 
 def _ended(report: ScriptReport) -> list[str]:
-    """How the run ended, where that isn't what was hoped for."""
+    """Describe how the run ended, if it failed."""
     run = report.run
     lines = []
     if run.how == "raised" and run.error is not None and _has_failed(run):
@@ -121,7 +121,7 @@ def _ended(report: ScriptReport) -> list[str]:
 
 
 def _has_failed(run: Run) -> bool:
-    """Whether the script ended by something that went wrong, and not in what an epoch that was cut short brings."""
+    """Return True if the script failed, other than by an epoch that was cut short."""
     if run.how == "raised":
         return not (run.cut and run.error is not None and run.error[0] == "StopIteration")
     return run.how == "killed" or (run.how == "exited" and bool(run.code))

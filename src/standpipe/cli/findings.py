@@ -1,4 +1,4 @@
-"""What all that ``standpipe doctor`` examines ends with: its findings, within 80 columns, and the exit code."""
+"""Print the findings of ``standpipe doctor``, within 80 columns, and choose the exit code."""
 
 from __future__ import annotations
 

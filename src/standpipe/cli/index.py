@@ -97,7 +97,7 @@ def _verify(source: sp.FileList | sp.ImageFolder, args: argparse.Namespace) -> i
 
 
 def _columns(args: argparse.Namespace) -> dict[str, Callable[[str], int] | str]:
-    """What ``--lengths`` and ``--column`` name."""
+    """Return the columns that ``--lengths`` and ``--column`` name."""
     import standpipe as sp
 
     columns: dict[str, Callable[[str], int] | str] = {}

@@ -141,7 +141,7 @@ def _hint() -> Iterator[None]:
 
 
 def _report(found: FileCheckReport, root: str) -> None:
-    """All that was found, by kind, at 80 columns, with a few examples of each."""
+    """Print everything that was found, by kind, at 80 columns, with a few examples of each."""
     from itertools import islice
 
     from standpipe.cli.terminal import say, verbatim
@@ -218,7 +218,7 @@ def _shortened(text: str, columns: int) -> str:
 
 
 def _root(args: argparse.Namespace, source: sp.FileList | sp.ImageFolder) -> str:
-    """What all paths begin with, which the report leaves out."""
+    """Return the common beginning of all paths, which the report leaves out."""
     import standpipe as sp
     from standpipe.cli.terminal import printable
 

@@ -36,9 +36,9 @@ PAPER, INK, FAINT = (255, 255, 255), (24, 24, 27), (113, 113, 122)
 class ShownRow:
     """One record on the sheet.
 
-    draws  (draws, H, W, 3) uint8 RGB: the record as several epochs draw it
+    draws  (draws, H, W, 3) uint8 RGB: the record in several epochs
     label  its class, printed in black; may be empty
-    name   its file, printed in grey, shortened in the middle when it doesn't fit
+    name   its file, printed in grey, shortened in the middle if it doesn't fit
     """
 
     draws: NDArray[np.uint8]
@@ -76,7 +76,9 @@ def contact_sheet(rows: list[ShownRow]) -> Image.Image:
 
 
 def _sheet_px(heights: list[int], draws: int, cell_px: int) -> tuple[int, int]:
-    """(height, width) in pixels of a sheet with rows of these heights, of so many draws ``cell_px`` apart."""
+    """Return (height, width) in pixels of a sheet with rows of these heights, and ``draws`` images
+    ``cell_px`` apart.
+    """
     height = sum(heights) + len(heights) * (LINE_PX + MARGIN_PX + GAP_PX) + LINE_PX + 2 * MARGIN_PX
     return height, max(LEAST_WIDTH_PX, draws * cell_px - GAP_PX) + 2 * MARGIN_PX
 
@@ -122,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _drawn(args: argparse.Namespace) -> list[ShownRow]:
-    """Records of all classes, ``args.images`` together, in ``args.draws`` epochs each: epoch e is draw e."""
+    """Return records of all classes, ``args.images`` together, each in ``args.draws`` epochs."""
     augmented = (sp.RandomResizedCrop(args.size), sp.RandomHorizontalFlip())
     source = source_at(args.path)
     opened = source.open()
@@ -188,7 +190,7 @@ def _check(rows: list[ShownRow]) -> None:
 
 
 def _kind_of(out: Path) -> str:
-    """What Pillow calls a file type. One that it can't write is refused, before any work is done."""
+    """Return Pillow's name of a file type. A type that it can't write is refused before any work is done."""
     from PIL import Image
 
     kind = Image.registered_extensions().get(out.suffix.lower())

@@ -1,4 +1,4 @@
-"""What several commands share: the arguments that name samples, and the standard tasks that run on them."""
+"""Arguments that several commands share, and the standard tasks that they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands print: markup for people at a terminal, plain text elsewhere, JSON for programs."""
+"""Print for terminals with markup, elsewhere plain text, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -128,22 +128,22 @@ def harmless(text: str, keep: str = "") -> str:
 
 
 def columns_of(stream: TextIO) -> int | None:
-    """How wide a terminal is; None for what is none, where lines may be of any length."""
+    """Return a terminal's width; None for other outputs, whose lines may have any length."""
     return (os.get_terminal_size(stream.fileno()).columns or COLUMNS) if stream.isatty() else None
 
 
 def cells(text: str) -> int:
-    """How many columns of a terminal a text takes: two for each Chinese letter and emoji."""
+    """Return a text's width in terminal columns: two for each Chinese letter and emoji."""
     return sum(map(_cells_of, text))
 
 
 def beginning(text: str, columns: int) -> str:
-    """As much of a text's beginning as fits."""
+    """Return as much of a text's beginning as fits."""
     return text[: sum(taken <= columns for taken in accumulate(map(_cells_of, text)))]
 
 
 def ending(text: str, columns: int) -> str:
-    """As much of its end."""
+    """Return as much of a text's end as fits."""
     return beginning(text[::-1], columns)[::-1]
 
 
@@ -181,7 +181,7 @@ def in_columns(text: str, stream: TextIO, indent: int = 2) -> str:
 
 
 def _without_tags(markup: str) -> str:
-    """What rich would print, plain: an odd number of backslashes before a tag makes it text."""
+    """Return what rich would print, without colours: an odd number of backslashes before a tag makes it text."""
 
     def plain(found: re.Match[str]) -> str:
         slashes, tag = found.groups()

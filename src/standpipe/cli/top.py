@@ -83,7 +83,7 @@ def _watched(pid: int | None) -> bool:
 
 
 def text(found: list[Found], pid: int | None) -> str:
-    """What is shown, within 80 columns."""
+    """Return the text that is shown, within 80 columns."""
     if pid is not None:
         return (
             "\n\n".join("\n".join(_detail(each)) for each in found) or f"process {pid} has no loader any more"
@@ -164,7 +164,7 @@ def _place(name: str, share: float, threads: int, rows: int, latency: sp.Latency
 
 
 def _longest(title: str, seconds: Mapping[str, float]) -> Iterator[str]:
-    """Those that took the most time, without idle ones."""
+    """Yield the entries that took the most time, without idle ones."""
     from standpipe.cli.terminal import harmless, shortened
 
     busy = sorted((item for item in seconds.items() if item[1] >= LEAST_S), key=lambda item: -item[1])

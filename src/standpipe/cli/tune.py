@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tuned(args: argparse.Namespace) -> tuple[sp.Tuning, float]:
-    """What it came to, and the rate with it."""
+    """Tune a loader; return the result, and the rate with it."""
     from standpipe.cli.terminal import progress
 
     task = standard_task(args)
@@ -95,7 +95,7 @@ def _facts(tuning: sp.Tuning, rows_per_s: float) -> dict[str, Any]:
 
 
 def _text(tuning: sp.Tuning, rows_per_s: float, saved: str | None) -> str:
-    """For a person, within 80 columns."""
+    """Return the text for people, within 80 columns."""
     import textwrap
 
     many = "" if tuning.num_workers == 1 else "s"

@@ -1,11 +1,11 @@
-"""What is wrong with somebody's DataLoaders, and what to do about it.
+"""Find what is wrong with a program's DataLoaders, and what to do about it.
 
 ``child/``     the probe, which runs inside the examined script and writes down facts
-``facts``      what it saw, in types; ``gather`` reads its lines, ``running`` runs the script
+``facts``      types of these facts; ``gather`` reads its lines, ``running`` runs the script
 ``judge_*``    facts in, findings out: pure functions
 ``script``     all of it together
-``data``       a folder of images, and what was measured on it
-``stuck``      a running process: ``processes`` reads /proc, ``scene`` holds what was read
+``data``       a folder of images, and measurements of it
+``stuck``      a running process: ``processes`` reads /proc, ``scene`` contains what was read
 """
 
 from standpipe.doctor.data import Data, Speeds, data_facts, judge_data, look_at

@@ -36,9 +36,9 @@ AHEAD = 2  # torch's prefetch_factor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """What an image's header says.
+    """The header of an image.
 
-    format  as Pillow calls it
+    format  its name in Pillow
     """
 
     width_px: int
@@ -88,7 +88,7 @@ class Data:
 
     @property
     def bytes(self) -> int:
-        """Of one image, in the mean."""
+        """Mean bytes of an image."""
         return sum(each.bytes for each in self.pictures) // max(len(self.pictures), 1)
 
     @property
@@ -102,7 +102,7 @@ class Data:
         return (self.short_px / SHORT_PX) ** 2
 
     def share(self, what: Sequence[bool]) -> float:
-        """Of the images."""
+        """Return the fraction of the images for which ``what`` is True."""
         return sum(what) / len(self.pictures) if self.pictures else 0.0
 
     @property
@@ -170,7 +170,7 @@ def _picture(path: bytes) -> Picture | None:
 
 
 def judge_data(host: Host, data: Data) -> list[Finding]:
-    """What costs time or memory, the worst first."""
+    """Return what costs time or memory, the worst first."""
     judges = (_unreadable, _large, _progressive, _other_formats, _slow_storage, _full_folder, _shm, _quota)
     return by_severity([finding for judge in judges for finding in judge(host, data)])
 

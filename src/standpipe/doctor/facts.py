@@ -12,13 +12,13 @@ from standpipe.doctor.child.standpipe_probe.record import NOW
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What the machine, or the container, has.
+    """The resources of the machine, or the container.
 
     cores        CPUs by affinity and quota
-    memory_free  bytes that could be had before the script ran
-    memory       bytes that there are
-    shm_free     bytes of /dev/shm that were free; shm of all
-    cuda         whether torch could use a GPU
+    memory_free  bytes that were free before the script ran
+    memory       bytes in total
+    shm_free     free bytes of /dev/shm; ``shm``: in total
+    cuda         True if torch could use a GPU
     ranks        processes of the script that ran at once
     """
 
@@ -90,7 +90,7 @@ class Maker:
 
     @property
     def memories(self) -> tuple[Memory, ...]:
-        """At the start, and after batches, as far as they are known."""
+        """Its memory at the start, and after batches, as far as known."""
         return tuple(each for each in (self.memory, *(made.memory for made in self.made)) if each is not None)
 
 
@@ -114,9 +114,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What an attribute of a dataset holds.
+    """The contents of an attribute of a dataset.
 
-    objects  in Python, and ``bytes`` of them; ``arrays``: bytes of NumPy's
+    objects  number of Python objects, with ``bytes``; ``arrays``: bytes of NumPy arrays
     """
 
     path: str
@@ -188,7 +188,7 @@ class Loader:
 
     @property
     def epochs(self) -> int:
-        """That gave a batch."""
+        """Number of epochs that gave a batch."""
         return len({step.epoch for step in self.steps})
 
     @property
@@ -211,12 +211,12 @@ class Loader:
 
     @property
     def wait_share(self) -> float:
-        """Of the time in steady steps."""
+        """Fraction of the time that steady steps waited."""
         return self.wait_s / (self.wait_s + self.step_s) if self.steady else 0.0
 
     @property
     def wait_s(self) -> float:
-        """Of a steady step, in the mean."""
+        """Mean seconds that a steady step waited."""
         return _mean([step.wait_s for step in self.steady])
 
     @property
@@ -231,29 +231,29 @@ class Loader:
 
     @property
     def sample_s(self) -> float:
-        """To make one sample, in the mean."""
+        """Mean seconds to make one sample."""
         return sum(made.seconds for made in self.made) / max(sum(made.samples for made in self.made), 1)
 
     @property
     def queued_share(self) -> float:
-        """Of the time that making batches takes: in which they waited for a CPU."""
+        """Fraction of the time of making batches in which they waited for a CPU."""
         whole = sum(made.seconds + made.collate_s for made in self.made)
         return min(sum(made.queued_s for made in self.made) / whole, 1.0) if whole else 0.0
 
     @property
     def collate_s(self) -> float:
-        """To put one batch together, in the median."""
+        """Median seconds to collate one batch."""
         return _median([made.collate_s for made in self.made])
 
     @property
     def collate_share(self) -> float:
-        """Of the time that making batches takes: in the collate function."""
+        """Fraction of the time of making batches that the collate function took."""
         whole = sum(made.seconds + made.collate_s for made in self.made)
         return sum(made.collate_s for made in self.made) / whole if whole else 0.0
 
     @property
     def batch_s(self) -> float:
-        """To make one batch, in the median, without the time in which it waited for a CPU."""
+        """Median seconds to make one batch, without waiting for a CPU."""
         return _median([max(made.seconds + made.collate_s - made.queued_s, 0.0) for made in self.made])
 
     @property
@@ -270,22 +270,22 @@ class Loader:
 
     @property
     def batch_bytes(self) -> int:
-        """Of the largest batch's tensors."""
+        """Bytes of the largest batch's tensors."""
         return max((step.bytes for step in self.steps), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """How a script's run ended, and its loaders, in all ranks.
+    """The end of a script's run, and its loaders, in all ranks.
 
-    how      ``enough``, ``finished``, ``raised``, ``exited``, or ``killed`` where it left no word
-    error    type and message of what it raised
-    code     that it exited with, or the negative number of a signal
-    cut      whether epochs were cut short
-    withheld files that the script saved, replaced or removed, for which scratch files stood
+    how      ``enough``, ``finished``, ``raised``, ``exited``, or ``killed`` if it left no message
+    error    type and message of its exception
+    code     its exit code, or the negative number of a signal
+    cut      True if epochs were cut short
+    withheld files that the script saved, replaced or removed, in whose place scratch files were used
     own      epochs of standpipe's loaders, of which nothing is known here
-    drawing  where standpipe's loaders were made whose code draws from global generators in the script's process, and
-             that code
+    drawing  where standpipe's loaders were made whose code uses global generators in the script's process,
+    and that code
     """
 
     how: str

@@ -1,4 +1,4 @@
-"""What the doctor says: a finding, with what it was measured by and what to do about it."""
+"""A finding of the doctor, with its measurements and advice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Severity(Enum):
-    """How bad it is: wrong samples or an end with an error; time or memory lost; worth knowing."""
+    """The severity of a finding: wrong samples or an error; lost time or memory; worth knowing."""
 
     PROBLEM = "problem"
     WARNING = "warning"

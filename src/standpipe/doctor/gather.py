@@ -118,7 +118,7 @@ def _named(event: Event, kind: Any) -> Event:
 
 
 def _stuck(folder: Path) -> dict[int, tuple[int, float]]:
-    """By process: the sample that it is at, and for how many seconds."""
+    """Return for each process its current sample, and for how many seconds."""
     now = time.monotonic()
     at = {int(path.stem.partition("-")[2]): now_at(path, now) for path in folder.glob("*.now")}
     return {pid: sample for pid, sample in at.items() if sample is not None}

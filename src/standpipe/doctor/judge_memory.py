@@ -17,13 +17,13 @@ GROWING_BYTES = 256 << 10  # by at least so much
 
 
 def judge_memory(host: Host, loader: Loader) -> list[Finding]:
-    """All that costs memory."""
+    """Return all findings on memory."""
     judges = (_copied, _grows, _shared_memory, _unpinned)
     return [finding for judge in judges for finding in judge(host, loader)]
 
 
 def copied_bytes(loader: Loader) -> int:
-    """What each worker ends up with a copy of: by fork, pages of Python objects; by spawn, arrays too."""
+    """Return the bytes that each worker copies: with fork, pages of Python objects; with spawn, arrays too."""
     arrays = loader.method != "fork"
     return sum(each.bytes + arrays * each.arrays for each in loader.holdings)
 
@@ -35,7 +35,7 @@ def per_worker(loader: Loader) -> tuple[int, int]:
 
 
 def _known(loader: Loader) -> list[tuple[Memory, ...]]:
-    """What is known of each worker's memory."""
+    """Return the measurements of each worker's memory."""
     return [maker.memories for maker in loader.makers if maker.worker >= 0 and maker.memories]
 
 

@@ -226,7 +226,7 @@ def _waiting_sample(scene: Scene) -> list[Finding]:
 
 
 def _peer(scene: Scene) -> list[Finding]:
-    """Of the script itself only: a rank waits in a call that all must make."""
+    """Find a rank that waits in a call that all ranks must make; for the script's own process only."""
     if scene.world_size < 2:
         return []
     stack = scene.script.main.stack

@@ -1,4 +1,4 @@
-"""Judgements of samples: delivered twice, drawn alike, bad, or made where they can't be."""
+"""Judge samples: delivered twice, with the same random numbers, bad, or made where they can't be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALIKE = 0.5  # share of a worker's samples that another one gave too
 
 
 def judge_samples(host: Host, loader: Loader) -> list[Finding]:
-    """All that makes batches wrong, or that ends a run."""
+    """Return all findings on wrong batches, or on what ends a run."""
     judges = (_duplicated, _alike_in_workers, _alike_in_epochs, _same_order, _bad, _mixed, _died, _forked)
     return [finding for judge in judges for finding in judge(host, loader)]
 

@@ -19,22 +19,22 @@ SLOW_SAMPLE = 20.0  # times the median
 
 
 def judge_speed(host: Host, loader: Loader) -> list[Finding]:
-    """All that costs time."""
+    """Return all findings on lost time."""
     judges = (_above_cores, _waiting, _slow_transform, _slow_collate, _slow_startup, _slow_sample)
     return [finding for judge in judges for finding in judge(host, loader)]
 
 
 def waits(host: Host, loader: Loader) -> bool:
-    """Whether the script waits for this loader, for long enough to do something about it.
+    """Return True if the script waits for this loader, long enough to do something about it.
 
-    What making a batch doesn't explain isn't the loader's: another process may use the CPUs.
+    A wait that making a batch doesn't explain isn't the loader's: another process may use the CPUs.
     """
     wait_s = min(loader.wait_s, _explained_s(host, loader))
     return len(loader.steady) >= 4 and wait_s > max(WORTH_WAIT_S, THRESHOLDS.waits * (wait_s + loader.step_s))
 
 
 def _explained_s(host: Host, loader: Loader) -> float:
-    """For how long a script should wait at each step, by what it takes to make a batch."""
+    """Return how long a script should wait at each step, by the time it takes to make a batch."""
     if not loader.workers:
         return loader.batch_s
     steps = [step.step_s or 0.0 for step in loader.steady]
@@ -43,7 +43,7 @@ def _explained_s(host: Host, loader: Loader) -> float:
 
 
 def busy_share(loader: Loader) -> float:
-    """How much of the time a worker spends making batches, of those in which steps were seen."""
+    """Return the fraction of a worker's time spent on batches, while steps were seen."""
     elapsed = sum(step.wait_s + (step.step_s or 0.0) for step in loader.steps)
     spent = sum(made.seconds + made.collate_s for made in loader.made)
     return min(spent / (elapsed * max(loader.workers, 1)), 1.0) if elapsed else 0.0

@@ -1,4 +1,4 @@
-"""What /proc says of a process and of those that it started: read, and read again a moment later, and only read."""
+"""Read what /proc says of a process and its children, twice, a moment apart."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Process:
 
     @property
     def dead(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
         return self.main.state in "ZX"
 
     @property
@@ -147,7 +147,7 @@ def peers(number: int) -> dict[int, int]:
 
 
 def environment_of(number: int) -> dict[str, str]:
-    """Its environment as it began; empty where that mustn't be read."""
+    """Return its initial environment; empty where that can't be read."""
     try:
         entries = (PROC / str(number) / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -239,7 +239,7 @@ def _call(folder: Path, line: str) -> tuple[str, str]:
 
 
 def _since(before: Process | None, now: Process) -> Process:
-    """What it did between two looks."""
+    """Return what it did between two readings."""
     if before is None:
         return replace(now, faults=0, threads=tuple(replace(thread, cpu_s=0.0) for thread in now.threads))
     used = {thread.number: thread.cpu_s for thread in before.threads}

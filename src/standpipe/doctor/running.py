@@ -34,7 +34,7 @@ class Limits:
     """How long a script runs.
 
     steps    batches of an epoch
-    seconds  from the first DataLoader's first epoch on, about
+    seconds  seconds from the first DataLoader's first epoch on, roughly
     """
 
     steps: int = 24
@@ -42,7 +42,7 @@ class Limits:
 
 
 def host_facts(ranks: int) -> Host:
-    """What the machine has now."""
+    """Return the machine's present resources."""
     shm = os.statvfs(SHM) if SHM.exists() else None
     used, memory = machine.memory_in_use()
     return Host(

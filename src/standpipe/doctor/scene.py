@@ -49,7 +49,7 @@ class Scene:
         return tuple(each for each in self.processes[1:] if self.is_worker(each))
 
     def is_worker(self, process: Process) -> bool:
-        """Whether a process is a worker; one that has ended, and left no command, may have been."""
+        """Return True if a process is a worker; an ended one without a command may have been."""
         if process.parent != self.script.number and "forkserver" not in process.command:
             return False
         if any(name in (process.command + process.main.name) for name in STARTERS):
@@ -58,16 +58,16 @@ class Scene:
 
     @property
     def works(self) -> bool:
-        """Whether somebody computes, or a loader delivers."""
+        """True if a process computes, or a loader delivers."""
         return self.delivers or any(self.is_busy(process) for process in self.processes)
 
     def is_busy(self, process: Process) -> bool:
-        """Whether a process computes most of the time, or would if it had a CPU."""
+        """Return True if a process computes most of the time, or would if it had a CPU."""
         return process.cpu_s >= THRESHOLDS.most * self.seconds or process.main.state == "R"
 
 
 def waits_for(process: Process, thread: Thread) -> str:
-    """What a thread does or waits for, in a few words."""
+    """Describe in a few words what a thread does or waits for."""
     if process.dead:
         return "has ended" + (f", by signal {process.status}" if process.status else "")
     if thread.state == "R":

@@ -18,9 +18,9 @@ from standpipe.doctor.running import Limits, host_facts, run_script
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptReport:
-    """What a script's run has shown.
+    """The findings of a script's run.
 
-    seconds  that it ran
+    seconds  how long it ran
     """
 
     script: str
@@ -31,7 +31,7 @@ class ScriptReport:
 
     @property
     def loaders(self) -> tuple[Loader, ...]:
-        """Those of the first rank."""
+        """The loaders of the first rank."""
         return tuple(loader for loader in self.run.loaders if loader.rank == 0)
 
     def facts(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def examine_script(
 
 
 def judged(host: Host, loaders: Sequence[Loader]) -> list[Finding]:
-    """All findings, the worst first. What holds for one rank is told of the first only."""
+    """Return all findings, the worst first. A finding of one rank is reported for the first one only."""
     findings: list[Finding] = []
     for loader in loaders:
         if loader.rank == 0:

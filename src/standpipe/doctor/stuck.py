@@ -18,7 +18,7 @@ from standpipe.system import machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReport:
-    """What was seen of a process."""
+    """The findings on a process."""
 
     scene: Scene
     findings: tuple[Finding, ...]
@@ -93,7 +93,7 @@ def examine_process(number: int, seconds: float = 2.0) -> ProcessReport:
 
 
 def _told(found: Found) -> str:
-    """What a loader said of itself when it last did."""
+    """Describe a loader by its last published snapshot."""
     ago = f" ({found.age_s:.0f} s ago)" if found.stale else ""
     return f"standpipe's loader of {found.snapshot.source}{ago}: {found.snapshot}"
 

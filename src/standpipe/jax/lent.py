@@ -1,4 +1,4 @@
-"""Which batches' memory JAX has."""
+"""Track batches whose memory JAX uses."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 
 
 class Lent:
-    """Batches whose memory JAX reads or shares, until it lets go of them.
+    """Batches whose memory JAX reads or shares, until it releases them.
 
-    JAX runs behind the loop that feeds it, by dozens of steps, and keeps what these read. When it lets go of an array
-    is told by nothing but the array's end.
+    JAX runs up to dozens of steps behind the loop that feeds it, and keeps what these steps read. Only the
+    end of an array
+    shows that JAX has released it.
     """
 
     def __init__(self) -> None:
         self._batches: list[tuple[ref[Any], ...]] = []
 
     def take(self, arrays: Mapping[str, Any], *, most: int) -> Mapping[str, Any]:
-        """The same arrays, to be given away; copies while ``most`` batches are lent."""
+        """Return the same arrays, to pass to JAX; return copies while ``most`` batches are in use."""
         self._batches = [owners for owners in self._batches if any(owner() is not None for owner in owners)]
         if len(self._batches) >= most:
             return {name: array.copy() for name, array in arrays.items()}

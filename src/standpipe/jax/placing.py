@@ -1,4 +1,4 @@
-"""Which rows a process makes, and how they become part of an array of JAX's."""
+"""Choose the rows that a process makes, and put them into JAX arrays."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ make_array: Any = jax.make_array_from_process_local_data
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Where arrays go, and which part of a step's rows this process makes.
+    """Where arrays are placed, and which part of a step's rows this process makes.
 
-    sharding          of the batch of all processes; None: the default device
-    rank, world_size  this process's part, and how many there are
-    parts             into how many the rows of one process are cut
+    sharding          sharding of the batch of all processes; None: the default device
+    rank, world_size  this process's part, and the number of parts
+    parts             number of parts that the rows of one process are divided into
     """
 
     sharding: Sharding | None
@@ -31,7 +31,7 @@ class Placing:
 
     @classmethod
     def of(cls, sharding: Sharding | None) -> Placing:
-        """What a sharding means for this process. Raises ``PlanError`` for one that can't be."""
+        """Return what a sharding means for this process. Raises ``PlanError`` for an unsuitable one."""
         if sharding is None:
             return cls(None, jax.process_index(), jax.process_count(), 1)
         if isinstance(sharding, SingleDeviceSharding):
@@ -80,7 +80,7 @@ class Placing:
 
 
 def _rows_of_processes(sharding: NamedSharding) -> dict[int, set[int]]:
-    """Which parts of the first axis lie on each process's devices, by their numbers."""
+    """Return the parts of the first axis that each process's devices have, by process number."""
     mesh, spec = sharding.mesh, sharding.spec
     device: Any
     axes = spec[0] if len(spec) else None

@@ -37,13 +37,13 @@ class Capacities:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much a run's workers did.
+    """The work of a run's workers.
 
     loop_s  seconds of the training loop
-    work_s  seconds of the workers, summed; with their reading while nobody reads ahead
-    read_s  of these, seconds of reading
+    work_s  seconds of the workers, summed; with their reading, unless other threads read ahead
+    read_s  seconds of these spent on reading
     busy    fraction of their time that they worked, from 0 to 1
-    cpu_s   seconds on processors of the process and its workers
+    cpu_s   processor seconds of the process and its workers
     """
 
     loop_s: float

@@ -31,7 +31,7 @@ class Axis:
     epochs: tuple[tuple[float, int], ...] = ()
 
     def x(self, second: float) -> float:
-        """Where a second is, in px."""
+        """Return the place of a second, in px."""
         return LEFT + (WIDTH - LEFT - RIGHT) * second / (self.end_s or 1.0)
 
     def drawn(self, height: int) -> str:
@@ -55,12 +55,12 @@ class Axis:
 
 
 class Curve(NamedTuple):
-    """How a line over a run looks.
+    """The look of a line over a run.
 
-    name    what it is, for people who can't see it
+    name    its name, for people who can't see it
     colour  a class of the page's style sheet
-    show    a value in words
-    most    at the top; None: enough for the highest value
+    show    function that describes a value in words
+    most    value at the top; None: enough for the highest value
     """
 
     name: str
@@ -119,7 +119,7 @@ def _lines(
 
 
 def histogram(latency: sp.Latency, name: str, height: int = 90) -> str:
-    """How many took how long, the time in doublings."""
+    """Return a chart of the number of durations, with time in doublings."""
     shown = [number for number, count in enumerate(latency.counts) if count]
     first, last = max(shown[0] - 4, 0), shown[-1] + 5
     ends = bucket_ends(last + 1)

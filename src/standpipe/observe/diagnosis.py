@@ -44,13 +44,13 @@ class Diagnosis:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast the run would be without this limit, at most; None where that isn't known."""
+        """The most that the run would be faster without this limit, as a factor; None where that isn't known."""
         upper = self.upper_rows_per_s
         return upper / self.rows_per_s if upper is not None and self.rows_per_s else None
 
     @property
     def period(self) -> str:
-        """What its figures are about, for people: ``"9.6 s"``, ``"1:02:03"``."""
+        """The length of the measured period, for people: ``"9.6 s"``, ``"1:02:03"``."""
         return f"{self.seconds:.1f} s" if self.seconds < MINUTE else show_clock(self.seconds)
 
     @property

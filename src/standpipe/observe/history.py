@@ -1,4 +1,4 @@
-"""What a loader did over time: a series of moments that stays short, however long the run."""
+"""A loader's history: a series of moments that stays short, however long the run."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class History:
 
     @property
     def moments(self) -> list[Moment]:
-        """All of them; the newest one may still grow."""
+        """All moments; the newest one may still grow."""
         with self._lock:
             rows = self._rows[: self._count].copy()
         begins = np.cumsum(rows[:, 0]) - rows[:, 0]
@@ -160,7 +160,7 @@ class History:
         rows[:, BY_WORKERS] += np.outer(_shares(begins, list(self._pieces(stats, span))), row[BY_WORKERS])
 
     def _pieces(self, stats: sp.Stats, span: Span) -> Iterator[tuple[Span, float]]:
-        """When each worker did what it was now seen to have done, and for how many seconds."""
+        """Yield when each worker did the work that was now counted, and for how many seconds."""
         for worker in stats.workers:
             worked_s = worker.busy_s - self._worked.get(worker.name, 0.0)
             if worked_s > 0:
@@ -168,14 +168,16 @@ class History:
                 yield self._worked_in(worker.name, worked_s, span), worked_s
 
     def _worked_in(self, who: str, worked_s: float, span: Span) -> Span:
-        """When somebody worked so long: lately, unless it took longer than that."""
+        """Return when a worker did its work: in the last span, unless the work took longer than that."""
         if worked_s <= span.end - span.begin:
             self._until[who] = span.end
             return span
         return self._covered(who, worked_s, span)
 
     def _covered(self, who: str, took_s: float, span: Span) -> Span:
-        """When somebody who does one thing after the other did what took so long, and ended lately."""
+        """Return when a worker did work that took so long and has just ended, given that it works
+        sequentially.
+        """
         end = min(max(self._until.get(who, math.inf) + took_s, span.begin), span.end)
         self._until[who] = end
         return Span(end - took_s, end)
@@ -207,9 +209,9 @@ class Span(NamedTuple):
 
 
 def _shares(begins: NDArray[np.float64], spans: Sequence[tuple[Span, float]]) -> NDArray[np.float64]:
-    """By moment, its share in what happened in some spans, each with its weight.
+    """Return each moment's part of what happened in some weighted spans.
 
-    begins  at which the moments begin; the last one goes on until now
+    begins  begins of the moments; the last one lasts until now
     """
     ends = np.append(begins[1:], np.inf)
     shares = np.zeros(len(begins))
@@ -223,10 +225,10 @@ def _shares(begins: NDArray[np.float64], spans: Sequence[tuple[Span, float]]) ->
 
 
 def moment_between(before: sp.Stats, after: sp.Stats, memory: int, begin_s: float) -> Moment:
-    """What happened between two looks at the counters.
+    """Return what happened between two snapshots of the counters.
 
-    memory   bytes of all owners, by now
-    begin_s  when the first was, since the loader started
+    memory   bytes of all owners now
+    begin_s  time of the first snapshot, since the loader started
     """
     return _moment(begin_s, _between(_counted(before), _counted(after), after.epoch, memory))
 
@@ -237,7 +239,7 @@ def load(busy_s: float, thread_s: float) -> float:
 
 
 def threads_at(stats: sp.Stats, place: str) -> int:
-    """How many threads work at a place: where it has none of its own, those that make rows do it."""
+    """Return the number of threads at a place. A place without threads of its own uses those that make rows."""
     own: sp.PlaceStats = getattr(stats, place)
     return own.threads or (stats.transform.threads if place == "read" else 0) or 1
 
@@ -275,7 +277,7 @@ def _between(
 
 
 def _is_short(row: NDArray[np.float64], after: NDArray[np.float64], least_s: float) -> bool:
-    """Whether a row has room for the one after it."""
+    """Return True if a row has room for the one after it."""
     return bool(row[0] + after[0] / 2 < least_s)
 
 

@@ -38,12 +38,13 @@ DOING = {
 def diagnose(
     done: sp.Stats, plan: sp.Plan, tuning: sp.Tuning, *, cores: int, step_rows_per_s: float | None = None
 ) -> Diagnosis:
-    """What limits a run, by what was counted: since its start, or between two snapshots.
+    """Return what limits a run, from counters since its start, or between two snapshots.
 
-    tuning           how many workers it has, and what was tried
-    cores            that the process may use
-    step_rows_per_s  what the training loop takes when it waits for nothing, where that was measured; default: what its
-                     own time between batches allows, which is too much where a device works behind its back
+    tuning           its workers, and what tuning tried
+    cores            processors that the process may use
+    step_rows_per_s  measured rate of the training loop when it never waits; default: computed from its own
+    time between
+                     batches, which is too high where a device works asynchronously
     """
     return _Judge(done, plan, tuning, cores, step_rows_per_s).diagnosis()
 
@@ -136,7 +137,7 @@ class _Judge:
         )
 
     def _handing_over(self) -> Diagnosis:
-        """Nobody is busy all the time, and what a batch costs however few rows it has is what counts."""
+        """Diagnose a run where no place is busy all the time, and the fixed cost of a batch counts."""
         done, step = self._done, self._done.step
         shares: dict[Place, float] = {
             "order": done.order.busy_s,
@@ -254,7 +255,7 @@ class _Judge:
         )
 
     def _in_python(self, name: str) -> tuple[str, list[Advice]]:
-        """How the time passes of which this function takes most, and what to do."""
+        """Describe how time passes in the function that takes most of it, and what to do."""
         done, program, remedies = self._done, self._plan.samples.program, self._remedies
         cpu, busy = done.transform.cpu_s, max(done.transform.busy_s, 1e-9)
         queued = done.transform.queued_s

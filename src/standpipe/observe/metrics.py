@@ -1,4 +1,4 @@
-"""What other programs watch: metrics for Prometheus, scalars for TensorBoard."""
+"""Metrics for other programs: Prometheus, and scalars for TensorBoard."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class PrometheusCollector:
 
 
 class Writer(Protocol):
-    """What TensorBoard's ``SummaryWriter`` is, and those of other loggers."""
+    """The interface of TensorBoard's ``SummaryWriter`` and similar loggers."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
         """Take down a value."""

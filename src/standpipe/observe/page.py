@@ -78,7 +78,7 @@ def page(known: Mapping[str, Any], now: Snapshot, moments: Sequence[Moment]) -> 
 
 
 def latencies(stats: sp.Stats) -> dict[str, sp.Latency]:
-    """All that are timed one by one, and were."""
+    """Return the durations of everything that was timed one by one."""
     every = {place: getattr(stats, place).latency for place in PLACES}
     every |= {"step": stats.step.step, "wait": stats.step.wait}
     return {name: latency for name, latency in every.items() if latency.count}

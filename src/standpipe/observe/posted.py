@@ -1,4 +1,6 @@
-"""Other processes of this user find a loader's newest snapshot in a small file, which ends with its process."""
+"""Publish a loader's newest snapshot to this user's other processes, in a small file that ends with the
+process.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class Found:
 
     @property
     def stale(self) -> bool:
-        """Whether its process stands still."""
+        """True if its process seems to stand still."""
         return self.age_s > STALE_S
 
 

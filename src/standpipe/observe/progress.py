@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 class View(Protocol):
-    """Where snapshots of one loader are shown."""
+    """A place where snapshots of one loader are shown."""
 
     def show(self, now: Snapshot) -> None:
         """Show the newest one."""
@@ -62,7 +62,7 @@ def show_progress(loader: sp.Loader) -> Iterator[None]:
 
 
 def _view() -> View:
-    """What fits stderr, and what is installed."""
+    """Return the view that suits stderr and the installed packages."""
     if _in_notebook():
         try:
             return _Bar()
@@ -126,9 +126,9 @@ class _Bar:
 
 
 class _Terminal:
-    """Lines that stay at the bottom of a terminal, by rich; those of several loaders below one another.
+    """Lines at the bottom of a terminal, drawn by rich; one below the other for several loaders.
 
-    What is printed meanwhile goes above them. Raises ``ImportError`` without rich.
+    Other output goes above them. Raises ``ImportError`` without rich.
     """
 
     _lock = threading.RLock()
@@ -156,7 +156,7 @@ class _Terminal:
                 self._refresh()
 
     def close(self) -> None:
-        """Its last lines stay."""
+        """End the view; its last lines stay."""
         with self._lock:
             last = self._open.pop(self)
             try:
@@ -219,7 +219,7 @@ def _two_lines(now: Snapshot) -> RenderableType:
 
 
 def _facts(now: Snapshot) -> list[str]:
-    """Of a snapshot, without the steps: the most important first."""
+    """Return the facts of a snapshot without the steps, the most important first."""
     return [
         f"{now.rows_per_s:,.0f} rows/s",
         f"waits {now.recent.wait_share:.0%}",

@@ -38,7 +38,9 @@ def write_report(loader: sp.Loader, now: Snapshot, *paths: str | Path) -> None:
 
 
 def is_page(path: str | Path) -> bool:
-    """Whether a report of that name is a page; else it is JSON. Raises ``PlanError`` where it can be neither."""
+    """Return True if a report of that name is a page, False if it is JSON. Raises ``PlanError`` for other
+    names.
+    """
     ending = Path(path).suffix.lower()
     if ending not in (*PAGES, ".json"):
         raise sp.PlanError(f"report {str(path)!r}: the name of a page ends in .html, that of JSON in .json")
@@ -46,7 +48,7 @@ def is_page(path: str | Path) -> bool:
 
 
 def known_of(loader: sp.Loader, now: Snapshot) -> dict[str, Any]:
-    """All that a report says, as plain values."""
+    """Return the contents of a report, as plain values."""
     bad = loader.bad_samples
     return {
         "standpipe": sp.__version__,

@@ -26,32 +26,32 @@ PATIENCE_S = 1.0  # for a snapshot that is just being taken, when a loader is cl
 
 
 class Observed(Protocol):
-    """What runs."""
+    """A run that can be measured."""
 
     @property
     def plan(self) -> sp.Plan:
-        """What is run."""
+        """The plan of the run."""
 
     @property
     def since(self) -> sp.Stats:
         """Counters of when it had first as many workers and slots as now."""
 
     def tuning(self) -> sp.Tuning:
-        """How many workers and slots there are now."""
+        """Return its present workers and slots."""
 
     def stats(self) -> sp.Stats:
         """Counters since the start."""
 
     def memory(self) -> sp.MemoryLedger:
-        """Who takes how much memory."""
+        """Return the memory of each owner."""
 
 
 class Where(NamedTuple):
-    """Where a run stands.
+    """The place of a run.
 
-    epoch            of the next batch
-    consumed         positions of it that all ranks are past
-    step_rows_per_s  that the training loop takes when it waits for nothing, where that was measured
+    epoch            epoch of the next batch
+    consumed         positions of it that all ranks have passed
+    step_rows_per_s  measured rate of the training loop when it never waits, if known
     """
 
     epoch: int

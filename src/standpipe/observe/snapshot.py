@@ -1,4 +1,4 @@
-"""What a loader is at, as one value: what the live view shows, and what other processes find of it."""
+"""A snapshot of a loader, as one value: for the live view, and for other processes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Snapshot:
     diagnosis: Diagnosis | None
 
     def __str__(self) -> str:
-        """What is to be said of it, in one line of at most 80 columns as a rule."""
+        """Return the facts in one line, usually of at most 80 columns."""
         epoch, step = self.at
         whole = "" if self.steps_per_epoch is None else f"/{self.steps_per_epoch:,}"
         return ", ".join(
@@ -97,14 +97,14 @@ class Snapshot:
 
     @property
     def limited(self) -> str:
-        """What limits it, in a word: a place, ``"step"``; empty before that can be said, or where nothing does."""
+        """The place that limits it, or ``"step"``; empty while that isn't known, or nothing does."""
         if self.diagnosis is None or self.diagnosis.bound == "unknown":
             return ""
         return "step" if self.diagnosis.bound == "step" else self.diagnosis.place
 
     @property
     def memory_share(self) -> float:
-        """Of what ``memory=`` allows."""
+        """Fraction of ``memory=`` that is used."""
         return self.memory / self.limit if self.limit else 0.0
 
     def as_json(self) -> bytes:
@@ -113,7 +113,7 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, text: bytes) -> Self:
-        """What ``as_json`` wrote. Raises ``Foreign`` for anything else."""
+        """Read what ``as_json`` wrote. Raises ``Foreign`` for anything else."""
         try:
             value = json.loads(text)
             return _typed(value, cls)  # type: ignore[no-any-return]
@@ -163,13 +163,13 @@ def facts(value: Any) -> Any:
 
 
 def script() -> str:
-    """What this process runs, as far as its arguments say: ``"train.py"``."""
+    """Return the program of this process, by its arguments: ``"train.py"``."""
     program = Path(sys.argv[0]).name if sys.argv else ""
     return {"": "python", "-c": "python -c", "-m": "python -m"}.get(program, program)[:LETTERS]
 
 
 def _opened(value: Any, of_latency: Callable[[sp.Latency], Any] = lambda latency: latency.counts) -> Any:
-    """A dataclass as JSON has it, but for what is in it."""
+    """Return the values of a dataclass, as JSON has them."""
     if type(value) is sp.Latency:
         return of_latency(value)
     kind: Any = type(value)

@@ -1,10 +1,14 @@
-"""What Hugging Face's Accelerate sees of a loader.
+"""Present a loader to Hugging Face's Accelerate as a prepared one.
 
-Its ``prepare`` would let one process read for all, or give each process every n-th batch, of what standpipe has
-shared out already: rows would be lost. And its loaders hold one batch ahead, to know when an epoch ends, which
-standpipe knows: what was delivered would be counted wrong. So a loader says that it is prepared, and does itself what
-Accelerate's do: it puts batches on the accelerator's device and tells when an epoch ends, for the accumulation of
-gradients and for ``gather_for_metrics``.
+Accelerate's ``prepare`` would let one process read for all, or give each process every n-th batch, although
+standpipe
+has divided the rows already: rows would be lost. Its loaders also hold one batch ahead, to notice the end of
+an epoch,
+which standpipe knows: the delivered batches would be miscounted. So a loader says that it is prepared, and
+does what
+Accelerate's loaders do: it puts batches on the accelerator's device and reports the end of an epoch, for
+gradient
+accumulation and ``gather_for_metrics``.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ class InAccelerate:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """That of a loader of Accelerate's too, for ``skip_first_batches``."""
+        """A class that also derives from Accelerate's loader, for ``skip_first_batches``."""
         return type(self) if _accelerate() is None else _also_accelerates(type(self))
 
     def __iter__(self) -> Iterator[Any]:
@@ -60,7 +64,9 @@ class InAccelerate:
         return self._told(batches) if self._was_prepared else batches
 
     def _told(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The same batches on the accelerator's device, while Accelerate knows where in the epoch they are."""
+        """Yield the batches on the accelerator's device, and keep Accelerate's position in the epoch up to
+        date.
+        """
         from accelerate.utils import send_to_device
 
         state, device = _accelerate().GradientState(), self.device
@@ -84,7 +90,7 @@ def _accelerate() -> Any:
 
 
 def _also_accelerates(kind: type) -> type:
-    """A class that is both: what ``isinstance`` is told. There are no objects of it."""
+    """Return a class that derives from both, for ``isinstance``. It has no instances."""
     from accelerate.data_loader import DataLoaderShard
 
     if kind not in _classes:

@@ -15,13 +15,13 @@ from standpipe.torch.tensors import Form
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What was asked for. It can be pickled.
+    """The arguments of a loader. It can be pickled.
 
-    pipeline  what is delivered
-    form      what a batch looks like
-    shards    whether each process of torch.distributed gets its own part, where the pipeline doesn't say
-    settings  of the loader
-    exact     whether the last_batch is that of an evaluation: ``"partial"`` in one process, ``"pad"`` in several
+    pipeline  the pipeline
+    form      form of a batch
+    shards    True if each process of torch.distributed gets its own part, unless the pipeline is sharded
+    settings  arguments of ``Pipeline.loader``
+    exact     True for an evaluation's last batch: ``"partial"`` in one process, ``"pad"`` in several
     """
 
     pipeline: sp.Pipeline
@@ -31,7 +31,7 @@ class Order:
     exact: bool = False
 
     def pipeline_of(self, rank: int, world_size: int) -> sp.Pipeline:
-        """What one process delivers."""
+        """Return the pipeline of one process."""
         part = self.pipeline.shard(rank, world_size)
         if not self.exact:
             return part
@@ -108,7 +108,9 @@ class Batches(IterableDataset[Any]):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the epoch of the last ``iter()`` is delivered. Of a stream that is known after its last batch."""
+        """True if the epoch of the last ``iter()`` is delivered. For a stream it is known after its last
+        batch.
+        """
         return self.loader.epoch != self._entered
 
     @property

@@ -159,7 +159,7 @@ class DataLoader(data.DataLoader[Sample]):
 
     @property
     def _writes_rows(self) -> bool:
-        """Whether workers write a batch's rows into its memory, before all of its samples are made."""
+        """True if workers write rows into a batch's memory before all of its samples are made."""
         # Rows of one shape that meet in a batch are written where it has them. Of batches that a sampler makes, and
         # of single samples, each may have a shape of its own.
         # And what differs from the others in shape isn't bad, and would be taken for it.
@@ -224,7 +224,7 @@ class DataLoader(data.DataLoader[Sample]):
             set_state(self.generator, saved["random"])
 
     def _get_iterator(self) -> Any:
-        """What torch's ``__iter__`` gives, again and again while workers stay."""
+        """Return the iterator for torch's ``__iter__``, which is used again while workers persist."""
         return Epoch(self)
 
     def _next_epoch(self, place: Place) -> Place | None:
@@ -268,12 +268,12 @@ class DataLoader(data.DataLoader[Sample]):
 
     @property
     def _makes_here(self) -> bool:
-        """Whether the thread that asks for a batch makes it without an engine."""
+        """True if the thread that asks for a batch makes it, without an engine."""
         return self.num_workers == 0 and not self._is_stream and isinstance(self.on_error, sp.Raise)
 
     @property
     def _forks(self) -> bool:
-        """Whether workers are to be forks of this process."""
+        """True if workers are forks of this process."""
         context = self.multiprocessing_context
         return context is not None and context.get_start_method() == "fork"
 

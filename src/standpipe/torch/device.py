@@ -49,7 +49,7 @@ class CudaDevice:
             raise PlanError(f"device={str(self.device)!r}: torch sees {count}, the last is cuda:{count - 1}")
 
     def cpus(self) -> frozenset[int] | None:
-        """Those of the memory node that the device is at, on machines that have several."""
+        """Return the CPUs of the device's memory node, on machines with several."""
         found = torch.cuda.get_device_properties(self._index())
         place: list[Any] = [
             getattr(found, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")
@@ -88,7 +88,7 @@ class CudaDevice:
         return (self.slots - 1) * sum(aligned(each.nbytes) for each in brought.values()), held
 
     def open(self, fields: Mapping[str, Any], finish: Any) -> Sender:
-        """What brings batches there."""
+        """Return the object that brings batches to the device."""
         streams = self.streams()
         finishers = {}
         if finish is not None and self.wanted.has(finish.field):
@@ -113,7 +113,7 @@ class CudaDevice:
         return {name: each for name, each in fields.items() if self.wanted.has(name)}
 
     def _item_bytes(self, dtype: np.dtype[Any]) -> int:
-        """Of a number on the device."""
+        """Return the bytes of a number on the device."""
         if self.wanted.dtype is not None and dtype.kind == "f":
             return self.wanted.dtype.itemsize
         return dtype.itemsize

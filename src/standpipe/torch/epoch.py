@@ -29,14 +29,14 @@ _pinned: Any = _utils.pin_memory.pin_memory
 
 @dataclass(slots=True)
 class Place:
-    """Where an epoch stands, and all that it takes to get there again.
+    """The place of an epoch, and what is needed to return to it.
 
-    random     state of the generator, ``generator=`` or torch's own, before anything was drawn for the epoch
-    base_seed  of the workers
-    number     which epoch of these workers it is
-    delivered  batches
-    digest     of their records
-    ended      whether these were all
+    random     state of the generator, ``generator=`` or torch's own, before the epoch used it
+    base_seed  the workers' base seed
+    number     number of the epoch since these workers started
+    delivered  number of delivered batches
+    digest     digest of their records
+    ended      True if the epoch has no further batches
     """
 
     random: bytes | None
@@ -49,12 +49,12 @@ class Place:
 
 @dataclass(slots=True)
 class Course:
-    """What a loader and its epochs share.
+    """The state that a loader and its epochs share.
 
-    collates  whether batches are made by a ``collate_fn``, instead of row by row in their slot
-    bad       samples that were replaced in epochs that have ended
-    place     of the epoch that was begun last
-    saved     from where the next one goes on
+    collates  True if ``collate_fn`` makes batches; False: rows are written into their slot
+    bad       samples that were replaced in finished epochs
+    place     place of the current epoch
+    saved     place at which the next epoch begins
     """
 
     collates: bool
@@ -65,13 +65,15 @@ class Course:
 
     @property
     def bad_samples(self) -> list[sp.BadSample]:
-        """Those of the epoch that runs too."""
+        """Replaced samples, including those of the current epoch."""
         engine = self.engine() if self.engine is not None else None
         return [*self.bad, *(engine.bad_samples if engine is not None else ())]
 
 
 class Epoch(_BaseDataLoaderIter):
-    """Draws what torch's iterators draw, in their order: the sampler's batches and the workers' base seed."""
+    """One epoch of a ``DataLoader``. It uses random numbers as torch's iterators do, in their order: for
+    batches and base seed.
+    """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         if loader.num_workers and not loader.prefetch_factor:  # as torch's say it
@@ -227,7 +229,7 @@ class Epoch(_BaseDataLoaderIter):
             raise
 
     def _made(self, fields: dict[str, Any]) -> Any:
-        """What a training step takes."""
+        """Return the batch as a training step takes it."""
         if self._named is None and self._drop_last and len(fields["index"]) < self._rows:
             raise StopIteration
         if BATCH in fields:
@@ -287,9 +289,9 @@ def planned(
 
 
 class Drawing:
-    """Draw from a generator as it was once: torch's own is put back afterwards, one that was given goes on from there.
+    """Use a generator from an earlier state. Torch's own generator is restored afterwards, a given one isn't.
 
-    random  its state then; None: as it is
+    random  its state then; None: its present state
     """
 
     def __init__(self, generator: torch.Generator | None, random: bytes | None) -> None:

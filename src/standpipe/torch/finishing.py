@@ -1,4 +1,4 @@
-"""What is done to images on a device: each byte becomes a number, axes take their order, in one step."""
+"""Finish images on a device: convert each byte to a number and reorder axes, in one step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Finisher:
         self._offsets = place(torch.arange(0, 768, 256, dtype=torch.int32, device=table.device))
 
     def shape(self, images: tuple[int, ...]) -> tuple[int, ...]:
-        """Of the result, of images (n, H, W, 3)."""
+        """Return the shape of the result, for images (n, H, W, 3)."""
         rows, height, width, channels = images
         return (rows, channels, height, width) if self._planar else images
 
@@ -60,7 +60,7 @@ _without_triton: list[str] = []  # why, once it is known
 
 
 def _by_triton(images: torch.Tensor, table: torch.Tensor, pixels: torch.Tensor) -> bool:
-    """Whether Triton is there, and has done it. It also needs a C compiler, at its first use."""
+    """Finish images by Triton; return False if it isn't usable. Its first use also needs a C compiler."""
     if not _without_triton:
         try:
             from standpipe.torch.kernels import finish

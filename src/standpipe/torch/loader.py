@@ -1,4 +1,4 @@
-"""What training loops and frameworks take for a DataLoader of torch's, because it is one."""
+"""Make a torch ``DataLoader`` from a pipeline, for training loops and frameworks."""
 
 from __future__ import annotations
 

@@ -28,10 +28,10 @@ class TensorMemory:
     mixes = False
 
     def cpus(self) -> None:
-        """All are alike."""
+        """Return None: all CPUs are equally near."""
 
     def check(self) -> None:
-        """It is there."""
+        """Check nothing: memory always exists."""
 
     def describe(self, fields: Mapping[str, Any], finish: Any) -> Sequence[str]:
         """Lines for ``explain()``."""
@@ -43,7 +43,7 @@ class TensorMemory:
         return [f"host memory: tensors over the slot, {finish.field} written as {dtype}{last}"]
 
     def writes(self, finish: Any) -> Any:
-        """What is wanted, where kernels can write it."""
+        """Return the finish, if kernels can write it."""
         table = torch.from_numpy(finish.table)
         if (dtype := self.wanted.dtype_of(table.dtype)) in WRITTEN:
             table = table.to(dtype)
@@ -54,7 +54,7 @@ class TensorMemory:
         return replace(finish, table=numbers, output=ArraySpec(shape, numbers.dtype), layout=layout)
 
     def open(self, fields: Mapping[str, Any], finish: Any) -> Tensors:
-        """What makes tensors of images."""
+        """Return an object that makes tensors of images."""
         return Tensors(finish, None if finish is None else self.writes(finish))
 
 
@@ -71,7 +71,7 @@ class Tensors:
         self._finish, self._written = finish, written
 
     def send(self, slot: int, memory: Any, batch: Mapping[str, Any]) -> bool:
-        """It is where it shall be."""
+        """Do nothing: the batch is in place."""
         return True
 
     def take(
@@ -92,8 +92,8 @@ class Tensors:
         return True
 
     def rest(self) -> None:
-        """Nothing is on its way."""
+        """Do nothing: no copy is pending."""
 
     def close(self) -> bool:
-        """Nothing was taken."""
+        """Do nothing: no memory was allocated."""
         return True

@@ -14,7 +14,9 @@ Box = tuple[int, int, int, int]
 
 
 def mix_up(images: torch.Tensor, share: float) -> None:
-    """Each image becomes the weighted mean of itself and the one before, the first and the last; (rows, …)."""
+    """Replace each image by the weighted mean of itself and the one before, the first with the last; (rows,
+    …).
+    """
     mix = _mean_of_bytes if images.dtype == torch.uint8 else _mean_of_numbers
     _with_the_one_before(images, lambda own, other: own.copy_(mix(own, other, share)))
 
@@ -31,7 +33,7 @@ def cut_mix(images: torch.Tensor, box: Box, *, planar: bool) -> None:
 
 
 def mix_images(images: torch.Tensor, mixes: Iterable[Any]) -> None:
-    """All that was drawn for a batch, one after another; (rows, …) in place."""
+    """Apply a batch's mixes to its images, in order and in place; (rows, …)."""
     for mix in mixes:
         if mix.box is None:
             mix_up(images, mix.share)
@@ -40,7 +42,7 @@ def mix_images(images: torch.Tensor, mixes: Iterable[Any]) -> None:
 
 
 def mix_labels(labels: torch.Tensor, mixes: Iterable[Any], out: torch.Tensor) -> None:
-    """Likewise of labels, (rows,) whole numbers, into (rows, classes)."""
+    """Apply a batch's mixes to its labels, (rows,) integers, into ``out``, (rows, classes)."""
     shares = torch.zeros(out.shape, device=labels.device).scatter_(1, labels.long()[:, None], 1.0)
     for mix in mixes:
         shares = shares.roll(1, 0).mul_(1 - mix.share).add_(shares * mix.share)
@@ -58,7 +60,7 @@ def _with_the_one_before(images: torch.Tensor, mix: Callable[[torch.Tensor, torc
 
 
 def _mean_of_numbers(own: torch.Tensor, other: torch.Tensor, share: float) -> torch.Tensor:
-    """In float32, rounded after each operation: no product is added before it is rounded."""
+    """Return the mean, in float32, rounded after each operation: no fused multiply-add."""
     return torch.mul(other.float(), 1 - share).add_(torch.mul(own.float(), share))
 
 

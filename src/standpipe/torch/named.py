@@ -18,12 +18,13 @@ FIRST_KEY = sp.MapSource.FIRST_KEY
 
 
 class Named:
-    """What a sampler names, batch by batch, and what of it is delivered.
+    """The batches that a sampler yields, and which of them are delivered.
 
-    keys       what the dataset is asked for instead of a record's number, by that; for batches that aren't delivered.
-               None: records are what the sampler names, of whatever kind
-    many       whether the sampler names lists, of a batch each; else single records
-    most_rows  records of the largest batch for which there is room; None: as the first ones show
+    keys       keys for the dataset, by record number, for batches that aren't delivered. None: the sampler's
+    values,
+               of any type, are used as they are
+    many       True if the sampler yields lists, one for each batch; False: single records
+    most_rows  records of the largest batch that has room; None: as the first ones show
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Named:
 
     @property
     def digest(self) -> str:
-        """Of the records of all batches that were delivered."""
+        """Digest of the records of all delivered batches."""
         return self._digest.hexdigest()
 
     def is_left(self) -> bool:
@@ -66,7 +67,7 @@ class Named:
             self._enter(records)
 
     def batches(self) -> Iterator[Records]:
-        """All that aren't delivered, up to the first one for which there is no room, or which has no records."""
+        """Yield the undelivered batches, up to the first one that is empty or too large for the memory."""
         again, self._pending = self._pending, deque()
         for records in chain(again, self._names):
             if not 0 < len(records) <= self.most_rows:
@@ -76,14 +77,14 @@ class Named:
             yield records
 
     def make_room(self) -> None:
-        """There will be room for the one that waits."""
+        """Note that the batch that waits will have room."""
         assert self.waits is not None
         self.most_rows = 2 * len(self.waits)
         self._names = chain([self.waits], self._names)
         self.waits = None
 
     def hand_out(self) -> None:
-        """The one that waits, which has no records, is made."""
+        """Note that the empty batch that waits is made."""
         assert self.waits == []
         self._pending.append(self.waits)
         self.waits = None
@@ -120,5 +121,5 @@ class Named:
 
 
 def _are_numbers(records: Records) -> bool:
-    """Whether all of these integers are numbers of records."""
+    """Return True if all of these integers are record numbers."""
     return not records or (min(records) >= 0 and max(records) < FIRST_KEY)

@@ -79,7 +79,7 @@ _stacked: dict[type, bool] = {torch.Tensor: True}
 
 
 def _stacks_to_tensors(kind: type[torch.Tensor], value: torch.Tensor) -> bool:
-    """Whether torch makes a plain tensor of several such, as of torchvision's images; other subclasses stay."""
+    """Return True if torch stacks tensors of this subclass to a plain tensor, as torchvision's images."""
     if kind not in _stacked:
         _stacked[kind] = type(torch.stack([value])) is torch.Tensor
     return _stacked[kind]
@@ -118,7 +118,7 @@ def _array(arrays: Sequence[Any], name: str) -> Any:
 
 
 def _is_torchs(array: Any) -> bool:
-    """Whether torch has tensors of its dtype."""
+    """Return True if torch has the array's dtype."""
     return (
         array.dtype.kind in "biufc"
         and array.dtype.isnative
@@ -140,7 +140,7 @@ _Tree = Any  # _Leaf, or a dict or list of trees
 
 
 class Nest:
-    """What batches look like, from the names of their fields in the order of a sample."""
+    """The structure of batches, with field names in the order of a sample."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._tree: _Tree = None
@@ -150,7 +150,7 @@ class Nest:
             self._tree = _with(self._tree, _steps(way), name, dtype)
 
     def batch(self, fields: dict[str, Any]) -> Any:
-        """What ``default_collate`` makes of the same samples; tensors share the fields' memory."""
+        """Return what ``default_collate`` makes of the same samples; tensors share the fields' memory."""
         return _built(self._tree, fields)
 
 

@@ -1,4 +1,4 @@
-"""Which CPUs are near a device, on machines with several memory nodes."""
+"""Find the CPUs near a device, on machines with several memory nodes."""
 
 from __future__ import annotations
 

@@ -25,13 +25,14 @@ _numpy_seed: Any = _utils.worker._generate_state  # type: ignore[attr-defined,un
 
 @dataclass(slots=True)
 class Seat:
-    """What a worker process tells code of the dataset, as torch's workers do.
+    """What code of the dataset sees in a worker process, as in torch's workers.
 
-    base_seed  what it is seeded by, with its number
-    workers    how many there are
+    base_seed  its seed, together with the worker's number
+    workers    number of workers
     init_fn    ``worker_init_fn``
-    number     which one it is, where each worker has a loader of its own; None: the process's
-    in_turn    whether samples draw on from where ``init_fn`` left the global generators; else they are keyed
+    number     the worker's number, where each worker has a loader of its own; None: the process's
+    in_turn    True if global generators continue from where ``init_fn`` left them; False: they are set for
+    each sample
     """
 
     base_seed: int
@@ -121,7 +122,7 @@ class Stream:
     seat: Seat
 
     def __call__(self) -> Iterator[dict[str, Any]]:
-        """Its samples ``as_it_is``, from the first one on."""
+        """Return the stream's samples ``as_it_is``, from the first one on."""
         self.seat.take(self.dataset)
         return ({SAMPLE: sample} for sample in self.dataset)
 
@@ -142,14 +143,16 @@ class Collate:
     alone: bool
 
     def __call__(self, samples: list[dict[str, Any]]) -> dict[str, Packed]:
-        """What it makes of samples ``as_it_is``."""
+        """Return the batch that ``collate_fn`` makes of samples ``as_it_is``."""
         values = [sample[SAMPLE] for sample in samples]
         return {BATCH: Packed(self.collate_fn(values[0] if self.alone else values))}
 
 
 @dataclass(slots=True)
 class Packed:
-    """Any object, in which tensors travel between processes as arrays do: beside the message, without a copy there."""
+    """Any object whose tensors are sent between processes as arrays are: beside the message, without a copy
+    there.
+    """
 
     value: Any = field(repr=False)
 
@@ -181,7 +184,7 @@ def _tensor(array: Any, axes: list[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether it is nothing but numbers in the host's memory."""
+    """Return True if a tensor is plain numbers in the host's memory."""
     return (
         tensor.layout is torch.strided
         and tensor.device.type == "cpu"
@@ -191,7 +194,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def as_numpy(tensor: torch.Tensor) -> Any:
-    """The array over a dense tensor's memory; of a dtype that NumPy lacks, its bits as whole numbers."""
+    """Return the array over a dense tensor's memory; its bits as integers, for dtypes that NumPy lacks."""
     try:
         return tensor.numpy()
     except TypeError:

@@ -59,9 +59,9 @@ class Buffer:
 class OnItsWay:
     """A batch whose bytes are being copied.
 
-    fields  as they lie in the buffer
-    begun   an event: they begin to come
-    copied  another one: all of them are there
+    fields  the fields in the buffer
+    begun   event: the copy starts
+    copied  event: the copy is complete
     """
 
     buffer: Buffer
@@ -72,12 +72,12 @@ class OnItsWay:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a batch is on the device.
+    """The form of a batch on the device.
 
-    fields          that are brought there; None: all
-    dtype           of floating-point fields; None: their own
-    memory_format   of those of four dimensions that aren't uint8; None: their own
-    static_buffers  whether each batch lies where the one before it did, and takes its place
+    fields          fields that are copied there; None: all
+    dtype           dtype of floating-point fields; None: their own
+    memory_format   memory format of fields of four dimensions that aren't uint8; None: their own
+    static_buffers  True if each batch overwrites the one before it
     """
 
     fields: frozenset[str] | None
@@ -86,15 +86,15 @@ class Wanted:
     static_buffers: bool
 
     def has(self, name: str) -> bool:
-        """Whether a field is brought there."""
+        """Return True if a field is copied to the device."""
         return self.fields is None or name in self.fields
 
     def dtype_of(self, own: torch.dtype) -> torch.dtype:
-        """What a dtype becomes."""
+        """Return the dtype on the device."""
         return self.dtype if self.dtype is not None and own.is_floating_point else own
 
     def is_channels_last(self, dimensions: int, dtype: torch.dtype) -> bool:
-        """Whether channels come last in memory."""
+        """Return True if channels come last in memory."""
         return self.memory_format is torch.channels_last and dimensions == 4 and dtype != torch.uint8
 
 
@@ -130,9 +130,9 @@ class Sender:
 
     @normal_tensors
     def send(self, slot: int, memory: UInt8Array, batch: Mapping[str, Any]) -> bool:
-        """Begin to copy a batch's bytes; False while as many are on their way as there is room for.
+        """Start to copy a batch's bytes; return False while no buffer is free.
 
-        What goes wrong, for want of memory say, is told to whoever asks for the batch: ``take`` tries again.
+        Errors, such as for lack of memory, are raised when the batch is taken: ``take`` tries again.
         """
         if slot not in self._coming:
             if len(self._coming) >= self._ahead:
@@ -180,7 +180,7 @@ class Sender:
         return not self._copying
 
     def rest(self) -> None:
-        """Give the memory back, for whoever is next on the side stream."""
+        """Give the memory back, for the next user of the side stream."""
         self._ahead = self._most
         self._drop()
         with contextlib.suppress(RuntimeError):  # of a device that has failed, and writes nothing any more
@@ -204,7 +204,7 @@ class Sender:
         return True
 
     def _comes_to_rest(self) -> bool:
-        """Whether the side stream has done what is on it, unless a step hangs."""
+        """Wait for the side stream; return False if a step hangs."""
         over = self._streams.record(self._streams.side)
         ends = time.monotonic() + PATIENCE_S
         while not self._streams.has_happened(over):
@@ -241,7 +241,7 @@ class Sender:
         return OnItsWay(buffer, fields, begun, self._streams.record(side))
 
     def _after_reading(self, buffer: Buffer) -> None:
-        """What comes onto the side stream from now on may write into the buffer."""
+        """Make later work on the side stream wait until the buffer was read."""
         if buffer.read is not None:
             self._streams.wait(self._streams.side, buffer.read)
             buffer.read = None
@@ -253,7 +253,9 @@ class Sender:
     def _placed(
         self, memory: UInt8Array, batch: Mapping[str, Any]
     ) -> Iterator[tuple[str, torch.Tensor, int]]:
-        """Yield fields that lie in the slot, as tensors of its memory, and where in a buffer each begins."""
+        """Yield the fields that are stored in the slot, as tensors of its memory, and their offsets in a
+        buffer.
+        """
         begin = 0
         for name, size in self._sizes.items():
             value = batch.get(name)
@@ -322,13 +324,13 @@ class Sender:
         return out.permute(0, 3, 1, 2) if last else out
 
     def _place(self, name: str, most: int, dtype: torch.dtype, stream: Any) -> torch.Tensor:
-        """Where a field is in every batch: a flat tensor of its largest size."""
+        """Return a field's place in every batch: a flat tensor of its largest size."""
         if name not in self._places:
             self._places[name] = self._streams.empty(most, dtype, stream)
         return self._places[name]
 
     def _apart(self, value: Any) -> Any:
-        """What lies in no slot, or is no number."""
+        """Convert a value that isn't stored in a slot, or is no number."""
         tensor = as_tensor(value)
         if tensor is None:
             return value.copy() if isinstance(value, np.ndarray) else value

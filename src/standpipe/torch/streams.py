@@ -1,4 +1,4 @@
-"""What a device does beside the program: streams of work, events between them, pinned host memory."""
+"""A device's work beside the program: streams, events between them, pinned host memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Streams(Protocol):
         """Work that comes onto the stream from now on happens after the event."""
 
     def has_happened(self, event: Any) -> bool:
-        """Whether the event lies behind."""
+        """Return True if the event has happened."""
 
     def on(self, stream: Any, work: Callable[..., object], *arguments: Any) -> None:
         """Put work on a stream: torch operations, which also take their memory from it."""
@@ -67,9 +67,9 @@ def _driver() -> Any:
 
 @contextlib.contextmanager
 def beside_captures() -> Iterator[None]:
-    """What this thread asks of CUDA meanwhile is no matter to a graph that another thread captures.
+    """Call CUDA without disturbing a graph that another thread captures.
 
-    By default a capture ends in an error when any thread of the process asks whether an event has happened.
+    By default a capture fails if any thread of the process asks whether an event has happened.
     """
     if (driver := _driver()) is None:
         yield
@@ -83,7 +83,7 @@ def beside_captures() -> Iterator[None]:
 
 
 class CudaStreams:
-    """Those of a CUDA device. Satisfies ``Streams``."""
+    """The streams of a CUDA device. Satisfies ``Streams``."""
 
     _sides: dict[int, torch.cuda.Stream] = {}  # noqa: RUF012 (of the process)
     _lock = threading.Lock()
@@ -96,44 +96,44 @@ class CudaStreams:
             self.side = self._sides[index]
 
     def current(self) -> torch.cuda.Stream:
-        """Of this thread."""
+        """Return this thread's stream."""
         return torch.cuda.current_stream(self.device)
 
     def record(self, stream: torch.cuda.Stream) -> torch.cuda.Event:
-        """As ``Streams`` says."""
+        """Record an event on a stream."""
         with torch.cuda.device(self.device):
             event: torch.cuda.Event = cuda.Event(enable_timing=True)
             event.record(stream)
         return event
 
     def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        """As ``Streams`` says."""
+        """Return the seconds between two events."""
         with beside_captures():
             return float(begin.elapsed_time(end)) / 1000
 
     def wait(self, stream: torch.cuda.Stream, event: torch.cuda.Event) -> None:
-        """As ``Streams`` says."""
+        """Make a stream wait for an event."""
         stream.wait_event(event)
 
     def has_happened(self, event: torch.cuda.Event) -> bool:
-        """As ``Streams`` says."""
+        """Return True if the event has happened."""
         with beside_captures():
             return bool(cuda.Event.query(event))
 
     def on(self, stream: torch.cuda.Stream, work: Callable[..., object], *arguments: Any) -> None:
-        """As ``Streams`` says."""
+        """Run ``work`` with a stream as the current one."""
         with self._on(stream):
             work(*arguments)
 
     def empty(
         self, size: int | tuple[int, ...], dtype: torch.dtype, stream: torch.cuda.Stream
     ) -> torch.Tensor:
-        """As ``Streams`` says."""
+        """Allocate a tensor on a stream."""
         with self._on(stream), beside_captures():
             return torch.empty(size, dtype=dtype, device=self.device)
 
     def pin(self, address: int, size: int) -> str | None:
-        """As ``Streams`` says."""
+        """Pin host memory; return an error text if that fails."""
         runtime: Any = cuda.cudart()
         with torch.cuda.device(self.device), beside_captures():
             error = runtime.cudaHostRegister(address, size, PORTABLE)
@@ -144,7 +144,7 @@ class CudaStreams:
         return str(runtime.cudaGetErrorString(error))
 
     def unpin(self, address: int) -> None:
-        """As ``Streams`` says."""
+        """Unpin host memory."""
         with torch.cuda.device(self.device), beside_captures():
             cuda.cudart().cudaHostUnregister(address)
 

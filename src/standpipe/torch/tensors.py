@@ -1,4 +1,4 @@
-"""From a batch of arrays to one of tensors, in the form that a training step takes."""
+"""Convert a batch of arrays to tensors, in the form that a training step takes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ MEMORY_FORMATS = (None, torch.contiguous_format, torch.channels_last)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a batch of tensors looks like.
+    """The form of a batch of tensors.
 
-    fields         of a batch: the names of a tuple's, one name for a single tensor, names by the key that each has in a
-                   dict, or None for a dict of all
-    device         where they are
-    dtype          of floating-point fields; None: as the pipeline makes them
-    memory_format  of fields of four dimensions that aren't uint8; None: as the pipeline makes them
+    fields         names for a tuple, one name for a single tensor, a mapping from keys to names for a dict,
+    or None for a
+                   dict of all fields
+    device         device of the tensors
+    dtype          dtype of floating-point fields; None: as the pipeline makes them
+    memory_format  memory format of fields of four dimensions that aren't uint8; None: as the pipeline makes
+    them
     """
 
     fields: tuple[str, ...] | Mapping[str, str] | str | None
@@ -35,7 +37,7 @@ class Form:
 
     @classmethod
     def of(cls, fields: object, device: object, dtype: object, memory_format: object) -> Form:
-        """What a caller asked for. Raises ``PlanError`` for what can't be."""
+        """Return the form for a caller's arguments. Raises ``PlanError`` for invalid ones."""
         names = (
             list(fields.values() if isinstance(fields, Mapping) else fields) if _is_many(fields) else [fields]
         )
@@ -62,7 +64,8 @@ class Form:
         return cls(kept, where, dtype, memory_format)  # type: ignore[arg-type]
 
     def place(self, *, prefetch: int = 1, static_buffers: bool = False) -> CudaDevice | TensorMemory:
-        """Where standpipe itself brings batches; ``batch`` copies them to further devices. Raises ``PlanError``.
+        """Return the device to which standpipe itself brings batches; ``batch`` copies them further. Raises
+        ``PlanError``.
 
         prefetch, static_buffers  ``device_prefetch`` and ``static_buffers`` of ``loader``
         """
@@ -108,7 +111,7 @@ class Form:
         return [self.fields] if isinstance(self.fields, str) else self.fields or ()
 
     def _device_of(self, arrays: Mapping[str, Any]) -> torch.device:
-        """Where a batch is: a device without a number is another one in other threads."""
+        """Return the device of a batch. A device without a number is another one in other threads."""
         there = (each.device for each in arrays.values() if isinstance(each, torch.Tensor))
         return next((device for device in there if self._is_on(device)), self.device)
 

@@ -17,7 +17,7 @@ ASKED = "get_worker_info"  # what code asks that shares itself out
 
 
 def shares_itself_out(dataset: Any, init_fn: Callable[[int], None] | None) -> bool:
-    """Whether a method of the dataset, or ``worker_init_fn``, asks which worker it is in."""
+    """Return True if the dataset's methods or ``worker_init_fn`` ask for the worker's number."""
     kinds = [kind for kind in type(dataset).__mro__ if kind not in (object, *data.IterableDataset.__mro__)]
     found = [value for kind in kinds for value in vars(kind).values()]
     return any(_names(code) for value in (*found, init_fn) if (code := getattr(value, "__code__", None)))
@@ -50,16 +50,16 @@ class InTurn:
 
     @property
     def plan(self) -> sp.Plan:
-        """Of each."""
+        """The plan, which all loaders share."""
         return self._loaders[0].plan
 
     @property
     def bad_samples(self) -> list[sp.BadSample]:
-        """None: a stream's samples can't be replaced."""
+        """An empty list: a stream's samples can't be replaced."""
         return []
 
     def set_epoch(self, epoch: int) -> None:
-        """Which one is next."""
+        """Set the number of the next epoch."""
         for loader in self._loaders:
             loader.set_epoch(epoch)
 

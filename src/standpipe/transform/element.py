@@ -1,4 +1,4 @@
-"""What becomes of each pixel's value, and of the order of axes, as the last step into the slot."""
+"""Convert each pixel's value and reorder axes, as the last step into the slot."""
 
 from __future__ import annotations
 

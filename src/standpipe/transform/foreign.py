@@ -64,12 +64,13 @@ def _finish(row: _native.ForeignRow, decoding: Decoding) -> None:
 
 
 def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int, int, int], str]) -> Frame:
-    """The first frame, exactly as Pillow's ``convert("RGB")`` gives it.
+    """Return the first frame, exactly as Pillow's ``convert("RGB")`` gives it.
 
     data     (n,) uint8, the encoded image
-    reserve  is told (height, width, bytes that decoding takes) before any is taken; its text refuses
+    reserve  called with (height, width, bytes for decoding) before any memory is used; a text that it returns
+    refuses
 
-    Raises ``Undecodable`` for every image that can't be had.
+    Raises ``Undecodable`` for an image that can't be decoded.
     """
     head = data[:HEAD_BYTES].tobytes()
     try:
@@ -79,7 +80,8 @@ def decode_foreign(data: UInt8Array, decoding: Decoding, reserve: Callable[[int,
 
 
 class _Lent(io.RawIOBase):
-    """A file over memory that is somebody else's. ``close()`` gives it back, whoever still holds the file.
+    """A file over memory that belongs to the caller. ``close()`` releases it, even if the file is still
+    referenced.
 
     Raises ``_Refused`` for a header that is read over and over, until ``header_is_read()``.
     """
@@ -91,7 +93,7 @@ class _Lent(io.RawIOBase):
         self._bytes_left: float = 2 * len(self._view) + SPARE_HEADER_BYTES
 
     def header_is_read(self) -> None:
-        """What is read from now on are pixels, which are capped."""
+        """Lift the limit on reads: what is read from now on are pixels, which have another limit."""
         self._reads_left = self._bytes_left = math.inf
 
     def readable(self) -> bool:
@@ -273,7 +275,9 @@ def _check_scans(data: UInt8Array, size: tuple[int, int], limits: DecodeLimits) 
 
 
 def _array(image: Image.Image) -> UInt8Array:
-    """Its pixels. In strips: Pillow makes two copies of all that it gives at once."""
+    """Return an image's pixels. They are copied in strips, since Pillow makes two copies of all that it gives
+    at once.
+    """
     width, height = image.size
     rows = max(STRIP_BYTES // (3 * width), 1)
     if rows >= height:

@@ -79,7 +79,7 @@ class Function:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """Likewise."""
+        """The fields that it returns, which are those it reads."""
         return self.reads
 
     @property
@@ -123,7 +123,7 @@ class BatchFunction:
 
     @property
     def note(self) -> str:
-        """What ``explain()`` says beside it; usually nothing."""
+        """A remark for ``explain()``; usually empty."""
         return "" if self.mixing is None else self.mixing.note
 
     def describe(self) -> str:

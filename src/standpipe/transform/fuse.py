@@ -91,7 +91,7 @@ class ImageKernel:
         return _native.RowFormat.float16(height, width, planar, self.table.view(np.uint16))
 
     def describe(self) -> str:
-        """What follows decoding, in one line for ``explain()``."""
+        """Describe in one line for ``explain()`` what follows decoding."""
         steps = [name for stage in self.stages for name in stage.names]
         steps += ["Normalize"] if self.normalize and self.table is not None else []
         return " + ".join([*steps, f"write {self.layout.value} {self.output.dtype.name}"])
@@ -111,10 +111,10 @@ def fuse(
 ) -> ImageKernel:
     """Make one kernel of ``transforms``.
 
-    source_px  (height, width) when every image of the source has this size, else None
-    earlier    transforms of other kernels that come before, so that no two draws have one key
+    source_px  (height, width) if every image of the source has this size, else None
+    earlier    transforms of other kernels that come before, so that no two random numbers have one key
 
-    Raises ``PlanError`` when a transform can't work, stands in a wrong place, or leaves the size open.
+    Raises ``PlanError`` if a transform can't work, is in a wrong place, or leaves the size open.
     """
     stages: tuple[Stage, ...] = ()
     # A transform is keyed by its place among those of its kind, so one that draws nothing can come or go without

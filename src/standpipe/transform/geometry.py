@@ -1,4 +1,4 @@
-"""Geometric transforms of images. Each draws once per sample."""
+"""Geometric transforms of images. Each uses random numbers once per sample."""
 
 from __future__ import annotations
 

@@ -36,12 +36,12 @@ class Decoder(Protocol):
     """Decodes JPEGs together."""
 
     def decode(self, encoded: Sequence[UInt8Array], frames: Sequence[UInt8Array]) -> list[bool]:
-        """Which of them it decoded.
+        """Decode files; return for each one whether it was decoded.
 
         encoded  (n,) uint8 each, files
-        frames   (H, W, 3) uint8 each, RGB, of which every byte is written where the file was decoded
+        frames   (H, W, 3) uint8 each, RGB, of which every byte is written if the file was decoded
 
-        Raises when it doesn't work at all.
+        Raises if the decoder doesn't work at all.
         """
 
 
@@ -80,7 +80,7 @@ class NvDecoder:
             )
 
     def decode(self, encoded: Sequence[UInt8Array], frames: Sequence[UInt8Array]) -> list[bool]:
-        """As ``Decoder.decode`` says."""
+        """Decode files, as ``Decoder.decode`` describes."""
         streams = [self._library.CodeStream(file) for file in encoded]
         fitting = [row for row, stream in enumerate(streams) if _size(stream) == frames[row].shape[:2]]
         images = self._decoder.decode(
@@ -94,12 +94,12 @@ class NvDecoder:
 
 
 def numbered(device: str) -> str:
-    """The same device, by its number where it is the current one of this thread."""
+    """Return the device with its number, if it is this thread's current one."""
     return f"cuda:{_number(device)}" if device == "cuda" else device
 
 
 def is_installed() -> bool:
-    """Whether nvImageCodec is there; nothing of it is loaded."""
+    """Return True if nvImageCodec is installed; nothing of it is loaded."""
     try:
         return importlib.util.find_spec(LIBRARY) is not None
     except ModuleNotFoundError:

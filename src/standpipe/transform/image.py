@@ -17,10 +17,11 @@ DtypeName = Literal["uint8", "float16", "float32"]
 
 
 class ImageTransform:
-    """Reads the image and writes the image; described by its class and every parameter.
+    """A transform that reads and writes the image; described by its class and every parameter.
 
-    draw_kind  keys the random draws of a class, beside the sample and the transform's place among those of its
-               class; 0: it draws nothing. A class keeps its number for good, and no two share one
+    draw_kind  part of the key of a class's random numbers, besides the sample and the transform's place among
+    those of its
+               class; 0: it isn't random. A class keeps its number for good, and no two share one
     """
 
     __slots__ = ()
@@ -98,7 +99,7 @@ class GeometricTransform(ImageTransform):
         return ("image",)
 
     def add_to(self, stage: _native.GeometryStage, op: int) -> None:
-        """Add this step to a native pass; ``op`` keys its random draws."""
+        """Add this step to a native pass; ``op`` is the key of its random numbers."""
         raise NotImplementedError
 
 
@@ -108,17 +109,17 @@ class PixelTransform(ImageTransform):
     __slots__ = ()
 
     def stage(self, op: int) -> _native.PixelStage:
-        """Return the native stage; ``op`` keys its random draws."""
+        """Return the native stage; ``op`` is the key of its random numbers."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """How an image is written into its row of the slot; None where no transform has said it.
+    """How an image is written into its row of the slot; None for what no transform has set.
 
     table   (3, 256) float32: the number that each channel's byte becomes
     dtype   the element type
-    scale   whether floats without ``table`` are value ÷ 255
+    scale   True if floats without ``table`` are value ÷ 255
     layout  the order of axes
     """
 
@@ -139,7 +140,7 @@ class ValueTransform(ImageTransform):
 
 
 def is_number(value: object) -> bool:
-    """Whether ``value`` is a finite real number, Python's or NumPy's."""
+    """Return True if ``value`` is a finite real number, Python's or NumPy's."""
     try:
         return isinstance(value, Real) and math.isfinite(value)
     except OverflowError:  # an int beyond every float

@@ -45,7 +45,7 @@ class _Mixing:
 
     @property
     def note(self) -> str:
-        """What ``explain()`` says beside it."""
+        """The remark for ``explain()``: rows of one rank's batch are paired."""
         return (
             "it pairs rows of one rank's batch: with another world size or batch size a sample is mixed with another "
             "one, which holds for nothing else of a sample"
@@ -59,9 +59,9 @@ class _Mixing:
         return images
 
     def check_labels(self, labels: Any) -> None:
-        """Raise ``TypeError`` or ``ValueError`` for what are no labels.
+        """Raise ``TypeError`` or ``ValueError`` for invalid labels.
 
-        labels  (rows,) whole numbers, or (rows, classes) of labels that are mixed already
+        labels  (rows,) integers, or (rows, classes) of labels that are mixed already
         """
         if not isinstance(labels, np.ndarray) or labels.shape not in (
             labels.shape[:1],
@@ -121,7 +121,7 @@ class MixUp(_Mixing):
         return {**batch, self.label: labels}
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Mix:
-        """What is done to a batch of images of this shape and dtype."""
+        """Choose at random how to mix a batch of images of this shape and dtype."""
         share = beta(self.alpha, rng)
         return Mix(self.image, self.label, self.num_classes, share, None, planar=False)
 
@@ -169,7 +169,9 @@ class CutMix(_Mixing):
         return {**batch, self.label: labels}
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Mix:
-        """What is done to a batch of images of this shape and dtype. Raises ``TypeError`` for what are none."""
+        """Choose at random how to mix a batch of images of this shape and dtype. Raises ``TypeError`` for
+        other arrays.
+        """
         planar = self._layout(shape, dtype) == "NCHW"
         height, width = shape[2:] if planar else shape[1:3]
         box = cut_box(height, width, beta(self.alpha, rng), rng)
@@ -191,9 +193,11 @@ class CutMix(_Mixing):
 
 
 def beta(alpha: float, rng: np.random.Generator) -> float:
-    """A number of the beta distribution with both parameters ``alpha``, a whole number of 1/65536 in [0, 1].
+    """Return a random number of the beta distribution with both parameters ``alpha``, a multiple of 1/65536
+    in [0, 1].
 
-    x ÷ (x + y) of two numbers of the gamma distribution, by their logarithms, which no small ``alpha`` makes 0.
+    It is x ÷ (x + y) for two numbers of the gamma distribution, computed by logarithms, which no small
+    ``alpha`` makes 0.
     """
     apart = _log_gamma(alpha, rng) - _log_gamma(alpha, rng)
     share = 1 / (1 + math.exp(-abs(apart)))
@@ -201,7 +205,9 @@ def beta(alpha: float, rng: np.random.Generator) -> float:
 
 
 def cut_box(height: int, width: int, share: float, rng: np.random.Generator) -> Box:
-    """Where the other image shows, when ``share`` of the image itself is to stay before the border cuts."""
+    """Return the box of the other image, when a fraction ``share`` of the image is to stay before the border
+    cuts it.
+    """
     side = math.sqrt(1 - share) / 2
     half_height, half_width = int(side * height), int(side * width)
     y, x = int(rng.random() * height), int(rng.random() * width)
@@ -214,9 +220,10 @@ def cut_box(height: int, width: int, share: float, rng: np.random.Generator) -> 
 
 
 def _log_gamma(shape: float, rng: np.random.Generator) -> float:
-    """The logarithm of a number of the gamma distribution: Marsaglia and Tsang (2000), for any shape above 0.
+    """Return the logarithm of a random number of the gamma distribution: Marsaglia and Tsang (2000), any
+    shape above 0.
 
-    Of uniform numbers alone, which every NumPy gives alike.
+    It uses uniform numbers alone, which are the same with every NumPy.
     """
     third = shape + 1 - 1 / 3
     while True:
@@ -228,7 +235,7 @@ def _log_gamma(shape: float, rng: np.random.Generator) -> float:
 
 
 def _pairs(images: AnyArray) -> Iterator[tuple[AnyArray, AnyArray]]:
-    """Each row and the one before, as it was before any was changed."""
+    """Yield each row and the one before, as it was before any was changed."""
     last = images[-1].copy()
     for row in range(len(images) - 1, -1, -1):
         yield images[row], images[row - 1] if row else last

@@ -1,4 +1,4 @@
-"""What the native kernels of this machine are."""
+"""Ask which native kernels this machine runs."""
 
 from __future__ import annotations
 

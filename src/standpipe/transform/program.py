@@ -32,12 +32,12 @@ IN_PLACES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeStep:
-    """Adjacent native transforms, made one kernel.
+    """Adjacent native transforms as one kernel.
 
-    transforms  in the order of writing; none: the image is decoded and nothing else
-    earlier     the native transforms before them, whose draws are counted
-    kernel      when the result's size is the same for every image, else None
-    decodes     whether images come encoded
+    transforms  in the order of writing; none: the image is only decoded
+    earlier     the native transforms before them, whose random numbers are counted
+    kernel      the kernel, if the result's size is the same for every image, else None
+    decodes     True if images come encoded
     """
 
     transforms: tuple[Transform, ...]
@@ -61,7 +61,7 @@ class NativeStep:
 class FunctionStep:
     """A Python function.
 
-    op  what its draws are keyed by
+    op  key of its random numbers
     """
 
     function: Function
@@ -78,11 +78,12 @@ Known = dict[str, ArraySpec | Encoded | None]  # None: a field whose shape is me
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleProgram:
-    """All that happens to a sample, and what is known of its fields afterwards.
+    """The steps that make a sample, and the fields that result.
 
-    steps         in order
-    fields        what comes out; None where it is measured. None as a whole: even the names are measured
-    before_cache  how many of the steps come before a cache, if there is one
+    steps         steps in order
+    fields        resulting fields; None for a field that is measured. None as a whole: even the names are
+    measured
+    before_cache  number of steps before a cache, if there is one
     """
 
     steps: tuple[Step, ...]
@@ -91,12 +92,12 @@ class SampleProgram:
 
     @property
     def is_native(self) -> bool:
-        """Whether no Python code takes part."""
+        """True if no Python code takes part."""
         return not any(isinstance(step, FunctionStep) for step in self.steps)
 
     @property
     def native(self) -> tuple[str, ...]:
-        """What its native steps are called."""
+        """Names of its native steps."""
         return tuple(step.describe() for step in self.steps if isinstance(step, NativeStep))
 
 
@@ -150,7 +151,7 @@ def check_moved(transforms: Iterable[Transform], fields: Iterable[str]) -> None:
 
 
 def _before_cache(transforms: Sequence[Transform], cached: int) -> int:
-    """How many of the transforms that stand before a cache make what it keeps."""
+    """Return how many of the transforms before a cache make what it keeps."""
     while cached and isinstance(transforms[cached - 1], ValueTransform):
         cached -= 1
     return cached

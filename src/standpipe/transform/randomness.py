@@ -1,13 +1,14 @@
-"""Which transforms draw random numbers, as far as that can be told without calling them.
+"""Find random transforms, as far as possible without calling them.
 
-- standpipe's own, which say so; not ``RandomHorizontalFlip(p=0)`` and ``(p=1)``, which leave nothing to chance.
+- standpipe's own, which declare it; not ``RandomHorizontalFlip(p=0)`` and ``(p=1)``, whose result is certain.
 - Functions with a parameter named ``rng``.
 - torchvision's classes whose names begin with ``Random``, and those in ``TORCHVISION``, whatever their parameters.
 - albumentations' transforms with ``p`` below 1, those that aren't in ``ALBUMENTATIONS``, and those in it whose
   parameters leave something open.
 
-Parts of ``Compose``, ``Sequential`` and the like are looked at one by one. Of other callables nothing is known: whether
-they draw from the global generators shows when they are called.
+Parts of ``Compose``, ``Sequential`` and similar containers are examined one by one. Other callables are
+unknown: a call
+shows whether they use the global generators.
 """
 
 from __future__ import annotations
@@ -72,12 +73,12 @@ _POSITIONS = ("position", "pad_position")  # of a padding, or "random"
 
 
 def first_random(transforms: Sequence[Transform]) -> Transform | None:
-    """The first one that draws."""
+    """Return the first random transform."""
     return next((transform for transform in transforms if what_draws(transform) is not None), None)
 
 
 def what_draws(transform: Transform) -> str | None:
-    """What draws in a transform, by the name that its author knows; None for what doesn't, or isn't known to."""
+    """Return the name of the random part of a transform; None if there is none, or it isn't known."""
     match transform:
         case ImageTransform():
             return transform.describe() if transform.is_random else None
@@ -89,7 +90,7 @@ def what_draws(transform: Transform) -> str | None:
 
 
 def draws(part: object) -> bool:
-    """Whether an object of torchvision's or albumentations' draws by itself, whatever its parts do."""
+    """Return True if an object of torchvision or albumentations is random itself, whatever its parts are."""
     for kind in type(part).__mro__:
         package, _, rest = kind.__module__.partition(".")
         if package == "torchvision" and rest.startswith("transforms"):
@@ -100,7 +101,7 @@ def draws(part: object) -> bool:
 
 
 def is_albumentations(value: object) -> bool:
-    """Whether it is a transform of albumentations, or of a class that is derived from one."""
+    """Return True for a transform of albumentations, or of a derived class."""
     names = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
     return any(
         f"{package}.{name}" in names

@@ -12,7 +12,7 @@ from standpipe.transform.image import GeometricTransform, PixelTransform, Step
 class GeometryStage:
     """One pass that moves pixels, row by row: [random crop] → [resize] → [centred window] → [flips].
 
-    parts  its transforms in the order of writing, each with the number that keys its random draws
+    parts  its transforms in the order of writing, each with the key of its random numbers
     """
 
     parts: tuple[tuple[GeometricTransform, int], ...] = ()
@@ -43,7 +43,7 @@ class GeometryStage:
 class PixelStage:
     """One change of the whole image's pixels.
 
-    op  the number that keys its random draws
+    op  key of its random numbers
     """
 
     transform: PixelTransform

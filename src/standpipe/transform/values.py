@@ -61,7 +61,9 @@ def in_form(value: Any, form: InputFormat) -> Any:
 
 
 def out_of_form(value: Any, form: InputFormat) -> Any:
-    """What a function returned, as it lies between transforms: (3, H, W) uint8 tensors become (H, W, 3) arrays."""
+    """Convert a function's result to the form between transforms: (3, H, W) uint8 tensors become (H, W, 3)
+    arrays.
+    """
     if form == "tensor" and is_tensor(value):
         array = as_array(value)
         assert array is not None
@@ -72,12 +74,12 @@ def out_of_form(value: Any, form: InputFormat) -> Any:
 
 
 def is_picture(value: object) -> bool:
-    """Whether it is a Pillow image; False while Pillow isn't even imported."""
+    """Return True for a Pillow image; False while Pillow isn't imported."""
     return _is_a(value, "PIL.Image", "Image")
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a torch tensor; False while torch isn't even imported."""
+    """Return True for a torch tensor; False while torch isn't imported."""
     return _is_a(value, "torch", "Tensor")
 
 

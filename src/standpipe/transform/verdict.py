@@ -1,4 +1,4 @@
-"""What is wrong with a file, in one word: of the text that says it in full."""
+"""Classify what is wrong with a file, by the text that describes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Fault(Enum):
-    """Why a file can't be delivered."""
+    """A reason why a file can't be delivered."""
 
     UNREADABLE = "unreadable"
     EMPTY = "empty"

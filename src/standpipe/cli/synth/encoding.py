@@ -1,4 +1,4 @@
-"""How the files of synthetic photos are stored: sizes and JPEG settings are distributed as in ImageNet."""
+"""Choose sizes and JPEG settings of synthetic photos, distributed as in ImageNet."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Encoding:
     """How one image is stored.
 
     height, width  pixels
-    quality        as Pillow and libjpeg count, 1 to 100
-    subsampling    0 for 4:4:4, 2 for 4:2:0, as Pillow counts; 0 when grey
-    grey           one component instead of three
+    quality        quality as in Pillow and libjpeg, 1 to 100
+    subsampling    as in Pillow: 0 for 4:4:4, 2 for 4:2:0; 0 for grey images
+    grey           True for one component instead of three
     """
 
     height: int
@@ -31,10 +31,11 @@ class Encoding:
 
 
 def encoding(seed: int, index: int) -> Encoding:
-    """How image ``index`` is stored: a function of (seed, index) alone.
+    """Return how image ``index`` is stored: a function of (seed, index) alone.
 
-    Two thirds of ImageNet's files are Flickr's 500-pixel version, 4:4:4 at quality 96; the others come from
-    everywhere, in any size, mostly 4:2:0 and smaller per pixel.
+    Two thirds of ImageNet's files are Flickr's 500-pixel version, 4:4:4 at quality 96. The others come from
+    everywhere, in
+    any size, mostly 4:2:0 and smaller per pixel.
     """
     rng = np.random.default_rng((seed, index, FILE_SETTINGS))
     upright, grey = rng.random() < 0.27, bool(rng.random() < 0.02)

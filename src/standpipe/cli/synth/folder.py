@@ -22,11 +22,11 @@ RECIPE = 2  # raised when the same (seed, i) would give another file, so that a 
 
 @dataclass(frozen=True, slots=True)
 class Synthesized:
-    """What ``synthesize`` did.
+    """The result of ``synthesize``.
 
     images         images in the folder now
-    written        those that were missing before
-    written_bytes  their bytes
+    written        number of those that were missing before
+    written_bytes  bytes of these
     """
 
     images: int

@@ -68,7 +68,7 @@ def _between(start: Colour, stop: Colour, weight: Floats) -> Floats:
 
 
 def _setting(rng: Rng, h: int, w: int) -> Floats:
-    """What is behind the subject, (3, h, w), out of focus more often than not."""
+    """Return the background of the subject, (3, h, w), out of focus more often than not."""
     blur = float(rng.choice((1.0, 1.4, 2.2, 4.0), p=(0.42, 0.2, 0.22, 0.16)))
     small_h, small_w = max(1, round(h / blur)), max(1, round(w / blur))
     draw = tuple(SETTINGS)[rng.choice(len(SETTINGS), p=tuple(SETTINGS.values()))]

@@ -1,6 +1,7 @@
-"""What makes the samples of a batch is watched, in worker processes and in the main one alike.
+"""Watch the code that makes a batch's samples, in worker processes and in the main process.
 
-torch makes a fetcher wherever samples are made, once for each epoch. Its dataset and its collate function are replaced
+torch makes a fetcher wherever samples are made, once for each epoch. Its dataset and its collate function are
+replaced
 by ones that pass everything on: the script's own objects stay as they are.
 """
 
@@ -31,7 +32,7 @@ overhead = Overhead()
 class Maker:
     """One worker's part of one epoch, or the main process's where a loader has no workers.
 
-    random  a state for every generator that samples may draw from, before the first
+    random  a state for every generator that samples may use, before the first
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class Watched:
         return samples
 
     def _culprit(self, indices: Any) -> tuple[Any, Exception] | None:
-        """Which of several samples raises by itself."""
+        """Return the first of several samples that raises by itself, and its error."""
         for index in indices:
             try:
                 self._dataset[index]

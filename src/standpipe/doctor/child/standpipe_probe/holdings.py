@@ -1,4 +1,6 @@
-"""What a dataset holds: Python objects, whose reference counts are written at every look, arrays, and generators."""
+"""Find what a dataset holds: Python objects, whose reference counts are written at every access, arrays, and
+generators.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def _is_made_of_parts(value: Any) -> bool:
-    """Whether it may be a dataset or a transform, or a short list of some."""
+    """Return True if it may be a dataset or a transform, or a short list of some."""
     if isinstance(value, list | tuple):
         return 0 < len(value) <= 64 and all(_is_made_of_parts(part) for part in value[:16])
     if isinstance(value, type) or hasattr(value, "__code__"):
@@ -74,7 +76,7 @@ def holdings(dataset: Any) -> list[dict[str, Any]]:
 
 
 def on_cuda(dataset: Any) -> str | None:
-    """Where a dataset holds a tensor on a GPU; None if it doesn't."""
+    """Return where a dataset holds a tensor on a GPU; None if it doesn't."""
     for path, value in attributes(dataset):
         if getattr(getattr(value, "device", None), "type", None) == "cuda":
             return path
@@ -107,7 +109,7 @@ def _measured(value: Any, depth: int) -> tuple[int, int, int]:
 
 
 def _parts(value: Any) -> tuple[int, list[Any]] | None:
-    """How many elements a container has, and some of them, evenly; None for what is none."""
+    """Return the length of a container and some of its elements, evenly spread; None for other values."""
     if isinstance(value, list | tuple | deque):
         step = max(1, len(value) // SAMPLED)
         return len(value), [value[place] for place in range(0, len(value), step)]

@@ -31,9 +31,9 @@ class Watch:
     """What is known of the loaders in the script's main process.
 
     steps      batches of an epoch after which it is cut short
-    seconds    from the first epoch on, after which one is cut short anyway
-    begins     a pipe that is told of the first epoch
-    enough     called when all has been seen
+    seconds    time from the first epoch on, after which any epoch is cut short
+    begins     a pipe that learns of the first epoch
+    enough     called when everything has been seen
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Watch:
         return iterator
 
     def _has_seen(self, number: int) -> bool:
-        """Whether a loader's epochs had the batches of a whole one together, or the time is over."""
+        """Return True if a loader's epochs together had the batches of a whole one, or the time is over."""
         return self.batches.get(number, 0) >= self.steps or time.monotonic() > self.until
 
     def _begin(self) -> None:
@@ -115,7 +115,7 @@ class Watch:
             os.close(self.begins)
 
     def _number(self, loader: Any) -> int:
-        """Of a loader: the same for one that is made anew in each epoch."""
+        """Return a loader's number: the same for one that is made anew in each epoch."""
         where = self.sites.get(id(loader)) or site()
         alike = (where, type(loader.dataset), _length(loader.dataset), loader.batch_size, loader.num_workers)
         number = self.loaders.get(alike)
@@ -191,7 +191,7 @@ class Watch:
 
 
 class Current:
-    """Whose samples this process makes next."""
+    """The sample that this process makes next."""
 
     loader = -1
     epoch = 0
@@ -209,7 +209,7 @@ class WorkerStart:
         self.loader, self.epoch, self.own = loader, epoch, own
 
     def __call__(self, worker: int) -> None:
-        """In the worker."""
+        """Run in the worker when it starts."""
         if self.own is not None:
             self.own(worker)
         module = sys.modules["torch.utils.data.dataloader"]
@@ -240,7 +240,7 @@ def instrument(module: Any, record: Record) -> None:
 
 
 def described(loader: Any, torch: Any) -> dict[str, Any]:
-    """How a loader is set up, and what its dataset holds."""
+    """Describe a loader's settings, and what its dataset holds."""
     dataset = loader.dataset
     sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
     world_size = 1

@@ -14,7 +14,9 @@ NOW = struct.Struct("qd")  # the sample that a process is at, and since when; -1
 
 
 class Record:
-    """Where this process writes. A forked copy opens files of its own when it first writes."""
+    """The file to which this process writes facts. A forked copy opens a file of its own when it first
+    writes.
+    """
 
     def __init__(self, folder: str, rank: int) -> None:
         self.folder = folder
@@ -79,7 +81,7 @@ class Memory:
         self._again = 0.0
 
     def now(self) -> dict[str, int] | None:
-        """None if it was asked too recently, or the kernel won't tell."""
+        """Return the memory now; None if the last call was too recent, or the kernel refuses."""
         begin = time.monotonic()
         if begin < self._again:
             return None

@@ -27,10 +27,11 @@ OWN = "standpipe.loader.loader"
 
 
 def main(settings: str) -> None:
-    """Run ``sys.argv[1]``.
+    """Run the script ``sys.argv[1]``.
 
-    settings  JSON: ``folder`` for the facts, ``rank``, ``steps`` of an epoch; ``seconds`` from the first epoch on, of
-              which the pipe ``begins`` is told; ``doctor``, the process that wants to know
+    settings  JSON: ``folder`` for the facts, ``rank``, ``steps`` of an epoch; ``seconds`` from the first
+    epoch on, which
+              the pipe ``begins`` reports; ``doctor``, the number of the process that examines it
     """
     given = json.loads(settings)
     _end_with(given["doctor"])
@@ -77,7 +78,9 @@ def _end_with(doctor: int) -> None:
 
 
 def _execute(code: Any, script: str) -> None:
-    """In a main module of its own, which stays: what worker processes unpickle looks for names there."""
+    """Run it in a main module of its own, which stays: worker processes look there for names when they
+    unpickle.
+    """
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=os.path.abspath(script), __builtins__=builtins, __spec__=None)  # noqa: PTH100
     sys.modules["__main__"] = module
@@ -119,7 +122,7 @@ def _leave(record: Record, watch: Watch, how: str, **facts: Any) -> NoReturn:
 
 
 def _free_semaphores() -> None:
-    """Those that workers shared, of which multiprocessing would say that they were forgotten."""
+    """Free semaphores that workers shared, of which multiprocessing would complain."""
     util = sys.modules.get("multiprocessing.util")
     for finalizer in list(util._finalizer_registry.values()) if util else ():
         if getattr(finalizer._callback, "__qualname__", "") == "SemLock._cleanup":

@@ -202,11 +202,11 @@ class Withheld:
         return os.path.join(self._files, folder, name)
 
     def _is_scratch(self, path: Any) -> bool:
-        """Whether a path is withheld, or is a scratch file itself, as entries of a listed folder are."""
+        """Return True if a path is withheld, or is a scratch file itself, as in a folder's list."""
         return _is_path(path) and os.fspath(self._at(path)).startswith(self._files)
 
     def _is_older(self, path: Any, look: Callable[..., os.stat_result] | None = None) -> bool:
-        """Whether a file, or a link if nothing else is asked for, is there since before the script began."""
+        """Return True if a file or link existed before the script began."""
         if not _is_path(path) or self._is_scratch(path):
             return False
         try:
@@ -251,5 +251,5 @@ def _number(folder: os.stat_result) -> str:
 
 
 def _is_path(value: Any) -> bool:
-    """Whether it names a file by text."""
+    """Return True if it names a file by text."""
     return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str)

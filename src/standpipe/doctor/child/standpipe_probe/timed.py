@@ -27,7 +27,7 @@ class Timed:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """For isinstance(); type() tells."""
+        """The class of the timed object, for isinstance(); type() differs."""
         return type(self.__dict__["_timed"])
 
     def __getattr__(self, name: str) -> Any:
