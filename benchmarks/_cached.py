@@ -1,4 +1,5 @@
-"""What the benchmarks of the cache share: a list of photos, passes over it in a process of its own, and its store.
+"""Shared by the benchmarks of the cache: a list of photos, passes over it in a process of its own, and its
+store.
 
     python benchmarks/_cached.py '{"list": "list.txt", …}'
 
@@ -65,7 +66,7 @@ class Passes:
     side: int = SIDE_PX
 
     def pipeline(self) -> sp.Pipeline:
-        """What each pass delivers."""
+        """Return the pipeline of each pass."""
         made = sp.Pipeline(sp.FileList(self.list))
         made = made.take(self.rows) if self.rows else made
         made = made.shuffle(seed=0) if self.train else made
@@ -84,7 +85,7 @@ class Passes:
         return sp.Cache("benchmark", self.memory, directory=self.folder, spill=self.spill, strict=True)
 
     def run(self, env: dict[str, str] | None = None) -> dict[str, Any]:
-        """What ``made`` says, from a process of its own."""
+        """Return what ``made`` prints, from a process of its own."""
         return last_json([sys.executable, __file__, json.dumps(asdict(self))], env=env)
 
     def made(self) -> dict[str, Any]:
@@ -134,7 +135,7 @@ def scratch(parent: str, prefix: str = "standpipe-cached-") -> Iterator[str]:
 
 
 def stored_bytes(*folders: str) -> int:
-    """What the files below ``folders`` take of their file systems."""
+    """Return the bytes that files below ``folders`` occupy."""
     files = (Path(parent, name) for top in folders for parent, _, names in os.walk(top) for name in names)
     return sum(file.lstat().st_blocks * 512 for file in files)
 
@@ -148,11 +149,11 @@ class Photos:
     file_bytes: int
 
     def row_bytes(self, keep: Keep, side: int = SIDE_PX) -> int:
-        """Of all rows together."""
+        """Return the bytes of all rows together."""
         return self.file_bytes if keep == "files" else self.rows * side * side * 3
 
     def room(self, keep: Keep) -> int:
-        """What a cache needs to keep every row."""
+        """Return the bytes that a cache needs to keep every row."""
         return int(ROOM * self.row_bytes(keep)) + 64 * MIB
 
     @classmethod

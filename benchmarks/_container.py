@@ -12,7 +12,7 @@ VERSION_1, VERSION_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
 class Unavailable(Exception):
-    """No such group can be made here."""
+    """No memory group can be made here."""
 
 
 class Container:
@@ -41,12 +41,12 @@ class Container:
         self._folder.rmdir()
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """The same command, in the group from its beginning."""
+        """Return a command that runs in the group from its beginning."""
         return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self._folder / "cgroup.procs"), *words]
 
     @property
     def peak_bytes(self) -> int:
-        """Most that it had, with the files that the system kept in memory for it."""
+        """The group's peak memory, including the page cache of its files."""
         return int(self._file("max_usage_in_bytes", "peak").read_text())
 
     @property

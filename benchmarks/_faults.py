@@ -1,4 +1,4 @@
-"""What the benchmarks of faults share: bad files, somebody who kills workers, and what a stream held."""
+"""Shared by the benchmarks of faults: bad files, a thread that kills workers, and the rows of a stream."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def identity(image: Any) -> Any:
 
 
 def rows_of(batches: Iterable[dict[str, Any]]) -> Iterator[Row]:
-    """What is delivered, row by row."""
+    """Yield the delivered rows."""
     for batch in batches:
         images, indices = batch["image"], batch["index"].tolist()
         for number, index in enumerate(indices):
@@ -80,7 +80,7 @@ class Killer:
 
 @contextmanager
 def faults(text: str) -> Iterator[None]:
-    """What STANDPIPE_FAULTS says, for the worker processes that are started meanwhile."""
+    """Set STANDPIPE_FAULTS for worker processes that start inside the ``with`` block."""
     before = os.environ.pop("STANDPIPE_FAULTS", None)
     if text:
         os.environ["STANDPIPE_FAULTS"] = text

@@ -1,8 +1,10 @@
-"""What the benchmarks share: who measured, how often, and how the figures are shown.
+"""Shared by all benchmarks: the machine, repeated runs, and how figures are printed.
 
-A benchmark is a file of this folder whose first argument is a folder of photos, so that ``make bench`` can call
+A benchmark is a file of this folder whose first argument is a folder of photos, so that ``make bench`` can
+call
 all of them alike. It prints the machine, versions, its own command, medians with their spread, and a ratio
-against something that ran beside it in the same minutes. Absolute figures drift from run to run; ratios don't.
+against something that ran beside it in the same minutes. Absolute figures drift from run to run; ratios
+don't.
 """
 
 from __future__ import annotations
@@ -120,14 +122,14 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where a median lies, with at least 95% confidence; less with fewer than six values."""
+    """An interval that contains the median with at least 95% confidence; less with fewer than six values."""
 
     low: float
     high: float
 
     @classmethod
     def of_median(cls, values: Sequence[float]) -> Interval:
-        """From the order of the values alone, whatever their distribution."""
+        """Compute it from the order of the values alone, whatever their distribution."""
         ordered, n = sorted(values), len(values)
         rank, below = 0, 0.5**n  # chance that at most ``rank`` values lie below the true median
         while below + math.comb(n, rank + 1) * 0.5**n <= 0.025:
@@ -161,7 +163,7 @@ def column(results: list[dict[str, Any]], key: str) -> list[float]:
 
 
 def bench(path: str | Path, *arguments: object, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """What ``standpipe bench PATH … --json`` prints, from a process of its own."""
+    """Return what ``standpipe bench PATH … --json`` prints, from a process of its own."""
     return last_json([sys.executable, "-m", "standpipe", "bench", path, *arguments, "--json"], env=env)
 
 

@@ -33,12 +33,12 @@ MB = 1_000_000
 
 @dataclass(frozen=True)
 class Workload:
-    """What is loaded, and by how many loaders at once.
+    """A loading task, and the number of loaders that run it at once.
 
     step_s   seconds of each step of the training loop
-    loaders  that run at once, in threads of their own
-    cpus     that the process may use; None: all
-    most     workers that the grid goes up to
+    loaders  number of loaders that run at once, in threads of their own
+    cpus     processors that the process may use; None: all
+    most     largest number of workers in the grid
     """
 
     pipeline: Callable[[Path], sp.Pipeline]
@@ -127,7 +127,7 @@ def run(name: str, path: Path, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def apart(name: str, path: Path, settings: dict[str, Any], first_s: float, then_s: float) -> dict[str, Any]:
-    """The same in a process of its own."""
+    """Run the measurement in a process of its own."""
     asked = {"settings": settings, "first_s": first_s, "then_s": then_s}
     command = [sys.executable, __file__, str(path), "--one", name, "--asked", json.dumps(asked)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600)

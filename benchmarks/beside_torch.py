@@ -1,10 +1,15 @@
-"""How fast, in how much memory and how soon does the standard task run beside PyTorch's DataLoader?
+"""Measure rate, memory and start of the standard task beside PyTorch's DataLoader.
 
-The task: read a JPEG file, RandomResizedCrop(224), a flip with probability 1/2, ImageNet's normalisation, NCHW
-float32, batches of 256 in host memory, two workers each. Files are warm in the page cache. standpipe runs twice: its
-own loader, with which torch isn't even imported, and standpipe.torch.loader. PyTorch runs torchvision's ImageFolder
-and transforms where torchvision works, else the same steps in Pillow and torch. Every run has a process of its own;
-images/s exclude the first batches, and peak PSS is that of the process and its workers, from smaps_rollup four times
+The task: read a JPEG file, RandomResizedCrop(224), a flip with probability 1/2, ImageNet's normalisation,
+NCHW
+float32, batches of 256 in host memory, two workers each. Files are warm in the page cache. standpipe runs
+twice: its
+own loader, with which torch isn't even imported, and standpipe.torch.loader. PyTorch runs torchvision's
+ImageFolder
+and transforms where torchvision works, else the same steps in Pillow and torch. Every run has a process of
+its own;
+images/s exclude the first batches, and peak PSS is that of the process and its workers, from smaps_rollup
+four times
 a second.
 """
 
@@ -73,7 +78,7 @@ def main() -> None:
 
 
 def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
-    """The same figures as of ``standpipe bench``, of torch's DataLoader in this process."""
+    """Return the figures of ``standpipe bench`` for torch's DataLoader, in this process."""
     import torch
 
     torch.set_num_threads(1)
@@ -92,7 +97,7 @@ def measure_torch(path: str, workers: int, seconds: float) -> dict[str, Any]:
 
 
 def measure_ours(path: str, workers: int, seconds: float) -> dict[str, Any]:
-    """Likewise, of standpipe's loader for torch."""
+    """Return the same figures for standpipe's loader for torch."""
     memory = PeakMemory()
     import standpipe.torch
 

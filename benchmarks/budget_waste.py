@@ -1,9 +1,10 @@
-"""How much of a batch is padding, and how full is it, for records of very different length?
+"""Measure padding and fullness of batches of records with very different lengths.
 
-Lengths are drawn from a lognormal distribution with a long tail, cut off at the budget. Beside batches of as many
-rows as the budget allows, bucketed for padding or packed, stand plain shuffled batches: as many rows as keep the mean
-padded batch at the budget, and as many as keep the worst one within it. Then how long it takes to plan, and to say
-what is in a batch.
+Lengths are lognormal with a long tail, cut off at the budget. Batches within a budget, bucketed for padding
+or packed,
+are compared with plain shuffled batches: as many rows as keep the mean padded batch at the budget, and as
+many as keep
+the worst one within it. Then the time to plan, and to find the records of a batch.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""What does a row of a cache cost as part of a plain file, and in LMDB?
+"""Measure the cost of a cache row in a plain file, and in LMDB.
 
-Rows of one image of 224 × 224 (150,528 bytes), of a photo's file (110,000), and of small ones (12,288 and 3,072),
---mib of each, stored in an order that is no one's, as a training epoch does, and read twice in another one; CPU time
-of all threads, on --folder. "LMDB, values" keeps rows as values, 16 a transaction, without writemap and sync, and
-reads them out of its map. "index in LMDB" keeps rows in a plain file, and LMDB says where: 48 bytes a row. "hand over"
-is the copy that whoever makes rows takes for a writer that may wait, as LMDB's may. Beside them the system calls
-alone: a row written at the end of a file, and read.
+Rows of one image of 224 × 224 (150,528 bytes), of a photo's file (110,000), and small ones (12,288 and
+3,072), --mib of
+each, stored in a random order, as a training epoch does, and read twice in another one; CPU time of all
+threads, on
+--folder. "LMDB, values" keeps rows as values, 16 a transaction, without writemap and sync, and reads them from its
+map. "index in LMDB" keeps rows in a plain file, and their places in LMDB: 48 bytes a row. "hand over" is the
+copy for
+a writer that may wait, as LMDB's may. For comparison, the system calls alone: a row appended to a file, and
+read.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ class Calls:
             self._places[record] = self.append(row)
 
     def append(self, row: memoryview) -> int:
-        """Where it lies now."""
+        """Append a row; return its offset."""
         place, self._end = self._end, self._end + len(row)
         os.pwrite(self._file, row, place)
         return place
@@ -138,7 +141,7 @@ class Index:
 
 
 class Sorted(Index):
-    """The same, with many entries of one length under one key."""
+    """An index with many entries of one length under one key."""
 
     def _open(self) -> Any:
         return self._lmdb.open_db(b"rows", dupsort=True, dupfixed=True)

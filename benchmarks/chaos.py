@@ -1,7 +1,9 @@
-"""What survives when everything goes wrong at once?
+"""Count lost and different rows while everything goes wrong at once.
 
-Epochs of the standard task in worker processes, under a memory limit, while one file of a hundred is bad, one read of
-a hundred takes a quarter of a second, another one fails at first, and a worker is killed every few seconds. Each row is
+Epochs of the standard task in worker processes, under a memory limit, while one file of a hundred is bad, one
+read of
+a hundred takes a quarter of a second, another one fails at first, and a worker is killed every few seconds.
+Each row is
 compared with what the same epoch gives in one thread without any of that but the bad files: delivered, lost,
 different. Beside it a run in which nothing goes wrong says what it all costs.
 """
@@ -29,7 +31,7 @@ FAULTS = "read.pread=delay:0.25s@0.01;read.open=eio@0.01*1;seed=3"
 
 @dataclass(frozen=True)
 class Epoch:
-    """What came of one epoch."""
+    """The result of one epoch."""
 
     rows: list[Row]
     seconds: float
@@ -100,7 +102,7 @@ def both(
 
 
 def differing(rows: list[Row], wanted: list[Row]) -> int:
-    """How many rows aren't those that were wanted at their place."""
+    """Return the number of rows that differ from those wanted at their place."""
     return sum(one != other for one, other in zip(rows, wanted, strict=False))
 
 

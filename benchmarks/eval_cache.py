@@ -1,15 +1,18 @@
-"""What does a cache cost in the first pass of an evaluation, and what does it save in the later ones?
+"""Measure the cost of a cache in the first pass of an evaluation, and its gain in later ones.
 
 The photos, listed over and over as --rows records; Resize(256), CenterCrop(224); batches of 100. Parts:
 
-first   passes of a process each, without and with a cache that keeps every row, in memory, and with room for a
+first   passes of a process each, without and with a cache that keeps every row, in memory, and with room for
+a
         quarter there and the rest on disk; CPU seconds and seconds from the plan to the end of all threads. "4 at
         once" are four processes, each with a quarter of the rows and a set of its own, or all with the same quarter.
-later   in one process, in turns: passes whose rows come from the cache; two threads that copy as many rows from a
+later   in one process, in turns: passes whose rows come from the cache; two threads that copy as many rows
+from a
         buffer larger than the last-level cache; the same evaluation without a cache. With --mindspore MindSpore's too,
         with its cache server.
 memory  what is on storage ÷ bytes of the rows; what a process has that reads them, and what it maps.
-jobs    four processes on one set, one of them slow; then starters that come late, when half of it is there, and all.
+jobs    four processes on one set, one of them slow; then starters that come late, when half of it is there,
+and all.
 """
 
 from __future__ import annotations
@@ -89,7 +92,7 @@ class First:
         return ", ".join(words + ["one set"] * self.one_set)
 
     def without(self) -> First:
-        """The same without a cache."""
+        """Return the same pass without a cache."""
         return replace(self, keep="nothing", spills=False, one_set=False)
 
     def run(self, args: argparse.Namespace, photos: Photos) -> dict[str, float]:
@@ -200,12 +203,12 @@ def later(args: argparse.Namespace, photos: Photos) -> None:
 
 
 def as_json(passes: Passes) -> dict[str, Any]:
-    """Its fields, for another process."""
+    """Return its fields, for another process."""
     return {name: getattr(passes, name) for name in Passes.__slots__}
 
 
 def turns(args: argparse.Namespace, passes: Passes) -> dict[str, list[float]]:
-    """In this process, in turns: seconds a row of the cache, of copies, and without a cache."""
+    """Measure seconds per row in turns in this process: from the cache, by copying, and without a cache."""
     cached = Turns(passes.pipeline().loader(num_workers=passes.workers))
     plain = Turns(replace(passes, keep="nothing").pipeline().loader(num_workers=passes.workers))
     rows = len(Path(passes.list).read_bytes().splitlines())

@@ -1,9 +1,12 @@
-"""What does it cost that a sample's random numbers depend on the sample alone?
+"""Measure what it costs that a sample's random numbers depend only on the sample.
 
-In worker processes global generators are compared once a piece of work: CPU time a sample of code that draws nothing,
-in pieces of 32 samples, beside the same calls without that; and of code that draws one number. In threads nobody looks
-at them: CPU time of a loader beside a training loop that draws from all of them every millisecond, over that beside
-one that computes as often and draws nothing.
+Worker processes compare global generators once a task: CPU time per sample of code without random numbers, in
+tasks of
+32 samples, compared with the same calls without that; and of code that uses one number. Threads don't look at
+them: CPU
+time of a loader beside a training loop that uses all generators every millisecond, compared with a loop that
+computes as
+often and uses none.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ EVERY_S = 1e-3
 
 
 def nothing() -> None:
-    """A sample without draws."""
+    """A sample without random numbers."""
 
 
 def of_random() -> None:

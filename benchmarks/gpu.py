@@ -243,7 +243,7 @@ def standpipes(args: argparse.Namespace, half: Any, device: str | None = None) -
 
 
 def hosts(args: argparse.Namespace, half: Any) -> Batches:
-    """What the host makes, into its own memory: as bytes, which is what crosses."""
+    """Yield batches that the host makes in its own memory, as bytes, which is what is copied."""
     return standpipes(args, half, device="cpu")
 
 

@@ -1,11 +1,14 @@
-"""Which share of the JPEGs should the GPU decode?
+"""Measure which fraction of the JPEGs the GPU should decode.
 
-The standard task with several shares, in turn: the rate, the CPU time of an image, and the most memory of the GPU that
-was taken since the process had its first image decoded, beside the cap. The first row decodes all on the CPU. Below the
-table: how far the GPU's pixels are from exact ones, over whole photos, and how many of them it doesn't take.
+The standard task with several fractions, in turn: the rate, the CPU time per image, and the peak memory of
+the GPU since
+the process's first decoded image, compared with the limit. The first row decodes everything on the CPU. Below
+the
+table: the difference between the GPU's pixels and exact ones, over whole photos, and how many photos it
+refuses.
 
-``--device cpu`` tries it without a GPU: nvImageCodec then decodes on the CPU, and no figure says anything of GPUs.
-Memory of the GPU is what torch sees as used; without a torch for CUDA it isn't measured.
+``--device cpu`` runs without a GPU: nvImageCodec then decodes on the CPU, and no figure applies to GPUs.
+Memory of the GPU is what torch reports as used; without a torch for CUDA it isn't measured.
 """
 
 from __future__ import annotations
@@ -112,7 +115,7 @@ class Used:
 
     @contextmanager
     def watch(self) -> Iterator[list[int]]:
-        """The most bytes meanwhile, in a list of one."""
+        """Measure the peak bytes inside the ``with`` block, as a list of one."""
         peak, over = [0], threading.Event()
 
         def look() -> None:
@@ -129,7 +132,9 @@ class Used:
 
 
 def pixels(args: argparse.Namespace) -> str:
-    """How far the decoder's pixels are from exact ones, in levels of 0 to 255, over whole photos."""
+    """Return the difference of the decoder's pixels from exact ones, in levels of 0 to 255, over whole
+    photos.
+    """
     decoder = NvDecoder(args.device)
     most, total, count, refused = 0, 0, 0, 0
     paths = (path for path in sorted(Path(args.path).rglob("*")) if path.suffix.lower() in (".jpg", ".jpeg"))

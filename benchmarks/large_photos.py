@@ -1,7 +1,9 @@
-"""What does reading large photos at a fraction of their size gain, and what memory do large photos take?
+"""Measure the gain of decoding large photos at a fraction of their size, and the memory that they need.
 
-64 images of PATH are enlarged to 12 megapixels (bicubic, JPEG quality 90, 4:2:0), as they are and with noise to
-2–3 bits per pixel, as a camera's files have them. ``--decode fast`` and exact run in turn; beside them the small
+64 images of PATH are enlarged to 12 megapixels (bicubic, JPEG quality 90, 4:2:0), as they are and with noise
+to
+2–3 bits per pixel, as a camera's files have them. ``--decode fast`` and exact run in turn; beside them the
+small
 originals, whose peak memory shows what size costs.
 
 With ``--dali PYTHON SCRIPT`` a script of yours takes part, called as
@@ -69,7 +71,7 @@ def main() -> None:
 
 
 def measures(args: Any, folder: Path) -> dict[str, Callable[[], dict[str, Any]]]:
-    """What runs in each round, by name: a set of photos and a way to decode it."""
+    """Return the measurements of each round, by name: a set of photos and a way to decode it."""
     task = ("--workers", args.workers, "--batch", args.batch, "--seconds", args.seconds)
     found: dict[str, Callable[[], dict[str, Any]]] = {"small exact": partial(bench, args.path, *task)}
     for subset in SETS:
@@ -82,7 +84,7 @@ def measures(args: Any, folder: Path) -> dict[str, Callable[[], dict[str, Any]]]
 
 
 def error_of_fast(folder: Path) -> str:
-    """How far the pixels of ``fast`` are from exact ones, in levels of 0 to 255, on one epoch of crops."""
+    """Return the difference of ``fast`` pixels from exact ones, in levels of 0 to 255, on one epoch of crops."""
     crops = sp.Pipeline(sp.ImageFolder(folder)).map(sp.RandomResizedCrop(224)).batch(IMAGES)
     pixels = []
     for how in ("exact", "fast"):

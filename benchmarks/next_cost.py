@@ -1,7 +1,9 @@
-"""What does next() cost when a batch is ready, for batches from 1 to 4096 rows?
+"""Measure next() when a batch is ready, for batches from 1 to 4096 rows.
 
-Rows are tiny (16 bytes, from ``Arrays``), and the consumer pauses before each next(), as a training step does,
-so that a slot is ready: what is left is the price of handing a batch over. It holds no work per row. Beside it
+Rows are tiny (16 bytes, from ``Arrays``), and the consumer pauses before each next(), as a training step
+does,
+so that a slot is ready: what is left is the price of handing a batch over. It holds no work per row. Beside
+it
 runs a plain NumPy gather of the same rows into a new array, which does.
 """
 
@@ -51,7 +53,7 @@ def handed_over(array: np.ndarray, batch: int) -> Iterator[object]:
 
 
 def gathered(array: np.ndarray, batch: int) -> Iterator[object]:
-    """The same rows by indexing, as a hand-written loop would take them."""
+    """Yield the same rows by indexing, as a hand-written loop would take them."""
     order = np.random.default_rng(1).permutation(len(array))
     while True:
         for start in range(0, len(array) - batch + 1, batch):

@@ -1,7 +1,8 @@
-"""How fast is each instruction set, and how much CPU does it take per image?
+"""Measure the speed and CPU time per image of each instruction set.
 
 One process, one loader per path, taking turns of a few batches while the others rest. All paths give the same
-bytes. The ratio is of CPU time, path by path against the first one, with the interval in which its median lies.
+bytes. The ratio is of CPU time, path by path against the first one, with the interval in which its median
+lies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What does storage that takes 5 ms to open a file cost, with two workers?
+"""Measure storage that takes 5 ms to open a file, with two workers.
 
 A library loaded before all others (LD_PRELOAD, compiled here with cc) sleeps in every open below PATH, as a
-network file system or a disk's seek would. Beside it runs the same command on the same files without the sleep.
+network file system or a disk's seek would. Beside it runs the same command on the same files without the
+sleep.
 Two threads that each waited 5 ms for every file could open at most 400 files a second.
 """
 
@@ -94,9 +95,9 @@ def main() -> None:
 
 
 def slowed(folder: Path, below: str, *, open_ms: float, stat_ms: float = 0.0) -> dict[str, str]:
-    """What to add to the environment of a process, for which files below a path are slow to open and to look at.
+    """Return environment variables that make files below a path slow to open and to stat.
 
-    folder  where the library is built that does it
+    folder  folder in which the library is built that does it
     """
     us = {"SLOW_US": str(round(1000 * open_ms)), "SLOW_STAT_US": str(round(1000 * stat_ms))}
     return {"LD_PRELOAD": str(compiled(folder)), "SLOW_BELOW": below, **us}

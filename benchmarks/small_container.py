@@ -123,7 +123,7 @@ def make_photos(folder: Path, photos: Path, copies: int) -> None:
 
 
 def measured(args: argparse.Namespace, folder: str, executor: str) -> dict[str, Any]:
-    """What a process in a group of its own says of itself, and what is seen from outside."""
+    """Run a process in a memory group of its own; return its figures, and those seen from outside."""
     progress(EXECUTORS[executor])
     command = [sys.executable, __file__, folder, "--inside", executor]
     for name in ("memory", "epochs", "batch", "workers"):

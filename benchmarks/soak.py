@@ -1,9 +1,12 @@
-"""Does anything grow while things go wrong for an hour?
+"""Look for growth while things go wrong for an hour.
 
-Two loaders of the standard task live side by side, one with native threads and one with worker processes. Epoch after
-epoch one of them is chosen at random, and read to its end, left in the middle, or closed and opened again from its
-saved state; meanwhile files are bad, reads are slow or fail at first, and workers are killed. After each epoch: the
-memory of the process with its workers, its threads and its open files. Both loaders must give the same rows in the same
+Two loaders of the standard task run side by side, one with native threads and one with worker processes. In
+each epoch
+one of them, chosen at random, is read to its end, left in the middle, or closed and opened again from its
+saved state.
+During that, files are bad, reads are slow or fail at first, and workers are killed. After each epoch: the
+memory of the
+process with its workers, its threads and its open files. Both loaders must give the same rows in the same
 epoch.
 """
 
@@ -38,7 +41,7 @@ LEFT, REOPENED = (
 
 @dataclass(frozen=True)
 class Sample:
-    """What there was after an epoch."""
+    """The measurements after an epoch."""
 
     seconds: float
     memory_mib: float
@@ -58,7 +61,7 @@ class Member:
         self.epochs = 0
 
     def reopen(self) -> None:
-        """As after a crash: from the state."""
+        """Open it again from its state, as after a crash."""
         state = self.loader.state_dict()
         self.loader.close()
         self.loader = self._task.loader(**self._settings)
@@ -140,14 +143,14 @@ def soak(photos: Path, seconds: float) -> tuple[list[Sample], dict[str, int]]:
 
 
 def sample(seconds: float) -> Sample:
-    """What there is now: memory of all processes, and of this one threads and files, but photos."""
+    """Measure now: memory of all processes, and this one's threads and open files without photos."""
     memory = sum(map(proportional_bytes, process_tree()))
     threads, files = (list(Path("/proc/self", of).iterdir()) for of in ("task", "fd"))
     return Sample(seconds, memory / MIB, len(threads), sum(map(is_kept, files)))
 
 
 def is_kept(descriptor: Path) -> bool:
-    """Whether an open file isn't one of the photos, of which some are just being read."""
+    """Return True if an open file isn't one of the photos, some of which are just being read."""
     try:
         return not str(descriptor.readlink()).endswith(".jpg")
     except OSError:  # it is closed already

@@ -1,7 +1,9 @@
-"""How soon is there something: the import, the first batch of a process, the first batch of the next epoch?
+"""Measure the import, the first batch of a process, and the first batch of the next epoch.
 
-Each import is timed in a fresh process, beside ``import numpy``. The first batch counts from the process's start
-and includes listing the folder. The second epoch's first batch is shown in mean step times: a loader that stops
+Each import is timed in a fresh process, beside ``import numpy``. The first batch counts from the process's
+start
+and includes listing the folder. The second epoch's first batch is shown in mean step times: a loader that
+stops
 at the end of an epoch pays for refilling there, one that reads on across it pays for one step at most.
 """
 
@@ -63,7 +65,7 @@ def main() -> None:
 
 
 def timed_import(module: str) -> dict[str, Any]:
-    """How long one import takes in a fresh interpreter."""
+    """Return the seconds of one import in a fresh interpreter."""
     return last_json([sys.executable, "-c", TIMED_IMPORT.format(module)])
 
 

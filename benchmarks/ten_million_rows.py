@@ -1,12 +1,17 @@
-"""What do ten million rows cost: to index, to start, and in memory?
+"""Measure what ten million rows cost: to index, to start, and in memory.
 
-A list of --rows lines, with paths of 60 to 100 characters that reach the photos through folders of links, is made in
-a scratch folder; 100,000,000 rows make one of 8 GB. Then, each in a process of its own: the index is built; the same
-pipeline runs over it and over a list of 10,000 rows; and PyTorch's DataLoader over a Python list of the same paths,
-where torch is installed. Memory is the proportional set size (PSS) of the process and its workers, which varies by a
+A list of --rows lines, with paths of 60 to 100 characters that reach the photos through folders of links, is
+made in
+a scratch folder; 100,000,000 rows make one of 8 GB. Then, each in a process of its own: the index is built;
+the same
+pipeline runs over it and over a list of 10,000 rows; and PyTorch's DataLoader over a Python list of the same
+paths,
+where torch is installed. Memory is the proportional set size (PSS) of the process and its workers, which
+varies by a
 tenth from run to run with what other processes share.
 
-With --executor process a Python function stands in the pipeline, so that worker processes have something to do.
+With --executor process a Python function stands in the pipeline, so that worker processes have something to
+do.
 """
 
 from __future__ import annotations
@@ -127,7 +132,7 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
 
 
 def torch_left_out(rows: int) -> str:
-    """Why torch can't run over so many rows here; empty if it can."""
+    """Return why torch can't run over so many rows here; empty if it can."""
     if find_spec("torch") is None:
         return "it isn't installed"
     needed, free = rows * TORCH_BYTES_PER_ROW, free_memory_bytes()

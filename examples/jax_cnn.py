@@ -114,7 +114,7 @@ def step(state: dict[str, Any], images: Any, labels: Any, rate: float) -> tuple[
 
 @jax.jit
 def correct(weights: Any, images: Any, labels: Any, valid: Any) -> Any:
-    """How many rows that count are right."""
+    """Return the number of right rows, without padding."""
     return ((logits(weights, images).argmax(axis=1) == labels) & valid).sum()
 
 

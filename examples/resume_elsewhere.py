@@ -115,7 +115,7 @@ def save(path: Path, state: dict[str, object]) -> None:
 
 
 def rows_of(job: Path, ranks: int) -> list[list[int]]:
-    """The samples of each step: rank by rank, as they lie in the global order."""
+    """Return the samples of each step: rank by rank, in the global order."""
     lines = [(job / f"{rank}.txt").read_text().splitlines() for rank in range(ranks)]
     return [[int(row) for line in step for row in line.split()] for step in zip(*lines, strict=True)]
 

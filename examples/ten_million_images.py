@@ -60,7 +60,7 @@ def prove(images: sp.Pipeline, args: argparse.Namespace) -> None:
 
 
 def augmentations() -> list[Any]:
-    """What happens to a crop: Python code where albumentations is installed."""
+    """Return the augmentations of a crop: Python code where albumentations is installed."""
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # its import would ask the network for a newer one
     try:
         import albumentations

@@ -86,7 +86,7 @@ class Softmax:
 
 
 def edge_directions(images: np.ndarray) -> np.ndarray:
-    """How strong edges of each direction are in each cell, (rows, features) float32.
+    """Return the strength of edges of each direction in each cell, (rows, features) float32.
 
     images  (rows, 3, SIDE_PX, SIDE_PX) float32
     """

@@ -92,7 +92,7 @@ def accuracy(model: nn.Module, batches: standpipe.torch.TorchLoader, device: str
 
 
 def save(path: Path | None, parts: dict[str, Any], steps: int) -> None:
-    """All of a run, in one file that is complete or absent."""
+    """Save a run in one file that is complete or absent."""
     if path is None:
         return
     partial = path.with_name(path.name + ".part")

@@ -6,7 +6,8 @@ belong to its code alone. Setting them for each sample would add some 20 µs to 
 numbers. So:
 
 - A sample is made with the generators in a state that depends on (seed, epoch). A sample that uses them is made again,
-  with the generators set by (seed, epoch, position). Which samples these are depends on the samples alone, and so batches do too.
+  with the generators set by (seed, epoch, position). Which samples these are depends on the samples alone, and
+  so do batches.
 - While no sample uses them, the generators are compared once a task, after all of its samples.
 - Once a task has changed them, each of its samples is checked separately, and so are those of later tasks. As long as
   most samples use them, generators are set for each sample at once.
