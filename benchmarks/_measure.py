@@ -1,10 +1,8 @@
 """Shared by all benchmarks: the machine, repeated runs, and how figures are printed.
 
-A benchmark is a file of this folder whose first argument is a folder of photos, so that ``make bench`` can
-call
-all of them alike. It prints the machine, versions, its own command, medians with their spread, and a ratio
-against something that ran beside it in the same minutes. Absolute figures drift from run to run; ratios
-don't.
+A benchmark is a file of this folder whose first argument is a folder of photos, so that ``make bench`` can call all
+of them alike. It prints the machine, versions, its own command, medians with their spread, and a ratio against
+something that ran beside it in the same minutes. Absolute figures drift from run to run; ratios don't.
 """
 
 from __future__ import annotations
@@ -184,8 +182,9 @@ def last_json(command: Sequence[object], env: dict[str, str] | None = None) -> d
 class Turns:
     """A loader that works only when told to, so that several can be compared in one process.
 
-    A turn hands over some batches and waits until their slots are full again. Before and after it the loader's
-    threads are idle, so CPU time is this loader's alone, and as many rows were made as were delivered.
+    A turn hands over some batches and waits until their slots are full again. Before and after it the
+    loader's threads are idle, so CPU time is this loader's alone, and as many rows were made as were
+    delivered.
 
     epochs  what stands around the loader and delivers its batches; default: itself
     """

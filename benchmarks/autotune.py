@@ -1,9 +1,9 @@
 """Does a loader find the best workers and slots by itself, and how soon?
 
-Each workload runs in a process of its own: once tuned, from what a plan begins with, for half a minute; and with fixed
-workers and slots, over a grid. The best of the grid and the tuned setting are then measured again in turn, since the
-best of many noisy figures is mostly luck. Memory is the most that standpipe's owners were seen to take, as a share of
-``memory=``.
+Each workload runs in a process of its own: once tuned, from what a plan begins with, for half a minute; and with
+fixed workers and slots, over a grid. The best of the grid and the tuned setting are then measured again in turn,
+since the best of many noisy figures is mostly luck. Memory is the most that standpipe's owners were seen to take, as
+a share of ``memory=``.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """Measure rate, memory and start of the standard task beside PyTorch's DataLoader.
 
-The task: read a JPEG file, RandomResizedCrop(224), a flip with probability 1/2, ImageNet's normalisation,
-NCHW
-float32, batches of 256 in host memory, two workers each. Files are warm in the page cache. standpipe runs
-twice: its
-own loader, with which torch isn't even imported, and standpipe.torch.loader. PyTorch runs torchvision's
-ImageFolder
-and transforms where torchvision works, else the same steps in Pillow and torch. Every run has a process of
-its own;
-images/s exclude the first batches, and peak PSS is that of the process and its workers, from smaps_rollup
-four times
+The task: read a JPEG file, RandomResizedCrop(224), a flip with probability 1/2, ImageNet's normalisation, NCHW
+float32, batches of 256 in host memory, two workers each. Files are warm in the page cache. standpipe runs twice: its
+own loader, with which torch isn't even imported, and standpipe.torch.loader. PyTorch runs torchvision's ImageFolder
+and transforms where torchvision works, else the same steps in Pillow and torch. Every run has a process of its own;
+images/s exclude the first batches, and peak PSS is that of the process and its workers, from smaps_rollup four times
 a second.
 """
 

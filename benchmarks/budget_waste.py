@@ -1,10 +1,8 @@
 """Measure padding and fullness of batches of records with very different lengths.
 
-Lengths are lognormal with a long tail, cut off at the budget. Batches within a budget, bucketed for padding
-or packed,
-are compared with plain shuffled batches: as many rows as keep the mean padded batch at the budget, and as
-many as keep
-the worst one within it. Then the time to plan, and to find the records of a batch.
+Lengths are lognormal with a long tail, cut off at the budget. Batches within a budget, bucketed for padding or
+packed, are compared with plain shuffled batches: as many rows as keep the mean padded batch at the budget, and as
+many as keep the worst one within it. Then the time to plan, and to find the records of a batch.
 """
 
 from __future__ import annotations

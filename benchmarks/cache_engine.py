@@ -1,14 +1,10 @@
 """Measure the cost of a cache row in a plain file, and in LMDB.
 
-Rows of one image of 224 × 224 (150,528 bytes), of a photo's file (110,000), and small ones (12,288 and
-3,072), --mib of
-each, stored in a random order, as a training epoch does, and read twice in another one; CPU time of all
-threads, on
---folder. "LMDB, values" keeps rows as values, 16 a transaction, without writemap and sync, and reads them from its
-map. "index in LMDB" keeps rows in a plain file, and their places in LMDB: 48 bytes a row. "hand over" is the
-copy for
-a writer that may wait, as LMDB's may. For comparison, the system calls alone: a row appended to a file, and
-read.
+Rows of one image of 224 × 224 (150,528 bytes), of a photo's file (110,000), and small ones (12,288 and 3,072), --mib
+of each, stored in a random order, as a training epoch does, and read twice in another one; CPU time of all threads,
+on --folder. "LMDB, values" keeps rows as values, 16 a transaction, without writemap and sync, and reads them from its
+map. "index in LMDB" keeps rows in a plain file, and their places in LMDB: 48 bytes a row. "hand over" is the copy for
+a writer that may wait, as LMDB's may. For comparison, the system calls alone: a row appended to a file, and read.
 """
 
 from __future__ import annotations

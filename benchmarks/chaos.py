@@ -1,10 +1,8 @@
 """Count lost and different rows while everything goes wrong at once.
 
-Epochs of the standard task in worker processes, under a memory limit, while one file of a hundred is bad, one
-read of
-a hundred takes a quarter of a second, another one fails at first, and a worker is killed every few seconds.
-Each row is
-compared with what the same epoch gives in one thread without any of that but the bad files: delivered, lost,
+Epochs of the standard task in worker processes, under a memory limit, while one file of a hundred is bad, one read of
+a hundred takes a quarter of a second, another one fails at first, and a worker is killed every few seconds. Each row
+is compared with what the same epoch gives in one thread without any of that but the bad files: delivered, lost,
 different. Beside it a run in which nothing goes wrong says what it all costs.
 """
 

@@ -1,12 +1,9 @@
 """Measure the cost of bad files.
 
-The standard task over a copy of the photos in which one file of a hundred is bad: cut short, empty, or no
-image. Bad
-samples are replaced. In turns with a clean copy in the same process: CPU seconds per delivered image. Then an
-epoch on
-four ranks, one after another: whether all have as many steps, and whether the log names every bad file
-exactly once,
-and no other.
+The standard task over a copy of the photos in which one file of a hundred is bad: cut short, empty, or no image. Bad
+samples are replaced. In turns with a clean copy in the same process: CPU seconds per delivered image. Then an epoch
+on four ranks, one after another: whether all have as many steps, and whether the log names every bad file exactly
+once, and no other.
 """
 
 from __future__ import annotations

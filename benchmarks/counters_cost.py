@@ -1,9 +1,7 @@
 """Measure the CPU seconds that the counters cost per row.
 
-They are always on, so this is held beside another build of standpipe: of a version without them, or with a
-change to
-them. ``--beside`` names its interpreter. Whole passes of both in turn, each in a process of its own; CPU
-seconds of
+They are always on, so this is held beside another build of standpipe: of a version without them, or with a change to
+them. ``--beside`` names its interpreter. Whole passes of both in turn, each in a process of its own; CPU seconds of
 that process and its workers.
 """
 

@@ -1,25 +1,16 @@
 """Measure standpipe.torch.DataLoader in place of PyTorch's: speed, starts, and growth of memory.
 
-Every dataset is the same object for both, and both have the same arguments. Photos: read a JPEG with Pillow,
-then
-RandomResizedCrop(224), a flip and ImageNet's normalisation, by torchvision where it works, else by the same
-steps in
-Pillow and torch. Tensors: a dataset that returns one of 64 float tensors of 602 kB. Batches of 64; samples a
-second,
-and CPU seconds a sample of the process and all it started. Next epoch: from ``iter()`` to the first batch, of
-the
-first epoch and of later ones, for which the workers are made anew. Strings: a shuffled epoch over a Python
-list of
+Every dataset is the same object for both, and both have the same arguments. Photos: read a JPEG with Pillow, then
+RandomResizedCrop(224), a flip and ImageNet's normalisation, by torchvision where it works, else by the same steps in
+Pillow and torch. Tensors: a dataset that returns one of 64 float tensors of 602 kB. Batches of 64; samples a second,
+and CPU seconds a sample of the process and all it started. Next epoch: from ``iter()`` to the first batch, of the
+first epoch and of later ones, for which the workers are made anew. Strings: a shuffled epoch over a Python list of
 --strings (0: left out) with 8 workers; memory is the proportional set size (PSS) of all processes, after 2% of the
-epoch and at its end. Starts: seconds from making a loader to its first batch, of a process's first loader and
-of those
-made after the last one was dropped. Cheap: microseconds a sample of data sets whose samples cost next to
-nothing, a
-list of strings, a list of integers and a table of float rows, shuffled in batches of 256, from the first
-batches to the
-epoch's end; both loaders take turns in one process. Threads stand beside torch's 2 workers. Every other run
-has a
-process of its own.
+epoch and at its end. Starts: seconds from making a loader to its first batch, of a process's first loader and of
+those made after the last one was dropped. Cheap: microseconds a sample of data sets whose samples cost next to
+nothing, a list of strings, a list of integers and a table of float rows, shuffled in batches of 256, from the first
+batches to the epoch's end; both loaders take turns in one process. Threads stand beside torch's 2 workers. Every
+other run has a process of its own.
 """
 
 from __future__ import annotations

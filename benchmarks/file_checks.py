@@ -1,13 +1,9 @@
 """Measure the speed and memory of checking all files of a data set.
 
-Each way looks at all photos in a process of its own, with nothing known from before: ``check_files`` with and
-without
-a search for copies, the loader decoding all of every photo, and Pillow decoding it in as many threads. CPU
-seconds per
-photo tell them apart on a busy machine too. Then what a second look costs, when nothing has changed; and,
-with
-``--records``, a list of so many lines that name one small photo, against one of 10,000: what a record costs,
-and how
+Each way looks at all photos in a process of its own, with nothing known from before: ``check_files`` with and without
+a search for copies, the loader decoding all of every photo, and Pillow decoding it in as many threads. CPU seconds
+per photo tell them apart on a busy machine too. Then what a second look costs, when nothing has changed; and, with
+``--records``, a list of so many lines that name one small photo, against one of 10,000: what a record costs, and how
 memory grows.
 """
 

@@ -1,12 +1,9 @@
 """Measure what it costs that a sample's random numbers depend only on the sample.
 
-Worker processes compare global generators once a task: CPU time per sample of code without random numbers, in
-tasks of
-32 samples, compared with the same calls without that; and of code that uses one number. Threads don't look at
-them: CPU
-time of a loader beside a training loop that uses all generators every millisecond, compared with a loop that
-computes as
-often and uses none.
+Worker processes compare global generators once a task: CPU time per sample of code without random numbers, in tasks
+of 32 samples, compared with the same calls without that; and of code that uses one number. Threads don't look at
+them: CPU time of a loader beside a training loop that uses all generators every millisecond, compared with a loop
+that computes as often and uses none.
 """
 
 from __future__ import annotations

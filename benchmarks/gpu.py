@@ -1,10 +1,10 @@
 """Does a GPU wait for standpipe, and what of its memory does the way there take?
 
 A ResNet trains in bfloat16 (float16 where the GPU has none), channels_last, at 224. Its ceiling is the same step on
-random data that lies on the GPU; the host's limit is the loader alone, into host memory. standpipe is held against the
-lower of the two. Beside it run torch's DataLoader with torchvision, and DALI's GPU pipeline where it is installed.
-Every run has a process of its own. Memory of the input path is what a run had on the GPU at most, less what the ceiling
-had beside its one batch.
+random data that lies on the GPU; the host's limit is the loader alone, into host memory. standpipe is held against
+the lower of the two. Beside it run torch's DataLoader with torchvision, and DALI's GPU pipeline where it is
+installed. Every run has a process of its own. Memory of the input path is what a run had on the GPU at most, less
+what the ceiling had beside its one batch.
 
 ``--static-buffers`` has every batch in one place. ``--largest --model resnet50`` finds the largest batch that fits.
 ``--device cpu --model tiny`` tries the script where there is no GPU.

@@ -1,11 +1,8 @@
 """Measure which fraction of the JPEGs the GPU should decode.
 
-The standard task with several fractions, in turn: the rate, the CPU time per image, and the peak memory of
-the GPU since
-the process's first decoded image, compared with the limit. The first row decodes everything on the CPU. Below
-the
-table: the difference between the GPU's pixels and exact ones, over whole photos, and how many photos it
-refuses.
+The standard task with several fractions, in turn: the rate, the CPU time per image, and the peak memory of the GPU
+since the process's first decoded image, compared with the limit. The first row decodes everything on the CPU. Below
+the table: the difference between the GPU's pixels and exact ones, over whole photos, and how many photos it refuses.
 
 ``--device cpu`` runs without a GPU: nvImageCodec then decodes on the CPU, and no figure applies to GPUs.
 Memory of the GPU is what torch reports as used; without a torch for CUDA it isn't measured.

@@ -1,9 +1,7 @@
 """Measure the gain of decoding large photos at a fraction of their size, and the memory that they need.
 
-64 images of PATH are enlarged to 12 megapixels (bicubic, JPEG quality 90, 4:2:0), as they are and with noise
-to
-2–3 bits per pixel, as a camera's files have them. ``--decode fast`` and exact run in turn; beside them the
-small
+64 images of PATH are enlarged to 12 megapixels (bicubic, JPEG quality 90, 4:2:0), as they are and with noise to 2–3
+bits per pixel, as a camera's files have them. ``--decode fast`` and exact run in turn; beside them the small
 originals, whose peak memory shows what size costs.
 
 With ``--dali PYTHON SCRIPT`` a script of yours takes part, called as

@@ -1,10 +1,8 @@
 """Measure next() when a batch is ready, for batches from 1 to 4096 rows.
 
-Rows are tiny (16 bytes, from ``Arrays``), and the consumer pauses before each next(), as a training step
-does,
-so that a slot is ready: what is left is the price of handing a batch over. It holds no work per row. Beside
-it
-runs a plain NumPy gather of the same rows into a new array, which does.
+Rows are tiny (16 bytes, from ``Arrays``), and the consumer pauses before each next(), as a training step does, so
+that a slot is ready: what is left is the price of handing a batch over. It holds no work per row. Beside it runs a
+plain NumPy gather of the same rows into a new array, which does.
 """
 
 from __future__ import annotations

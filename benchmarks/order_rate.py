@@ -1,12 +1,9 @@
 """Measure positions of an order per second, on one core.
 
-Ranges of 4,096 positions, as a large batch asks for them, from shuffles of many lengths; then every kind of
-order
-over a billion records, in ranges of 256 too; then orders that look something up, over half a million records
-(tables in
-memory) and ten million (tables in files). Beside it: a permutation by NumPy, which must be made and kept as a
-whole
-(8 bytes a record) before its first position is known.
+Ranges of 4,096 positions, as a large batch asks for them, from shuffles of many lengths; then every kind of order
+over a billion records, in ranges of 256 too; then orders that look something up, over half a million records (tables
+in memory) and ten million (tables in files). Beside it: a permutation by NumPy, which must be made and kept as a
+whole (8 bytes a record) before its first position is known.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """Measure Python code in a pipeline beside PyTorch's DataLoader with as many workers.
 
-Pillow: read a JPEG, crop 224 × 224 at random, flip, and give an array, all in Pillow, in worker processes of
-both.
-Training: the same, normalised to float32 and channels first, as models take it: by torch as its users write
-it, by
-standpipe natively. Arrays: a dataset that returns an array of 600 kB, whose copies are all the work.
-collate_fn: the
-same arrays, put together by a function on the list of samples, so that whole batches go from worker to
-trainer.
-Function: what one call of a function of 10 µs costs in a thread, over the 10 µs, in batches of 256. Others in
-batches
+Pillow: read a JPEG, crop 224 × 224 at random, flip, and give an array, all in Pillow, in worker processes of both.
+Training: the same, normalised to float32 and channels first, as models take it: by torch as its users write it, by
+standpipe natively. Arrays: a dataset that returns an array of 600 kB, whose copies are all the work. collate_fn: the
+same arrays, put together by a function on the list of samples, so that whole batches go from worker to trainer.
+Function: what one call of a function of 10 µs costs in a thread, over the 10 µs, in batches of 256. Others in batches
 of 64; every run in a process of its own.
 """
 

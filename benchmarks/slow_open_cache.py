@@ -1,13 +1,9 @@
 """Measure training from slow storage, once a cache has the files.
 
-A copy of the photos, where every open and stat of a file takes 5 ms longer (a library loaded before all
-others, as in
-slow_storage.py), listed over and over as --rows records; random crops to 224 × 224, float32, batches of 100.
-One
-process, in turns: the photos from local storage, warm; the slow copy with a cache of files, in its second
-epoch and
-later; the first epoch of a new job with a full cache, which asks once for each file whether it has changed;
-the first
+A copy of the photos, where every open and stat of a file takes 5 ms longer (a library loaded before all others, as in
+slow_storage.py), listed over and over as --rows records; random crops to 224 × 224, float32, batches of 100. One
+process, in turns: the photos from local storage, warm; the slow copy with a cache of files, in its second epoch and
+later; the first epoch of a new job with a full cache, which asks once for each file whether it has changed; the first
 epoch with an empty cache; and the slow copy without a cache. Starts are left out.
 """
 

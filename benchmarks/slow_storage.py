@@ -1,9 +1,8 @@
 """Measure storage that takes 5 ms to open a file, with two workers.
 
-A library loaded before all others (LD_PRELOAD, compiled here with cc) sleeps in every open below PATH, as a
-network file system or a disk's seek would. Beside it runs the same command on the same files without the
-sleep.
-Two threads that each waited 5 ms for every file could open at most 400 files a second.
+A library loaded before all others (LD_PRELOAD, compiled here with cc) sleeps in every open below PATH, as a network
+file system or a disk's seek would. Beside it runs the same command on the same files without the sleep. Two threads
+that each waited 5 ms for every file could open at most 400 files a second.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Does a loader stay within its memory in a container of 512 MB?
 
-Epochs of the standard task with images of adversarial sizes among the photos, in a control group of its own: in threads
-with native decoding, in threads with Python code in between, and in worker processes with the same. Beside the budget,
-``memory=`` and what the process had when the plan was made, stands the most that the process and all that it started
-took together (PSS), and what the kernel killed. Images that need more than the side arena are replaced.
+Epochs of the standard task with images of adversarial sizes among the photos, in a control group of its own: in
+threads with native decoding, in threads with Python code in between, and in worker processes with the same. Beside
+the budget, ``memory=`` and what the process had when the plan was made, stands the most that the process and all that
+it started took together (PSS), and what the kernel killed. Images that need more than the side arena are replaced.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Look for growth while things go wrong for an hour.
 
-Two loaders of the standard task run side by side, one with native threads and one with worker processes. In
-each epoch
-one of them, chosen at random, is read to its end, left in the middle, or closed and opened again from its
-saved state.
-During that, files are bad, reads are slow or fail at first, and workers are killed. After each epoch: the
-memory of the
-process with its workers, its threads and its open files. Both loaders must give the same rows in the same
-epoch.
+Two loaders of the standard task run side by side, one with native threads and one with worker processes. In each
+epoch one of them, chosen at random, is read to its end, left in the middle, or closed and opened again from its saved
+state. During that, files are bad, reads are slow or fail at first, and workers are killed. After each epoch: the
+memory of the process with its workers, its threads and its open files. Both loaders must give the same rows in the
+same epoch.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Measure the import, the first batch of a process, and the first batch of the next epoch.
 
-Each import is timed in a fresh process, beside ``import numpy``. The first batch counts from the process's
-start
-and includes listing the folder. The second epoch's first batch is shown in mean step times: a loader that
-stops
-at the end of an epoch pays for refilling there, one that reads on across it pays for one step at most.
+Each import is timed in a fresh process, beside ``import numpy``. The first batch counts from the process's start and
+includes listing the folder. The second epoch's first batch is shown in mean step times: a loader that stops at the
+end of an epoch pays for refilling there, one that reads on across it pays for one step at most.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Measure what ten million rows cost: to index, to start, and in memory.
 
-A list of --rows lines, with paths of 60 to 100 characters that reach the photos through folders of links, is
-made in
-a scratch folder; 100,000,000 rows make one of 8 GB. Then, each in a process of its own: the index is built;
-the same
-pipeline runs over it and over a list of 10,000 rows; and PyTorch's DataLoader over a Python list of the same
-paths,
-where torch is installed. Memory is the proportional set size (PSS) of the process and its workers, which
-varies by a
+A list of --rows lines, with paths of 60 to 100 characters that reach the photos through folders of links, is made in
+a scratch folder; 100,000,000 rows make one of 8 GB. Then, each in a process of its own: the index is built; the same
+pipeline runs over it and over a list of 10,000 rows; and PyTorch's DataLoader over a Python list of the same paths,
+where torch is installed. Memory is the proportional set size (PSS) of the process and its workers, which varies by a
 tenth from run to run with what other processes share.
 
 With --executor process a Python function stands in the pipeline, so that worker processes have something to

@@ -1,9 +1,7 @@
 """Measure standpipe.torch.loader beside standpipe's own loader.
 
-One process, the standard task with two workers, one loader after the other taking turns of 5,120 images while
-the
-other one rests. The difference is what tensors, torch's DataLoader around them and the frameworks' protocols
-take.
+One process, the standard task with two workers, one loader after the other taking turns of 5,120 images while the
+other one rests. The difference is what tensors, torch's DataLoader around them and the frameworks' protocols take.
 """
 
 from __future__ import annotations

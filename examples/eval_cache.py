@@ -5,16 +5,12 @@
     python examples/eval_cache.py photos/train photos/val
     standpipe cache list
 
-``Resize`` and ``CenterCrop`` aren't random: their result for a photo is the same in each evaluation, in other
-jobs and
-in the next run. So the cache keeps it after them, 150 kB for 224 × 224 pixels, and it is normalised when
-read. There is
-no server, and nothing to create before; a photo that changes is decoded again.
+``Resize`` and ``CenterCrop`` aren't random: their result for a photo is the same in each evaluation, in other jobs
+and in the next run. So the cache keeps it after them, 150 kB for 224 × 224 pixels, and it is normalised when read.
+There is no server, and nothing to create before; a photo that changes is decoded again.
 
-MindSpore's tutorial of its single-node cache evaluates a ResNet-50 on 4 devices this way, through a server.
-Its
-figures, and the loading alone, without a model, of 10,000 photos on two busy cores
-(benchmarks/eval_cache.py):
+MindSpore's tutorial of its single-node cache evaluates a ResNet-50 on 4 devices this way, through a server. Its
+figures, and the loading alone, without a model, of 10,000 photos on two busy cores (benchmarks/eval_cache.py):
 
     seconds of an evaluation      without a cache   later ones
     MindSpore, as published                 10.59         3.62

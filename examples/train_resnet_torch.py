@@ -2,8 +2,8 @@
 
     python examples/train_resnet_torch.py imagenet/train imagenet/val --checkpoint run.pt
 
-ResNet-50 is torchvision's; ``--model timm/NAME`` takes one of timm's, and ``--model tiny`` is a network of a few layers
-to try the script with, on a CPU:
+ResNet-50 is torchvision's; ``--model timm/NAME`` takes one of timm's, and ``--model tiny`` is a network of a few
+layers to try the script with, on a CPU:
 
     standpipe synth photos/train --images 600 --seed 1
     standpipe synth photos/val --images 200 --seed 2

@@ -64,8 +64,8 @@ class Pad:
                     with ``length``. Default with ``batch(budget=…)``: room for ``budget`` along the first axis, over
                     all rows, and other axes as in the first sample
 
-    The batch also has ``<field>_length``, int64: how long each sample is, (rows,), or for several axes its shape,
-    (rows, axes). Samples are arrays, or lists of numbers. A larger one is a ``TransformError``.
+    The batch also has ``<field>_length``, int64: how long each sample is, (rows,), or for several axes its
+    shape, (rows, axes). Samples are arrays, or lists of numbers. A larger one is a ``TransformError``.
     """
 
     to_multiple_of: int = 1
@@ -129,9 +129,9 @@ class Ragged:
     max_values  of a batch, along the first axis: slots have room for them. Default with ``batch(budget=…)``:
                 ``budget``
 
-    The field is (values, …), the other axes as in the first sample; ``<field>_offsets``, (rows + 1,) int64, says
-    where each row begins: row i is ``batch[field][offsets[i]:offsets[i + 1]]``. Samples are arrays, or lists of
-    numbers. A batch with more values is a ``TransformError``.
+    The field is (values, …), the other axes as in the first sample; ``<field>_offsets``, (rows + 1,) int64,
+    says where each row begins: row i is ``batch[field][offsets[i]:offsets[i + 1]]``. Samples are arrays, or
+    lists of numbers. A batch with more values is a ``TransformError``.
     """
 
     max_values: int | None = None

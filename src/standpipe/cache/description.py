@@ -42,7 +42,8 @@ class Cache:
     scope         what several ranks on a machine fill it with: ``"ranks"``: the records that they read; ``"node"``: all
     strict        whether a cache that can't be had is a ``CacheError``; else training goes on without, after a warning
 
-    Of several jobs that give one session different limits each keeps to its own, counting all that the session has.
+    Of several jobs that give one session different limits each keeps to its own, counting all that the
+    session has.
     """
 
     name: str

@@ -7,12 +7,9 @@
                         spilled/DIGEST.TAG/  rows of a set whose own folder is elsewhere; home.json says where
                         aside/           what is being made (new-…) or removed (gone-…)
 
-Everything is opened relative to the descriptor of its folder, and no symbolic link is followed below DIR. So
-what
-another user plants in ``/dev/shm`` is refused and never used. A file or folder is renamed to its name when it
-is
-complete, and loses its name before it is removed. A process that is killed leaves something in aside/, which
-the next
+Everything is opened relative to the descriptor of its folder, and no symbolic link is followed below DIR. So what
+another user plants in ``/dev/shm`` is refused and never used. A file or folder is renamed to its name when it is
+complete, and loses its name before it is removed. A process that is killed leaves something in aside/, which the next
 process clears.
 """
 
@@ -145,7 +142,8 @@ class Home:
 def open_home(directory: str, access: Access, *, make: bool) -> Home:
     """Open standpipe's folder in ``directory``, or make it.
 
-    Raises ``FileNotFoundError`` when there is none and none is to be made, ``CacheError`` for one that can't be used.
+    Raises ``FileNotFoundError`` when there is none and none is to be made, ``CacheError`` for one that can't
+    be used.
     """
     path = os.path.join(directory, access.name)  # noqa: PTH118 (text, as everywhere here)
     opened: dict[str, int] = {}

@@ -118,7 +118,8 @@ def missing_is_damage(home: Home, folder: int, digest: str) -> Iterator[None]:
 def read_set(folder: int, digest: str) -> Manifest:
     """Return the manifest of a set that is open.
 
-    Raises ``OSError``, ``Damaged`` for one that makes no sense, ``Unusable`` for one of another version or machine.
+    Raises ``OSError``, ``Damaged`` for one that makes no sense, ``Unusable`` for one of another version or
+    machine.
     """
     try:
         facts = read_manifest(folder, SET)

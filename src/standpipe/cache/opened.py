@@ -188,8 +188,8 @@ class OpenSet:
     def look_for_spill(self) -> None:
         """Use the set's folder on a disk, if it has one by now; give it one, if it is to have one.
 
-        Until the first call rows that are there aren't found; later ones look for a folder that another job has given
-        it since. A disk that hangs holds it up.
+        Until the first call rows that are there aren't found; later ones look for a folder that another job
+        has given it since. A disk that hangs holds it up.
         """
         if self._spilled is not None:
             return

@@ -163,8 +163,7 @@ def _taken_aside(home: Home, digest: str, folder: int) -> str | None:
     """Move an idle set to aside/, where no job finds it; None if it is in use or being removed.
 
     A job that opens a set puts its file into ``users/`` first, and then checks that the set still has its
-    name. So either
-    that job sees that the name is gone, or this function sees its file.
+    name. So either that job sees that the name is gone, or this function sees its file.
     """
     if _is_used(folder):
         return None

@@ -61,7 +61,8 @@ def open_set(
     row_bytes  of each row; None: they differ
     writes     whether rows are to be stored
 
-    Raises ``CacheError``, which says what to do, when it can't be had, and ``PlanError`` as ``Cache.check`` does.
+    Raises ``CacheError``, which says what to do, when it can't be had, and ``PlanError`` as ``Cache.check``
+    does.
     """
     cache.check()
     assert not cache.is_off

@@ -1,7 +1,6 @@
 """The part of a set that is on a disk, and its removal when the set is gone.
 
-A restart of the machine removes a set's folder in memory, and leaves its rows on the disk. So a spilled
-folder has a
+A restart of the machine removes a set's folder in memory, and leaves its rows on the disk. So a spilled folder has a
 note of where its set is, and the next process that uses the disk removes folders whose set is gone.
 """
 

@@ -1,7 +1,6 @@
 """The users of a set, and the counters of all who ever used it.
 
-A loader has a file of its own in the set's ``users/``, locked as long as it lives, so its death is noticed at
-once.
+A loader has a file of its own in the set's ``users/``, locked as long as it lives, so its death is noticed at once.
 The next process that gets the lock adds the counters of dead and closed users to ``totals.json``.
 """
 

@@ -263,8 +263,8 @@ def seconds_since_process_start() -> float:
 class PeakMemory:
     """Watches the proportional set size of this process and its children in a thread.
 
-    The kernel walks all pages to tell it, 10 ms for a slot or two, so it is asked only when the resident size,
-    which costs nothing, is higher than ever before.
+    The kernel walks all pages to tell it, 10 ms for a slot or two, so it is asked only when the resident
+    size, which costs nothing, is higher than ever before.
     """
 
     def __init__(self) -> None:

@@ -79,8 +79,7 @@ class Keeper:
     storage.
 
     The thread reserves room that the set wants, records its use, logs what goes wrong, and closes it at the
-    end. While
-    storage blocks the thread, new rows aren't kept, and everything else continues.
+    end. While storage blocks the thread, new rows aren't kept, and everything else continues.
 
     store   index of the rows, for any thread
     checks  True if rows are compared with their files

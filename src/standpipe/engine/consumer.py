@@ -1,8 +1,8 @@
 """The loop's side of a run: it takes batches, in order, and says where it wants to go on.
 
-``take`` lends a ready batch (READY → LENT); dropping its last view frees the slot. When the batch that is wanted isn't
-the one that comes, because of a ``break``, an error or an interrupt between two steps of handing over, filling starts
-again at the wanted one: no batch is lost or delivered twice.
+``take`` lends a ready batch (READY → LENT); dropping its last view frees the slot. When the batch that is wanted
+isn't the one that comes, because of a ``break``, an error or an interrupt between two steps of handing over, filling
+starts again at the wanted one: no batch is lost or delivered twice.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class Consumer:
         """Do a task of the awaited batch in this thread, where there are no other workers.
 
         A task of a later batch would run the user's code between training steps, or not, as timing has it.
-        Random numbers
-        that this code takes from the process's global generators would then differ from run to run.
+        Random numbers that this code takes from the process's global generators would then differ from run to
+        run.
         """
         if not self._workers.helps:
             return False

@@ -36,8 +36,8 @@ class Delivered:
 class Delivery:
     """Brings batches to the plan's device. Its caller holds the queue's lock.
 
-    Batches of the epoch that the caller is in are on their way ahead of him; those of the next one wait for him to
-    enter it, so that between epochs nothing of this loader's is on the device.
+    Batches of the epoch that the caller is in are on their way ahead of him; those of the next one wait for
+    him to enter it, so that between epochs nothing of this loader's is on the device.
     """
 
     def __init__(self, plan: Plan, ring: _native.SlotRing) -> None:

@@ -41,10 +41,8 @@ class Meter:
     """Measure a run's memory: once a second in the thread that fills batches, and on request.
 
     Native code counts its own memory and its peak. The thread that drives worker processes measures them. The
-    rest of this
-    process's growth since ``start`` counts for its threads and the engine, up to their forecast; more counts
-    as growth for
-    other reasons.
+    rest of this process's growth since ``start`` counts for its threads and the engine, up to their forecast;
+    more counts as growth for other reasons.
 
     claim  learns how much memory the run may still take
     due_s  time of the next measurement, as ``time.monotonic()`` counts

@@ -44,8 +44,7 @@ class Filled:
     """A slot whose rows are finished, or can't be: then ``error`` says why.
 
     It keeps the slot until the consumer takes it, so that bad batches come in their turn as good ones do. A
-    slot that
-    a thread which hangs may still write to isn't kept.
+    slot that a thread which hangs may still write to isn't kept.
     """
 
     slot: int | None

@@ -38,12 +38,10 @@ def started(
     at  where the run begins; its first sample is measured
 
     Raises ``SampleError`` if that sample can't be made, ``WorkerDiedError`` or ``StalledError`` if workers
-    die of it or
-    hang, ``BudgetError`` if batches of such samples don't fit the memory, ``PlanError`` if worker processes
-    can't have the
-    dataset or the run needs more open files than allowed, ``StandpipeError`` if the system refuses threads,
-    processes or
-    memory, and any error of the source when it locates that sample.
+    die of it or hang, ``BudgetError`` if batches of such samples don't fit the memory, ``PlanError`` if
+    worker processes can't have the dataset or the run needs more open files than allowed, ``StandpipeError``
+    if the system refuses threads, processes or memory, and any error of the source when it locates that
+    sample.
     """
     check_files(plan)
     if plan.samples.program is not None and plan.pool.executor is Executor.PROCESS:

@@ -234,8 +234,8 @@ class Workers(Protocol):
     def employ(self, number: int) -> None:
         """Let so many work at once from now on, at least 1 and at most ``plan.pool.most_workers``.
 
-        Threads that there aren't are started, as far as the system allows; ``employed`` says how many there are then.
-        Those that are too many wait.
+        Threads that there aren't are started, as far as the system allows; ``employed`` says how many there
+        are then. Those that are too many wait.
         """
 
     def start(self) -> None:

@@ -74,14 +74,10 @@ def code_of(value: object) -> Code:
     """Return the digest of a function or another object.
 
     Functions and classes count by their bytecode, constants, defaults and, in turn, what they refer to. Those
-    of
-    installed packages count by name, and by the values that they were made with, such as a wrapped function.
-    Objects count
-    by their class and what pickling would save of them, or their ``_fingerprint``, a text. Modules count by
-    their files,
-    the modules they import, and the values that are used of them. Line numbers, comments and file names don't
-    count,
-    except for modules. Raises ``Unreadable``.
+    of installed packages count by name, and by the values that they were made with, such as a wrapped
+    function. Objects count by their class and what pickling would save of them, or their ``_fingerprint``, a
+    text. Modules count by their files, the modules they import, and the values that are used of them. Line
+    numbers, comments and file names don't count, except for modules. Raises ``Unreadable``.
     """
     from hashlib import blake2b  # loads OpenSSL, which importing standpipe needn't
 
@@ -127,8 +123,8 @@ class _Parts(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """The parts of functions, classes and what belongs to them; others are pickled as ever.
 
-        What has a ``content_digest``, such as a packed list, enters by that. albumentations' transforms enter by what
-        they say of themselves: they hold generators, seeded anew in each process.
+        What has a ``content_digest``, such as a packed list, enters by that. albumentations' transforms enter
+        by what they say of themselves: they hold generators, seeded anew in each process.
         """
         if hasattr(type(value), "content_digest"):
             return _tuple(type(value).__name__, value.content_digest)

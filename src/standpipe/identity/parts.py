@@ -26,10 +26,8 @@ def code_parts(transforms: Sequence[Transform], dataset: Any = None) -> dict[str
     """Return a short text for each function among ``transforms`` and for a Python dataset, by name.
 
     A function counts by its code, the values it uses and how it is called; a dataset by its class's code and
-    its contents,
-    or by their ``_fingerprint``. Installed packages that they use count by their versions and the hashes of
-    the installed
-    files, since one's own package may be installed again under the same version.
+    its contents, or by their ``_fingerprint``. Installed packages that they use count by their versions and
+    the hashes of the installed files, since one's own package may be installed again under the same version.
 
     Raises ``PlanError`` for objects whose changes can't be detected, and for those that contain a random
     generator.

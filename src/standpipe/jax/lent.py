@@ -13,8 +13,7 @@ class Lent:
     """Batches whose memory JAX reads or shares, until it releases them.
 
     JAX runs up to dozens of steps behind the loop that feeds it, and keeps what these steps read. Only the
-    end of an array
-    shows that JAX has released it.
+    end of an array shows that JAX has released it.
     """
 
     def __init__(self) -> None:

@@ -62,7 +62,8 @@ def measure_reads(plan: Plan, *, seconds: float = 8.0, threads: int | None = Non
     seconds  how long
     threads  that read at once; default: as many as read ahead of the plan's workers when storage is slow
 
-    Raises ``PlanError`` where images don't lie in files, ``StandpipeError`` when no file can be read, or none in time.
+    Raises ``PlanError`` where images don't lie in files, ``StandpipeError`` when no file can be read, or none
+    in time.
     """
     if not isinstance(plan.source.fields.get("image"), Encoded):
         raise PlanError("measure_reads(): the images of this plan are in no files")

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 class Loader(Observable):
     """Batches of a plan: each ``iter()`` is the next epoch.
 
-    A batch is a dict of arrays, one per field of ``plan.fields`` with the rows in front: ``image``, ``label``,
-    ``index`` (the records' numbers) and, with padding, ``valid``. It belongs to whoever holds it, as long as
-    any view of it is held.
+    A batch is a dict of arrays, one per field of ``plan.fields`` with the rows in front: ``image``,
+    ``label``, ``index`` (the records' numbers) and, with padding, ``valid``. It belongs to whoever holds it,
+    as long as any view of it is held.
 
-    Threads start at the first ``iter()``. ``close()``, the end of a ``with`` block, dropping the loader, or the
-    end of the interpreter ends them. A loop that is left by ``break`` or an exception leaves its epoch: the
-    next ``iter()`` is the next epoch. ``state_dict()`` says where to go on in another process.
+    Threads start at the first ``iter()``. ``close()``, the end of a ``with`` block, dropping the loader, or
+    the end of the interpreter ends them. A loop that is left by ``break`` or an exception leaves its epoch:
+    the next ``iter()`` is the next epoch. ``state_dict()`` says where to go on in another process.
 
     A batch that can't be delivered raises. ``next()`` after that tries the same batch again. One thread at a
     time takes batches; another one's ``next()`` meanwhile is a ``StandpipeError``.
@@ -118,8 +118,8 @@ class Loader(Observable):
         ahead    how many are asked for at once, and begun; then one more with each that is delivered. Default 0:
                  each is asked for when it is wanted
 
-        A batch that can't be made raises, and the next one is the one after it. Raises ``PlanError`` for a batch that
-        has no records, or more than ``batch_size``.
+        A batch that can't be made raises, and the next one is the one after it. Raises ``PlanError`` for a
+        batch that has no records, or more than ``batch_size``.
         """
         _check_number("from_batches(…, ahead)", ahead, "how many batches", least=0)
         self._check_open()
@@ -133,9 +133,9 @@ class Loader(Observable):
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the one that the next ``iter()`` gives, from its first batch on.
 
-        What is left of an epoch that ``load_state_dict`` went on in the middle of stays, where that is the same one.
-        Training loops that count epochs themselves call this before each; without it epochs advance by themselves.
-        Every rank must do the same. Raises ``PlanError`` for what is no epoch.
+        What is left of an epoch that ``load_state_dict`` went on in the middle of stays, where that is the
+        same one. Training loops that count epochs themselves call this before each; without it epochs advance
+        by themselves. Every rank must do the same. Raises ``PlanError`` for what is no epoch.
         """
         _check_number("set_epoch", epoch, "the number of an epoch", least=0)
         self._check_open()
@@ -165,9 +165,9 @@ class Loader(Observable):
                 step(batch)
             print(loader.diagnose())  # which knows what the loop can take, at most
 
-        The loader then stands where it stood, so that training sees these batches again: only then they count as steps,
-        and bad samples among them are taken down. Where a device works behind the loop's back, the step has to wait
-        for it, as ``loss.item()`` does.
+        The loader then stands where it stood, so that training sees these batches again: only then they count
+        as steps, and bad samples among them are taken down. Where a device works behind the loop's back, the
+        step has to wait for it, as ``loss.item()`` does.
         """
         _check_number("benchmark_steps", number, "how many batches", least=1)
         _check_number("benchmark_steps(…, batches)", batches, "how many batches are held", least=1)
@@ -193,10 +193,10 @@ class Loader(Observable):
 
         weights  of all components, in their order or by their names, from 0 on, not all 0
 
-        Where components are in their orders goes on, and epochs stay as long as they are. Every rank must do the
-        same at the same step. ``edits`` keeps a record, and so does the state: whoever goes on from there, with
-        any ranks and batch size, gets the changed mixture. So it is meant for some hundred changes, not for one
-        a step. Raises ``PlanError`` where there is no mixture.
+        Where components are in their orders goes on, and epochs stay as long as they are. Every rank must do
+        the same at the same step. ``edits`` keeps a record, and so does the state: whoever goes on from
+        there, with any ranks and batch size, gets the changed mixture. So it is meant for some hundred
+        changes, not for one a step. Raises ``PlanError`` where there is no mixture.
         """
         self._check_open()
         cursor = self.plan.steps.settled(self._cursor)
@@ -211,8 +211,8 @@ class Loader(Observable):
     def edits(self) -> list[Edit]:
         """What ``skip_steps`` and ``reweigh`` changed, in this run and those whose state it went on from.
 
-        ``epoch`` and ``consumed`` say where, ``skip_steps`` how many steps were left out, or ``reweigh`` which
-        weights the mixture has from there on.
+        ``epoch`` and ``consumed`` say where, ``skip_steps`` how many steps were left out, or ``reweigh``
+        which weights the mixture has from there on.
         """
         return [dict(edit) for edit in self._edits]
 
@@ -241,7 +241,8 @@ class Loader(Observable):
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Go on where ``state`` was saved, with any workers, ranks or batch size.
 
-        Raises ``StateError`` when it is damaged or was saved by another recipe; the message says what differs.
+        Raises ``StateError`` when it is damaged or was saved by another recipe; the message says what
+        differs.
         """
         saved = saved_state(state, self.plan)
         try:

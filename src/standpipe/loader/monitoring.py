@@ -68,16 +68,17 @@ class Observable:
     def stats(self) -> Stats:
         """Counters since the loader started, all 0 before that; ``after - before`` is what happened in between.
 
-        Always on, and quick enough to be asked at every step: what standpipe and the training loop did is counted as it
-        happens.
+        Always on, and quick enough to be asked at every step: what standpipe and the training loop did is
+        counted as it happens.
         """
         return Stats() if self._run is None else replace(self._run.stats(), epoch=self._cursor.epoch)
 
     def tuning(self) -> Tuning:
         """How many workers and slots there are now, and what was tried to find that out.
 
-        ``num_workers="auto"`` and ``prefetch="auto"``, both the default, are tuned while the loader runs, within
-        ``memory=`` and the processors that this process may use. ``autotune=False`` keeps what ``plan`` begins with.
+        ``num_workers="auto"`` and ``prefetch="auto"``, both the default, are tuned while the loader runs,
+        within ``memory=`` and the processors that this process may use. ``autotune=False`` keeps what
+        ``plan`` begins with.
         """
         return untried(self.plan) if self._run is None else self._run.tuning()
 
@@ -88,8 +89,8 @@ class Observable:
     def memory(self) -> MemoryLedger:
         """Who takes how much memory: forecast, now, and at most since the loader started; ``str()`` is a table.
 
-        Before the first batch it is the forecast alone. Quick enough to be asked at every step: what native code has
-        is counted, worker processes are measured once a second.
+        Before the first batch it is the forecast alone. Quick enough to be asked at every step: what native
+        code has is counted, worker processes are measured once a second.
         """
         return planned_memory(self.plan) if self._run is None else self._run.memory()
 
@@ -104,8 +105,8 @@ class Observable:
     def progress(self) -> AbstractContextManager[None]:
         """Show how the run goes while the ``with`` block runs.
 
-        At a terminal with rich in lines that stay below what is printed, in a notebook with tqdm as a bar, elsewhere as
-        a line every ten seconds; on stderr.
+        At a terminal with rich in lines that stay below what is printed, in a notebook with tqdm as a bar,
+        elsewhere as a line every ten seconds; on stderr.
         """
         return observe.show_progress(cast("Loader", self))
 
@@ -115,9 +116,9 @@ class Observable:
         path  of the file; what it ends in says which of the two it is
         more  paths, for both with the same figures: ``loader.report("report.html", "report.json")``
 
-        The page needs nothing else: no network, no other file. After ``close()`` it is about the whole run. All
-        files are there, or none is. Raises ``PlanError`` where a path ends in neither ``.html`` nor ``.json``,
-        and ``StandpipeError`` where it can't be written.
+        The page needs nothing else: no network, no other file. After ``close()`` it is about the whole run.
+        All files are there, or none is. Raises ``PlanError`` where a path ends in neither ``.html`` nor
+        ``.json``, and ``StandpipeError`` where it can't be written.
         """
         observe.write_report(cast("Loader", self), self.snapshot(whole=True), path, *more)
 

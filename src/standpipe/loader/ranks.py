@@ -25,10 +25,10 @@ def check_ranks(manifests: Sequence[Facts | None], *, replicate: int = 1) -> Non
     manifests  one for each process, as ``loader.plan.manifest()`` gave it; None: that process has none
     replicate  how many processes get the same rows, as in ``shard``
 
-    Gather them before training, and give them to every process: then a folder with one class fewer, another version of
-    a list or another seed on one machine is an error at the start, which names the ranks and what differs, instead of
-    labels that mean something else there, or of a collective that waits for a rank with fewer steps. "Rank" in the
-    message is the place in ``manifests``.
+    Gather them before training, and give them to every process: then a folder with one class fewer, another
+    version of a list or another seed on one machine is an error at the start, which names the ranks and what
+    differs, instead of labels that mean something else there, or of a collective that waits for a rank with
+    fewer steps. "Rank" in the message is the place in ``manifests``.
     """
     if wrong := [rank for rank, manifest in enumerate(manifests) if not isinstance(manifest, Mapping)]:
         raise PlanError(f"{_have(wrong)} no manifest; every rank plans its part, or none does")
@@ -51,9 +51,9 @@ def check_states(states: Sequence[Facts | None]) -> None:
 
     states  one for each rank, as ``state_dict()`` gave it; None: that rank has none
 
-    Ranks don't talk to one another. So where each saves its own state, gather those that it is about to load, and
-    give them to every rank: one that couldn't save its last one is found before ranks train on different steps.
-    What a rank counted for itself, its bad rows, may differ.
+    Ranks don't talk to one another. So where each saves its own state, gather those that it is about to load,
+    and give them to every rank: one that couldn't save its last one is found before ranks train on different
+    steps. What a rank counted for itself, its bad rows, may differ.
     """
     if wrong := [rank for rank, state in enumerate(states) if not isinstance(state, Mapping)]:
         raise StateError(f"{_have(wrong)} no state; every rank goes on from the same step, or none does")

@@ -82,9 +82,9 @@ class Moment:
 class History:
     """A loader's moments, oldest first: one for each second at first, and never more than 600.
 
-    When there are 600, neighbours become one, and each is twice as long from then on. Figures are spread over the time
-    that they cover: a batch over its step and the wait for it, a piece of work over the seconds that it took. So the
-    newest moments lack what isn't done yet.
+    When there are 600, neighbours become one, and each is twice as long from then on. Figures are spread over
+    the time that they cover: a batch over its step and the wait for it, a piece of work over the seconds that
+    it took. So the newest moments lack what isn't done yet.
     """
 
     def __init__(self) -> None:

@@ -62,8 +62,8 @@ class Where(NamedTuple):
 class Sampler:
     """Observes one run in a thread of its own, from ``begin`` to ``close``.
 
-    It keeps no loader alive, and whatever goes wrong in it doesn't reach the training loop: it ends, and says so in the
-    log of ``standpipe``, at the level of debugging.
+    It keeps no loader alive, and whatever goes wrong in it doesn't reach the training loop: it ends, and says
+    so in the log of ``standpipe``, at the level of debugging.
 
     cores    that the process may use
     history  of the run, which it fills

@@ -24,9 +24,9 @@ class BlockShuffled:
     block        neighbouring records that stay near each other; the last block may be shorter
     window       blocks whose records are mixed
 
-    Media that are quick to read in sequence (disks, tape, archives) see ``window`` streams of ``block`` records
-    at a time. Nothing is buffered: the order is a function of (seed, epoch, position), in O(1) memory, and never
-    changes between versions.
+    Media that are quick to read in sequence (disks, tape, archives) see ``window`` streams of ``block``
+    records at a time. Nothing is buffered: the order is a function of (seed, epoch, position), in O(1)
+    memory, and never changes between versions.
     """
 
     num_records: int

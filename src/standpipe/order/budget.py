@@ -60,8 +60,8 @@ class Budget:
 class Batches:
     """Whole batches at the positions of an epoch: every record in one of them, whichever epoch.
 
-    Equal batches form runs. In each epoch a keyed bijection says which batch stands at which position, and one per
-    bucket which of its records take which place. So any batch of any epoch costs as much as its rows.
+    Equal batches form runs. In each epoch a keyed bijection says which batch stands at which position, and
+    one per bucket which of its records take which place. So any batch of any epoch costs as much as its rows.
 
     budget   what a batch may hold
     seed     of the shuffle; None: the longest records first, those of a bucket as they were chosen

@@ -1,7 +1,6 @@
 """Choose how many records of which lengths make up a batch within a budget, once for every epoch.
 
-Lengths are counted in classes, classes are joined to a few buckets, and buckets are cut into runs of equal
-batches.
+Lengths are counted in classes, classes are joined to a few buckets, and buckets are cut into runs of equal batches.
 All of it is small, whatever the number of records.
 """
 
@@ -48,7 +47,8 @@ class Lengths:
     def joined(self, *, least_cost: int = 0) -> Lengths:
         """Join neighbours until there are at most 256, and the records of each cost at least ``least_cost``.
 
-        A record costs as much as the longest of its bucket. Joined first is what adds least to the cost of all.
+        A record costs as much as the longest of its bucket. Joined first is what adds least to the cost of
+        all.
         """
         longest, counts = self.longest, self.counts
         while len(longest) > 1:
@@ -123,8 +123,7 @@ def cut_packed(buckets: Lengths, budget: int, max_batch_size: int) -> Cut:
     """Return batches whose rows together are within the budget, all about equally full.
 
     From the longest on, each record goes to the emptiest batch that has room. There are as many batches as
-    would
-    hold all records if no room was lost, and more as soon as a record finds no room.
+    would hold all records if no room was lost, and more as soon as a record finds no room.
     """
     records = zip(buckets.longest.tolist(), buckets.counts.tolist(), strict=True)
     full = -(-sum(longest * count for longest, count in records) // budget)

@@ -111,8 +111,8 @@ class ExcludeFile:
     """All records except those that a file of JSON lines names; a plan reads the file once.
 
     A line is an integer, or an object with ``index`` and perhaps ``path``, which is compared with the
-    source's. An object
-    with ``source`` and no ``index`` names the source by its digest; then paths may differ, since data moves.
+    source's. An object with ``source`` and no ``index`` names the source by its digest; then paths may
+    differ, since data moves.
     """
 
     path: Path

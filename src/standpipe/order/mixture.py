@@ -109,9 +109,10 @@ class Mixed:
     seed           of which component is where among 256 positions
     segments       from where on which shares; the first from position 0 of epoch 0
 
-    Which component a position belongs to is computed from (seed, epoch, position): each 256 positions have the
-    shares to within one or two, and over an epoch they are exact to within one. A component gives its records one
-    after another across all epochs of the mixture: when it runs out, its next epoch begins, in that epoch's order.
+    Which component a position belongs to is computed from (seed, epoch, position): each 256 positions have
+    the shares to within one or two, and over an epoch they are exact to within one. A component gives its
+    records one after another across all epochs of the mixture: when it runs out, its next epoch begins, in
+    that epoch's order.
     """
 
     orders: tuple[Order, ...]

@@ -121,14 +121,10 @@ class Weighted:
     """Sample records in proportion to their weights. Satisfies ``contracts.Order``.
 
     The weights, as integers, are intervals on a line, one after another. The line is cut into equal strata,
-    one for each
-    position of an epoch. A shuffle gives each position a stratum, and a random number of (seed, epoch,
-    position) a point in
-    it; the record is the one whose interval contains the point. So each position has record i with
-    probability
-    weight i / sum. In an epoch a record comes as often as expected, give or take less than two, which is
-    closer than
-    independent sampling. Equal weights make it a shuffle.
+    one for each position of an epoch. A shuffle gives each position a stratum, and a random number of (seed,
+    epoch, position) a point in it; the record is the one whose interval contains the point. So each position
+    has record i with probability weight i / sum. In an epoch a record comes as often as expected, give or
+    take less than two, which is closer than independent sampling. Equal weights make it a shuffle.
 
     ends    where each record's interval ends on the line
     begins  the record at each stratum's begin, and at the end the last record of all
@@ -190,9 +186,10 @@ class Weighted:
 class Balanced:
     """Every group comes equally often. Satisfies ``contracts.Order``.
 
-    All positions of all epochs, in an order that a shuffle mixes within each epoch, deal the groups out in turn.
-    So in an epoch no group comes twice more often than another, nor does it over all epochs together. A group
-    gives its records in a random order, from the first to the last and again, on from where it was an epoch ago.
+    All positions of all epochs, in an order that a shuffle mixes within each epoch, deal the groups out in
+    turn. So in an epoch no group comes twice more often than another, nor does it over all epochs together. A
+    group gives its records in a random order, from the first to the last and again, on from where it was an
+    epoch ago.
     """
 
     groups: Groups

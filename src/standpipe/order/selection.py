@@ -122,8 +122,8 @@ class Select:
 class Split:
     """One side of a random cut of all records in two: ``share`` of them are ``"first"``, the others ``"rest"``.
 
-    Which record is on which side depends on ``seed``, ``share`` and the number of records alone. Each side comes
-    in a random order that is the same in every epoch.
+    Which record is on which side depends on ``seed``, ``share`` and the number of records alone. Each side
+    comes in a random order that is the same in every epoch.
     """
 
     share: float
@@ -232,8 +232,7 @@ class Repeated:
     """Repeat every position of another order ``times`` times in a row. Satisfies ``contracts.Order``.
 
     Repeats of a record are in one step as far as they fit, and have different random numbers: repeated
-    augmentation
-    (Hoffer et al., Augment Your Batch, 2020).
+    augmentation (Hoffer et al., Augment Your Batch, 2020).
     """
 
     order: Order

@@ -111,8 +111,8 @@ class Steps:
     unit              the unit of a position: ``"rows"``, or ``"batches"`` where batches differ in size
 
     From a cursor on, step k covers positions [consumed + k·G, consumed + (k + 1)·G) with G = batch ×
-    world_size.
-    Rank r takes rows [r·batch, (r + 1)·batch) of it. The number of steps never depends on the rank.
+    world_size. Rank r takes rows [r·batch, (r + 1)·batch) of it. The number of steps never depends on the
+    rank.
     """
 
     num_positions: int

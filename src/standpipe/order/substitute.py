@@ -19,10 +19,11 @@ def substitute(
 
     attempt  1 for the first substitute, 2 for what comes when that one is bad too, and so on
 
-    A pure function of these, the same on every rank: the record of a position of the epoch, drawn uniformly. So
-    whatever the order selects, weighs or balances holds for substitutes too. In a mixture it comes from the same
-    component; in batches within a budget from the same bucket of lengths, so that the batch still fits, and when four
-    were bad from all buckets of shorter ones too. Of a batch that was given it is another one of its records.
+    A pure function of these, the same on every rank: the record of a position of the epoch, drawn uniformly.
+    So whatever the order selects, weighs or balances holds for substitutes too. In a mixture it comes from
+    the same component; in batches within a budget from the same bucket of lengths, so that the batch still
+    fits, and when four were bad from all buckets of shorter ones too. Of a batch that was given it is another
+    one of its records.
     """
     key = _native.sample_key(seed, epoch, position, attempt, SUBSTITUTE_OP)
     if isinstance(order, Batches):

@@ -23,8 +23,7 @@ class Table:
     """A list of n integers, built from a stream and read by place, by any thread.
 
     Up to 8 MiB are kept in memory. A larger table is in a nameless file in the temp folder, which ends with
-    the table or
-    the process. It is read by position, and nothing of it is mapped.
+    the table or the process. It is read by position, and nothing of it is mapped.
     """
 
     __slots__ = ("_dtype", "_file", "_length", "_values")

@@ -49,14 +49,15 @@ class Mixture:
                 ``plan.source.component_names``
 
     Each 256 positions have the shares to within one or two, at random places; over an epoch they are exact to
-    within one. A component gives its records in its own order, one after another across all epochs of the mixture:
-    where an epoch of the mixture ends, the next one goes on. So any position is computed alone, and a mixture is
-    resumed and cut among ranks like any order. ``Pipeline(mix, seed=…)`` keys the places, and all random draws.
+    within one. A component gives its records in its own order, one after another across all epochs of the
+    mixture: where an epoch of the mixture ends, the next one goes on. So any position is computed alone, and
+    a mixture is resumed and cut among ranks like any order. ``Pipeline(mix, seed=…)`` keys the places, and
+    all random draws.
 
-    Sources must fit each other as those of ``Concat``, and ``index`` in a batch is numbered as there: the records of
-    the second component's source follow those of the first. A batch has a field more, ``source``, () int64, the
-    component's number: ``index - plan.source.begins[source]`` is the record's number in the component's source. A
-    record that comes again has random draws of its own.
+    Sources must fit each other as those of ``Concat``, and ``index`` in a batch is numbered as there: the
+    records of the second component's source follow those of the first. A batch has a field more, ``source``,
+    () int64, the component's number: ``index - plan.source.begins[source]`` is the record's number in the
+    component's source. A record that comes again has random draws of its own.
     """
 
     __slots__ = ("components", "names", "stopping", "weights")

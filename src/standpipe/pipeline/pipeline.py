@@ -112,15 +112,16 @@ class Pipeline(Ordered, Runnable):
     ) -> Pipeline:
         """Append transforms, which are applied in the order of writing.
 
-        Transforms of standpipe are native, and adjacent ones become one. Anything else that can be called is Python
-        code, which workers run (``executor=`` of ``loader()``): a function, a torchvision transform, an
-        albumentations transform. It takes a sample, a dict of values by field, and returns the new one; or, with
-        ``field``, that field's value and its new one. torchvision's and albumentations' get the image, unless
-        ``field`` says otherwise; albumentations' also ``mask``, ``bboxes`` and ``keypoints`` of the sample.
+        Transforms of standpipe are native, and adjacent ones become one. Anything else that can be called is
+        Python code, which workers run (``executor=`` of ``loader()``): a function, a torchvision transform,
+        an albumentations transform. It takes a sample, a dict of values by field, and returns the new one;
+        or, with ``field``, that field's value and its new one. torchvision's and albumentations' get the
+        image, unless ``field`` says otherwise; albumentations' also ``mask``, ``bboxes`` and ``keypoints`` of
+        the sample.
 
         Images between transforms are (H, W, 3) uint8 arrays. A parameter named ``rng`` gets a
-        ``numpy.random.Generator``; ``random``, NumPy's and torch's global generators are seeded too: all by (seed,
-        epoch, position), so that who calls it and when makes no difference.
+        ``numpy.random.Generator``; ``random``, NumPy's and torch's global generators are seeded too: all by
+        (seed, epoch, position), so that who calls it and when makes no difference.
 
         field         for Python code: the field it takes and returns
         input_format  how images come to Python code: ``"numpy"`` (default), ``"pil"`` (torchvision's default), or
@@ -145,16 +146,18 @@ class Pipeline(Ordered, Runnable):
     def cache(self, cache: Cache | Literal["auto"], *, place: Literal["here", "auto"] = "here") -> Pipeline:
         """Keep what is there at this place of each record, for later epochs and for other jobs of this machine.
 
-        Right after the source that is the bytes of its file. After transforms that draw nothing it is what they made
-        of it: of images (H, W, 3) uint8, a quarter of what they take as float32; ``Normalize``, ``ToDtype`` and
-        ``ToLayout`` come on the way out, wherever they stand. Batches are the same, bit for bit, as without a cache.
+        Right after the source that is the bytes of its file. After transforms that draw nothing it is what
+        they made of it: of images (H, W, 3) uint8, a quarter of what they take as float32; ``Normalize``,
+        ``ToDtype`` and ``ToLayout`` come on the way out, wherever they stand. Batches are the same, bit for
+        bit, as without a cache.
 
         cache  where rows are kept, how many bytes, and when they are compared with their files. ``"auto"`` is
                ``Cache("auto")``, at the place that the plan chooses
         place  ``"here"``, or ``"auto"``: the plan chooses, from the room there is and from what reading and decoding
                cost; ``explain()`` says why
 
-        ``plan()`` raises ``PlanError`` after a transform that draws, since every epoch would see the same draws.
+        ``plan()`` raises ``PlanError`` after a transform that draws, since every epoch would see the same
+        draws.
         """
         if cache == "auto":
             cache, place = Cache("auto"), "auto"
@@ -204,8 +207,8 @@ class Pipeline(Ordered, Runnable):
                         (batch_size,) bool, that is False for them (default otherwise), ``"partial"`` makes the last
                         batch smaller (one rank only). With ``budget`` it is about whole batches that fill no step
 
-        With ``budget`` the batches are planned once, and shuffled anew each epoch: which records meet, and which
-        batch comes when. Without ``shuffle`` the longest records come first.
+        With ``budget`` the batches are planned once, and shuffled anew each epoch: which records meet, and
+        which batch comes when. Without ``shuffle`` the longest records come first.
         """
         if unknown:
             raise unknown_argument("batch()", unknown, BATCH_ARGUMENTS, BATCH)
@@ -228,11 +231,12 @@ class Pipeline(Ordered, Runnable):
     def map_batch(self, *functions: Callable[..., Any]) -> Pipeline:
         """Append Python code on whole batches, which workers run, in the order of writing.
 
-        A function takes the batch, a dict of (rows, …) arrays by field, which it may change, and returns the new
-        one, or one value or a tuple of them, named as a sample's are. Arrays that keep their field's shape and
-        dtype stay in the slot; anything else a batch has as it was returned, with tensors as arrays. ``index`` and
-        ``valid`` are there whatever it returns. A parameter named ``rng`` gets a ``numpy.random.Generator``, keyed
-        by the batch's first row. ``MixUp`` and ``CutMix`` are such functions.
+        A function takes the batch, a dict of (rows, …) arrays by field, which it may change, and returns the
+        new one, or one value or a tuple of them, named as a sample's are. Arrays that keep their field's
+        shape and dtype stay in the slot; anything else a batch has as it was returned, with tensors as
+        arrays. ``index`` and ``valid`` are there whatever it returns. A parameter named ``rng`` gets a
+        ``numpy.random.Generator``, keyed by the batch's first row. ``MixUp`` and ``CutMix`` are such
+        functions.
         """
         for function in functions:
             if not callable(function) or isinstance(function, type):

@@ -66,8 +66,9 @@ class Ordered:
                  number a line, as ``FileCheckReport.write`` and ``error_log=`` write them. ``plan()`` reads it, and
                  compares the paths with the source's
 
-        ``PlanError`` when the file is another source's, when a record doesn't exist, and when nothing is left. Which
-        records are left out is part of the recipe, where they are listed isn't. Written before ``shuffle``.
+        ``PlanError`` when the file is another source's, when a record doesn't exist, and when nothing is
+        left. Which records are left out is part of the recipe, where they are listed isn't. Written before
+        ``shuffle``.
         """
         return self._selected(exclusion(records))
 
@@ -80,16 +81,18 @@ class Ordered:
     ) -> Self:
         """Use the records for which a condition holds: on columns, as text, or on samples, as a function.
 
-        Text, such as ``"label < 10 and length <= 512"``: columns are ``label``, further columns of an index, and the
-        fields of ``Arrays`` with one number per record. A condition has comparisons (also chained), ``in [...]``,
-        ``and``, ``or``, ``not``, ``+ - * // %``, numbers and columns; ``label`` compares with class names in quotes,
-        by ``==``, ``!=`` and ``in``. Whole numbers are 64-bit, others float64. ``plan()`` looks at the columns once.
+        Text, such as ``"label < 10 and length <= 512"``: columns are ``label``, further columns of an index,
+        and the fields of ``Arrays`` with one number per record. A condition has comparisons (also chained),
+        ``in [...]``, ``and``, ``or``, ``not``, ``+ - * // %``, numbers and columns; ``label`` compares with
+        class names in quotes, by ``==``, ``!=`` and ``in``. Whole numbers are 64-bit, others float64.
+        ``plan()`` looks at the columns once.
 
         A function takes a sample as the source has it, a dict of values by field, images decoded to (H, W, 3)
-        uint8, and returns True or False. ``loader()`` calls it on every record once, in its workers (``scan``), and
-        the answers are kept in the user's cache folder: under what the source is, what was selected before,
-        ``decode()``, and the function's name and code, with all that it refers to but installed packages. So a
-        changed function is asked anew. ``plan()`` asks nobody: without answers it raises ``PlanError``.
+        uint8, and returns True or False. ``loader()`` calls it on every record once, in its workers
+        (``scan``), and the answers are kept in the user's cache folder: under what the source is, what was
+        selected before, ``decode()``, and the function's name and code, with all that it refers to but
+        installed packages. So a changed function is asked anew. ``plan()`` asks nobody: without answers it
+        raises ``PlanError``.
 
         ``PlanError`` when nothing is left. Written before ``shuffle``.
 
@@ -172,8 +175,8 @@ class Ordered:
         replacement  True: a record may come several times in an epoch. Nothing else is there: without replacement,
                      write ``shuffle``, and ``take`` for fewer records
 
-        Up to 2^29 − 1 records and samples. A record that comes again has other random draws. Raises ``PlanError``
-        unless one of ``weights`` and ``balance`` is given.
+        Up to 2^29 − 1 records and samples. A record that comes again has other random draws. Raises
+        ``PlanError`` unless one of ``weights`` and ``balance`` is given.
         """
         if (weights is None) == (balance is None):
             raise PlanError(

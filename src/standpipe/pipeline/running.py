@@ -158,8 +158,8 @@ class Runnable:
         """Check, without reading a sample, what ``ranks`` data ranks would get in the first ``epochs`` epochs.
 
         Counts every record that every step of every rank names. 2 bytes of memory per record; where the order
-        samples 8. With an ``executor`` that runs Python code in the training process, one sample is made in another
-        process: the audit fails when that draws from global generators.
+        samples 8. With an ``executor`` that runs Python code in the training process, one sample is made in
+        another process: the audit fails when that draws from global generators.
         """
         return runner().audit(self._whole(), ranks, epochs, executor)
 
@@ -188,17 +188,18 @@ class Runnable:
     ) -> Loader:
         """Plan, then run: an iterable of batches. Arguments and errors as of ``plan()``.
 
-        Where a function filters and nobody asked it yet, ``run_filters`` comes first; where several machines train and
-        each keeps all rows, ``Cache(scope="node")``, so does ``standpipe.fill_cache``, unless they are there.
+        Where a function filters and nobody asked it yet, ``run_filters`` comes first; where several machines
+        train and each keeps all rows, ``Cache(scope="node")``, so does ``standpipe.fill_cache``, unless they
+        are there.
         """
         return runner().loader(self._whole(), _options(locals()))
 
     def run_filters(self, **options: Any) -> None:
         """Ask the functions of ``filter`` about all samples, unless their answers are in the user's cache folder.
 
-        After that ``plan()`` knows which records there are. One process of a machine asks, the others wait. What
-        it has done is kept however it ends, so one that was killed goes on from there. Progress goes to the log
-        ``standpipe`` every few seconds.
+        After that ``plan()`` knows which records there are. One process of a machine asks, the others wait.
+        What it has done is kept however it ends, so one that was killed goes on from there. Progress goes to
+        the log ``standpipe`` every few seconds.
 
         options  ``memory``, ``workers``, ``executor``, ``large_image_memory``, ``reads``, ``slow_sample_s``,
                  ``stall_timeout_s`` and ``mp_context``, as of ``plan()``; others mean nothing

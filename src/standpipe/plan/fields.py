@@ -74,8 +74,8 @@ def _cached(pipeline: Pipeline) -> int:
 def kernels_around(pipeline: Pipeline, source: OpenSource) -> tuple[ImageKernel, ImageKernel]:
     """The kernel in front of a cache, which makes (H, W, 3) uint8, and the one behind it, of native transforms.
 
-    Together they do what one would: between two transforms images are bytes anyway. Raises ``PlanError`` where images
-    have no fixed size at the cache.
+    Together they do what one would: between two transforms images are bytes anyway. Raises ``PlanError``
+    where images have no fixed size at the cache.
     """
     assert pipeline.cached is not None
     before, behind = split_at_cache(pipeline.transforms, pipeline.cached.after)

@@ -1,7 +1,6 @@
 """Keep the answers of filter functions, in files in the user's cache folder.
 
-A file has a bit for each record, in blocks of 256, each with a digest of its own. So damaged blocks and those
-of
+A file has a bit for each record, in blocks of 256, each with a digest of its own. So damaged blocks and those of
 another question are recognised, and all whole blocks of an unfinished file count.
 """
 

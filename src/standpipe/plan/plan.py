@@ -131,9 +131,9 @@ class Plan:
     @property
     def most_descriptors(self) -> int:
         """Files that this process has open for the run at once, at most: one per thread that reads, two where reads may
-        be hedged, or those by which it talks to worker processes; the source's index, tables of the order that don't
-        fit the memory, what a cache can't do without, the arena of slots, the file of its snapshots, and that by which
-        loaders share the machine.
+        be hedged, or those by which it talks to worker processes; the source's index, tables of the order
+        that don't fit the memory, what a cache can't do without, the arena of slots, the file of its
+        snapshots, and that by which loaders share the machine.
         """
         index = self.source.descriptors if isinstance(self.source, KeepsIndex) else 0
         others = index + (0 if self.cache is None else FILES_OF_CACHE) + files_of(self.order) + 3

@@ -92,9 +92,9 @@ def untried(plan: Plan) -> Tuning:
 def load_tuning(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The settings that ``loader.tuning().save(path)`` or ``standpipe tune --save`` wrote.
 
-    ``pipeline.loader(**load_tuning(path))`` begins with them. They name no data and no functions, so they are good for
-    any pipeline, with Python code or without. Raises ``PlanError`` for a file that is none, and ``OSError`` for one
-    that can't be read.
+    ``pipeline.loader(**load_tuning(path))`` begins with them. They name no data and no functions, so they are
+    good for any pipeline, with Python code or without. Raises ``PlanError`` for a file that is none, and
+    ``OSError`` for one that can't be read.
     """
     with Path(path).open("rb") as file:
         text = file.read(MOST_FILE_BYTES + 1)

@@ -36,8 +36,8 @@ class WholeFrame(NamedTuple):
 def largest_frame(source: OpenSource, decoding: Decoding) -> WholeFrame:
     """Return the largest whole frame among the first samples; an empty one where their names say JPEG.
 
-    Names are in the index. Only files that are something else by their name are opened, and of these the headers are
-    read; those that say no size count nothing.
+    Names are in the index. Only files that are something else by their name are opened, and of these the
+    headers are read; those that say no size count nothing.
     """
     fields = [name for name, spec in source.fields.items() if isinstance(spec, Encoded)]
     if not fields or source.num_records == 0:

@@ -1,10 +1,8 @@
 """Find index files, build them, and replace those that no longer fit.
 
-An index beside the data is used if it fits, then one in the user's cache folder. Without one, a small index
-is built in
-memory, and a larger one in the cache folder, by one process while the others on the machine wait. Where
-nothing can be
-written, each process builds its own in a nameless temporary file.
+An index beside the data is used if it fits, then one in the user's cache folder. Without one, a small index is built
+in memory, and a larger one in the cache folder, by one process while the others on the machine wait. Where nothing
+can be written, each process builds its own in a nameless temporary file.
 """
 
 from __future__ import annotations
@@ -269,8 +267,7 @@ def is_settled(mtime_ns: int, began_ns: int) -> bool:
     then.
 
     Times have ticks: a file that changes twice within one shows one time. Times in whole seconds may come
-    from a file
-    system without finer ones.
+    from a file system without finer ones.
     """
     tick_ns = COARSE_TICK_NS if mtime_ns % 1_000_000_000 == 0 else FINE_TICK_NS
     return mtime_ns + tick_ns < began_ns

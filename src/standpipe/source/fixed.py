@@ -39,8 +39,9 @@ class FixedRecords:
                   images, which become (H, W, 3) with three equal channels
     classes       class names by label, for a field ``label``
 
-    The records are read by position, a batch at a time: memory doesn't depend on how many there are. An ``image``
-    of (H, W, 3) uint8 is what image transforms take. Integers of one per record become int64, as losses take labels.
+    The records are read by position, a batch at a time: memory doesn't depend on how many there are. An
+    ``image`` of (H, W, 3) uint8 is what image transforms take. Integers of one per record become int64, as
+    losses take labels.
 
     The digest covers fields, file sizes and up to 1 MiB of each file, not the paths.
     """
@@ -76,8 +77,7 @@ class FixedRecords:
         """Check the files' sizes and read a part of each for the digest.
 
         Raises ``PlanError`` if a file is missing, compressed, or its size isn't a multiple of a record's, and
-        for fields that
-        don't fit.
+        for fields that don't fit.
         """
         record = _checked_record(self._fields)
         if type(self._header_bytes) is not int or self._header_bytes < 0:

@@ -27,8 +27,9 @@ class IdxFiles:
     image_axes  how the field ``image`` is stored, as for ``FixedRecords``: ``"HW"`` turns gray images into (H, W, 3)
     fields      by name: the path of a file, decompressed
 
-    ``IdxFiles(image="train-images-idx3-ubyte", label="train-labels-idx1-ubyte")`` is MNIST. All files have the same
-    number of records. Whatever ``FixedRecords`` says about memory, integers and the digest holds here too.
+    ``IdxFiles(image="train-images-idx3-ubyte", label="train-labels-idx1-ubyte")`` is MNIST. All files have
+    the same number of records. Whatever ``FixedRecords`` says about memory, integers and the digest holds
+    here too.
     """
 
     __slots__ = ("_axes", "_fields")
@@ -39,8 +40,8 @@ class IdxFiles:
     def open(self) -> OpenSource:
         """Read the files' headers and a part of each for the digest.
 
-        Raises ``PlanError`` for a file that isn't there, is compressed, is no IDX file, is cut, or has another
-        number of records than the first.
+        Raises ``PlanError`` for a file that isn't there, is compressed, is no IDX file, is cut, or has
+        another number of records than the first.
         """
         if not self._fields:
             raise PlanError(

@@ -102,8 +102,8 @@ def build_index(
                  they say which bytes of its file each image is. -1 as a length means to the end of the file.
     on_progress  called with what is counted, how many are done, and of how many, or None where that isn't known
 
-    Raises ``PlanError`` for what can't be indexed and columns that don't fit, ``StandpipeError`` when the index
-    can't be written.
+    Raises ``PlanError`` for what can't be indexed and columns that don't fit, ``StandpipeError`` when the
+    index can't be written.
     """
     subject = _subject(source)
     adding = dict(columns or {})

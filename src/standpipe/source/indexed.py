@@ -36,14 +36,14 @@ class MapSource:
                  this process when the record's turn comes; records that it lacks are asked for by their numbers.
                  Messages call records from ``FIRST_KEY`` on by their keys alone
 
-    ``len`` is asked when a pipeline is planned. Samples are taken in workers only: by several threads at once,
-    or, with ``executor="process"``, from a copy of the dataset in each process.
+    ``len`` is asked when a pipeline is planned. Samples are taken in workers only: by several threads at
+    once, or, with ``executor="process"``, from a copy of the dataset in each process.
 
-    Values may be NumPy arrays, Pillow images, torch tensors, numbers, or anything else, which a batch has as a
-    list. ``random``, NumPy and torch are seeded for each sample by (seed, epoch, position).
+    Values may be NumPy arrays, Pillow images, torch tensors, numbers, or anything else, which a batch has as
+    a list. ``random``, NumPy and torch are seeded for each sample by (seed, epoch, position).
 
-    The digest covers the dataset's class and length, and a Hugging Face dataset's fingerprint; not its content,
-    which only reading all of it could tell.
+    The digest covers the dataset's class and length, and a Hugging Face dataset's fingerprint; not its
+    content, which only reading all of it could tell.
     """
 
     dataset: Any
@@ -58,8 +58,8 @@ class MapSource:
     def open(self) -> OpenSource:
         """Ask for the length.
 
-        Raises ``PlanError`` for an object without length or ``__getitem__``, an empty one, and names, specs or
-        columns that are none.
+        Raises ``PlanError`` for an object without length or ``__getitem__``, an empty one, and names, specs
+        or columns that are none.
         """
         kind = type(self.dataset).__name__
         more = "; for a stream use IterableSource(factory)" if hasattr(self.dataset, "__iter__") else ""

@@ -43,8 +43,8 @@ class IterableSource:
       the shorter one that is left (``last_batch="partial"``), or dropped with ``last_batch="drop"``. A stream that ends
       before its ``length`` is a ``SampleError``; what comes after it isn't read.
 
-    The factory is called again whenever the stream has to be read from another place, and once more where a sample
-    is measured at the start.
+    The factory is called again whenever the stream has to be read from another place, and once more where a
+    sample is measured at the start.
     """
 
     factory: Any

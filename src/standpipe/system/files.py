@@ -24,8 +24,7 @@ def drafted(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Write a file that appears at ``path`` complete, when the ``with`` block ends without an error.
 
     Yields the path to write to; a pipe or device is written directly. Raises ``StandpipeError`` if it can't
-    be written;
-    an earlier file at ``path`` then stays as it was.
+    be written; an earlier file at ``path`` then stays as it was.
     """
     target = Path(os.path.realpath(path))
     draft = target.with_name(f"{target.name}.{os.getpid()}.part")

@@ -1,9 +1,9 @@
 """Small files in which processes of one user tell one another something, for as long as they live.
 
-They are in a folder that only this user can open: in ``$XDG_RUNTIME_DIR``, else in /dev/shm, else nowhere. The process
-that writes a file holds a lock on it (flock), which the kernel drops however the process ends. A reader removes files
-that nobody holds. A file is one line: eight hexadecimal digits, the CRC-32 of the message, and the message. It is
-written by one call, so a reader that sees half of it reads again.
+They are in a folder that only this user can open: in ``$XDG_RUNTIME_DIR``, else in /dev/shm, else nowhere. The
+process that writes a file holds a lock on it (flock), which the kernel drops however the process ends. A reader
+removes files that nobody holds. A file is one line: eight hexadecimal digits, the CRC-32 of the message, and the
+message. It is written by one call, so a reader that sees half of it reads again.
 """
 
 from __future__ import annotations

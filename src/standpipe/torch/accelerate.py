@@ -1,14 +1,10 @@
 """Present a loader to Hugging Face's Accelerate as a prepared one.
 
-Accelerate's ``prepare`` would let one process read for all, or give each process every n-th batch, although
-standpipe
-has divided the rows already: rows would be lost. Its loaders also hold one batch ahead, to notice the end of
-an epoch,
-which standpipe knows: the delivered batches would be miscounted. So a loader says that it is prepared, and
-does what
-Accelerate's loaders do: it puts batches on the accelerator's device and reports the end of an epoch, for
-gradient
-accumulation and ``gather_for_metrics``.
+Accelerate's ``prepare`` would let one process read for all, or give each process every n-th batch, although standpipe
+has divided the rows already: rows would be lost. Its loaders also hold one batch ahead, to notice the end of an
+epoch, which standpipe knows: the delivered batches would be miscounted. So a loader says that it is prepared, and
+does what Accelerate's loaders do: it puts batches on the accelerator's device and reports the end of an epoch, for
+gradient accumulation and ``gather_for_metrics``.
 """
 
 from __future__ import annotations

@@ -56,8 +56,9 @@ class Order:
 class Batches(IterableDataset[Any]):
     """standpipe's batches as tensors: a dataset whose items are whole batches, and whose length is how many they are.
 
-    Any ``torch.utils.data.DataLoader(…, batch_size=None, num_workers=0)`` gives the same batches from it. Each
-    ``iter()`` is the next epoch, on each process its own part of the rows. It can be pickled, with where it stands.
+    Any ``torch.utils.data.DataLoader(…, batch_size=None, num_workers=0)`` gives the same batches from it.
+    Each ``iter()`` is the next epoch, on each process its own part of the rows. It can be pickled, with where
+    it stands.
     """
 
     def __init__(self, order: Order) -> None:
@@ -123,8 +124,8 @@ class Batches(IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next one, as ``standpipe.Loader.set_epoch`` does.
 
-        Raises ``PlanError`` when ``load_state_dict`` has just gone on in another one: a framework that counts from 0
-        after a restart would go back to it unasked.
+        Raises ``PlanError`` when ``load_state_dict`` has just gone on in another one: a framework that counts
+        from 0 after a restart would go back to it unasked.
         """
         if self._resumed not in (None, epoch):
             raise sp.PlanError(

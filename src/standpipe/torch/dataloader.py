@@ -37,10 +37,10 @@ Sample = TypeVar("Sample", covariant=True)
 class DataLoader(data.DataLoader[Sample]):
     """``torch.utils.data.DataLoader`` with standpipe's engine: the same arguments, order and batches.
 
-    It draws the sampler's batches when and as torch's does, so the same sampler and generator give the same order, and
-    what it returns is what ``collate_fn`` makes of the samples, by default torch's ``default_collate``. Tensors,
-    arrays and numbers of one shape are written into the batch's memory by the workers themselves, without being
-    pickled and without /dev/shm.
+    It draws the sampler's batches when and as torch's does, so the same sampler and generator give the same
+    order, and what it returns is what ``collate_fn`` makes of the samples, by default torch's
+    ``default_collate``. Tensors, arrays and numbers of one shape are written into the batch's memory by the
+    workers themselves, without being pickled and without /dev/shm.
 
     num_workers              0: samples are made in the thread that asks for a batch. n: in n processes, each with a
                              copy of the dataset, which this process never calls
@@ -69,16 +69,17 @@ class DataLoader(data.DataLoader[Sample]):
     error_log
                              as of ``Pipeline.loader``
 
-    Random numbers that the dataset draws in worker processes are keyed for each sample by (base seed, epoch, place):
-    which process makes it makes no difference, and so they are others than torch's workers would draw. With
-    ``num_workers=0`` and in threads they are this process's own, as torch's are with ``num_workers=0``.
+    Random numbers that the dataset draws in worker processes are keyed for each sample by (base seed, epoch,
+    place): which process makes it makes no difference, and so they are others than torch's workers would
+    draw. With ``num_workers=0`` and in threads they are this process's own, as torch's are with
+    ``num_workers=0``.
 
-    With ``worker_init_fn``, and a dataset that isn't iterable, worker ``k % num_workers`` makes batch k, and draws on
-    from the generators as ``worker_init_fn`` left them: the numbers are those of torch's workers. A state doesn't have
-    these generators: workers that go on from it seed them anew.
+    With ``worker_init_fn``, and a dataset that isn't iterable, worker ``k % num_workers`` makes batch k, and
+    draws on from the generators as ``worker_init_fn`` left them: the numbers are those of torch's workers. A
+    state doesn't have these generators: workers that go on from it seed them anew.
 
-    Raises what torch's raises for arguments that can't be, and ``PlanError`` for what can't be honoured: an iterable
-    dataset with several workers that would each read all of it; and datapipes.
+    Raises what torch's raises for arguments that can't be, and ``PlanError`` for what can't be honoured: an
+    iterable dataset with several workers that would each read all of it; and datapipes.
     """
 
     def __init__(
@@ -197,9 +198,10 @@ class DataLoader(data.DataLoader[Sample]):
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Let the next ``iter()`` give the rest of the epoch in which ``state`` was saved.
 
-        Its order is drawn again from the generator as it stood then, so ``generator=``, the sampler and the dataset are
-        to be the same. Samplers with a ``set_epoch`` are to be told the epoch before. Raises ``StateError`` for
-        what is no state; ``iter()`` does when the sampler gives another order than it gave.
+        Its order is drawn again from the generator as it stood then, so ``generator=``, the sampler and the
+        dataset are to be the same. Samplers with a ``set_epoch`` are to be told the epoch before. Raises
+        ``StateError`` for what is no state; ``iter()`` does when the sampler gives another order than it
+        gave.
         """
         kinds: dict[str, tuple[type, ...]] = {"random": (bytes, type(None)), "base_seed": (int, type(None))}
         if isinstance(state, Mapping) and state.get("base_seed") is not None:

@@ -18,8 +18,8 @@ class TorchLoader(InAccelerate, DataLoader[Any]):  # type: ignore[misc]  # torch
     """A ``torch.utils.data.DataLoader`` whose batches standpipe makes; ``loader()`` gives one.
 
     Each ``iter()`` is the next epoch. ``len()`` is the batches of one, ``.dataset`` the ``Batches``, and
-    ``.dataset.loader`` standpipe's own loader. ``batch_size`` is None, since the dataset's items are batches, and
-    ``num_workers`` 0, since standpipe has its own.
+    ``.dataset.loader`` standpipe's own loader. ``batch_size`` is None, since the dataset's items are batches,
+    and ``num_workers`` 0, since standpipe has its own.
     """
 
     dataset: Batches
@@ -75,10 +75,10 @@ def loader(
                      steps that are captured in a CUDA graph
     settings         as of ``Pipeline.loader``: ``memory=``, ``num_workers=``, ``executor=``, …
 
-    On the CPU a tensor shares the batch's memory. A CUDA device gets images as the bytes they were decoded to, where
-    native code makes them: the next batch is copied from pinned memory while the step works on this one; normalising,
-    dtype and memory format are one step there, on the caller's current stream, with the bits that the CPU gives. A
-    batch is the caller's for as long as he holds it, in memory that torch gives.
+    On the CPU a tensor shares the batch's memory. A CUDA device gets images as the bytes they were decoded
+    to, where native code makes them: the next batch is copied from pinned memory while the step works on this
+    one; normalising, dtype and memory format are one step there, on the caller's current stream, with the
+    bits that the CPU gives. A batch is the caller's for as long as he holds it, in memory that torch gives.
 
     Raises as ``Pipeline.loader`` does, and ``PlanError`` for fields that
     there aren't.

@@ -4,9 +4,10 @@
 
     slot ──copy on the side stream──▶ bytes on the device ──finished on the step's stream──▶ batch
 
-Bytes come ahead: the copy of the next batch runs while the step works on this one. Finishing it, which reads and writes
-the device's memory once, happens on the step's own stream when the batch is asked for: so whatever the step does with a
-batch, and however long it holds it, comes in the order of one stream, and memory is torch's to give and take back.
+Bytes come ahead: the copy of the next batch runs while the step works on this one. Finishing it, which reads and
+writes the device's memory once, happens on the step's own stream when the batch is asked for: so whatever the step
+does with a batch, and however long it holds it, comes in the order of one stream, and memory is torch's to give and
+take back.
 """
 
 from __future__ import annotations

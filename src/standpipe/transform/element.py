@@ -23,7 +23,8 @@ class Normalize(ValueTransform):
 
     mean, std  three numbers each, R, G, B, on the scale where 255 is 1; default: ImageNet's
 
-    Computed in float32 once for each of the 256 values of a channel, so that every machine gives the same bits.
+    Computed in float32 once for each of the 256 values of a channel, so that every machine gives the same
+    bits.
     """
 
     mean: tuple[float, float, float] = IMAGENET_MEAN

@@ -292,7 +292,8 @@ def _array(image: Image.Image) -> UInt8Array:
 def _is_cut(image: Image.Image) -> bool:
     """Load the image; whether its file ends too soon. Then the rows that were there are kept.
 
-    Pillow has a switch for this, ``ImageFile.LOAD_TRUNCATED_IMAGES``, for the whole process and all its threads.
+    Pillow has a switch for this, ``ImageFile.LOAD_TRUNCATED_IMAGES``, for the whole process and all its
+    threads.
     """
     try:
         image.load()

@@ -151,8 +151,9 @@ def _size(stream: Any) -> tuple[int, int] | None:
 def _stream_of(number: int) -> int:
     """A CUDA stream of a GPU, for all decoders there. Work that is ordered by it waits for nobody else's.
 
-    By default that would be the stream on which torch runs the training step: each image would wait for all of the
-    step that is on its way, and the next step for the image. Raises ``OSError`` where the driver fails.
+    By default that would be the stream on which torch runs the training step: each image would wait for all
+    of the step that is on its way, and the next step for the image. Raises ``OSError`` where the driver
+    fails.
     """
     driver = ctypes.CDLL(DRIVER)
     context, before, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()

@@ -105,9 +105,9 @@ class MixUp(_Mixing):
         image  = λ · image + (1 − λ) · other image
         label  = λ · label + (1 − λ) · other label
 
-    with one λ a batch, a whole number of 1/65536, drawn by the position of the batch's first row. Images are mixed
-    where they lie: uint8 is rounded to the nearest, floats are computed as float32. Labels become (rows, classes)
-    float32, which ``torch.nn.functional.cross_entropy`` takes. Other fields stay.
+    with one λ a batch, a whole number of 1/65536, drawn by the position of the batch's first row. Images are
+    mixed where they lie: uint8 is rounded to the nearest, floats are computed as float32. Labels become
+    (rows, classes) float32, which ``torch.nn.functional.cross_entropy`` takes. Other fields stay.
     """
 
     def __call__(self, batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
@@ -144,8 +144,9 @@ class CutMix(_Mixing):
         λ = 1 − area of the box ÷ area of the image
         label  = λ · label + (1 − λ) · other label
 
-    with one λ and one box a batch, drawn by the position of the batch's first row. Images are changed where they lie.
-    Labels become (rows, classes) float32, which ``torch.nn.functional.cross_entropy`` takes. Other fields stay.
+    with one λ and one box a batch, drawn by the position of the batch's first row. Images are changed where
+    they lie. Labels become (rows, classes) float32, which ``torch.nn.functional.cross_entropy`` takes. Other
+    fields stay.
     """
 
     layout: Literal["NCHW", "NHWC"] | None = None

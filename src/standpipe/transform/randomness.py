@@ -6,9 +6,8 @@
 - albumentations' transforms with ``p`` below 1, those that aren't in ``ALBUMENTATIONS``, and those in it whose
   parameters leave something open.
 
-Parts of ``Compose``, ``Sequential`` and similar containers are examined one by one. Other callables are
-unknown: a call
-shows whether they use the global generators.
+Parts of ``Compose``, ``Sequential`` and similar containers are examined one by one. Other callables are unknown: a
+call shows whether they use the global generators.
 """
 
 from __future__ import annotations

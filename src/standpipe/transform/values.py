@@ -20,8 +20,8 @@ _SCALARS = (bool, int, float, complex, np.generic)
 def as_array(value: Any) -> AnyArray | None:
     """``value`` as an array of numbers, without a copy where that can be; None when it is none.
 
-    Arrays, numbers, Pillow images ((H, W) or (H, W, channels) as the mode has it) and dense tensors of a dtype that
-    NumPy has.
+    Arrays, numbers, Pillow images ((H, W) or (H, W, channels) as the mode has it) and dense tensors of a
+    dtype that NumPy has.
     """
     if isinstance(value, np.ndarray):
         return value if value.dtype.kind in NUMBER_KINDS else None
@@ -44,8 +44,8 @@ def as_array(value: Any) -> AnyArray | None:
 def in_form(value: Any, form: InputFormat) -> Any:
     """An image's value in the form that a function asks for; values that are no image stay as they are.
 
-    An image is a Pillow image, or a (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) uint8 array; arrays of other shapes
-    and types become tensors with the same axes where tensors are asked for.
+    An image is a Pillow image, or a (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) uint8 array; arrays of other
+    shapes and types become tensors with the same axes where tensors are asked for.
     """
     if type(value) in _PLAIN:
         return value

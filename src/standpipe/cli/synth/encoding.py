@@ -34,8 +34,7 @@ def encoding(seed: int, index: int) -> Encoding:
     """Return how image ``index`` is stored: a function of (seed, index) alone.
 
     Two thirds of ImageNet's files are Flickr's 500-pixel version, 4:4:4 at quality 96. The others come from
-    everywhere, in
-    any size, mostly 4:2:0 and smaller per pixel.
+    everywhere, in any size, mostly 4:2:0 and smaller per pixel.
     """
     rng = np.random.default_rng((seed, index, FILE_SETTINGS))
     upright, grey = rng.random() < 0.27, bool(rng.random() < 0.02)

@@ -35,8 +35,8 @@ class Answers:
     def parcel(self, answer: Answer, met: tuple[Flaws | None, Took | None], first: int, rows: int) -> Parcel:
         """The answer to a piece of ``rows`` rows from ``first`` on, once there is memory for it.
 
-        A row whose own values are more than was forecast for one, and all of the side arena, can't be made: so it is
-        whatever other rows are with it. Nor can such a batch, where one worker makes all of it.
+        A row whose own values are more than was forecast for one, and all of the side arena, can't be made:
+        so it is whatever other rows are with it. Nor can such a batch, where one worker makes all of it.
         """
         failures, lists, made = answer
         most = self._side.cap_bytes + self.row_bytes * (1 if made is None else rows)

@@ -60,8 +60,8 @@ class Driver:
     """Keep one worker busy: the worker does one task, and one waits.
 
     One thread drives all workers. It calls ``ask`` and ``take_answer``, which return soon. Measuring or
-    replacing a
-    worker takes long, so that happens in another thread; until it is done this driver gives no work.
+    replacing a worker takes long, so that happens in another thread; until it is done this driver gives no
+    work.
 
     worker    the worker process; its successor once it has ended
     deaths    how often a worker ended by itself

@@ -129,8 +129,9 @@ def fork_here(run: Callable[[], object], close: Callable[[], object]) -> Forked:
 
     close  closes there what only this process is to have
 
-    Raises ``Unforkable`` while threads of standpipe's run here: the fork would have their locks, and not them. Threads
-    of others are not looked at, as torch doesn't, nor whether CUDA is in use, which torch refuses in a fork by itself.
+    Raises ``Unforkable`` while threads of standpipe's run here: the fork would have their locks, and not
+    them. Threads of others are not looked at, as torch doesn't, nor whether CUDA is in use, which torch
+    refuses in a fork by itself.
     """
     if _own_threads():
         gc.collect()  # garbage may hold loaders: an exception's frames refer to themselves

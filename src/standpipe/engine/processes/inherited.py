@@ -1,7 +1,7 @@
 """Objects that a process can only inherit: multiprocessing's values, locks, queues and pipes.
 
-Their memory, semaphores and descriptors have no name by which another process finds them. They travel to a fork of the
-process that made them, as the addresses that they have in both.
+Their memory, semaphores and descriptors have no name by which another process finds them. They travel to a fork of
+the process that made them, as the addresses that they have in both.
 """
 
 from __future__ import annotations

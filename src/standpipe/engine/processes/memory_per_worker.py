@@ -23,9 +23,8 @@ class WorkerMemory:
     """Check a worker's memory between two tasks; the faster it grows, the sooner comes the next check.
 
     A check reads the size of the process's heap, and so how much it has grown since it was measured. Pages
-    that it
-    copied from shared ones don't show there. They are measured now and then, and when memory seems to be
-    above the limit.
+    that it copied from shared ones don't show there. They are measured now and then, and when memory seems to
+    be above the limit.
 
     share         limit of its own memory in bytes; a worker above it is replaced
     over          True if it may be above the limit, and must be measured when it is idle

@@ -76,8 +76,8 @@ class Parcel:
 def parcel(message: Any, admit: Callable[[int], None] = lambda size: None) -> Parcel:
     """A message that may hold large arrays: these are written to memory that is handed over, not sent.
 
-    Where the system has no descriptor or memory for that, everything is sent. ``admit`` is called with the number of
-    bytes before they are written; it may wait, or raise.
+    Where the system has no descriptor or memory for that, everything is sent. ``admit`` is called with the
+    number of bytes before they are written; it may wait, or raise.
     """
     buffers: list[pickle.PickleBuffer] = []
     data = _pickled(message, buffers)

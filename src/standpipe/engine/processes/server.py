@@ -114,7 +114,8 @@ def forked(run: Callable[[], object]) -> int:
 def _after_fork() -> None:
     """Give objects of multiprocessing, if there are any, a state of their own, as children of multiprocessing do.
 
-    A queue forgets the thread that writes to it, and a manager's proxy its connection, which are the parent's.
+    A queue forgets the thread that writes to it, and a manager's proxy its connection, which are the
+    parent's.
     """
     util: Any = sys.modules.get("multiprocessing.util")
     if util is not None:

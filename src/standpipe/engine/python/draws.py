@@ -1,9 +1,7 @@
 """Make global random numbers of Python code in a worker process a function of (seed, epoch, position) alone.
 
-A worker process makes one sample at a time and does nothing else, so the generators of ``random``, NumPy and
-torch
-belong to its code alone. Setting them for each sample would add some 20 µs to code that uses no random
-numbers. So:
+A worker process makes one sample at a time and does nothing else, so the generators of ``random``, NumPy and torch
+belong to its code alone. Setting them for each sample would add some 20 µs to code that uses no random numbers. So:
 
 - A sample is made with the generators in a state that depends on (seed, epoch). A sample that uses them is made again,
   with the generators set by (seed, epoch, position). Which samples these are depends on the samples alone, and

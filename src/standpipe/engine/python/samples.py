@@ -1,9 +1,7 @@
 """Make one sample with Python code: dataset, native kernels and functions, then its row.
 
-The same code runs in the caller's thread, in worker threads and in worker processes, so all give the same
-bytes. Only
-random numbers from global generators differ: worker processes set these generators, and threads leave them
-alone.
+The same code runs in the caller's thread, in worker threads and in worker processes, so all give the same bytes. Only
+random numbers from global generators differ: worker processes set these generators, and threads leave them alone.
 """
 
 from __future__ import annotations

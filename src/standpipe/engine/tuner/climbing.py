@@ -1,7 +1,7 @@
 """Finds out while a loader runs how many workers and slots are best: by trying, and keeping what pays.
 
-The course is a generator: it sets what is to be run with, and gets in turn what was seen with it. So it reads like what
-it does, knows no clock and no threads, and tests run it against loops that they make up.
+The course is a generator: it sets what is to be run with, and gets in turn what was seen with it. So it reads like
+what it does, knows no clock and no threads, and tests run it against loops that they make up.
 
 Two settings are compared by windows of some tenths of a second in turn, one after the other, until the difference is
 clear. More workers have to pay for themselves; fewer are kept when they are as good. Where the training loop is what

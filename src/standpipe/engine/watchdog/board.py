@@ -1,9 +1,8 @@
 """Heartbeats: each Python worker writes down its current step, and since when.
 
-A heartbeat is a few 64-bit words. Those of worker processes are in shared memory and outlive the worker.
-Writing one
-costs about 0.3 µs a sample. Native code writes there too while it waits: native/memory/desk.h knows the first
-four words.
+A heartbeat is a few 64-bit words. Those of worker processes are in shared memory and outlive the worker. Writing one
+costs about 0.3 µs a sample. Native code writes there too while it waits: native/memory/desk.h knows the first four
+words.
 """
 
 from __future__ import annotations

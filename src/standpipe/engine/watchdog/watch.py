@@ -1,8 +1,7 @@
 """Log work that takes long, and give it up after ``stall_timeout_s``.
 
-A thread checks all work in progress at the time when the earliest of it may have become slow. It sleeps in
-between, and
-without a time limit while there is no work.
+A thread checks all work in progress at the time when the earliest of it may have become slow. It sleeps in between,
+and without a time limit while there is no work.
 """
 
 from __future__ import annotations

@@ -120,7 +120,8 @@ class FileCheckers:
     def run(self, pieces: Iterable[Piece]) -> Iterator[list[Verdict]]:
         """Look at all files; what is known of some of them, as it comes, in any order.
 
-        Yields nothing, an empty list, after each half second in which nothing came. Raises what a thread raised.
+        Yields nothing, an empty list, after each half second in which nothing came. Raises what a thread
+        raised.
         """
         left = iter(pieces)
         waiting = 0

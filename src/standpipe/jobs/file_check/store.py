@@ -1,9 +1,8 @@
 """Keep the results for the files of one source in SQLite, so that another check continues there.
 
-A row per record has the file's size and time when it was read, and the result. The database is in the user's
-cache
-folder, under a name made of all that results depend on except the files; or a temporary file where that can't
-be written.
+A row per record has the file's size and time when it was read, and the result. The database is in the user's cache
+folder, under a name made of all that results depend on except the files; or a temporary file where that can't be
+written.
 """
 
 from __future__ import annotations
@@ -93,7 +92,8 @@ class Store:
     def known(self, start: int, stop: int, *, digests: bool) -> tuple[Int64Array, Int64Array]:
         """Sizes and modification times of the files of records [start, stop) when they were looked at, (n,) each.
 
-        ``UNKNOWN`` for those that have to be looked at: never seen, not read then, or without a digest that is wanted.
+        ``UNKNOWN`` for those that have to be looked at: never seen, not read then, or without a digest that
+        is wanted.
         """
         sizes, times = np.full((2, stop - start), UNKNOWN)
         rows = self._all(

@@ -1,8 +1,7 @@
 """Watch the code that makes a batch's samples, in worker processes and in the main process.
 
 torch makes a fetcher wherever samples are made, once for each epoch. Its dataset and its collate function are
-replaced
-by ones that pass everything on: the script's own objects stay as they are.
+replaced by ones that pass everything on: the script's own objects stay as they are.
 """
 
 from __future__ import annotations
