@@ -1,7 +1,8 @@
 """Run PyTorch's DataLoader tests with torch's DataLoader and with ours, and compare what becomes of each.
 
-``scripts/torch_tests`` fetches the tests and calls this: ``python scripts/torch_tests.py test_dataloader.py [TEST…]``.
-A failure that isn't expected is run a second time, alone, before it counts: some of these tests are about time.
+``scripts/torch_tests`` fetches the tests and calls this: ``python scripts/torch_tests.py test_dataloader.py
+[TEST…]``. A failure that isn't expected is run a second time, alone, before it counts: some of these tests are about
+time.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ std::optional<double> seconds_in(std::string_view text) {
 void read_when(std::string_view item, std::string_view text, Rule& rule) {
     if (text.starts_with('#')) {
         const auto key = number_in<uint64_t>(text.substr(1));
-        if (!key) refuse(item, "behind @# stands a key, a whole number");
+        if (!key) refuse(item, "behind @# stands a key, an integer");
         rule.when = Rule::When::key;
         rule.number = *key;
     } else if (text.find('.') != text.npos) {
@@ -250,7 +250,7 @@ Faults read_faults(std::string_view text) {
             faults.log = item.substr(4);
         } else if (item.starts_with("seed=")) {
             const auto seed = number_in<uint64_t>(item.substr(5));
-            if (!seed) refuse(item, "a seed is a whole number");
+            if (!seed) refuse(item, "a seed is an integer");
             faults.seed = *seed;
         } else {
             faults.rules.push_back(read_rule(item));

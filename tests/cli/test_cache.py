@@ -160,7 +160,7 @@ def test_list_for_programs(here: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_info_tells_all(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "info", "eval", "--directory", str(here))
-    assert "idle sets give way after 10 min" in text
+    assert "idle sets may be evicted after 10 min" in text
     assert identity(crop=2).digest in text
     assert f"{RECORDS} of {RECORDS} records" in text
     assert f"{RECORDS} hits, 0 misses, hit rate 100%" in text

@@ -91,7 +91,7 @@ def test_list_with_huge_int_nul_or_a_path_too_long(tmp_path: Path, line: bytes, 
 
 
 def test_list_with_byte_order_mark_invalid_utf8_nan_and_quotes(tmp_path: Path) -> None:
-    """A path may have any bytes but a line's end and NUL; what isn't a whole number is a class's name."""
+    """A path may have any bytes but a line's end and NUL; what isn't an integer is a class's name."""
     listed = tmp_path / "files.txt"
     listed.write_bytes(b'\xef\xbb\xbf\xff.jpg NaN\n"b.jpg cat\n')
     opened = sp.FileList(listed).open()

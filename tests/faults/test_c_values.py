@@ -277,11 +277,11 @@ def test_labels_of_masks() -> None:
     [
         (lambda pipeline: pipeline.check_labels(0), "how many classes"),
         (lambda pipeline: pipeline.check_labels(True), "how many classes"),
-        (lambda pipeline: pipeline.check_labels(2, ignore=0.5), "a whole number, or None"),
+        (lambda pipeline: pipeline.check_labels(2, ignore=0.5), "an integer, or None"),
         (lambda pipeline: pipeline.check_labels(2), "there is no field 'label'; there are x"),
         (
             lambda pipeline: pipeline.check_labels(2, field="x"),
-            "'x' is float64, and labels are whole numbers",
+            "'x' is float64, and labels are integers",
         ),
     ],
     ids=["none", "bool", "ignored half", "no field", "floats"],

@@ -175,7 +175,7 @@ def test_filters_come_before_the_budget() -> None:
 
 def test_lengths_are_whole_numbers() -> None:
     pipeline = sp.Pipeline(sp.Arrays(length=np.ones(3)))
-    with pytest.raises(sp.PlanError, match="whole numbers, and this column isn't"):
+    with pytest.raises(sp.PlanError, match="integers, and this column isn't"):
         within(pipeline).plan(memory=MEMORY)
 
 

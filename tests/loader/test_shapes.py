@@ -272,13 +272,13 @@ def test_samples_of_another_dtype_or_other_axes_are_errors() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: sp.Pad(to_multiple_of=0), r"Pad\(to_multiple_of=0\): a whole number, at least 1"),
-        (lambda: sp.Pad(length=0), "neither a whole number from 1 on"),
+        (lambda: sp.Pad(to_multiple_of=0), r"Pad\(to_multiple_of=0\): an integer, at least 1"),
+        (lambda: sp.Pad(length=0), "neither an integer from 1 on"),
         (lambda: sp.Pad(length=8, to_multiple_of=2), "leave one out"),
-        (lambda: sp.Pad(max_shape=(3, -1)), "neither a whole number from 1 on"),
+        (lambda: sp.Pad(max_shape=(3, -1)), "neither an integer from 1 on"),
         (lambda: sp.Pad(length=(3,), max_shape=3), "leave one out"),
         (lambda: sp.Pad(value="0"), "value='0'"),  # type: ignore[arg-type]
-        (lambda: sp.Ragged(max_values=0), "neither a whole number from 1 on"),
+        (lambda: sp.Ragged(max_values=0), "neither an integer from 1 on"),
         (lambda: sp.Pipeline(texts()).batch(4, collate={"tokens": "pad"}), "Pad, Ragged or list"),  # type: ignore[dict-item]
     ],
 )

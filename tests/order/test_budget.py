@@ -210,7 +210,7 @@ def test_it_takes_those_that_are_chosen(chain: Chain, seed: int | None) -> None:
     ("lengths", "says"),
     [
         ([3, 11], r"record 1 has 'length' 11; no batch of budget=10 holds it"),
-        ([3, -1], r"record 1 has 'length' -1; lengths are whole numbers from 0 on"),
+        ([3, -1], r"record 1 has 'length' -1; lengths are integers from 0 on"),
         (np.array([2**64 - 1], np.uint64), r"record 0 has 'length' 18446744073709551615; no batch"),
     ],
 )

@@ -139,7 +139,7 @@ def test_a_record_that_comes_again_is_cropped_again() -> None:
         ({"weights": "wait"}, "'wait' is no column of the source; it has 'label', 'z'"),
         ({"weights": "z"}, "weights are real numbers"),
         ({"balance": "wait"}, "'wait' is no column"),
-        ({"balance": "z"}, "must be whole numbers"),
+        ({"balance": "z"}, "must be integers"),
         ({"weights": "label", "balance": "label"}, "takes one of weights= and balance="),
         ({"weights": "label", "replacement": False}, "are drawn with replacement only"),
         ({"num_samples": 3}, "takes one of weights= and balance="),

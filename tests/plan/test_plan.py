@@ -64,7 +64,7 @@ def classes(folder: Path, rows: int) -> sp.ImageFolder:
         *(
             (
                 [sp.Resize(20, max_size=value), CROP],
-                "max_size=.*a whole number, larger than .*size=20, at most",
+                "max_size=.*an integer, larger than .*size=20, at most",
             )
             for value in (20, 0, -1, 300.5, 10**12, 65536, math.inf, math.nan, "a", True)
         ),

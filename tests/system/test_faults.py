@@ -139,7 +139,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), _native.fault_hits()["
         ("read.open=short", "nothing at read.open can be 'short'"),
         ("decode.row=eio", "nothing at decode.row can be 'eio'"),
         ("worker.row=corrupt", "nothing at worker.row can be 'corrupt'"),
-        ("seed=x", "a seed is a whole number"),
+        ("seed=x", "a seed is an integer"),
     ],
 )
 def test_what_cant_be_read_is_refused(faults: str, says: str) -> None:

@@ -103,7 +103,7 @@ def test_one_field_alone() -> None:
 
 
 class OneX:
-    """As a 1.x ``Compose``: no generators of its own, it draws from the process's."""
+    """As a 1.x ``Compose``: no generators of its own, it uses the process's."""
 
     def __call__(self, *, image: np.ndarray) -> dict[str, np.ndarray]:
         top, left = random.randint(0, 8), np.random.randint(0, 8)  # noqa: NPY002

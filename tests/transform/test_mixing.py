@@ -207,7 +207,7 @@ def test_what_cant_be_asked_is_said_by_the_plan(function: Any, words: str) -> No
         ({"image": [1, 2]}, "'image' is list"),
         ({"label": np.full(ROWS, CLASSES)}, "'label' is 5, and classes go from 0 to 4"),
         ({"label": np.zeros((ROWS, 3), np.float32)}, "neither a class nor 5 shares"),
-        ({"label": np.zeros(ROWS)}, "a class is a whole number"),
+        ({"label": np.zeros(ROWS)}, "a class is an integer"),
     ],
     ids=str,
 )

@@ -75,7 +75,7 @@ class Pad:
 
     def __post_init__(self) -> None:
         if not is_count(self.to_multiple_of, 1, MOST_MULTIPLE):
-            raise PlanError(f"Pad(to_multiple_of={self.to_multiple_of!r}): a whole number, at least 1")
+            raise PlanError(f"Pad(to_multiple_of={self.to_multiple_of!r}): an integer, at least 1")
         if self.length is not None:
             object.__setattr__(self, "length", _shape("Pad(length=…)", self.length))
         if self.max_shape is not None:
@@ -346,5 +346,5 @@ def _shape(name: str, value: object) -> Shape:
     sides = value if isinstance(value, tuple | list) else (value,)
     whole = all(isinstance(side, SupportsIndex) and not isinstance(side, bool) for side in sides)
     if not sides or not whole or min(map(operator.index, sides)) < 1:
-        raise PlanError(f"{name}: {value!r} is neither a whole number from 1 on nor a tuple of them")
+        raise PlanError(f"{name}: {value!r} is neither an integer from 1 on nor a tuple of them")
     return tuple(map(operator.index, sides))

@@ -100,7 +100,7 @@ def _add_create(commands: Subparsers) -> None:
         type=_seconds_or_never,
         default=600.0,
         metavar="SECONDS",
-        help="after which a set that nobody uses gives way to another one, or never (default: 600)",
+        help="after which a set that nobody uses may be evicted, or never (default: 600)",
     )
 
 
@@ -155,7 +155,7 @@ def _info(args: argparse.Namespace) -> int:
     say("\n".join(_headline(session)))
     if session.memory_limit is not None:
         idle = session.idle_after_s
-        say(f"  idle sets give way {'never' if idle is None else f'after {show_seconds(idle)}'}")
+        say(f"  idle sets may be evicted {'never' if idle is None else f'after {show_seconds(idle)}'}")
     for each in session.sets:
         say("\n".join(_told(each)))
     return 0

@@ -111,7 +111,7 @@ def _ended(report: ScriptReport) -> list[str]:
         more = ", …" if len(names) > 3 else ""
         lines.append(f"not changed: {', '.join(names[:3])}{more} (scratch files stood for them)")
     if run.own:
-        lines.append("standpipe's own loaders aren't looked at: loader.stats() and explain() tell of those")
+        lines.append("standpipe's own loaders aren't examined: see their loader.stats() and explain()")
     elif not report.loaders:
         lines.append(
             "it iterated over no torch.utils.data.DataLoader, or only in processes that it started by itself: so there "

@@ -94,9 +94,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("path", metavar="PATH", help="a folder of class folders, or a list of files")
     parser.add_argument("--output", required=True, metavar="FILE", help="the image to write, e.g. sheet.png")
     parser.add_argument("--images", type=int, default=8, metavar="N", help="rows (default: 8)")
-    parser.add_argument("--draws", type=int, default=6, metavar="N", help="draws of each image (default: 6)")
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="other seeds, other draws (default: 0)"
+        "--draws", type=int, default=6, metavar="N", help="versions of each image, one per epoch (default: 6)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="another seed gives other versions (default: 0)"
     )
     parser.add_argument("--size", type=int, default=224, metavar="PX", help="edge of a crop (default: 224)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -186,7 +188,7 @@ def _check(rows: list[ShownRow]) -> None:
     for row in rows:
         shape, dtype = row.draws.shape, row.draws.dtype
         if len(shape) != 4 or shape[3] != 3 or 0 in shape or dtype != "uint8":
-            raise PlanError(f"a row's draws must be (draws, H, W, 3) uint8, not {shape} {dtype}: {row.name}")
+            raise PlanError(f"a row's images must be (draws, H, W, 3) uint8, not {shape} {dtype}: {row.name}")
 
 
 def _kind_of(out: Path) -> str:

@@ -41,7 +41,13 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--decode", choices=("exact", "fast"), default="exact", help="exact: Pillow's pixels (default)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of order and draws (default: 0)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed of the order and of random transforms (default: 0)",
+    )
 
 
 def add_time_arguments(parser: argparse.ArgumentParser, *, seconds: float, text: str) -> None:

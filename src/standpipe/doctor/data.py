@@ -331,7 +331,7 @@ def _shm(host: Host, data: Data) -> list[Finding]:
             ),
             numbers={"free_bytes": host.shm_free, "need_bytes": need},
             fix="in a container: docker run --shm-size=8g, or --ipc=host",
-            standpipe="batches lie in memory of standpipe's own; the size of /dev/shm doesn't matter",
+            standpipe="batches are in memory of standpipe's own; the size of /dev/shm doesn't matter",
         )
     ]
 

@@ -153,7 +153,7 @@ def _shared_memory(host: Host, loader: Loader) -> list[Finding]:
             ),
             numbers={"need_bytes": need, "free_bytes": host.shm_free, "batch_bytes": loader.batch_bytes},
             fix="a smaller prefetch_factor or fewer workers; in a container: docker run --shm-size, or --ipc=host",
-            standpipe="batches lie in memory of standpipe's own, within memory=; the size of /dev/shm doesn't matter",
+            standpipe="batches are in memory of standpipe's own, within memory=; the size of /dev/shm doesn't matter",
         )
     ]
 
@@ -165,7 +165,7 @@ def _unpinned(host: Host, loader: Loader) -> list[Finding]:
         Finding(
             code="unpinned",
             severity=Severity.WARNING,
-            title="batches for the GPU lie in memory that isn't pinned",
+            title="batches for the GPU are in memory that isn't pinned",
             where=loader.site,
             evidence=(f"pin_memory=False, {show_bytes(loader.batch_bytes)} a batch, and torch sees a GPU",),
             numbers={"batch_bytes": loader.batch_bytes},

@@ -46,7 +46,7 @@ ADVICE = {  # by code: in one's own code, and with standpipe
     ),
     "shm-full": (
         "remove what dead processes left there; docker run --shm-size=8g or --ipc=host; a smaller prefetch_factor",
-        "batches lie in memory of standpipe's own; the size of /dev/shm doesn't matter",
+        "batches are in memory of standpipe's own; the size of /dev/shm doesn't matter",
     ),
     "files-exhausted": (
         "ulimit -n 65536; torch.multiprocessing.set_sharing_strategy('file_system') needs fewer",

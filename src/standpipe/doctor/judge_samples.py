@@ -26,7 +26,7 @@ def judge_own(run: Run) -> list[Finding]:
         Finding(
             code="randomness-of-the-process",
             severity=Severity.PROBLEM,
-            title="code in threads draws from the training process's own generators",
+            title="code in threads uses the training process's own generators",
             where=where,
             evidence=(f"one sample, made in another process: {', '.join(code)}",),
             fix="take the numbers from a generator that is seeded for each sample",
@@ -147,19 +147,19 @@ def _alike_in_epochs(host: Host, loader: Loader) -> list[Finding]:
 def _told_alike(loader: Loader, name: str, what: str, who: str) -> Finding:
     own = name.startswith("dataset")
     fix = (
-        f"seed {name} anew in each worker and epoch: worker_init_fn=... with torch.initial_seed(), or draw from torch"
+        f"seed {name} anew in each worker and epoch: worker_init_fn=... with torch.initial_seed(), or use torch"
         if own
         else "no fixed seed in worker_init_fn: torch.initial_seed() % 2**32 differs by worker and by epoch"
     )
     return Finding(
         code=f"randomness-repeated-{what}",
         severity=Severity.PROBLEM if what == "workers" else Severity.WARNING,
-        title=f"random draws repeat across {what}",
+        title=f"random numbers repeat across {what}",
         where=loader.site,
-        evidence=(f"{who} with the same state of {name}, and samples draw from it",),
+        evidence=(f"{who} with the same state of {name}, and samples use it",),
         numbers={"generator": name},
         fix=fix,
-        standpipe="draws are seeded by (seed, epoch, position): no two samples share them, whichever worker makes them",
+        standpipe="random numbers depend on (seed, epoch, position): no two samples share them, in any worker",
     )
 
 

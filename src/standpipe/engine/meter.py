@@ -173,7 +173,7 @@ class Meter:
         if owner.name == PROCESSES:
             share = show_bytes(self._plan.pool.worker_bytes)
             return (
-                f"one with more than {share} of its own gives way to a new one; what makes them grow is in your "
+                f"one with more than {share} of its own is replaced by a new one; what makes them grow is in your "
                 "dataset or functions"
             )
         return "make batches smaller, or raise memory="

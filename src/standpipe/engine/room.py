@@ -56,7 +56,7 @@ class Room:
         waiting = self._workers.waiting_bytes
         apart = f", with {show_bytes(waiting)} in no slot," if waiting else ""
         held = self._ring.count("held")
-        forked = f", and {held} by processes that were forked meanwhile" if held else ""
+        forked = f", and {held} by processes that were forked since" if held else ""
         return BudgetError(
             f"all {lent + held} batches of {show_bytes(slot)}{apart} that fit memory={show_bytes(budget)!r} are held "
             f"by the caller{forked}; drop some, raise memory=, or set batch_release_timeout_s= when another "

@@ -388,7 +388,7 @@ class Loader(Observable):
 
 def _check_number(name: str, number: object, what: str, *, least: int) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number < MOST:
-        raise PlanError(f"{name}({number!r}): {what}, a whole number from {least}")
+        raise PlanError(f"{name}({number!r}): {what}, an integer from {least}")
 
 
 def _ledger(plan: Plan) -> Ledger:

@@ -203,7 +203,7 @@ class _Lengths:
             return numbers
         length = int(lengths[bad[0]])
         record = int(self.chain.records(np.array([place + bad[0] * self.chain.times]))[0])
-        remedy = "lengths are whole numbers from 0 on"
+        remedy = "lengths are integers from 0 on"
         if length > 0:
             leave_out = f".filter({f'{column} <= {most}'!r})"
             remedy = f"no batch of budget={most} holds it: raise it, or leave such records out, {leave_out}"

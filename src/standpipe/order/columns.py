@@ -143,7 +143,7 @@ def _distinct(columns: Columns, name: str, asked_by: str) -> Int64Array:
     values = np.empty(0, np.int64)
     for _, chunk in chunks(columns, name, asked_by):
         if chunk.dtype.kind not in "biu":
-            raise PlanError(f"{asked_by}: the column {name!r} is {chunk.dtype}; it must be whole numbers")
+            raise PlanError(f"{asked_by}: the column {name!r} is {chunk.dtype}; it must be integers")
         values = np.union1d(values, chunk.astype(np.int64))
         if len(values) > MOST_GROUPS:
             raise PlanError(f"{asked_by}: the column {name!r} has more than {MOST_GROUPS:,} values")

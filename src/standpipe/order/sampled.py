@@ -166,7 +166,7 @@ class Weighted:
     def describe(self) -> str:
         """One line for ``explain()``."""
         return (
-            f"sample(seed={self.seed}, weights=…): {self.num_positions:,} draws in proportion to the weights of "
+            f"sample(seed={self.seed}, weights=…): {self.num_positions:,} samples in proportion to the weights of "
             f"{len(self.ends):,} records, new each epoch"
         )
 

@@ -188,7 +188,7 @@ class Pipeline(Ordered, Runnable):
         batch_size      samples of a batch, on each rank
         budget          instead of ``batch_size``: what a batch may hold, in the unit of ``length_column``, such as
                         tokens or pixels
-        length_column   with ``budget``: the source's column of lengths, whole numbers from 0 to ``budget``
+        length_column   with ``budget``: the source's column of lengths, integers from 0 to ``budget``
         max_batch_size  with ``budget``: no batch has more samples; default: as many as the budget allows
         packing         with ``budget``: what a batch costs. False (default): its samples × the longest of them, for
                         batches that are padded; samples of like length meet. True: the sum of its lengths, for batches
@@ -341,7 +341,7 @@ class Pipeline(Ordered, Runnable):
     def check_labels(self, num_classes: int, *, field: str = "label", ignore: int | None = None) -> Pipeline:
         """Refuse labels that stand for no class, as a model with ``num_classes`` outputs has them.
 
-        num_classes  labels are whole numbers from 0 to ``num_classes`` − 1
+        num_classes  labels are integers from 0 to ``num_classes`` − 1
         field        that has them, one or many in a sample, such as a mask's
         ignore       a number that is allowed too, such as a loss function's ``ignore_index``
 
@@ -356,7 +356,7 @@ class Pipeline(Ordered, Runnable):
         ):
             raise PlanError(f"check_labels({num_classes!r}): how many classes there are, at least 1")
         if ignore is not None and (not isinstance(ignore, int) or isinstance(ignore, bool)):
-            raise PlanError(f"check_labels(ignore={ignore!r}): a whole number, or None")
+            raise PlanError(f"check_labels(ignore={ignore!r}): an integer, or None")
         others = tuple(labels for labels in self.labels if labels.field != field)
         return replace(self, labels=(*others, Labels(field, num_classes, ignore)))
 

@@ -52,7 +52,7 @@ class Ordered:
         return self._selected(Skip(number))
 
     def select(self, indices: object) -> Self:
-        """Use the records ``indices``, (n,) whole numbers, in that order; one named twice comes twice.
+        """Use the records ``indices``, (n,) integers, in that order; one named twice comes twice.
 
         They are records of what was selected before, counted from 0. Written before ``shuffle``.
         """
@@ -84,7 +84,7 @@ class Ordered:
         Text, such as ``"label < 10 and length <= 512"``: columns are ``label``, further columns of an index,
         and the fields of ``Arrays`` with one number per record. A condition has comparisons (also chained),
         ``in [...]``, ``and``, ``or``, ``not``, ``+ - * // %``, numbers and columns; ``label`` compares with
-        class names in quotes, by ``==``, ``!=`` and ``in``. Whole numbers are 64-bit, others float64.
+        class names in quotes, by ``==``, ``!=`` and ``in``. Integers are 64-bit, others float64.
         ``plan()`` looks at the columns once.
 
         A function takes a sample as the source has it, a dict of values by field, images decoded to (H, W, 3)
@@ -114,8 +114,8 @@ class Ordered:
 
         by        a column: records with the same value in it (a patient, a scene) are on the same side, and the
                   cut is as near to ``share`` of the records as that allows
-        stratify  instead of ``by``, a column of whole numbers, at most 65,536 different: of each value ``share``
-                  of its records, to the nearest whole number or the one beside it, and of all ``share`` exactly
+        stratify  instead of ``by``, a column of integers, at most 65,536 different: of each value ``share``
+                  of its records, to the nearest integer or the one beside it, and of all ``share`` exactly
 
         Who is on which side depends on ``share``, ``seed`` and the number of records only, or on the column
         too. Without ``shuffle`` each side comes in a random order that is the same in every epoch. Written
@@ -168,7 +168,7 @@ class Ordered:
                      probability weight i / sum of weights, with replacement. In an epoch a record comes as often as
                      that says, give or take less than two, so nearer than independent draws would come. A weight
                      below 2^-31 of the largest may count as 0
-        balance      instead of ``weights``: a column of whole numbers, at most 65,536 different. Each value comes
+        balance      instead of ``weights``: a column of integers, at most 65,536 different. Each value comes
                      equally often, give or take one, in each epoch and over all. Its records come in a random order,
                      each once before any comes again, and an epoch goes on where the one before stopped
         num_samples  positions of an epoch; default: as many as records

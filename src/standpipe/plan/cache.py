@@ -141,12 +141,12 @@ def check_place(pipeline: Pipeline, source: OpenSource) -> None:
         fixed = before[: before.index(drawn)]
         place = f"after {fixed[-1].describe()}" if fixed else "right after the source"
         raise PlanError(
-            f"cache() after {drawn.describe()} would keep its draws: every epoch would see the same ones. "
+            f"cache() after {drawn.describe()} would keep its random choices: every epoch would see the same ones. "
             f"Put it {place}, in front of what draws"
         )
     encoded = any(isinstance(spec, Encoded) for spec in source.fields.values())
     if not before and not encoded and not isinstance(source, PythonSource):
-        raise PlanError("cache() right after arrays would keep what lies in memory already: leave it out")
+        raise PlanError("cache() right after arrays would keep what is in memory already: leave it out")
     if before and pipeline.gpu is not None:
         raise PlanError(
             "cache() of images that decode('gpu') or decode('hybrid') makes: a row would differ with who made it; "

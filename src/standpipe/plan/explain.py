@@ -282,7 +282,7 @@ def _functions(plan: Plan) -> list[str]:
         if text
     ]
     if plan.gathers:
-        return [*functions, "what it returns lies in no slot, and no forecast counts it"]
+        return [*functions, "what it returns is outside the slots, and no forecast counts it"]
     return [*functions, "arrays that keep shape and dtype stay in the slot"] if plan.functions else functions
 
 

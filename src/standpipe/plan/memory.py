@@ -41,7 +41,7 @@ class MemoryForecast:
     process     the process when the plan was made, with what it had loaded, without the index
     index       the source's index, and what the order looks up
     slots       how many there are × slot
-    waiting     samples outside the slots: until their batch is put together, and values that lie in no slot
+    waiting     samples outside the slots: until their batch is put together, and values outside the slots
     workers     stacks and scratch of the threads; of processes all that they are, without room to grow
     read_ahead  encoded samples, read and waiting to be decoded
     frames      images that the GPU decoded
@@ -294,7 +294,7 @@ class _Fixed:
         if needs.index > MIB:
             more.append(f"{show_bytes(needs.index)} of index")
         if needs.apart > MIB:
-            more.append(f"{slots} times {show_bytes(needs.apart)} that lie in no slot")
+            more.append(f"{slots} times {show_bytes(needs.apart)} outside the slots")
         return BudgetError(
             f"{slots} slots of {show_bytes(needs.slot)}, {_many(workers, needs.cost)} and {', '.join(more)} together "
             f"need memory={show_bytes(smallest, up=True)!r}, the budget is {show_bytes(budget)}; raise it, "

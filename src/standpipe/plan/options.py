@@ -163,7 +163,7 @@ def check_reads(reads: object) -> None:
     if not isinstance(reads, Reads):
         raise PlanError(f"reads={reads!r}: Reads(retries=…, backoff_s=…, hedge_after_s=…)")
     if not is_count(reads.retries, 0, MOST_RETRIES):
-        raise PlanError(f"Reads(retries={reads.retries!r}): a whole number, from 0 to {MOST_RETRIES}")
+        raise PlanError(f"Reads(retries={reads.retries!r}): an integer, from 0 to {MOST_RETRIES}")
     if not is_seconds(reads.backoff_s):
         raise PlanError(f"Reads(backoff_s={reads.backoff_s!r}): a number of seconds, at least 0")
     after = reads.hedge_after_s
@@ -197,7 +197,7 @@ def check_limits(limits: object) -> None:
         ("max_scans", limits.max_scans, (1 << 31) - 1),
     ):
         if not is_count(value, 1, most):
-            raise PlanError(f"DecodeLimits({name}={value!r}): a whole number, at least 1")
+            raise PlanError(f"DecodeLimits({name}={value!r}): an integer, at least 1")
 
 
 def checked_source(given: object, asked_by: str) -> Source:

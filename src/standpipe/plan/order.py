@@ -69,7 +69,7 @@ def _given(pipeline: Pipeline, source: OpenSource) -> Given:
     if any(asked.values()):
         what = ", ".join(name for name, is_asked in asked.items() if is_asked)
         raise PlanError(
-            f"batch(batch_sampler=True): whoever gives batches says which records they have, so no {what}"
+            f"batch(batch_sampler=True): the caller names the records of each batch, so no {what}"
         )
     assert pipeline.batch_size is not None
     return Given(whole_number("batch", pipeline.batch_size, low=1, high=MAX_ROWS))
@@ -135,7 +135,7 @@ def _batches(pipeline: Pipeline, budget: Budget, source: OpenSource) -> Batches:
         )
     if source.column(budget.length_column, 0, 1).dtype.kind not in "iu":
         raise PlanError(
-            f"batch(length_column={budget.length_column!r}): lengths are whole numbers, and this column isn't"
+            f"batch(length_column={budget.length_column!r}): lengths are integers, and this column isn't"
         )
     if pipeline.shuffled and pipeline.block is not None:
         raise PlanError(

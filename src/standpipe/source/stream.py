@@ -65,7 +65,7 @@ class IterableSource:
             raise PlanError(f"IterableSource({self.factory!r}): an epoch is what a factory returns; {advice}")
         length = self.length
         if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
-            raise PlanError(f"IterableSource(length={length!r}): samples of an epoch, a whole number from 1")
+            raise PlanError(f"IterableSource(length={length!r}): samples of an epoch, an integer from 1")
         kind = "IterableSource"
         names = (
             (self.fields,) if isinstance(self.fields, str) else NAMES if self.fields is None else self.fields

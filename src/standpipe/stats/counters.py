@@ -238,7 +238,7 @@ class Stats:
     slow             samples, and other work, that took longer than ``slow_sample_s``
     stalled          of these, given up after ``stall_timeout_s``
     deaths           worker processes that ended before their work was done
-    recycled         worker processes that had more memory than their share, and gave way to new ones
+    recycled         worker processes that had more memory than their share, and were replaced
     cache_hits       of the rows, those that were kept
     cache_misses     those that weren't, or were of files that have changed
     cache_stored     rows that were kept for later

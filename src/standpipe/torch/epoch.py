@@ -141,7 +141,7 @@ class Epoch(_BaseDataLoaderIter):
             self._named.leave_out(saved.delivered)
             if saved.delivered and self._named.digest != saved.digest:
                 raise sp.StateError(
-                    "the sampler doesn't give the order that it gave when the state was saved: it draws from "
+                    "the sampler doesn't give the order that it gave when the state was saved: it uses "
                     "something else than generator= or torch's own, or the dataset is another one"
                 )
             self._place.digest = self._named.digest

@@ -78,9 +78,9 @@ def image_folder_loaders(
 def _check_numbers(batch_size: object, val_batch_size: object, size: object) -> None:
     for name, number in (("batch_size", batch_size), ("val_batch_size", val_batch_size)):
         if not (number is None and name == "val_batch_size") and not _counts(number):
-            raise sp.PlanError(f"image_folder_loaders({name}={number!r}): a whole number from 1")
+            raise sp.PlanError(f"image_folder_loaders({name}={number!r}): an integer from 1")
     if not _counts(size):
-        raise sp.PlanError(f"image_folder_loaders(size={size!r}): pixels, a whole number from 1")
+        raise sp.PlanError(f"image_folder_loaders(size={size!r}): pixels, an integer from 1")
 
 
 def _counts(number: object) -> bool:

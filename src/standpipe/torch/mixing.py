@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 PIECE_BYTES = 16 << 20  # of float32, that are mixed at once
-SHARES = 1 << 16  # a share is a whole number of these
+SHARES = 1 << 16  # a weight is a multiple of one of these
 
 Box = tuple[int, int, int, int]
 

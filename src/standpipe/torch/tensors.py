@@ -71,7 +71,7 @@ class Form:
         """
         if not isinstance(prefetch, int) or isinstance(prefetch, bool) or not 1 <= prefetch < MOST_SLOTS:
             raise PlanError(
-                f"device_prefetch={prefetch!r}: batches that come ahead, a whole number from 1 to {MOST_SLOTS - 1}"
+                f"device_prefetch={prefetch!r}: batches that come ahead, an integer from 1 to {MOST_SLOTS - 1}"
             )
         names = None if self.fields is None else frozenset(self._names())
         if not isinstance(static_buffers, bool):

@@ -109,7 +109,7 @@ class _Turns:
             raise sp.PlanError(
                 f"all {1 + len(others)} workers begin with the same batch: the dataset asks for {ASKED}(), and seems "
                 "not to share itself out by it, so that every sample would come once from each worker. Say "
-                "num_workers=1, or split_by_worker=True if it does, and the batches only look alike"
+                "num_workers=1, or split_by_worker=True if it does, and the batches only look the same"
             )
 
 

@@ -88,7 +88,7 @@ class Resize(GeometricTransform):
         _pair("Resize", "size", self.size)
         if self.max_size is not None and not (_is_side(self.max_size) and self.max_size > self.size):
             raise PlanError(
-                f"Resize(max_size={self.max_size!r}): a whole number, larger than the shorter side's "
+                f"Resize(max_size={self.max_size!r}): an integer, larger than the shorter side's "
                 f"size={self.size!r}, at most {MOST_PX} pixels"
             )
 

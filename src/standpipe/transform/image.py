@@ -73,7 +73,7 @@ class AtRandom(ImageTransform):
     def check(self) -> None:
         """Raise ``PlanError`` for a probability outside [0, 1]."""
         if not is_number(self.p) or not 0.0 <= self.p <= 1.0:
-            raise PlanError(f"{type(self).__name__}(p={self.p!r}): a probability lies in [0, 1]")
+            raise PlanError(f"{type(self).__name__}(p={self.p!r}): a probability is in [0, 1]")
 
 
 class Step(IntEnum):

@@ -14,7 +14,7 @@ from standpipe.errors import PlanError
 from standpipe.spec import AnyArray, Float32Array, UInt8Array
 from standpipe.transform.image import is_number
 
-SHARES = 1 << 16  # a share is a whole number of these: no machine's logarithm shows in it
+SHARES = 1 << 16  # a weight is a multiple of one of these: no machine's logarithm shows in it
 CHANNELS = (1, 3, 4)
 
 Box = tuple[int, int, int, int]  # top, left, bottom, right in pixels
@@ -38,7 +38,7 @@ class _Mixing:
             or isinstance(self.num_classes, bool)
             or self.num_classes < 1
         ):
-            raise PlanError(f"{self!r}: num_classes is how many there are, a whole number from 1")
+            raise PlanError(f"{self!r}: num_classes is how many there are, an integer from 1")
         for name in (self.image, self.label):
             if not isinstance(name, str) or not name:
                 raise PlanError(f"{self!r}: image and label are names of fields")
@@ -70,7 +70,7 @@ class _Mixing:
             raise TypeError(f"{self.label!r} holds neither a class nor {self.num_classes} shares a row")
         if labels.ndim == 1:
             if labels.dtype.kind not in "iu":
-                raise TypeError(f"{self.label!r} is {labels.dtype}; a class is a whole number")
+                raise TypeError(f"{self.label!r} is {labels.dtype}; a class is an integer")
             odd = (labels < 0) | (labels >= self.num_classes)
             if odd.any():
                 first = labels[odd][0]
@@ -97,7 +97,7 @@ class MixUp(_Mixing):
     alpha        both parameters of the beta distribution that the share of the image itself is drawn from, above 0
     num_classes  how many classes there are
     image        name of the field of images: (rows, …) uint8, float16 or float32
-    label        name of the field of labels: (rows,) whole numbers, or (rows, classes) where they are mixed already
+    label        name of the field of labels: (rows,) integers, or (rows, classes) where they are mixed already
 
     For ``Pipeline.map_batch``. mixup (Zhang et al., 2018, arXiv:1710.09412)::
 
@@ -105,7 +105,7 @@ class MixUp(_Mixing):
         image  = λ · image + (1 − λ) · other image
         label  = λ · label + (1 − λ) · other label
 
-    with one λ a batch, a whole number of 1/65536, drawn by the position of the batch's first row. Images are
+    with one λ a batch, an integer of 1/65536, drawn by the position of the batch's first row. Images are
     mixed where they lie: uint8 is rounded to the nearest, floats are computed as float32. Labels become
     (rows, classes) float32, which ``torch.nn.functional.cross_entropy`` takes. Other fields stay.
     """
@@ -133,7 +133,7 @@ class CutMix(_Mixing):
     alpha        both parameters of the beta distribution that the share of the image itself is drawn from, above 0
     num_classes  how many classes there are
     image        name of the field of images: four axes, uint8, float16 or float32
-    label        name of the field of labels: (rows,) whole numbers, or (rows, classes) where they are mixed already
+    label        name of the field of labels: (rows,) integers, or (rows, classes) where they are mixed already
     layout       ``"NCHW"`` or ``"NHWC"``; default: where 1, 3 or 4 channels are, and if that may be both, NHWC for
                  uint8
 

@@ -113,7 +113,7 @@ def test_a_leak_changes_nothing_and_ends_nothing(
         assert ledger[f"worker {number}"].peak < (30 + 64) * MIB
     said = [record.getMessage() for record in caplog.records if "above its share" in record.getMessage()]
     assert len(said) == 1
-    assert "above its share of 30.0MiB, and gives way to a new one" in said[0]
+    assert "above its share of 30.0MiB, and is replaced by a new one" in said[0]
 
 
 @pytest.mark.parametrize(("mib_per_s", "looks"), [(0, 20), (4, 60), (40, 60)])

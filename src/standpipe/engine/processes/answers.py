@@ -89,6 +89,6 @@ class Answers:
 
     def _reason(self, whose: str, size: int) -> str:
         return (
-            f"{whose} values that lie in no slot take {size:,} bytes, far more than was forecast, and the rest is "
+            f"{whose} values outside the slots take {size:,} bytes, far more than was forecast, and the rest is "
             f"above large_image_memory={self._side.cap_bytes}: raise it, or make them smaller"
         )

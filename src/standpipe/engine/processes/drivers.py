@@ -332,7 +332,7 @@ class Driver:
             self.let_go(LET_GO_S / 2)
             self.has_let_go(LET_GO_S)
         worker.retire()
-        return self._succeed(f"{worker} was to give way to a new one, for the memory that it had")
+        return self._succeed(f"{worker} was to be replaced by a new one, for the memory that it had")
 
     def _succeed(self, death: str) -> bool:
         """Start another worker. False when that can't be."""

@@ -120,8 +120,8 @@ def warn_of_recycling(plan: Plan, worker: WorkerProcess, own: int) -> None:
     import logging  # a tenth of what importing standpipe costs beside NumPy
 
     logging.getLogger("standpipe").warning(
-        "%s has %s of its own, above its share of %s, and gives way to a new one: the order and the samples stay. What "
-        "makes it grow is in the dataset or its functions. Said once; stats().recycled counts",
+        "%s has %s of its own, above its share of %s, and is replaced by a new one: the order and the samples "
+        "stay. What makes it grow is in the dataset or its functions. Said once; stats().recycled counts",
         worker,
         show_bytes(own),
         show_bytes(plan.pool.worker_bytes),

@@ -119,5 +119,5 @@ def prove_kept(made: Sample, other: Sample, form: type) -> None:
         raise CantWork(
             "transform",
             "cache(…): what comes before it makes something else of a record each time, and the cache would keep "
-            "one for ever; put .cache(…) before what changes, or draw from a parameter rng behind it",
+            "one for ever; put .cache(…) before what changes, or use a parameter rng after it",
         )

@@ -378,7 +378,7 @@ class SampleMaker:
         elif names:
             raise CantWork(
                 step.place,
-                f"cache(…): {step.name} draws random numbers, and what comes before the cache is made once for all "
+                f"cache(…): {step.name} uses random numbers, and what comes before the cache is made once for all "
                 "epochs: each would see the same draws. Put .cache(…) before it, or draw in a function behind it",
             )
         # Else it has imported torch, and may have drawn from it.

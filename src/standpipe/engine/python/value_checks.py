@@ -85,7 +85,7 @@ def _no_label(sample: Mapping[str, Any], label: Labels) -> str | None:
     array = as_array(sample[name])
     if array is None or array.dtype.kind not in "biu":
         kind = type(sample[name]).__name__ if array is None else array.dtype.name
-        return f"{name!r} is {kind}, and labels are whole numbers"
+        return f"{name!r} is {kind}, and labels are integers"
     found = _first(array, label.wrong(array))
     return None if found is None else f"{name!r} {found}; {label.describe()}"
 
