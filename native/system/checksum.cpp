@@ -68,7 +68,7 @@ Lanes fill_by_table(const uint8_t* at, size_t groups) noexcept {
 }
 
 #if defined(__x86_64__)
-[[gnu::target("sse4.2")]] Lanes fill_by_sse42(const uint8_t* at, size_t groups) noexcept {
+[[gnu::target("sse4.2,crc32")]] Lanes fill_by_sse42(const uint8_t* at, size_t groups) noexcept {
     uint64_t a = ~0u, b = ~0u, c = ~0u, d = ~0u;
     for (; groups > 0; --groups, at += kGroup) {
         a = _mm_crc32_u64(a, word_at(at));
