@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "system/cpu.h"
+
 namespace standpipe {
 
 SplitWeights split_weights(int32_t first, int32_t second) noexcept {
@@ -53,12 +55,9 @@ void HorizontalPlan::fill_split() {
 const Kernels* kernels_named(const char* name) noexcept {
     if (!std::strcmp(name, "scalar")) return &kScalarKernels;
 #if defined(__x86_64__)
-    if (!std::strcmp(name, "avx2")) return __builtin_cpu_supports("avx2") ? &kAvx2Kernels : nullptr;
-    if (!std::strcmp(name, "avx512")) {
-        const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512vnni");
-        return runs ? &kAvx512Kernels : nullptr;
-    }
+    static const Cpu cpu = this_cpu();
+    if (!std::strcmp(name, "avx2")) return cpu.avx2 ? &kAvx2Kernels : nullptr;
+    if (!std::strcmp(name, "avx512")) return cpu.avx512 ? &kAvx512Kernels : nullptr;
 #elif defined(__aarch64__)
     if (!std::strcmp(name, "neon")) return &kNeonKernels;
 #endif

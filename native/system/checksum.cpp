@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "system/cpu.h"
+
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #elif defined(__aarch64__)
@@ -68,7 +70,7 @@ Lanes fill_by_table(const uint8_t* at, size_t groups) noexcept {
 }
 
 #if defined(__x86_64__)
-[[gnu::target("sse4.2")]] Lanes fill_by_sse42(const uint8_t* at, size_t groups) noexcept {
+[[gnu::target("sse4.2,crc32")]] Lanes fill_by_sse42(const uint8_t* at, size_t groups) noexcept {
     uint64_t a = ~0u, b = ~0u, c = ~0u, d = ~0u;
     for (; groups > 0; --groups, at += kGroup) {
         a = _mm_crc32_u64(a, word_at(at));
@@ -131,7 +133,7 @@ const ChecksumPath& best_path() noexcept {
 const ChecksumPath* checksum_path(const char* name) noexcept {
     if (!std::strcmp(name, kTable.name)) return &kTable;
 #if defined(__x86_64__)
-    if (!std::strcmp(name, kSse42.name)) return __builtin_cpu_supports("sse4.2") ? &kSse42 : nullptr;
+    if (!std::strcmp(name, kSse42.name)) return this_cpu().sse42 ? &kSse42 : nullptr;
 #elif defined(__aarch64__)
     if (!std::strcmp(name, kArmv8.name)) return getauxval(AT_HWCAP) & HWCAP_CRC32 ? &kArmv8 : nullptr;
 #endif
