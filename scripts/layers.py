@@ -69,7 +69,8 @@ LATE = {
     ("system", "engine"),
 }
 CORE = (
-    ("simd", "system"),
+    ("simd",),
+    ("system",),
     ("memory", "order", "pixels"),
     ("io",),
     ("image", "cache"),

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "system/cpu.h"
+#include "simd/cpu.h"
 
 namespace standpipe {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "system/cpu.h"
+#include "simd/cpu.h"
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
